@@ -15,17 +15,17 @@ import (
 
 func TestRunThatSucceedsIsCalledOnceAndAcknowledged(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	w := h.start()
 	r := h.awaitState(h.submit(w).ID, background.Succeeded)
 	if h.calls.Load() != 1 || r.Attempt != 1 || r.BudgetSpent != 0 || r.Class != background.Executed {
 		t.Errorf("calls %d, run %+v", h.calls.Load(), r)
 	}
-	moves := h.journal.Moves(r.ID)
-	if got := h.facts(r.ID); !slices.Equal(got, []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptSucceeded}) {
+	transitions := h.journal.Transitions(r.ID)
+	if got := h.events(r.ID); !slices.Equal(got, []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptSucceeded}) {
 		t.Errorf("facts %v", got)
 	}
-	if last := moves[len(moves)-1]; last.Result.Moved != 100 || last.Result.Reference != "ref" {
+	if last := transitions[len(transitions)-1]; last.Result.Moved != 100 || last.Result.Reference != "ref" {
 		t.Errorf("result %+v", last.Result)
 	}
 	i := h.inspector()
@@ -35,9 +35,9 @@ func TestRunThatSucceedsIsCalledOnceAndAcknowledged(t *testing.T) {
 	})
 }
 
-func TestThreeFailuresMakeADeadLetterMirroredWithTheTypeOfItsLastError(t *testing.T) {
+func TestThreeFailuresMakeADeadLetterArchivedWithItsErrorType(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return refused })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return refused })
 	w := h.start()
 	r := h.awaitState(h.submit(w).ID, background.DeadLettered)
 	if r.Attempt != 3 || r.BudgetSpent != 3 || r.Letter != background.LetterOpen || r.Reason != background.ReasonRetryExhausted {
@@ -50,7 +50,7 @@ func TestThreeFailuresMakeADeadLetterMirroredWithTheTypeOfItsLastError(t *testin
 		receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptStarted, receipts.RetryScheduled,
 		receipts.AttemptStarted, receipts.DeadLettered,
 	}
-	if got := h.facts(r.ID); !slices.Equal(got, want) {
+	if got := h.events(r.ID); !slices.Equal(got, want) {
 		t.Errorf("facts %v", got)
 	}
 	i := h.inspector()
@@ -63,7 +63,7 @@ func TestThreeFailuresMakeADeadLetterMirroredWithTheTypeOfItsLastError(t *testin
 
 func TestNoAttemptStartsBeforeItsTime(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return refused })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return refused })
 	w := h.start()
 	var ids []background.RunID
 	for range 20 {
@@ -72,8 +72,8 @@ func TestNoAttemptStartsBeforeItsTime(t *testing.T) {
 	for _, id := range ids {
 		h.awaitState(id, background.DeadLettered)
 		var due time.Time
-		for _, m := range h.journal.Moves(id) {
-			if m.Fact == receipts.AttemptStarted && m.At.Before(due) {
+		for _, m := range h.journal.Transitions(id) {
+			if m.Event == receipts.AttemptStarted && m.At.Before(due) {
 				t.Errorf("attempt %s early", due.Sub(m.At))
 			}
 			due = m.NextRetryAt
@@ -83,7 +83,7 @@ func TestNoAttemptStartsBeforeItsTime(t *testing.T) {
 
 func TestPanicSpendsTheBudgetAndKeepsItsStack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { panic("boom") })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { panic("boom") })
 	w := h.start()
 	r := h.awaitState(h.submit(w).ID, background.DeadLettered)
 	if r.Attempt != 3 || r.BudgetSpent != 3 || r.Class != background.Unknown {

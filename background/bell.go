@@ -17,36 +17,36 @@ import (
 const (
 	// asynq's own counter bounds nothing here: it counts deliveries.
 	deliveriesMax = math.MaxInt32
-	// deliveryLimit covers all attempts and waits of one delivery; what bounds an
+	// deliveryTimeout covers all attempts and waits of one delivery; what bounds an
 	// attempt is its family's time limit.
-	deliveryLimit = 24 * time.Hour
+	deliveryTimeout = 24 * time.Hour
 )
 
-// Bell rings for a run: it puts the asynq task that brings the run to a worker.
+// Notify rings for a run: it puts the asynq task that brings the run to a worker.
 // The run's Queue and Bell are those of the journal. A bell that rings already
 // is rung. On an error the run stays without a bell until the sweeper finds it.
-func (m *Manager) Bell(ctx context.Context, r Run) error {
+func (m *Manager) Notify(ctx context.Context, r Run) error {
 	task := asynq.NewTaskWithHeaders(r.Family, []byte(r.ID.String()), m.tracing.headers(ctx))
-	failpoint.Hit(failpoint.BellBefore, failpoint.Task)
+	failpoint.Hit(failpoint.NotifyBefore, failpoint.Task)
 	_, err := m.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
-		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryLimit))
-	failpoint.Hit(failpoint.BellAfter, failpoint.Task)
+		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryTimeout))
+	failpoint.Hit(failpoint.NotifyAfter, failpoint.Task)
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-		m.waker.ring()
+		m.wakeups.wake()
 		return nil
 	}
-	m.sweep.hurry()
+	m.sweeper.requestFullScan()
 	return fmt.Errorf("background: ring for run %s: %w", r.ID, err)
 }
 
-func taskID(r Run) string { return r.ID.String() + "." + strconv.Itoa(r.Bell) }
+func taskID(r Run) string { return r.ID.String() + "." + strconv.Itoa(r.NotificationNumber) }
 
-// bellOf reads the bell number out of a task id; -1 when it is not one of ours.
-func bellOf(taskID string) int {
+// notificationNumberOf reads the bell number out of a task id; -1 when it is not one of ours.
+func notificationNumberOf(taskID string) int {
 	_, number, found := strings.Cut(taskID, ".")
-	bell, err := strconv.Atoi(number)
-	if !found || err != nil || bell < 0 {
+	n, err := strconv.Atoi(number)
+	if !found || err != nil || n < 0 {
 		return -1
 	}
-	return bell
+	return n
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-func (h *house) manager() *background.Manager {
+func (h *fixture) manager() *background.Manager {
 	h.t.Helper()
 	m, err := background.New(h.config())
 	if err != nil {
@@ -25,7 +25,7 @@ func (h *house) manager() *background.Manager {
 }
 
 // pending counts the bells that wait in Redis.
-func (h *house) pending() (n int) {
+func (h *fixture) pending() (n int) {
 	h.t.Helper()
 	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	queues, err := i.Queues()
@@ -41,39 +41,39 @@ func (h *house) pending() (n int) {
 	return n
 }
 
-func TestBellsRingBesideTheirCallersAndCloseWaitsForThem(t *testing.T) {
+func TestNotifyAsyncDoesNotBlockAndCloseDrainsIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	m := h.manager()
 	const n = 50
 	for range n {
-		m.BellBeside(t.Context(), h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: m.Queue(family, "tx:release"), Bell: 1}))
+		m.NotifyAsync(t.Context(), h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: m.Queue(family, "tx:release"), NotificationNumber: 1}))
 	}
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
-	if rung := h.pending(); rung != n {
-		t.Errorf("%d bells have rung when the manager is closed, want %d", rung, n)
+	if sent := h.pending(); sent != n {
+		t.Errorf("%d bells have rung when the manager is closed, want %d", sent, n)
 	}
 }
 
 // Bells that outrun Redis hold back those who commit, for as long as they will wait.
-func TestWhereTooManyBellsRingTheCallerRings(t *testing.T) {
+func TestNotifyAsyncIsSynchronousAtItsLimit(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	m := h.manager()
-	defer background.Crowd(m)()
-	ring := func(ctx context.Context) {
-		m.BellBeside(ctx, h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: m.Queue(family, "tx:release"), Bell: 1}))
+	defer background.FillAsyncNotifications(m)()
+	notify := func(ctx context.Context) {
+		m.NotifyAsync(ctx, h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: m.Queue(family, "tx:release"), NotificationNumber: 1}))
 	}
-	ring(t.Context())
-	if rung := h.pending(); rung != 1 {
-		t.Errorf("%d bells have rung when the caller goes on", rung)
+	notify(t.Context())
+	if sent := h.pending(); sent != 1 {
+		t.Errorf("%d bells have rung when the caller goes on", sent)
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	ring(gone)
-	if rung := h.pending(); rung != 1 {
-		t.Errorf("%d bells have rung, the second for a caller who had left", rung)
+	notify(gone)
+	if sent := h.pending(); sent != 1 {
+		t.Errorf("%d bells have rung, the second for a caller who had left", sent)
 	}
 }

@@ -15,26 +15,26 @@ type Target struct {
 	Name   string // Run.Target
 }
 
-// targets returns the two scopes whose breakers can keep a run from being claimed: its target
+// breakerTargets returns the two scopes whose breakers can keep a run from being claimed: its target
 // for its own tenant, and over all. A target that shares the breaker of another has that one's.
-func (m *Manager) targets(r Run) (own, all Target) {
-	all = m.endpoint(r)
+func (m *Manager) breakerTargets(r Run) (own, all Target) {
+	all = m.breakerTarget(r)
 	return Target{Tenant: r.Tenant, Family: all.Family, Name: all.Name}, all
 }
 
-// endpoint is the target, over all tenants, whose breaker the run goes by.
-func (m *Manager) endpoint(r Run) Target {
+// breakerTarget is the target, over all tenants, whose breaker the run goes by.
+func (m *Manager) breakerTarget(r Run) Target {
 	t := Target{Family: r.Family, Name: r.Target}
-	if of, shared := m.cfg.Shared[t]; shared {
+	if of, shared := m.cfg.SharedBreakers[t]; shared {
 		t.Name = of
 	}
 	return t
 }
 
-// calls reports whether a handler of this process calls a target.
-func (m *Manager) calls(t Target) bool {
-	named, some := m.cfg.Targets[t.Family]
-	return !some || slices.Contains(named, t.Name)
+// callsTarget reports whether a handler of this process calls a target.
+func (m *Manager) callsTarget(t Target) bool {
+	targets, some := m.cfg.Targets[t.Family]
+	return !some || slices.Contains(targets, t.Name)
 }
 
 // calledTargets are all that Config.Targets names.
@@ -69,18 +69,18 @@ const (
 type Breaker struct {
 	Target
 	State    BreakerState
-	ByHand   bool   // opened by a person: nothing probes, only a person releases it
+	Manual   bool   // opened by a person: nothing probes, only a person releases it
 	Actor    string // of the last move
 	Cause    string // reason code of the last move
 	Reason   string // for people
 	At       time.Time
 	OpenedAt time.Time // when it was last closed until; zero before it first opened
-	Opening  int64     // how often it has opened
+	Openings int64     // how often it has opened
 	Version  int64     // rises with every change
 
-	Probes []RunID // not closed: the runs that may be claimed all the same
-	Asked  int64   // new cases that were let through and claimed since it opened
-	Paused int     // runs that wait behind it, as its leader last counted; no more than pausedMost
+	Probes         []RunID // not closed: the runs that may be claimed all the same
+	NewCasesProbed int64   // new cases that were let through and claimed since it opened
+	Paused         int     // runs that wait behind it, as its leader last counted; no more than maxPausedCounted
 }
 
 // Causes of a breaker's moves.
@@ -91,32 +91,32 @@ const (
 	CauseAnswered  = "answered"  // a probe was answered
 	CauseRecovered = "recovered" // enough of them were
 	CauseReplaced  = "replaced"  // of one tenant and not by hand: the one over all tenants has its place
-	CauseByHand    = "by_hand"
+	CauseManual    = "by_hand"
 )
 
-// Bars reports whether the breaker keeps runs of its target from being claimed. A probe
+// Blocks reports whether the breaker keeps runs of its target from being claimed. A probe
 // is let through by who makes it.
-func (b Breaker) Bars() bool { return b.State == BreakerOpen || b.State == BreakerHalfOpen }
+func (b Breaker) Blocks() bool { return b.State == BreakerOpen || b.State == BreakerHalfOpen }
 
 func (b Breaker) next(state BreakerState, actor, cause, reason string, at time.Time) Breaker {
 	next := Breaker{
 		Target: b.Target, State: state, Actor: actor, Cause: cause, Reason: reason, At: at,
-		OpenedAt: b.OpenedAt, Opening: b.Opening, Version: b.Version + 1, Paused: b.Paused,
+		OpenedAt: b.OpenedAt, Openings: b.Openings, Version: b.Version + 1, Paused: b.Paused,
 	}
-	if !b.Bars() {
-		next.OpenedAt, next.Opening, next.Paused = at, b.Opening+1, 0
+	if !b.Blocks() {
+		next.OpenedAt, next.Openings, next.Paused = at, b.Openings+1, 0
 	}
 	return next
 }
 
 // Open is the breaker after it opened; false when it is open already and nothing
 // changes. A person who opens one that opened by itself makes it theirs.
-func (b Breaker) Open(byHand bool, actor, cause, reason string, at time.Time) (Breaker, bool) {
-	if b.State == BreakerOpen && (b.ByHand || !byHand) {
+func (b Breaker) Open(manual bool, actor, cause, reason string, at time.Time) (Breaker, bool) {
+	if b.State == BreakerOpen && (b.Manual || !manual) {
 		return b, false
 	}
 	next := b.next(BreakerOpen, actor, cause, reason, at)
-	next.ByHand = byHand
+	next.Manual = manual
 	return next, true
 }
 
@@ -124,7 +124,7 @@ func (b Breaker) Open(byHand bool, actor, cause, reason string, at time.Time) (B
 // half-open is closed; false when it is closed already. That of one tenant is closed in
 // one step.
 func (b Breaker) Release(actor, cause, reason string, at time.Time) (Breaker, bool) {
-	if !b.Bars() {
+	if !b.Blocks() {
 		return b, false
 	}
 	if b.State == BreakerOpen && b.Tenant == "" {
@@ -135,7 +135,7 @@ func (b Breaker) Release(actor, cause, reason string, at time.Time) (Breaker, bo
 
 // Close is the breaker closed; false when it is.
 func (b Breaker) Close(actor, cause, reason string, at time.Time) (Breaker, bool) {
-	if !b.Bars() {
+	if !b.Blocks() {
 		return b, false
 	}
 	next := b.next(BreakerClosed, actor, cause, reason, at)
@@ -144,47 +144,47 @@ func (b Breaker) Close(actor, cause, reason string, at time.Time) (Breaker, bool
 }
 
 // letsThrough reports whether a run may be claimed as a probe.
-func (b Breaker) LetsThrough(id RunID) bool { return !b.Bars() || slices.Contains(b.Probes, id) }
+func (b Breaker) Allows(id RunID) bool { return !b.Blocks() || slices.Contains(b.Probes, id) }
 
 // PausedQuery asks for waiting runs of a target that are due and that no breaker of
 // their own tenant keeps back.
 type PausedQuery struct {
 	Target
-	Called []string // only runs that name one of these targets; nil: whatever they name
-	Others bool     // only those that name none of Called, and what another process calls
-	New    bool     // never claimed; else only those that were
-	Newest bool     // in falling order of due time; else rising
-	From   float64  // of new ones in rising order: begin so far between the oldest (0) and the newest (1)
-	After  Cursor   // of those that were claimed: strictly after
-	Due    time.Time
-	Limit  int
+	Called        []string // only runs that name one of these targets; nil: whatever they name
+	Others        bool     // only those that name none of Called, and what another process calls
+	NeverClaimed  bool     // never claimed; else only those that were
+	NewestFirst   bool     // in falling order of due time; else rising
+	StartFraction float64  // of new ones in rising order: begin so far between the oldest (0) and the newest (1)
+	After         Cursor   // of those that were claimed: strictly after
+	Due           time.Time
+	Limit         int
 }
 
 // BreakerStore is what the journal keeps of circuit breakers, for all processes.
 type BreakerStore interface {
 	// Breakers lists the breakers that are not closed.
 	Breakers(ctx context.Context) ([]Breaker, error)
-	// BreakerMovedAt returns when a breaker of a target was moved last, of its tenant alone or
+	// BreakerChangedAt returns when a breaker of a target was moved last, of its tenant alone or
 	// over all, as that move recorded it; zero when none ever was.
-	BreakerMovedAt(ctx context.Context, t Target) (time.Time, error)
-	// MoveBreaker changes a breaker with a receipt of it, in one commit. It decides on
+	BreakerChangedAt(ctx context.Context, t Target) (time.Time, error)
+	// UpdateBreaker changes a breaker with a receipt of it, in one commit. It decides on
 	// the newest state, which is a closed breaker of version 0 when there is none yet;
 	// when decide reports false nothing is written. It returns the breaker as it is now.
-	MoveBreaker(ctx context.Context, t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, moved bool, err error)
-	// StepBreaker writes Probes, Asked and Paused of a breaker whose version is still the
+	UpdateBreaker(ctx context.Context, t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, moved bool, err error)
+	// RecordProbes writes Probes, Asked and Paused of a breaker whose version is still the
 	// one before and whose state is the one given, without a receipt. It reports whether
 	// it did.
-	StepBreaker(ctx context.Context, next Breaker) (bool, error)
-	// Paused lists waiting runs that go by a target's breaker: of each what Waiting gives.
-	Paused(ctx context.Context, q PausedQuery) ([]Run, error)
-	// CountPaused counts the waiting runs that go by a target's breaker, due or not, up to a number:
+	RecordProbes(ctx context.Context, next Breaker) (bool, error)
+	// PausedRuns lists waiting runs that go by a target's breaker: of each what Waiting gives.
+	PausedRuns(ctx context.Context, q PausedQuery) ([]Run, error)
+	// CountPausedRuns counts the waiting runs that go by a target's breaker, due or not, up to a number:
 	// all, and those that name one of some targets, which are all when these are nil.
-	CountPaused(ctx context.Context, t Target, called []string, most int) (all, named int, err error)
-	// TellPaused leaves the receipt, in the tenant's own trail, that the breaker of a
+	CountPausedRuns(ctx context.Context, t Target, called []string, most int) (all, named int, err error)
+	// RecordPaused leaves the receipt, in the tenant's own trail, that the breaker of a
 	// target over all tenants pauses its runs: once an opening. It does nothing when the
 	// breaker is closed.
-	TellPaused(ctx context.Context, tenant string, t Target, at time.Time) error
-	// TellClosed leaves the receipts, in the trails of tenants that were told of an
+	RecordPaused(ctx context.Context, tenant string, t Target, at time.Time) error
+	// RecordClosed leaves the receipts, in the trails of tenants that were told of an
 	// opening which is over, that it is: of at most so many. It returns how many.
-	TellClosed(ctx context.Context, at time.Time, limit int) (int, error)
+	RecordClosed(ctx context.Context, at time.Time, limit int) (int, error)
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestBreakerMovesByTheTable(t *testing.T) {
+func TestBreakerTransitions(t *testing.T) {
 	t.Parallel()
 	const closed, open, half = BreakerClosed, BreakerOpen, BreakerHalfOpen
 	auto := func(b Breaker) (Breaker, bool) { return b.Open(false, "who", "cause", "why", noon) }
 	hand := func(b Breaker) (Breaker, bool) { return b.Open(true, "who", "cause", "why", noon) }
 	release := func(b Breaker) (Breaker, bool) { return b.Release("who", "cause", "why", noon) }
-	shut := func(b Breaker) (Breaker, bool) { return b.Close("who", "cause", "why", noon) }
+	closes := func(b Breaker) (Breaker, bool) { return b.Close("who", "cause", "why", noon) }
 	earlier := noon.Add(-time.Hour)
 	for _, tc := range []struct {
 		name   string
@@ -28,24 +28,24 @@ func TestBreakerMovesByTheTable(t *testing.T) {
 		{"opens by itself", closed, false, "", auto, open, false, true},
 		{"opens by hand", closed, false, "", hand, open, true, true},
 		{"nothing to release", closed, false, "", release, closed, false, false},
-		{"nothing to close", closed, false, "", shut, closed, false, false},
+		{"nothing to close", closed, false, "", closes, closed, false, false},
 		{"is open", open, false, "", auto, open, false, false},
 		{"becomes a person's", open, false, "", hand, open, true, true},
 		{"stays a person's", open, true, "", auto, open, true, false},
 		{"is a person's", open, true, "", hand, open, true, false},
 		{"is let go", open, false, "", release, half, false, true},
 		{"is let go by hand", open, true, "", release, half, false, true},
-		{"recovers from open", open, false, "", shut, closed, false, true},
+		{"recovers from open", open, false, "", closes, closed, false, true},
 		{"relapses", half, false, "", auto, open, false, true},
 		{"half-open becomes a person's", half, false, "", hand, open, true, true},
 		{"is let go twice", half, false, "", release, closed, false, true},
-		{"recovers", half, false, "", shut, closed, false, true},
+		{"recovers", half, false, "", closes, closed, false, true},
 		{"a tenant's is let go at once", open, true, "t", release, closed, false, true},
-		{"a tenant's from before", half, false, "t", shut, closed, false, true},
+		{"a tenant's from before", half, false, "t", closes, closed, false, true},
 	} {
-		was := Breaker{Target: Target{tc.tenant, "f", "n"}, State: tc.from, ByHand: tc.byHand, OpenedAt: earlier, Opening: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, Asked: 5, Paused: 4}
+		was := Breaker{Target: Target{tc.tenant, "f", "n"}, State: tc.from, Manual: tc.byHand, OpenedAt: earlier, Openings: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, NewCasesProbed: 5, Paused: 4}
 		now, moved := tc.move(was)
-		if now.State != tc.to || now.ByHand != tc.toHand || moved != tc.moved || now.Target != was.Target {
+		if now.State != tc.to || now.Manual != tc.toHand || moved != tc.moved || now.Target != was.Target {
 			t.Errorf("%s: %+v, %v", tc.name, now, moved)
 		}
 		if !moved {
@@ -54,12 +54,12 @@ func TestBreakerMovesByTheTable(t *testing.T) {
 			}
 			continue
 		}
-		if now.Version != 8 || now.Probes != nil || now.Asked != 0 || now.Actor != "who" || now.Cause != "cause" || now.Reason != "why" || now.At != noon {
+		if now.Version != 8 || now.Probes != nil || now.NewCasesProbed != 0 || now.Actor != "who" || now.Cause != "cause" || now.Reason != "why" || now.At != noon {
 			t.Errorf("%s: %+v", tc.name, now)
 		}
 		opens := tc.from == closed
-		if opened := now.Opening == 4 && now.OpenedAt.Equal(noon); opened != opens || !opens && !now.OpenedAt.Equal(earlier) {
-			t.Errorf("%s: opening %d at %s", tc.name, now.Opening, now.OpenedAt)
+		if opened := now.Openings == 4 && now.OpenedAt.Equal(noon); opened != opens || !opens && !now.OpenedAt.Equal(earlier) {
+			t.Errorf("%s: opening %d at %s", tc.name, now.Openings, now.OpenedAt)
 		}
 	}
 }
@@ -70,25 +70,25 @@ func TestProbeSpendsNothingButOtherwiseEndsAsAnyAttempt(t *testing.T) {
 	no := Result{Class: NotExecuted, Retry: true, Failure: &Failure{Type: "busy"}}
 	run := Run{Attempt: 3, BudgetSpent: 2, State: Running}
 	run.Policy.MaxRetryAttempts = 3
-	if end, ask := probed(run, no, nil, noon); ask || end.fact != "retry-scheduled" || end.spend != SpendNothing || end.reason != ReasonProbe || end.next.Before(noon.Add(100*time.Millisecond)) {
-		t.Errorf("the last of the budget: %+v, %v", end, ask)
+	if end, needsLookup := probeEnding(run, no, nil, noon); needsLookup || end.event != "retry-scheduled" || end.charge != ChargeNothing || end.reason != ReasonProbe || end.next.Before(noon.Add(100*time.Millisecond)) {
+		t.Errorf("the last of the budget: %+v, %v", end, needsLookup)
 	}
-	if end, _ := decide(run, no, nil, noon); end.fact != "dead-lettered" {
+	if end, _ := decide(run, no, nil, noon); end.event != "dead-lettered" {
 		t.Errorf("without a probe: %+v", end)
 	}
 	run.Attempt = 60
-	if end, _ := probed(run, no, nil, noon); end.next.After(noon.Add(probeDelayMax + time.Second)) {
+	if end, _ := probeEnding(run, no, nil, noon); end.next.After(noon.Add(probeDelayMax + time.Second)) {
 		t.Errorf("waits until %s", end.next)
 	}
-	run.CancelAsked = true
-	if end, _ := probed(run, no, nil, noon); end.fact != "cancelled" {
+	run.CancelRequested = true
+	if end, _ := probeEnding(run, no, nil, noon); end.event != "cancelled" {
 		t.Errorf("asked to cancel: %+v", end)
 	}
-	run.CancelAsked = false
-	if end, _ := probed(run, Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.fact != "dead-lettered" || end.spend != SpendAttempt {
+	run.CancelRequested = false
+	if end, _ := probeEnding(run, Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.event != "dead-lettered" || end.charge != ChargeAttempt {
 		t.Errorf("refused: %+v", end)
 	}
-	if end, _ := probed(run, Result{Class: Executed}, nil, noon); end.fact != "attempt-succeeded" {
+	if end, _ := probeEnding(run, Result{Class: Executed}, nil, noon); end.event != "attempt-succeeded" {
 		t.Errorf("executed: %+v", end)
 	}
 }
@@ -110,7 +110,7 @@ func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
 // While the opening of a circuit breaker is not written there is nothing to tell, and its
 // runs are brought again; once another process has written it, it is that opening that is
 // told.
-func TestAnOpeningThatIsNotWrittenIsNotTold(t *testing.T) {
+func TestAnUnwrittenOpeningIsNotRecordedForTenants(t *testing.T) {
 	t.Parallel()
 	all := Target{Family: "settlement", Name: "escrow"}
 	run := Run{Tenant: "acme", Family: all.Family, Target: all.Name}
@@ -119,23 +119,23 @@ func TestAnOpeningThatIsNotWrittenIsNotTold(t *testing.T) {
 		opening int64
 	}{
 		"never opened":                 {nil, 0},
-		"closed":                       {[]Breaker{{Target: all, State: BreakerClosed, Version: 4, Opening: 2}}, 0},
-		"opened by another process":    {[]Breaker{{Target: all, State: BreakerOpen, Version: 5, Opening: 3}}, 3},
-		"half-open at another process": {[]Breaker{{Target: all, State: BreakerHalfOpen, Version: 6, Opening: 3}}, 3},
+		"closed":                       {[]Breaker{{Target: all, State: BreakerClosed, Version: 4, Openings: 2}}, 0},
+		"opened by another process":    {[]Breaker{{Target: all, State: BreakerOpen, Version: 5, Openings: 3}}, 3},
+		"half-open at another process": {[]Breaker{{Target: all, State: BreakerHalfOpen, Version: 6, Openings: 3}}, 3},
 	} {
-		b := newBreakers(&Manager{})
-		b.opening[all] = struct{}{}
-		if !b.learn(c.found, time.Now(), 0) || !b.bars(run) {
+		b := newBreakerRegistry(&Manager{})
+		b.pendingOpens[all] = struct{}{}
+		if !b.applyRead(c.found, time.Now(), 0) || !b.blocks(run) {
 			t.Fatalf("%s: it does not bar", name)
 		}
-		if got := (*b.known.Load())[all].Opening; got != c.opening {
+		if got := (*b.current.Load())[all].Openings; got != c.opening {
 			t.Errorf("%s: opening %d, want %d", name, got, c.opening)
 		}
 		if c.opening > 0 {
-			b.told[all] = toldOf{c.opening, map[string]struct{}{"acme": {}}} // else the ledger is asked
+			b.pausedRecords[all] = pausedRecord{c.opening, map[string]struct{}{"acme": {}}} // else the ledger is asked
 		}
-		if told, err := b.tell(t.Context(), run); told != (c.opening > 0) || err != nil {
-			t.Errorf("%s: told %t, %v", name, told, err)
+		if recorded, err := b.recordPaused(t.Context(), run); recorded != (c.opening > 0) || err != nil {
+			t.Errorf("%s: told %t, %v", name, recorded, err)
 		}
 	}
 }

@@ -15,11 +15,11 @@ import (
 // and time around the real failureWindow and probing.
 
 type modelRun struct {
-	id             CaseID
-	bad            bool
-	born, due, end time.Duration
-	spent, tries   int
-	state          State
+	id                    CaseID
+	bad                   bool
+	submittedAt, due, end time.Duration
+	spent, attempts       int
+	state                 State
 }
 
 type modelEvent struct {
@@ -44,26 +44,26 @@ func (q *modelQueue) Pop() any {
 
 // model is the simulated world.
 type model struct {
-	now    time.Duration
-	events modelQueue
-	made   int
-	runs   []*modelRun
-	live   []*modelRun // born and not ended, in order of birth
-	line   []*modelRun // waiting for a slot
-	inUse  int
-	beyond int // calls that have left their slot
-	rnd    *rand.Rand
+	now       time.Duration
+	events    modelQueue
+	made      int
+	runs      []*modelRun
+	live      []*modelRun // born and not ended, in order of birth
+	slotQueue []*modelRun // waiting for a slot
+	inUse     int
+	overflow  int // calls that have left their slot
+	rnd       *rand.Rand
 
-	rule     BreakerRule
-	window   failureWindow
-	probing  *probing // nil while closed
-	openings int
-	alarmed  time.Duration // when it was first said that runs wait; 0: never
+	rule      BreakerRule
+	window    failureWindow
+	probing   *probePolicy // nil while closed
+	openings  int
+	stalledAt time.Duration // when it was first said that runs wait; 0: never
 
-	down       [2]time.Duration
-	share      float64       // of calls that fail by chance
-	badTakes   time.Duration // how long a call of a bad one takes
-	retryAfter func() time.Duration
+	down        [2]time.Duration
+	share       float64       // of calls that fail by chance
+	badCallTime time.Duration // how long a call of a bad one takes
+	retryAfter  func() time.Duration
 }
 
 const (
@@ -88,22 +88,22 @@ func (m *model) at(t time.Duration, do func()) {
 
 func (m *model) clock() time.Time { return modelStart.Add(m.now) }
 
-// hand hands a case over.
-func (m *model) hand(born time.Duration, bad bool) {
-	r := &modelRun{bad: bad, born: born, state: Pending, id: CaseID(uuid.UUID{byte(len(m.runs) >> 16), byte(len(m.runs) >> 8), byte(len(m.runs))})}
+// submit hands a case over.
+func (m *model) submit(submittedAt time.Duration, bad bool) {
+	r := &modelRun{bad: bad, submittedAt: submittedAt, state: Pending, id: CaseID(uuid.UUID{byte(len(m.runs) >> 16), byte(len(m.runs) >> 8), byte(len(m.runs))})}
 	m.runs = append(m.runs, r)
-	m.at(born, func() {
+	m.at(submittedAt, func() {
 		r.due = m.now
 		m.live = append(m.live, r)
 		m.deliver(r)
 	})
 }
 
-// play runs the world for so long, or until nothing is left to do.
-func (m *model) play(until time.Duration) {
+// run runs the world for so long, or until nothing is left to do.
+func (m *model) run(until time.Duration) {
 	var tick func()
 	tick = func() {
-		pause := leadBusy
+		pause := leaderBusyPause
 		if p := m.probing; p != nil {
 			m.lead()
 			pause = p.pause(m.clock())
@@ -128,28 +128,28 @@ func (m *model) deliver(r *modelRun) {
 	switch {
 	case !r.state.Waiting() || r.due > m.now || m.probing != nil:
 	case m.inUse >= modelSlots:
-		m.line = append(m.line, r)
+		m.slotQueue = append(m.slotQueue, r)
 	default:
 		m.call(r, nil, nil)
 	}
 }
 
 func (m *model) next() {
-	for len(m.line) > 0 && m.inUse < modelSlots {
-		r := m.line[0]
-		m.line = m.line[1:]
+	for len(m.slotQueue) > 0 && m.inUse < modelSlots {
+		r := m.slotQueue[0]
+		m.slotQueue = m.slotQueue[1:]
 		m.deliver(r)
 	}
 }
 
 // call makes an attempt; of one that was let through, p is who did.
-func (m *model) call(r *modelRun, p *probing, t *ticket) {
-	r.state, r.tries = Running, r.tries+1
+func (m *model) call(r *modelRun, p *probePolicy, t *probeCall) {
+	r.state, r.attempts = Running, r.attempts+1
 	m.inUse++
 	fails := r.bad || m.now >= m.down[0] && m.now < m.down[1] || m.rnd.Float64() < m.share
 	takes := modelAnswers + time.Duration(m.rnd.Int64N(int64(time.Millisecond)))
-	if r.bad && m.badTakes > 0 {
-		takes = m.badTakes
+	if r.bad && m.badCallTime > 0 {
+		takes = m.badCallTime
 	}
 	slot := true
 	leave := func() {
@@ -162,31 +162,31 @@ func (m *model) call(r *modelRun, p *probing, t *ticket) {
 	left := false
 	if takes > slowCall {
 		m.at(m.now+slowCall, func() {
-			if m.beyond < (callsPerSlot-1)*modelSlots {
-				m.beyond++
+			if m.overflow < (callsPerSlot-1)*modelSlots {
+				m.overflow++
 				left = true
 				leave()
 			}
 			if t != nil {
-				p.leave(t)
+				p.release(t)
 			}
 		})
 	}
 	m.at(m.now+takes, func() {
 		if left {
-			m.beyond--
+			m.overflow--
 		}
 		leave()
 		m.ended(r, fails, p, t)
 	})
 }
 
-func (m *model) ended(r *modelRun, fails bool, p *probing, t *ticket) {
+func (m *model) ended(r *modelRun, fails bool, p *probePolicy, t *probeCall) {
 	if !fails {
 		r.state, r.end = Succeeded, m.now
 	} else {
-		delay := 25 * time.Millisecond << min(r.tries-1, 10)
-		if t == nil || p.spends(m.clock(), t, r.spent+1 >= modelBudget) {
+		delay := 25 * time.Millisecond << min(r.attempts-1, 10)
+		if t == nil || p.chargesBudget(m.clock(), t, r.spent+1 >= modelBudget) {
 			r.spent++
 			delay = 25 * time.Millisecond << (r.spent - 1)
 		}
@@ -205,15 +205,15 @@ func (m *model) ended(r *modelRun, fails bool, p *probing, t *ticket) {
 	}
 	switch {
 	case t != nil:
-		v := saysWorks
+		v := probeAnswered
 		if fails {
-			v = saysFails
+			v = probeFailed
 		}
-		p.ended(m.clock(), t, v)
+		p.finish(m.clock(), t, v)
 	case m.probing == nil:
-		if m.window.note(m.clock(), outcome{kase: r.id, first: r.tries == 1, failed: fails, last: r.spent >= modelBudget-1}) != "" {
+		if m.window.note(m.clock(), outcome{caseID: r.id, first: r.attempts == 1, failed: fails, last: r.spent >= modelBudget-1}) != "" {
 			m.openings++
-			m.probing = newProbing(m.rule, modelSlots, m.rnd, m.clock())
+			m.probing = newProbePolicy(m.rule, modelSlots, m.rnd, m.clock())
 			m.window = failureWindow{rule: m.rule}
 		}
 	}
@@ -232,7 +232,7 @@ func (m *model) lead() {
 		case !r.state.Waiting():
 			continue
 		case r.due > m.now:
-		case r.tries == 0:
+		case r.attempts == 0:
 			fresh = append(fresh, r)
 		default:
 			tried = append(tried, r)
@@ -246,55 +246,55 @@ func (m *model) lead() {
 		}
 		return
 	}
-	if p.stalled(m.clock(), paused) && m.alarmed == 0 {
-		m.alarmed = m.now
+	if p.stalled(m.clock(), paused) && m.stalledAt == 0 {
+		m.stalledAt = m.now
 	}
-	let := func(r *modelRun, l lane) { m.call(r, p, p.let(m.clock(), l)) }
+	let := func(r *modelRun, l probeKind) { m.call(r, p, p.start(m.clock(), l)) }
 	waiting := len(fresh) > 0
-	for n := p.newAllowed(m.clock()); n > 0 && len(fresh) > 0 && m.inUse < modelSlots; n-- {
+	for n := p.newCasesAllowed(m.clock()); n > 0 && len(fresh) > 0 && m.inUse < modelSlots; n-- {
 		at := len(fresh) - 1
 		if from, anywhere := p.pick(); anywhere {
 			at = int(from * float64(len(fresh)))
 		}
-		let(fresh[at], laneNew)
+		let(fresh[at], kindNewCase)
 		fresh = slices.Delete(fresh, at, at+1)
 	}
-	n, rests := p.triedAllowed(m.clock()), !waiting && p.restDue(m.clock(), paused)
+	n, rests := p.retriedAllowed(m.clock()), !waiting && p.fallbackDue(m.clock(), paused)
 	if n > 0 || rests {
 		slices.SortFunc(tried, func(a, b *modelRun) int { return int(a.due - b.due) })
 	}
 	for ; n > 0 && len(tried) > 0 && m.inUse < modelSlots; n-- {
-		let(tried[0], laneTried)
+		let(tried[0], kindRetried)
 		tried = tried[1:]
 	}
 	if rests && len(tried) > 0 && m.inUse < modelSlots {
-		let(tried[0], laneRest)
+		let(tried[0], kindFallback)
 	}
 }
 
-// told is what became of a model's cases.
-type told struct {
+// modelResult is what became of a model's cases.
+type modelResult struct {
 	good, goodDead, goodLive int
 	goodP50, goodP99         time.Duration
-	letters, badLive         int
-	lastLetter               time.Duration // the longest from birth to letter
+	deadLetters, badLive     int
+	slowestDeadLetter        time.Duration // the longest from birth to letter
 	openings, calls          int
-	alarmed                  time.Duration
+	stalledAt                time.Duration
 }
 
-func (m *model) tell() (out told) {
+func (m *model) result() (out modelResult) {
 	var took []time.Duration
 	for _, r := range m.runs {
-		out.calls += r.tries
+		out.calls += r.attempts
 		switch {
 		case r.bad && r.state == DeadLettered:
-			out.letters++
-			out.lastLetter = max(out.lastLetter, r.end-r.born)
+			out.deadLetters++
+			out.slowestDeadLetter = max(out.slowestDeadLetter, r.end-r.submittedAt)
 		case r.bad:
 			out.badLive++
 		case r.state == Succeeded:
 			out.good++
-			took = append(took, r.end-r.born)
+			took = append(took, r.end-r.submittedAt)
 		case r.state == DeadLettered:
 			out.goodDead++
 		default:
@@ -304,26 +304,26 @@ func (m *model) tell() (out told) {
 	if slices.Sort(took); len(took) > 0 {
 		out.goodP50, out.goodP99 = took[len(took)/2], took[min(len(took)-1, len(took)*99/100)]
 	}
-	out.openings, out.alarmed = m.openings, m.alarmed
+	out.openings, out.stalledAt = m.openings, m.stalledAt
 	return out
 }
 
-func (o told) String() string {
+func (o modelResult) String() string {
 	return fmt.Sprintf("good: %d settled (p50 %s, p99 %s), %d dead, %d live; bad: %d letters (the last after %s), %d live; opened %d times, %d calls",
-		o.good, o.goodP50, o.goodP99, o.goodDead, o.goodLive, o.letters, o.lastLetter, o.badLive, o.openings, o.calls)
+		o.good, o.goodP50, o.goodP99, o.goodDead, o.goodLive, o.deadLetters, o.slowestDeadLetter, o.badLive, o.openings, o.calls)
 }
 
 var modelSeeds = []uint64{1, 2, 3}
 
 // scenario plays a world for each seed.
-func scenario(t *testing.T, name string, until time.Duration, set func(*model), bar func(*testing.T, told)) {
+func scenario(t *testing.T, name string, until time.Duration, set func(*model), bar func(*testing.T, modelResult)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		for _, seed := range modelSeeds {
 			m := newModel(seed)
 			set(m)
-			m.play(until)
-			out := m.tell()
+			m.run(until)
+			out := m.result()
 			t.Logf("seed %d: %s", seed, out)
 			if bar != nil {
 				bar(t, out)
@@ -332,14 +332,14 @@ func scenario(t *testing.T, name string, until time.Duration, set func(*model), 
 	})
 }
 
-// beside hands over so many that always fail, and five good ones a second.
-func beside(bad int) func(*model) {
+// mixedLoad hands over so many that always fail, and five good ones a second.
+func mixedLoad(bad int) func(*model) {
 	return func(m *model) {
 		for i := range bad {
-			m.hand(time.Duration(i)*time.Millisecond, true)
+			m.submit(time.Duration(i)*time.Millisecond, true)
 		}
 		for at := time.Second; at < 2*time.Minute; at += 200 * time.Millisecond {
-			m.hand(at, false)
+			m.submit(at, false)
 		}
 	}
 }
@@ -350,8 +350,8 @@ func TestCasesThatFailByThemselvesAreNoOutage(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(*model){
 		"at once":    func(m *model) {},
-		"after 2s":   func(m *model) { m.badTakes = 2 * time.Second },
-		"not at all": func(m *model) { m.badTakes = 10 * time.Second },
+		"after 2s":   func(m *model) { m.badCallTime = 2 * time.Second },
+		"not at all": func(m *model) { m.badCallTime = 10 * time.Second },
 		"Retry-After up to 20s": func(m *model) {
 			m.retryAfter = func() time.Duration { return time.Duration(m.rnd.Int64N(int64(20 * time.Second))) }
 		},
@@ -359,18 +359,18 @@ func TestCasesThatFailByThemselvesAreNoOutage(t *testing.T) {
 	}
 	for kind, set := range kinds {
 		for _, n := range []int{40, 150, 600} {
-			var bar func(*testing.T, told)
+			var bar func(*testing.T, modelResult)
 			if n < 600 {
-				bar = func(t *testing.T, o told) {
+				bar = func(t *testing.T, o modelResult) {
 					if o.good != 595 || o.goodP99 > 2*time.Second {
 						t.Errorf("%d of 595 settled, p99 %s", o.good, o.goodP99)
 					}
-					if o.letters != n || o.lastLetter > time.Minute {
-						t.Errorf("%d of %d are letters, the last after %s", o.letters, n, o.lastLetter)
+					if o.deadLetters != n || o.slowestDeadLetter > time.Minute {
+						t.Errorf("%d of %d are letters, the last after %s", o.deadLetters, n, o.slowestDeadLetter)
 					}
 				}
 			}
-			scenario(t, fmt.Sprintf("%d, %s", n, kind), 4*time.Minute, func(m *model) { set(m); beside(n)(m) }, bar)
+			scenario(t, fmt.Sprintf("%d, %s", n, kind), 4*time.Minute, func(m *model) { set(m); mixedLoad(n)(m) }, bar)
 		}
 	}
 }
@@ -386,9 +386,9 @@ func TestAnOutageInTheModelLosesNothing(t *testing.T) {
 		scenario(t, fmt.Sprintf("10s, 5000 at %g a second", rate), 4*time.Hour, func(m *model) {
 			m.down = [2]time.Duration{time.Second, 11 * time.Second}
 			for i := range 5000 {
-				m.hand(time.Duration(float64(i)/rate*float64(time.Second)), false)
+				m.submit(time.Duration(float64(i)/rate*float64(time.Second)), false)
 			}
-		}, func(t *testing.T, o told) {
+		}, func(t *testing.T, o modelResult) {
 			if o.goodDead > most || o.good+o.goodDead != 5000 {
 				t.Errorf("%d dead, %d settled", o.goodDead, o.good)
 			}
@@ -397,9 +397,9 @@ func TestAnOutageInTheModelLosesNothing(t *testing.T) {
 	scenario(t, "10s, 5000 at 500 a second, 3% always fail", 5*time.Minute, func(m *model) {
 		m.down = [2]time.Duration{time.Second, 11 * time.Second}
 		for i := range 5000 {
-			m.hand(time.Duration(i)*2*time.Millisecond, i%33 == 0)
+			m.submit(time.Duration(i)*2*time.Millisecond, i%33 == 0)
 		}
-	}, func(t *testing.T, o told) {
+	}, func(t *testing.T, o modelResult) {
 		if o.goodDead > 0 || o.goodLive > 0 || o.badLive > 0 {
 			t.Errorf("%d dead, %d live, %d bad ones live", o.goodDead, o.goodLive, o.badLive)
 		}
@@ -407,43 +407,43 @@ func TestAnOutageInTheModelLosesNothing(t *testing.T) {
 }
 
 // With nothing good beside, a few end by their own failures, and many wait and say so.
-func TestAFewEndAtRestAndManyWaitAndSaySo(t *testing.T) {
+func TestAFewPausedRunsEndAndManyAreReportedStalled(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 9, 40} {
 		scenario(t, fmt.Sprintf("%d bad, nothing else, 1 hour", n), time.Hour, func(m *model) {
 			for i := range n {
-				m.hand(time.Duration(i)*10*time.Millisecond, true)
+				m.submit(time.Duration(i)*10*time.Millisecond, true)
 			}
-		}, func(t *testing.T, o told) {
+		}, func(t *testing.T, o modelResult) {
 			switch {
-			case n < 10 && (o.letters != n || o.lastLetter > 2*time.Minute):
-				t.Errorf("%d of %d are letters, the last after %s", o.letters, n, o.lastLetter)
-			case n >= 10 && (o.badLive < 10 || o.alarmed == 0 || o.alarmed > 2*time.Minute):
-				t.Errorf("%d live, said so after %s", o.badLive, o.alarmed)
+			case n < 10 && (o.deadLetters != n || o.slowestDeadLetter > 2*time.Minute):
+				t.Errorf("%d of %d are letters, the last after %s", o.deadLetters, n, o.slowestDeadLetter)
+			case n >= 10 && (o.badLive < 10 || o.stalledAt == 0 || o.stalledAt > 2*time.Minute):
+				t.Errorf("%d live, said so after %s", o.badLive, o.stalledAt)
 			}
 		})
 	}
 }
 
 // What has no bar is told as it comes out: with -v.
-func TestMixedTroubleInTheModelIsTold(t *testing.T) {
+func TestMixedFailuresInTheModel(t *testing.T) {
 	t.Parallel()
 	for _, share := range []float64{.3, .6} {
 		scenario(t, fmt.Sprintf("%g of calls fail, 100 a second", share), 10*time.Minute, func(m *model) {
 			m.share = share
 			for i := range 5000 {
-				m.hand(time.Duration(i)*10*time.Millisecond, false)
+				m.submit(time.Duration(i)*10*time.Millisecond, false)
 			}
 		}, nil)
 	}
 	scenario(t, "40 bad that are told to wait 20s each time, 5 good a second", 4*time.Minute, func(m *model) {
 		m.retryAfter = func() time.Duration { return 20 * time.Second }
-		beside(40)(m)
+		mixedLoad(40)(m)
 	}, nil)
 	for _, every := range []int{2, 5} {
 		scenario(t, fmt.Sprintf("100 a second, one in %d always fails", every), 10*time.Minute, func(m *model) {
 			for i := range 6000 {
-				m.hand(time.Duration(i)*10*time.Millisecond, i%every == 0)
+				m.submit(time.Duration(i)*10*time.Millisecond, i%every == 0)
 			}
 		}, nil)
 	}

@@ -14,16 +14,16 @@ import (
 // nothing, and continues when that is closed.
 func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			return refused
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
+	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) {
 		c.SweepEvery = 50 * time.Millisecond
-		c.Breaker = background.BreakerRule{Lead: 100 * time.Millisecond}
+		c.Breaker = background.BreakerRule{LeaderTimeout: 100 * time.Millisecond}
 	})
 	r := h.submit(w, func(r *background.Run) {
 		r.Tenant, r.Target, r.Policy.BaseDelay = "acme", "escrow", 900*time.Millisecond
@@ -32,68 +32,68 @@ func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
 	h.awaitTrue("it waits", func() bool { return w.Stats().Waiting == 1 })
 	of := background.Target{Tenant: "acme", Family: family, Name: "escrow"}
 	move := func(decide func(background.Breaker) (background.Breaker, bool)) {
-		if _, moved, err := w.MoveBreaker(t.Context(), of, decide); err != nil || !moved {
+		if _, moved, err := w.UpdateBreaker(t.Context(), of, decide); err != nil || !moved {
 			t.Fatal(moved, err)
 		}
 	}
 	at := time.Now().UTC()
 	move(func(b background.Breaker) (background.Breaker, bool) {
-		return b.Open(true, "kim", background.CauseByHand, "why", at)
+		return b.Open(true, "kim", background.CauseManual, "why", at)
 	})
-	h.awaitTrue("it is paused", func() bool { return w.Stats().Parked == 1 && w.Stats().Waiting == 0 })
+	h.awaitTrue("it is paused", func() bool { return w.Stats().PausedDeliveries == 1 && w.Stats().Waiting == 0 })
 	if now := h.journal.Run(r.ID); now.State != background.Scheduled || now.BudgetSpent != 1 || h.calls.Load() != 1 {
 		t.Errorf("%+v", now)
 	}
 	move(func(b background.Breaker) (background.Breaker, bool) {
-		return b.Release("kim", background.CauseByHand, "why", at)
+		return b.Release("kim", background.CauseManual, "why", at)
 	})
 	done := h.awaitState(r.ID, background.Succeeded)
 	want := []receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptStarted, receipts.AttemptSucceeded}
-	if got := h.facts(r.ID); !slices.Equal(got, want) || done.Attempt != 2 {
+	if got := h.events(r.ID); !slices.Equal(got, want) || done.Attempt != 2 {
 		t.Errorf("facts %v, run %+v", got, done)
 	}
-	h.awaitTrue("the circuit breaker is closed", func() bool { return w.Stats().Braked == 0 })
+	h.awaitTrue("the circuit breaker is closed", func() bool { return w.Stats().BreakersNotClosed == 0 })
 }
 
 // A run that is or was paused has no task: nobody has removed it.
-func TestAPausedRunsTaskIsNotMissed(t *testing.T) {
+func TestAPausedRunsTaskIsNotReportedRemoved(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	m, err := background.New(h.config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = m.Close() }()
-	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "a", Queue: m.Queue(family, "a"), Bell: 1})
-	resumed := h.journal.Submit(background.Run{Tenant: "acme", Target: "third", Family: family, RetryKey: "c", Queue: m.Queue(family, "c"), Bell: 1})
-	missed := h.journal.Submit(background.Run{Tenant: "acme", Target: "other", Family: family, RetryKey: "b", Queue: m.Queue(family, "b"), Bell: 1})
-	pull := func(b background.Breaker) (background.Breaker, bool) {
-		return b.Open(true, "kim", background.CauseByHand, "why", time.Now().UTC())
+	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "a", Queue: m.Queue(family, "a"), NotificationNumber: 1})
+	resumed := h.journal.Submit(background.Run{Tenant: "acme", Target: "third", Family: family, RetryKey: "c", Queue: m.Queue(family, "c"), NotificationNumber: 1})
+	missed := h.journal.Submit(background.Run{Tenant: "acme", Target: "other", Family: family, RetryKey: "b", Queue: m.Queue(family, "b"), NotificationNumber: 1})
+	open := func(b background.Breaker) (background.Breaker, bool) {
+		return b.Open(true, "kim", background.CauseManual, "why", time.Now().UTC())
 	}
 	// By another process: this one does not know of it yet.
-	if _, moved, err := h.journal.MoveBreaker(t.Context(), background.Target{Tenant: "acme", Family: family, Name: "escrow"}, pull); err != nil || !moved {
+	if _, moved, err := h.journal.UpdateBreaker(t.Context(), background.Target{Tenant: "acme", Family: family, Name: "escrow"}, open); err != nil || !moved {
 		t.Fatal(moved, err)
 	}
 	over := background.Target{Family: family, Name: "third"}
 	release := func(b background.Breaker) (background.Breaker, bool) {
-		return b.Release("kim", background.CauseByHand, "why", time.Now().UTC())
+		return b.Release("kim", background.CauseManual, "why", time.Now().UTC())
 	}
-	for _, step := range []func(background.Breaker) (background.Breaker, bool){pull, release, release} {
-		if now, moved, err := h.journal.MoveBreaker(t.Context(), over, step); err != nil || !moved {
+	for _, step := range []func(background.Breaker) (background.Breaker, bool){open, release, release} {
+		if now, moved, err := h.journal.UpdateBreaker(t.Context(), over, step); err != nil || !moved {
 			t.Fatal(now, moved, err)
 		}
 	}
 	for _, r := range []background.Run{paused, resumed, missed} {
-		background.Confirm(t.Context(), m, r, background.BellRemoved)
+		background.VerifyTampering(t.Context(), m, r, background.TaskRemoved)
 	}
-	if told := h.toldOutOfBand(paused.ID); len(told) != 0 {
-		t.Errorf("paused: %v", told)
+	if tampering := h.recordedTampering(paused.ID); len(tampering) != 0 {
+		t.Errorf("paused: %v", tampering)
 	}
-	if told := h.toldOutOfBand(resumed.ID); len(told) != 0 {
-		t.Errorf("paused and let go of between two looks: %v", told)
+	if tampering := h.recordedTampering(resumed.ID); len(tampering) != 0 {
+		t.Errorf("paused and let go of between two looks: %v", tampering)
 	}
-	if told := h.toldOutOfBand(missed.ID); !slices.Equal(told, []string{background.BellRemoved}) {
-		t.Errorf("missed: %v", told)
+	if tampering := h.recordedTampering(missed.ID); !slices.Equal(tampering, []string{background.TaskRemoved}) {
+		t.Errorf("missed: %v", tampering)
 	}
 }

@@ -13,12 +13,12 @@ import (
 
 func TestCancelOfAWaitingRunEndsTheWaitAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return refused })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return refused })
+	h.journal.SetReliable(true)
 	w := h.start()
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 950 * time.Millisecond })
 	r = h.awaitState(r.ID, background.Scheduled)
-	if _, err := h.journal.Record(background.Move{ID: uuid.New(), Run: r, Fact: receipts.Cancelled, At: time.Now()}); err != nil {
+	if _, err := h.journal.Record(background.Transition{ID: uuid.New(), Run: r, Event: receipts.Cancelled, At: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.Wake(r.ID)
@@ -33,14 +33,14 @@ func TestCancelOfAWaitingRunEndsTheWaitAtOnce(t *testing.T) {
 
 func TestWakeOfAnUnchangedRunDoesNotStartItEarly(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return refused })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return refused })
+	h.journal.SetReliable(true)
 	w := h.start()
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 200 * time.Millisecond; r.Policy.MaxRetryAttempts = 2 })
 	due := h.awaitState(r.ID, background.Scheduled).DueAt
 	w.Wake(r.ID)
 	h.awaitState(r.ID, background.DeadLettered)
-	if second := h.journal.Moves(r.ID)[2]; second.Fact != receipts.AttemptStarted || second.At.Before(due) {
+	if second := h.journal.Transitions(r.ID)[2]; second.Event != receipts.AttemptStarted || second.At.Before(due) {
 		t.Errorf("attempt 2 began at %s, due at %s", second.At, due)
 	}
 }
@@ -48,7 +48,7 @@ func TestWakeOfAnUnchangedRunDoesNotStartItEarly(t *testing.T) {
 func TestCancelAskedWhileRunningIsHonouredWhenNothingWasPaid(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result {
 		close(called)
 		<-answer
 		return refused
@@ -56,7 +56,7 @@ func TestCancelAskedWhileRunningIsHonouredWhenNothingWasPaid(t *testing.T) {
 	w := h.start()
 	r := h.submit(w)
 	<-called
-	h.journal.AskCancel(r.ID)
+	h.journal.RequestCancel(r.ID)
 	close(answer)
 	r = h.awaitState(r.ID, background.Cancelled)
 	if h.calls.Load() != 1 || r.BudgetSpent != 0 {
@@ -67,7 +67,7 @@ func TestCancelAskedWhileRunningIsHonouredWhenNothingWasPaid(t *testing.T) {
 func TestCancelAskedWhileRunningIsNotHonouredWhenItMayHavePaid(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			close(called)
 			<-answer
@@ -78,7 +78,7 @@ func TestCancelAskedWhileRunningIsNotHonouredWhenItMayHavePaid(t *testing.T) {
 	w := h.start()
 	r := h.submit(w)
 	<-called
-	h.journal.AskCancel(r.ID)
+	h.journal.RequestCancel(r.ID)
 	close(answer)
 	h.awaitState(r.ID, background.Succeeded)
 	if h.calls.Load() != 2 {

@@ -9,47 +9,47 @@ import (
 )
 
 const (
-	claimPauseMin = time.Second
-	claimPauseMax = 30 * time.Second
+	claimBackoffMin = time.Second
+	claimBackoffMax = 30 * time.Second
 )
 
-// claimPause keeps a process from claiming for a while after a claim of it grew too
+// claimBackoff keeps a process from claiming for a while after a claim of it grew too
 // old to be called on: whatever made it slow, such as a stall of Postgres or a machine
 // that stood still, would have every claim end like that one. The pause doubles until
 // a claim that was sent after it is called on in time.
-type claimPause struct {
-	log    *zap.Logger
-	clocks func() instant
-	count  atomic.Uint64 // claims that were too old, since the start
+type claimBackoff struct {
+	log         *zap.Logger
+	clocks      func() instant
+	staleClaims atomic.Uint64 // claims that were too old, since the start
 
 	mu    sync.Mutex
-	next  time.Duration // the length of the next pause; claimPauseMin when 0
+	next  time.Duration // the length of the next pause; claimBackoffMin when 0
 	began instant
 	last  time.Duration // of the last pause; 0: there was none
 }
 
-func newClaimPause(log *zap.Logger, clocks func() instant) *claimPause {
-	return &claimPause{log: log, clocks: clocks}
+func newClaimBackoff(log *zap.Logger, clocks func() instant) *claimBackoff {
+	return &claimBackoff{log: log, clocks: clocks}
 }
 
-// stale begins a pause, unless one is going on: claims that were sent together grow
+// onStaleClaim begins a pause, unless one is going on: claims that were sent together grow
 // old together.
-func (p *claimPause) stale() {
-	p.count.Add(1)
+func (p *claimBackoff) onStaleClaim() {
+	p.staleClaims.Add(1)
 	now := p.clocks()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left(now) > 0 {
 		return
 	}
-	p.began, p.last = now, max(p.next, claimPauseMin)
-	p.next = min(2*p.last, claimPauseMax)
+	p.began, p.last = now, max(p.next, claimBackoffMin)
+	p.next = min(2*p.last, claimBackoffMax)
 	p.log.Warn("a claim was too old to be called on: nothing is claimed for a while", zap.Duration("pause", p.last))
 }
 
-// fresh notes that a claim was called on in time. One that was sent before the last
+// onFreshClaim notes that a claim was called on in time. One that was sent before the last
 // pause began says nothing of what is now.
-func (p *claimPause) fresh(sent instant) {
+func (p *claimBackoff) onFreshClaim(sent instant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next > 0 && p.began.mono < sent.mono {
@@ -58,7 +58,7 @@ func (p *claimPause) fresh(sent instant) {
 }
 
 // remaining is for how long nothing is to be claimed.
-func (p *claimPause) remaining() time.Duration {
+func (p *claimBackoff) remaining() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.last == 0 {
@@ -67,4 +67,4 @@ func (p *claimPause) remaining() time.Duration {
 	return p.left(p.clocks())
 }
 
-func (p *claimPause) left(now instant) time.Duration { return max(0, p.last-(now.mono-p.began.mono)) }
+func (p *claimBackoff) left(now instant) time.Duration { return max(0, p.last-(now.mono-p.began.mono)) }

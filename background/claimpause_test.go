@@ -8,7 +8,7 @@ import (
 )
 
 // An age is told by whichever clock says most: each of them can stand still or be set back.
-func TestAnAgeIsThatOfTheClockThatSaysMost(t *testing.T) {
+func TestElapsedTimeIsTheLongestOfAllClocks(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -31,31 +31,31 @@ func TestAnAgeIsThatOfTheClockThatSaysMost(t *testing.T) {
 	}
 }
 
-func TestThePauseOfClaimsDoublesUntilOneIsCalledOnInTime(t *testing.T) {
+func TestClaimBackoffDoublesUntilAClaimIsFresh(t *testing.T) {
 	t.Parallel()
 	var now time.Duration
 	at := func() instant { return instant{mono: now} }
-	p := newClaimPause(zap.NewNop(), at)
+	p := newClaimBackoff(zap.NewNop(), at)
 	for i, step := range []struct {
 		after time.Duration // since the step before
 		do    func()
 		left  time.Duration
 	}{
 		{0, func() {}, 0},
-		{time.Second, p.stale, time.Second},
-		{0, p.stale, time.Second}, // sent together
-		{600 * time.Millisecond, p.stale, 400 * time.Millisecond},
+		{time.Second, p.onStaleClaim, time.Second},
+		{0, p.onStaleClaim, time.Second}, // sent together
+		{600 * time.Millisecond, p.onStaleClaim, 400 * time.Millisecond},
 		{time.Second, func() {}, 0},
-		{0, p.stale, 2 * time.Second},
-		{2 * time.Second, p.stale, 4 * time.Second},
-		{4 * time.Second, p.stale, 8 * time.Second},
-		{8 * time.Second, p.stale, 16 * time.Second},
-		{16 * time.Second, p.stale, 30 * time.Second},
-		{30 * time.Second, p.stale, 30 * time.Second},
-		{30 * time.Second, func() { p.fresh(instant{mono: now - time.Minute}) }, 0}, // sent before
-		{0, p.stale, 30 * time.Second},
-		{31 * time.Second, func() { p.fresh(instant{mono: now - time.Second}) }, 0},
-		{0, p.stale, time.Second},
+		{0, p.onStaleClaim, 2 * time.Second},
+		{2 * time.Second, p.onStaleClaim, 4 * time.Second},
+		{4 * time.Second, p.onStaleClaim, 8 * time.Second},
+		{8 * time.Second, p.onStaleClaim, 16 * time.Second},
+		{16 * time.Second, p.onStaleClaim, 30 * time.Second},
+		{30 * time.Second, p.onStaleClaim, 30 * time.Second},
+		{30 * time.Second, func() { p.onFreshClaim(instant{mono: now - time.Minute}) }, 0}, // sent before
+		{0, p.onStaleClaim, 30 * time.Second},
+		{31 * time.Second, func() { p.onFreshClaim(instant{mono: now - time.Second}) }, 0},
+		{0, p.onStaleClaim, time.Second},
 	} {
 		now += step.after
 		step.do()
@@ -63,7 +63,7 @@ func TestThePauseOfClaimsDoublesUntilOneIsCalledOnInTime(t *testing.T) {
 			t.Errorf("step %d: %s left, want %s", i, left, step.left)
 		}
 	}
-	if n := p.count.Load(); n != 11 {
+	if n := p.staleClaims.Load(); n != 11 {
 		t.Errorf("%d stale claims counted", n)
 	}
 }

@@ -16,18 +16,18 @@ import (
 type clock struct {
 	wall      func() time.Time
 	simulated bool
-	zero      atomic.Pointer[time.Time] // when the process began; nil before it was measured
+	origin    atomic.Pointer[time.Time] // when the process began; nil before it was measured
 	measuring atomic.Bool               // by MeasureClock
 
-	mu       sync.Mutex
-	judge    clockJudge
-	others   []time.Duration // the offsets of other live processes
-	measured time.Time       // the last time
+	mu           sync.Mutex
+	filter       clockFilter
+	otherOffsets []time.Duration // the offsets of other live processes
+	measured     time.Time       // the last time
 }
 
 // now is the time; before it was measured, that of this machine.
 func (c *clock) now() time.Time {
-	if zero := c.zero.Load(); zero != nil {
+	if zero := c.origin.Load(); zero != nil {
 		return zero.Add(time.Since(processBegan))
 	}
 	return c.wall()
@@ -44,13 +44,13 @@ func (c *clock) observe(sent time.Duration, read ClockReading) {
 	s := clockSample{sent: sent, received: monotonic(), wall: c.wall().Round(0), read: read}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.judge.observe(s)
+	c.filter.observe(s)
 	c.publish()
 }
 
 func (c *clock) publish() {
-	zero := c.judge.held.zero
-	c.zero.Store(&zero)
+	zero := c.filter.current.origin
+	c.origin.Store(&zero)
 	c.measured = time.Now()
 }
 
@@ -64,37 +64,37 @@ func (c *clock) compare(sessions []Session, own SessionID) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.others = others
+	c.otherOffsets = others
 }
 
 // offset is how much later the database's clock is than this machine's; nil when it
 // was not measured.
 func (c *clock) offset() *time.Duration {
-	if c.zero.Load() == nil {
+	if c.origin.Load() == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	off := c.judge.offset
+	off := c.filter.offset
 	return &off
 }
 
 // err says why nothing may be claimed by this clock.
 func (c *clock) err() error {
-	if c.zero.Load() == nil {
+	if c.origin.Load() == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if why := c.judge.refuses(c.others); why != "" {
+	if why := c.filter.blockReason(c.otherOffsets); why != "" {
 		return unready("the clock of this machine, or that of the database, is off", errors.New("background: "+why))
 	}
 	return nil
 }
 
-// clockGoesFor is for how long a process that has no session, and so measures with no
+// clockValidFor is for how long a process that has no session, and so measures with no
 // beat, goes by what it measured last.
-const clockGoesFor = 30 * time.Second
+const clockValidFor = 30 * time.Second
 
 // MeasureClock asks the ledger for its time if that was not done for a while. A process
 // that runs does it with each beat; one that only hands over calls this before.
@@ -104,10 +104,10 @@ func (m *Manager) MeasureClock(ctx context.Context) error {
 		return nil
 	}
 	defer c.measuring.Store(false)
-	var fresh clockJudge
-	for range clockAgree {
+	var fresh clockFilter
+	for range clockAgreements {
 		sent := monotonic()
-		read, err := m.cfg.Ledger.Clock(ctx)
+		read, err := m.cfg.Store.Clock(ctx)
 		if err != nil {
 			return err
 		}
@@ -115,8 +115,8 @@ func (m *Manager) MeasureClock(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(fresh.changed) == 0 {
-		c.judge = fresh
+	if len(fresh.candidates) == 0 {
+		c.filter = fresh
 		c.publish()
 	}
 	return nil
@@ -125,7 +125,7 @@ func (m *Manager) MeasureClock(ctx context.Context) error {
 func (c *clock) due() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.zero.Load() == nil || time.Since(c.measured) > clockGoesFor
+	return c.origin.Load() == nil || time.Since(c.measured) > clockValidFor
 }
 
 // Now is the time that everything is recorded with: that of the ledger's clock, in UTC

@@ -14,7 +14,7 @@ import (
 )
 
 // everySo often are beats that a test can wait for.
-func beating(c *background.Config) {
+func shortBeats(c *background.Config) {
 	c.BeatEvery, c.SweepEvery = 20*time.Millisecond, 50*time.Millisecond
 }
 
@@ -22,15 +22,15 @@ func beating(c *background.Config) {
 // set.
 func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	var right time.Duration
-	if err := h.journal.Enlist(t.Context(), background.Session{ID: uuid.New(), Worker: "other", ClockOffset: &right}); err != nil {
+	if err := h.journal.Register(t.Context(), background.Session{ID: uuid.New(), Worker: "other", ClockOffset: &right}); err != nil {
 		t.Fatal(err)
 	}
 	var off atomic.Int64
 	off.Store(int64(3 * time.Second))
-	w := h.start(beating, func(c *background.Config) {
+	w := h.start(shortBeats, func(c *background.Config) {
 		c.LostAfter = time.Hour // the other one has no process
 		c.BeatEvery = 20 * time.Millisecond
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
@@ -59,18 +59,18 @@ func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 
 // Everything is recorded with the ledger's time, whoever's clock is wrong; alone, a
 // process goes by it.
-func TestTheLedgersTimeIsRecorded(t *testing.T) {
+func TestTheStoresTimeIsRecorded(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
-	w := h.start(beating, func(c *background.Config) {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	w := h.start(shortBeats, func(c *background.Config) {
 		c.Now = func() time.Time { return time.Now().Add(-time.Hour) }
 	})
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
-	for _, m := range h.journal.Moves(r.ID) {
+	for _, m := range h.journal.Transitions(r.ID) {
 		if off := time.Since(m.At); off < -time.Minute || off > time.Minute {
-			t.Errorf("%s is recorded %s ago", m.Fact, off)
+			t.Errorf("%s is recorded %s ago", m.Event, off)
 		}
 	}
 }
@@ -79,9 +79,9 @@ func TestTheLedgersTimeIsRecorded(t *testing.T) {
 // agree, then all go by it. What runs meanwhile is recorded without a leap.
 func TestClaimsPauseWhenTheServerChanges(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
-	w := h.start(beating, func(c *background.Config) { c.BeatEvery = 200 * time.Millisecond })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	w := h.start(shortBeats, func(c *background.Config) { c.BeatEvery = 200 * time.Millisecond })
 	first := h.submit(w)
 	h.awaitState(first.ID, background.Succeeded)
 	h.journal.SetClock(-time.Hour, "the other server")
@@ -92,7 +92,7 @@ func TestClaimsPauseWhenTheServerChanges(t *testing.T) {
 	h.awaitTrue("the new time holds", func() bool { return w.Healthy() == nil })
 	second := h.submit(w, func(r *background.Run) { r.RetryKey, r.DueAt = "tx:2", time.Now().Add(-2*time.Hour) })
 	h.awaitState(second.ID, background.Succeeded)
-	if at := h.journal.Moves(second.ID)[0].At; time.Since(at) < 59*time.Minute {
+	if at := h.journal.Transitions(second.ID)[0].At; time.Since(at) < 59*time.Minute {
 		t.Errorf("claimed at %s", at)
 	}
 }
@@ -100,14 +100,14 @@ func TestClaimsPauseWhenTheServerChanges(t *testing.T) {
 // A simulated clock is gone by as it is.
 func TestASimulatedClockIsNotMeasured(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
-	w := h.start(beating, func(c *background.Config) {
-		c.Simulated, c.Now = true, func() time.Time { return time.Now().Add(240 * time.Hour) }
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	w := h.start(shortBeats, func(c *background.Config) {
+		c.ClockSimulated, c.Now = true, func() time.Time { return time.Now().Add(240 * time.Hour) }
 	})
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
-	if at := h.journal.Moves(r.ID)[0].At; time.Until(at) < 239*time.Hour {
+	if at := h.journal.Transitions(r.ID)[0].At; time.Until(at) < 239*time.Hour {
 		t.Errorf("claimed at %s", at)
 	}
 	all, err := h.journal.Sessions(t.Context())
@@ -118,28 +118,28 @@ func TestASimulatedClockIsNotMeasured(t *testing.T) {
 
 // A restore that lost the sessions leaves runs that nobody executes: they continue once
 // their sessions have been missed for as long as it takes to be lost.
-func TestARunUnderASessionThatIsNotThereContinues(t *testing.T) {
+func TestARunOfAMissingSessionContinues(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	r := h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: "pay:0", State: background.Running,
-		Session: uuid.New(), Token: uuid.New(), Attempt: 1, Bell: 1})
-	h.start(quick)
+		Session: uuid.New(), Token: uuid.New(), Attempt: 1, NotificationNumber: 1})
+	h.start(shortIntervals)
 	got := h.awaitState(r.ID, background.Succeeded)
 	if got.Attempt != 2 || got.Recoveries != 1 || got.BudgetSpent != 0 {
 		t.Errorf("run %+v", got)
 	}
-	if cut := h.journal.Moves(r.ID)[0]; !strings.HasPrefix(cut.Actor, "observer:") || cut.Result.Class != background.Unknown {
-		t.Errorf("move %+v", cut)
+	if interrupted := h.journal.Transitions(r.ID)[0]; !strings.HasPrefix(interrupted.Actor, "observer:") || interrupted.Result.Class != background.Unknown {
+		t.Errorf("move %+v", interrupted)
 	}
 }
 
 // The process whose own session was lost begins a new one, and its run is not touched
 // before its call was cancelled.
-func TestAProcessWhoseSessionIsGoneBeginsAnew(t *testing.T) {
+func TestAProcessWhoseSessionIsMissingRegistersAgain(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan struct{})
-	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			<-ctx.Done()
 			close(cancelled)
@@ -147,8 +147,8 @@ func TestAProcessWhoseSessionIsGoneBeginsAnew(t *testing.T) {
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
-	w := h.start(quick)
+	h.journal.SetReliable(true)
+	w := h.start(shortIntervals)
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Running)
 	h.journal.ForgetSessions()

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// ClockBound is by how much the clock of a process may differ from the one that all go
+// MaxClockOffset is by how much the clock of a process may differ from the one that all go
 // by, which is the database's.
-const ClockBound = time.Second
+const MaxClockOffset = time.Second
 
 const (
-	clockReadings = 60 // of which the best counts
-	clockAgree    = 3  // readings that must agree after a change of the server
+	clockWindow     = 60 // of which the best counts
+	clockAgreements = 3  // readings that must agree after a change of the server
 )
 
 // ClockReading is what the database said of its clock.
@@ -30,99 +30,99 @@ type clockSample struct {
 	read           ClockReading
 }
 
-// clockMark is what a sample tells: where the database's clock stood when the process
+// clockEstimate is what a sample tells: where the database's clock stood when the process
 // began, and by how much that may be wrong at most, which is half the round trip.
-type clockMark struct {
-	zero time.Time
-	err  time.Duration
+type clockEstimate struct {
+	origin   time.Time
+	maxError time.Duration
 }
 
-func (s clockSample) mark() clockMark {
-	return clockMark{zero: s.read.At.Add(-(s.sent + s.received) / 2), err: (s.received-s.sent)/2 + time.Microsecond}
+func (s clockSample) estimate() clockEstimate {
+	return clockEstimate{origin: s.read.At.Add(-(s.sent + s.received) / 2), maxError: (s.received-s.sent)/2 + time.Microsecond}
 }
 
-func (m clockMark) agrees(other clockMark) bool {
-	return m.zero.Sub(other.zero).Abs() <= m.err+other.err
+func (m clockEstimate) agrees(other clockEstimate) bool {
+	return m.origin.Sub(other.origin).Abs() <= m.maxError+other.maxError
 }
 
-// clockJudge decides what time it is by samples of the database's clock. It is pure: times
+// clockFilter decides what time it is by samples of the database's clock. It is pure: times
 // and round trips come in, decisions go out.
 //
 //   - Of the last 60 samples the one with the shortest round trip counts, and it is
 //     followed only where it differs by more than its own error.
-//   - When the server changes, or its clock jumps by over ClockBound, the old time goes on
+//   - When the server changes, or its clock jumps by over MaxClockOffset, the old time goes on
 //     until three samples in a row agree on the new one. Nothing is claimed until then.
-//   - A machine whose own clock is off by over ClockBound, which most other processes do
+//   - A machine whose own clock is off by over MaxClockOffset, which most other processes do
 //     not share, claims nothing: its clock was changed, or its measurement is spoilt. One
 //     that is alone, or off like the others, goes by the database's.
-type clockJudge struct {
-	held    clockMark // what is gone by; zero before the first sample
-	server  string
-	marks   []clockMark // that agree, the oldest first
-	changed []clockMark // since the server changed; empty when it is settled
-	offset  time.Duration
+type clockFilter struct {
+	current    clockEstimate // what is gone by; zero before the first sample
+	server     string
+	estimates  []clockEstimate // that agree, the oldest first
+	candidates []clockEstimate // since the server changed; empty when it is settled
+	offset     time.Duration
 }
 
 // observe takes a sample in.
-func (j *clockJudge) observe(s clockSample) {
-	m := s.mark()
+func (j *clockFilter) observe(s clockSample) {
+	m := s.estimate()
 	switch {
-	case j.held.zero.IsZero():
-		j.settle(s.read.Server, m)
-	case len(j.changed) > 0:
-		j.again(s.read.Server, m)
-	case s.read.Server != j.server || m.zero.Sub(j.held.zero).Abs() > m.err+j.held.err+ClockBound:
-		j.server, j.changed = s.read.Server, []clockMark{m}
+	case j.current.origin.IsZero():
+		j.adopt(s.read.Server, m)
+	case len(j.candidates) > 0:
+		j.confirmChange(s.read.Server, m)
+	case s.read.Server != j.server || m.origin.Sub(j.current.origin).Abs() > m.maxError+j.current.maxError+MaxClockOffset:
+		j.server, j.candidates = s.read.Server, []clockEstimate{m}
 	default:
 		j.follow(m)
 	}
-	j.offset = j.held.zero.Add(s.received).Sub(s.wall)
+	j.offset = j.current.origin.Add(s.received).Sub(s.wall)
 }
 
-// again takes a sample in while the change of a server is looked at.
-func (j *clockJudge) again(server string, m clockMark) {
-	if server != j.server || slices.ContainsFunc(j.changed, func(c clockMark) bool { return !c.agrees(m) }) {
-		j.server, j.changed = server, j.changed[:0]
+// confirmChange takes a sample in while the change of a server is looked at.
+func (j *clockFilter) confirmChange(server string, m clockEstimate) {
+	if server != j.server || slices.ContainsFunc(j.candidates, func(c clockEstimate) bool { return !c.agrees(m) }) {
+		j.server, j.candidates = server, j.candidates[:0]
 	}
-	if j.changed = append(j.changed, m); len(j.changed) >= clockAgree {
-		j.settle(server, j.changed...)
+	if j.candidates = append(j.candidates, m); len(j.candidates) >= clockAgreements {
+		j.adopt(server, j.candidates...)
 	}
 }
 
-func (j *clockJudge) settle(server string, marks ...clockMark) {
-	j.server, j.marks, j.changed = server, marks, nil
-	j.held = j.best()
+func (j *clockFilter) adopt(server string, estimates ...clockEstimate) {
+	j.server, j.estimates, j.candidates = server, estimates, nil
+	j.current = j.best()
 }
 
-func (j *clockJudge) follow(m clockMark) {
+func (j *clockFilter) follow(m clockEstimate) {
 	if !j.best().agrees(m) {
-		j.marks = j.marks[:0] // it drifted away from them
+		j.estimates = j.estimates[:0] // it drifted away from them
 	}
-	if j.marks = append(j.marks, m); len(j.marks) > clockReadings {
-		j.marks = slices.Delete(j.marks, 0, 1)
+	if j.estimates = append(j.estimates, m); len(j.estimates) > clockWindow {
+		j.estimates = slices.Delete(j.estimates, 0, 1)
 	}
-	if best := j.best(); best.zero.Sub(j.held.zero).Abs() > best.err {
-		j.held = best
+	if best := j.best(); best.origin.Sub(j.current.origin).Abs() > best.maxError {
+		j.current = best
 	}
 }
 
-func (j *clockJudge) best() clockMark {
-	return slices.MinFunc(j.marks, func(a, b clockMark) int { return int(a.err - b.err) })
+func (j *clockFilter) best() clockEstimate {
+	return slices.MinFunc(j.estimates, func(a, b clockEstimate) int { return int(a.maxError - b.maxError) })
 }
 
-// refuses says why nothing may be claimed, by what other live processes measure of their
+// blockReason says why nothing may be claimed, by what other live processes measure of their
 // clocks; empty when something may.
-func (j *clockJudge) refuses(others []time.Duration) string {
-	if len(j.changed) > 0 {
+func (j *clockFilter) blockReason(others []time.Duration) string {
+	if len(j.candidates) > 0 {
 		return "the database's server or its clock has changed: nothing is claimed until three beats agree on the time"
 	}
 	shared := 0
 	for _, o := range others {
-		if (o - j.offset).Abs() <= ClockBound {
+		if (o - j.offset).Abs() <= MaxClockOffset {
 			shared++
 		}
 	}
-	if j.offset.Abs() <= ClockBound || 2*shared >= len(others) {
+	if j.offset.Abs() <= MaxClockOffset || 2*shared >= len(others) {
 		return ""
 	}
 	return fmt.Sprintf("the clock of this machine is %s from the database's, that of %d of %d other processes is not: nothing is claimed until it is set",

@@ -7,7 +7,7 @@ import (
 )
 
 // Times and round trips go in, decisions come out.
-func TestWhatTimeItIsByTheDatabasesClock(t *testing.T) {
+func TestClockFilter(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -75,15 +75,15 @@ func TestWhatTimeItIsByTheDatabasesClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var j clockJudge
+			var j clockFilter
 			for i, s := range steps {
 				at := time.Duration(i+1) * time.Second
 				j.observe(clockSample{sent: at, received: at + s.trip, wall: begin.Add(at + s.trip + s.wall),
 					read: ClockReading{At: begin.Add(at + s.trip/2 + s.db), Server: s.server}})
-				if held := j.held.zero.Sub(begin); held != s.held {
+				if held := j.current.origin.Sub(begin); held != s.held {
 					t.Errorf("step %d: %s is gone by, want %s", i, held, s.held)
 				}
-				if why := j.refuses(s.others); (why == "") != (s.refuse == "") || !strings.Contains(why, s.refuse) {
+				if why := j.blockReason(s.others); (why == "") != (s.refuse == "") || !strings.Contains(why, s.refuse) {
 					t.Errorf("step %d: %q, want %q", i, why, s.refuse)
 				}
 			}

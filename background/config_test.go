@@ -15,22 +15,22 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	journal := backgroundtest.NewJournal(1)
 	named := func(name string) background.Family {
-		return &backgroundtest.Family{Journal: journal, Called: name, Limit: time.Second}
+		return &backgroundtest.Family{Journal: journal, FamilyName: name, AttemptLimit: time.Second}
 	}
 	redis := asynq.RedisClientOpt{Addr: "127.0.0.1:1"}
 	for name, c := range map[string]struct {
 		cfg  background.Config
 		want string
 	}{
-		"no redis":  {background.Config{Ledger: journal, Families: []background.Family{named("a")}}, "needs Redis"},
+		"no redis":  {background.Config{Store: journal, Families: []background.Family{named("a")}}, "needs Redis"},
 		"no ledger": {background.Config{Redis: redis, Families: []background.Family{named("a")}}, "needs Redis, Ledger"},
-		"no family": {background.Config{Redis: redis, Ledger: journal}, "at least one family"},
-		"one name":  {background.Config{Redis: redis, Ledger: journal, Families: []background.Family{named("a"), named("a")}}, "two families"},
-		"no name":   {background.Config{Redis: redis, Ledger: journal, Families: []background.Family{named("")}}, "family name"},
-		"braces":    {background.Config{Redis: redis, Ledger: journal, Families: []background.Family{named("a}{b")}}, "family name"},
-		"a colon":   {background.Config{Redis: redis, Ledger: journal, Families: []background.Family{named("a:0")}}, "family name"},
-		"no time limit": {background.Config{Redis: redis, Ledger: journal,
-			Families: []background.Family{&backgroundtest.Family{Called: "a"}}}, "no time limit"},
+		"no family": {background.Config{Redis: redis, Store: journal}, "at least one family"},
+		"one name":  {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("a"), named("a")}}, "two families"},
+		"no name":   {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("")}}, "family name"},
+		"braces":    {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("a}{b")}}, "family name"},
+		"a colon":   {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("a:0")}}, "family name"},
+		"no time limit": {background.Config{Redis: redis, Store: journal,
+			Families: []background.Family{&backgroundtest.Family{FamilyName: "a"}}}, "no time limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,8 +44,8 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 func TestQueueIsAStableShardOfItsFamily(t *testing.T) {
 	t.Parallel()
 	m, err := background.New(background.Config{
-		Redis: asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, Ledger: backgroundtest.NewJournal(1), Shards: 4,
-		Families: []background.Family{&backgroundtest.Family{Called: "pay", Limit: time.Second}},
+		Redis: asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, Store: backgroundtest.NewJournal(1), Shards: 4,
+		Families: []background.Family{&backgroundtest.Family{FamilyName: "pay", AttemptLimit: time.Second}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,22 +1,22 @@
 package background
 
-// crewMax is how many goroutines of a crew wait for work.
-const crewMax = 256
+// maxIdleWorkers is how many goroutines of a crew wait for work.
+const maxIdleWorkers = 256
 
-// crew lends goroutines that have worked before. The stack of a new one grows to
+// workerPool lends goroutines that have worked before. The stack of a new one grows to
 // what a delivery needs by being copied several times over; theirs has grown.
-type crew struct {
+type workerPool struct {
 	jobs chan func()
 	idle chan struct{} // one token for each goroutine that may wait
 	done chan struct{}
 }
 
-func newCrew() *crew {
-	return &crew{jobs: make(chan func()), idle: make(chan struct{}, crewMax), done: make(chan struct{})}
+func newWorkerPool() *workerPool {
+	return &workerPool{jobs: make(chan func()), idle: make(chan struct{}, maxIdleWorkers), done: make(chan struct{})}
 }
 
 // do runs fn in a goroutine of its own.
-func (c *crew) do(fn func()) {
+func (c *workerPool) do(fn func()) {
 	select {
 	case c.jobs <- fn:
 	default:
@@ -24,7 +24,7 @@ func (c *crew) do(fn func()) {
 	}
 }
 
-func (c *crew) work(fn func()) {
+func (c *workerPool) work(fn func()) {
 	for {
 		fn()
 		select {
@@ -42,4 +42,4 @@ func (c *crew) work(fn func()) {
 }
 
 // close lets those go that wait. What runs goes on, and do still works.
-func (c *crew) close() { close(c.done) }
+func (c *workerPool) close() { close(c.done) }

@@ -21,8 +21,8 @@ const ReasonProbe = "probe"
 
 // ending is how an attempt ends: the part of a Move that is decided.
 type ending struct {
-	fact   receipts.Subtype
-	spend  Spend
+	event  receipts.Subtype
+	charge BudgetCharge
 	result Result
 	lookup Class
 	reason string
@@ -32,53 +32,53 @@ type ending struct {
 // decide says how an attempt of a run ends, from what its call told and what is
 // known of the run now. When that depends on what the other side knows and looked
 // is nil, ask is true and there is no ending yet.
-func decide(run Run, res Result, looked *Result, now time.Time) (end ending, ask bool) {
-	nothingPaid := nothingPaid(run, res)
+func decide(run Run, res Result, lookup *Result, now time.Time) (end ending, needsLookup bool) {
+	unpaid := provenUnpaid(run, res)
 	switch {
 	case res.Class == Executed:
-		return ending{fact: receipts.AttemptSucceeded, result: res}, false
+		return ending{event: receipts.AttemptSucceeded, result: res}, false
 	case run.Class == Executed: // by an earlier call that answered late
-		return ending{fact: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
-	case run.CancelAsked && nothingPaid:
-		return ending{fact: receipts.Cancelled, result: res}, false
+		return ending{event: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
+	case run.CancelRequested && unpaid:
+		return ending{event: receipts.Cancelled, result: res}, false
 	}
-	verdict := run.Policy.Decide(question(run, res, now))
-	if verdict.Retry {
-		return ending{fact: receipts.RetryScheduled, spend: SpendAttempt, result: res, next: verdict.At}, false
+	decision := run.Policy.Decide(retryQuestion(run, res, now))
+	if decision.Retry {
+		return ending{event: receipts.RetryScheduled, charge: ChargeAttempt, result: res, next: decision.At}, false
 	}
-	death := ending{fact: receipts.DeadLettered, spend: SpendAttempt, result: res, reason: string(verdict.Why)}
-	if nothingPaid {
-		return death, false
+	deadLetter := ending{event: receipts.DeadLettered, charge: ChargeAttempt, result: res, reason: string(decision.Reason)}
+	if unpaid {
+		return deadLetter, false
 	}
-	return resolve(run, death, looked)
+	return resolve(run, deadLetter, lookup)
 }
 
-// nothingPaid reports whether it is proven that no attempt has moved money.
-func nothingPaid(run Run, res Result) bool {
+// provenUnpaid reports whether it is proven that no attempt has moved money.
+func provenUnpaid(run Run, res Result) bool {
 	if !run.MovesMoney() {
 		return res.Class != Executed
 	}
-	return res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
+	return res.Class == NotExecuted && run.Class != Unknown && run.UnresolvedUnknowns == 0
 }
 
 // resolve ends a run whose money may have moved: no letter is opened before the
 // other side was asked.
-func resolve(run Run, death ending, looked *Result) (end ending, ask bool) {
+func resolve(run Run, deadLetter ending, lookup *Result) (end ending, needsLookup bool) {
 	switch {
-	case looked == nil:
+	case lookup == nil:
 		return ending{}, true
-	case looked.Class == Executed:
-		res := death.result
-		res.Moved, res.Reference = looked.Moved, looked.Reference
-		return ending{fact: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
-	case looked.Class == NotExecuted && run.CancelAsked:
-		return ending{fact: receipts.Cancelled, result: death.result, lookup: NotExecuted}, false
+	case lookup.Class == Executed:
+		res := deadLetter.result
+		res.Moved, res.Reference = lookup.Moved, lookup.Reference
+		return ending{event: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
+	case lookup.Class == NotExecuted && run.CancelRequested:
+		return ending{event: receipts.Cancelled, result: deadLetter.result, lookup: NotExecuted}, false
 	}
-	death.lookup = looked.Class
-	return death, false
+	deadLetter.lookup = lookup.Class
+	return deadLetter, false
 }
 
-func question(run Run, res Result, now time.Time) retrypolicy.Question {
+func retryQuestion(run Run, res Result, now time.Time) retrypolicy.Question {
 	q := retrypolicy.Question{
 		Run: run.ID, BudgetSpent: run.BudgetSpent + 1,
 		Retryable: res.Retry, RetryAfter: res.RetryAfter, Now: now,
@@ -89,22 +89,22 @@ func question(run Run, res Result, now time.Time) retrypolicy.Question {
 	return q
 }
 
-// interrupted is how an attempt ends that was cut short, by a shutdown or because its
+// interruptedEnding is how an attempt ends that was cut short, by a shutdown or because its
 // process could not show that it lives. It spends no budget, and the next attempt may
 // start at once; there is none when a cancel was asked for and nothing was paid.
-func interrupted(run Run, res Result, now time.Time) ending {
+func interruptedEnding(run Run, res Result, now time.Time) ending {
 	switch {
 	case res.Class == Executed:
-		return ending{fact: receipts.AttemptSucceeded, result: res}
-	case run.CancelAsked && nothingPaid(run, res):
-		return ending{fact: receipts.Cancelled, result: res}
+		return ending{event: receipts.AttemptSucceeded, result: res}
+	case run.CancelRequested && provenUnpaid(run, res):
+		return ending{event: receipts.Cancelled, result: res}
 	}
-	return ending{fact: receipts.AttemptInterrupted, result: res, next: now}
+	return ending{event: receipts.AttemptInterrupted, result: res, next: now}
 }
 
-// normal turns what a handler or a lookup answered into what the rules can rely
+// normalizeResult turns what a handler or a lookup answered into what the rules can rely
 // on: what is not clearly stated is unknown.
-func normal(r Result) Result {
+func normalizeResult(r Result) Result {
 	if r.Class == Executed {
 		r.Failure, r.Retry, r.RetryAfter = nil, false, 0
 		return r

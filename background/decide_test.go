@@ -11,13 +11,13 @@ import (
 )
 
 var (
-	noon     = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	failure  = &Failure{Type: "http.refused"}
-	paid     = Result{Class: Executed, Moved: 7, Reference: "ref"}
-	refused  = Result{Class: NotExecuted, Retry: true, Failure: failure}
-	declined = Result{Class: NotExecuted, Failure: failure}
-	vague    = Result{Class: Unknown, Retry: true, Failure: failure}
-	lost     = Result{Class: Unknown, Failure: failure}
+	noon         = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	failure      = &Failure{Type: "http.refused"}
+	paid         = Result{Class: Executed, Moved: 7, Reference: "ref"}
+	refused      = Result{Class: NotExecuted, Retry: true, Failure: failure}
+	declined     = Result{Class: NotExecuted, Failure: failure}
+	vague        = Result{Class: Unknown, Retry: true, Failure: failure}
+	finalUnknown = Result{Class: Unknown, Failure: failure}
 )
 
 func TestDecide(t *testing.T) {
@@ -25,13 +25,13 @@ func TestDecide(t *testing.T) {
 	foundPaid := vague
 	foundPaid.Moved, foundPaid.Reference = 7, "ref"
 	retry := func(r Result, d time.Duration) ending {
-		return ending{fact: receipts.RetryScheduled, spend: SpendAttempt, result: r, next: noon.Add(d)}
+		return ending{event: receipts.RetryScheduled, charge: ChargeAttempt, result: r, next: noon.Add(d)}
 	}
-	death := func(r Result, lookup Class, reason string) ending {
-		return ending{fact: receipts.DeadLettered, spend: SpendAttempt, result: r, lookup: lookup, reason: reason}
+	deadLetter := func(r Result, lookup Class, reason string) ending {
+		return ending{event: receipts.DeadLettered, charge: ChargeAttempt, result: r, lookup: lookup, reason: reason}
 	}
 	success := func(r Result, lookup Class) ending {
-		return ending{fact: receipts.AttemptSucceeded, result: r, lookup: lookup}
+		return ending{event: receipts.AttemptSucceeded, result: r, lookup: lookup}
 	}
 	later := refused
 	later.RetryAfter = 3 * time.Second
@@ -45,42 +45,42 @@ func TestDecide(t *testing.T) {
 	}{
 		"success":                         {Run{}, paid, nil, success(paid, ""), false},
 		"success of the last attempt":     {Run{BudgetSpent: 2}, paid, nil, success(paid, ""), false},
-		"success though cancel was asked": {Run{CancelAsked: true}, paid, nil, success(paid, ""), false},
-		"success after an unknown":        {Run{Class: Unknown, UnknownOpen: 1}, paid, nil, success(paid, ""), false},
+		"success though cancel was asked": {Run{CancelRequested: true}, paid, nil, success(paid, ""), false},
+		"success after an unknown":        {Run{Class: Unknown, UnresolvedUnknowns: 1}, paid, nil, success(paid, ""), false},
 		"failure, known to be paid":       {Run{Class: Executed}, refused, nil, success(refused, Executed), false},
 
 		"first failure":            {Run{}, refused, nil, retry(refused, 25*time.Millisecond), false},
 		"second failure":           {Run{BudgetSpent: 1, Attempt: 9}, refused, nil, retry(refused, 50*time.Millisecond), false},
-		"third failure":            {Run{BudgetSpent: 2}, refused, nil, death(refused, "", ReasonRetryExhausted), false},
+		"third failure":            {Run{BudgetSpent: 2}, refused, nil, deadLetter(refused, "", ReasonRetryExhausted), false},
 		"asked to wait":            {Run{}, later, nil, retry(later, 3*time.Second), false},
 		"first unknown":            {Run{}, vague, nil, retry(vague, 25*time.Millisecond), false},
-		"final refusal":            {Run{}, declined, nil, death(declined, "", ReasonFinal), false},
-		"type that is never tried": {Run{Policy: named}, refused, nil, death(refused, "", ReasonNonRetryableType), false},
+		"final refusal":            {Run{}, declined, nil, deadLetter(declined, "", ReasonFinal), false},
+		"type that is never tried": {Run{Policy: named}, refused, nil, deadLetter(refused, "", ReasonNonRetryableType), false},
 		"interruptions spend nothing": {Run{Attempt: 5, BudgetSpent: 0}, refused, nil,
 			retry(refused, 25*time.Millisecond), false},
 
-		"cancel, nothing paid":              {Run{CancelAsked: true}, refused, nil, ending{fact: receipts.Cancelled, result: refused}, false},
-		"cancel of a final refusal":         {Run{CancelAsked: true}, declined, nil, ending{fact: receipts.Cancelled, result: declined}, false},
-		"cancel, this attempt unknown":      {Run{CancelAsked: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
-		"cancel, an earlier one unknown":    {Run{CancelAsked: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
-		"cancel, unknown in another run":    {Run{CancelAsked: true, UnknownOpen: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"cancel, nothing paid":              {Run{CancelRequested: true}, refused, nil, ending{event: receipts.Cancelled, result: refused}, false},
+		"cancel of a final refusal":         {Run{CancelRequested: true}, declined, nil, ending{event: receipts.Cancelled, result: declined}, false},
+		"cancel, this attempt unknown":      {Run{CancelRequested: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
+		"cancel, an earlier one unknown":    {Run{CancelRequested: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"cancel, unknown in another run":    {Run{CancelRequested: true, UnresolvedUnknowns: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
 		"unknown, budget spent":             {Run{BudgetSpent: 2}, vague, nil, ending{}, true},
-		"unknown, final":                    {Run{}, lost, nil, ending{}, true},
+		"unknown, final":                    {Run{}, finalUnknown, nil, ending{}, true},
 		"refused after an earlier unknown":  {Run{BudgetSpent: 2, Class: Unknown}, refused, nil, ending{}, true},
-		"refused, unknown in another run":   {Run{BudgetSpent: 2, UnknownOpen: 1}, refused, nil, ending{}, true},
+		"refused, unknown in another run":   {Run{BudgetSpent: 2, UnresolvedUnknowns: 1}, refused, nil, ending{}, true},
 		"looked up: paid":                   {Run{BudgetSpent: 2}, vague, &paid, success(foundPaid, Executed), false},
-		"looked up: not paid":               {Run{BudgetSpent: 2}, vague, &refused, death(vague, NotExecuted, ReasonRetryExhausted), false},
-		"looked up: nobody knows":           {Run{BudgetSpent: 2}, vague, &lost, death(vague, Unknown, ReasonRetryExhausted), false},
+		"looked up: not paid":               {Run{BudgetSpent: 2}, vague, &refused, deadLetter(vague, NotExecuted, ReasonRetryExhausted), false},
+		"looked up: nobody knows":           {Run{BudgetSpent: 2}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
 		"looked up though a retry is left":  {Run{}, vague, &refused, retry(vague, 25*time.Millisecond), false},
-		"cancel came while looking it up":   {Run{BudgetSpent: 2, CancelAsked: true}, vague, &lost, death(vague, Unknown, ReasonRetryExhausted), false},
-		"reason stays when it is looked up": {Run{}, lost, &lost, death(lost, Unknown, ReasonFinal), false},
+		"cancel came while looking it up":   {Run{BudgetSpent: 2, CancelRequested: true}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
+		"reason stays when it is looked up": {Run{}, finalUnknown, &finalUnknown, deadLetter(finalUnknown, Unknown, ReasonFinal), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.run.Operation = [32]byte{1}
-			got, ask := decide(c.run, c.res, c.looked, noon)
-			if ask != c.ask {
-				t.Errorf("ask %v, want %v", ask, c.ask)
+			got, needsLookup := decide(c.run, c.res, c.looked, noon)
+			if needsLookup != c.ask {
+				t.Errorf("ask %v, want %v", needsLookup, c.ask)
 			}
 			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(ending{})); diff != "" {
 				t.Error(diff)
@@ -93,32 +93,32 @@ func TestDecide(t *testing.T) {
 // asked for it to be cancelled is heard.
 func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
 	t.Parallel()
-	if end, ask := decide(Run{BudgetSpent: 2}, vague, nil, noon); ask || end.fact != receipts.DeadLettered {
-		t.Errorf("%+v, %v", end, ask)
+	if end, needsLookup := decide(Run{BudgetSpent: 2}, vague, nil, noon); needsLookup || end.event != receipts.DeadLettered {
+		t.Errorf("%+v, %v", end, needsLookup)
 	}
-	if end, ask := decide(Run{Class: Unknown, UnknownOpen: 1, CancelAsked: true}, vague, nil, noon); ask || end.fact != receipts.Cancelled {
-		t.Errorf("%+v, %v", end, ask)
+	if end, needsLookup := decide(Run{Class: Unknown, UnresolvedUnknowns: 1, CancelRequested: true}, vague, nil, noon); needsLookup || end.event != receipts.Cancelled {
+		t.Errorf("%+v, %v", end, needsLookup)
 	}
-	waiting := in(Scheduled)
-	waiting.Operation, waiting.Class, waiting.UnknownOpen = [32]byte{}, Unknown, 1
-	if got, err := (Move{Fact: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
+	waiting := runIn(Scheduled)
+	waiting.Operation, waiting.Class, waiting.UnresolvedUnknowns = [32]byte{}, Unknown, 1
+	if got, err := (Transition{Event: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-func TestNormalTakesWhatIsNotStatedForUnknown(t *testing.T) {
+func TestNormalizeResult(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ in, want Result }{
 		"nothing said":             {Result{}, Result{Class: Unknown, Retry: true, Failure: &Failure{Type: FailureUnspecified}}},
 		"a class that is none":     {Result{Class: "maybe", Failure: failure}, Result{Class: Unknown, Retry: true, Failure: failure}},
-		"unknown, and final":       {lost, lost},
+		"unknown, and final":       {finalUnknown, finalUnknown},
 		"refusal without a reason": {Result{Class: NotExecuted}, Result{Class: NotExecuted, Failure: &Failure{Type: FailureUnspecified}}},
 		"success with a failure": {Result{Class: Executed, Retry: true, RetryAfter: 1, Moved: 7, Reference: "ref", Failure: failure},
 			paid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, normal(c.in)); diff != "" {
+			if diff := cmp.Diff(c.want, normalizeResult(c.in)); diff != "" {
 				t.Error(diff)
 			}
 		})

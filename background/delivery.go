@@ -16,41 +16,41 @@ import (
 // delivery carries one run as far as one asynq task can: through its attempts and
 // the short waits between them.
 type delivery struct {
-	m         *Manager
-	family    Family
-	run       Run // as last seen; only the id before the first claim
-	bell      int // of the task that brought the run
-	own       *engagement
-	traced    context.Context // carries the delivery's span
-	span      trace.Span
-	calls     context.Context // of the session that claimed; ended when it is in doubt
-	doubt     chan struct{}   // closed when a claim has been in doubt for too long
-	doubtOnce sync.Once
-	asked     bool // the key had expired, and a lookup cleared the run since
-	probing   bool // claims though the circuit breaker is open, which let it through
+	m                  *Manager
+	family             Family
+	run                Run // as last seen; only the id before the first claim
+	notificationNumber int // of the task that brought the run
+	inFlight           *inFlightRun
+	traceCtx           context.Context // carries the delivery's span
+	span               trace.Span
+	callCtx            context.Context // of the session that claimed; ended when it is in doubt
+	claimTimeout       chan struct{}   // closed when a claim has been in doubt for too long
+	claimTimeoutOnce   sync.Once
+	lookedUp           bool // the key had expired, and a lookup cleared the run since
+	probe              bool // claims though the circuit breaker is open, which let it through
 }
 
-// death makes asynq archive the task as the mirror of a dead letter.
-type death struct{ text string }
+// archiveError makes asynq archive the task as the mirror of a dead letter.
+type archiveError struct{ text string }
 
-func (d *death) Error() string { return d.text }
+func (d *archiveError) Error() string { return d.text }
 
 // Is tells asynq not to retry.
-func (d *death) Is(target error) bool { return target == asynq.SkipRetry }
+func (d *archiveError) Is(target error) bool { return target == asynq.SkipRetry }
 
-// mirror is the death of a run as asynq shows it: the type of its error alone. The text is
+// archiveErrorFor is the death of a run as asynq shows it: the type of its error alone. The text is
 // the tenant's, and whoever opens asynqmon sees the tasks of all tenants.
-func mirror(r Run) error {
+func archiveErrorFor(r Run) error {
 	if r.Failure == nil {
-		return &death{text: r.Reason}
+		return &archiveError{text: r.Reason}
 	}
-	return &death{text: r.Reason + ": " + r.Failure.Type}
+	return &archiveError{text: r.Reason + ": " + r.Failure.Type}
 }
 
-// carry claims, calls, records and waits until the run has ended or has to be
+// process claims, calls, records and waits until the run has ended or has to be
 // brought again. Its answer is asynq's: nil acknowledges the task, a death
-// archives it, a handBack or errUnavailable brings it again.
-func (d *delivery) carry() error {
+// archives it, a redeliverAt or errUnavailable brings it again.
+func (d *delivery) process() error {
 	for {
 		// The slot comes before the claim, so that a started attempt is running.
 		if err := d.m.admit(); err != nil {
@@ -59,140 +59,140 @@ func (d *delivery) carry() error {
 		claim, err := d.claim()
 		if err != nil {
 			d.m.slots.release()
-			if again, err := d.refused(err); !again {
+			if retry, err := d.onClaimRefused(err); !retry {
 				return err
 			}
 			continue
 		}
-		done := d.m.attempt(d.calls, d.family, d.run, claim)
-		if more, err := d.conclude(done); !more {
+		done := d.m.callHandler(d.callCtx, d.family, d.run, claim)
+		if more, err := d.endAttempt(done); !more {
 			return err
 		}
 	}
 }
 
-// conclude records how the attempt ended. It reports true after the wait for the
+// endAttempt records how the attempt ended. It reports true after the wait for the
 // next one.
-func (d *delivery) conclude(done call) (more bool, err error) {
+func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
 	after, err := d.m.finish(d.family, d.run, done)
-	if done.late != nil {
+	if done.lateAnswer != nil {
 		// Only now: an answer is late when its attempt is known to have ended.
-		d.m.awaitLate(d.family, d.run, done.late, done.answered)
+		d.m.awaitLateAnswer(d.family, d.run, done.lateAnswer, done.onAnswered)
 	}
 	if errors.Is(err, errClosed) {
 		return false, errUnavailable
 	}
-	d.run, d.asked = after, false
+	d.run, d.lookedUp = after, false
 	switch {
 	case after.State == DeadLettered && after.Letter == LetterOpen:
-		if d.own.isDetached() {
-			d.m.BellBeside(d.m.life, after) // asynq does not wait for what would make its mirror
+		if d.inFlight.isHandedOff() {
+			d.m.NotifyAsync(d.m.baseCtx, after) // asynq does not wait for what would make its mirror
 		}
-		return false, mirror(after)
+		return false, archiveErrorFor(after)
 	case err != nil:
 		return false, nil // whoever ended the attempt rings again
 	case after.State == Scheduled && done.interrupted:
-		return false, &handBack{at: after.DueAt}
+		return false, &redeliverAt{at: after.DueAt}
 	case after.State == Scheduled:
-		err := d.m.pause(after, d.own.wake)
+		err := d.m.waitUntilDue(after, d.inFlight.wake)
 		return err == nil, err
 	}
 	return false, nil
 }
 
-// uncalledPause is after what time a run is tried again whose target this process does not
+// unknownTargetDelay is after what time a run is tried again whose target this process does not
 // call. Another process may take it meanwhile.
-const uncalledPause = time.Minute
+const unknownTargetDelay = time.Minute
 
-// tellUncalled logs, once a target, that runs wait for a process that calls it.
-func (m *Manager) tellUncalled(r Run) {
-	if _, told := m.uncalled.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !told {
+// logUnknownTarget logs, once a target, that runs wait for a process that calls it.
+func (m *Manager) logUnknownTarget(r Run) {
+	if _, logged := m.unknownTargetsLogged.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !logged {
 		m.log.Error("runs name a target that this process does not call: they wait until one does", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
 	}
 }
 
-// callsOutPause is after what time a run is tried again that has too many calls out.
-const callsOutPause = time.Minute
+// outstandingCallsDelay is after what time a run is tried again that has too many calls out.
+const outstandingCallsDelay = time.Minute
 
-// refused answers a claim that did not come about. It reports true when the run
+// onClaimRefused answers a claim that did not come about. It reports true when the run
 // may be claimed now.
-func (d *delivery) refused(cause error) (again bool, err error) {
+func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
-		err := d.m.pause(d.run, d.own.wake)
+		err := d.m.waitUntilDue(d.run, d.inFlight.wake)
 		return err == nil, err
 	case errors.Is(cause, ErrBeforeFirstCall):
-		first := d.run
-		first.DueAt = first.FirstSentAt
-		err := d.m.pause(first, d.own.wake)
+		beforeCall := d.run
+		beforeCall.DueAt = beforeCall.FirstSentAt
+		err := d.m.waitUntilDue(beforeCall, d.inFlight.wake)
 		return err == nil, err
-	case errors.Is(cause, ErrDead):
+	case errors.Is(cause, ErrDeadLettered):
 		// A letter that was forked, purged or reconciled needs no mirror. An open one gets
 		// it from whichever bell brought the run: of several, the older are removed again.
-		if d.run.Letter == LetterOpen && d.bell >= 0 {
-			d.rerun()
-			return false, mirror(d.run)
+		if d.run.Letter == LetterOpen && d.notificationNumber >= 0 {
+			d.detectRequeued()
+			return false, archiveErrorFor(d.run)
 		}
 		return false, nil
-	case errors.Is(cause, ErrBraked):
-		return d.letGo()
-	case errors.Is(cause, ErrCallsOut):
-		return false, &handBack{at: d.m.now().Add(callsOutPause)}
+	case errors.Is(cause, ErrBreakerOpen):
+		return d.acknowledgePaused()
+	case errors.Is(cause, ErrTooManyOutstandingCalls):
+		return false, &redeliverAt{at: d.m.now().Add(outstandingCallsDelay)}
 	case errors.Is(cause, ErrTargetUnknown):
-		d.m.tellUncalled(d.run)
-		return false, &handBack{at: d.m.now().Add(uncalledPause)}
+		d.m.logUnknownTarget(d.run)
+		return false, &redeliverAt{at: d.m.now().Add(unknownTargetDelay)}
 	case errors.Is(cause, ErrUnreadable): // the ledger tells of it, once
-		return false, &handBack{at: d.m.now().Add(unreadablePause)}
+		return false, &redeliverAt{at: d.m.now().Add(unreadableDelay)}
 	case errors.Is(cause, ErrUnrecordable):
-		return false, d.bury(cause)
+		return false, d.deadLetterUnrecordable(cause)
 	case errors.Is(cause, ErrKeyExpired):
-		if d.m.breakers.pauses(d.run) {
-			return d.letGo() // to be asked about once the target answers
+		if d.m.breakers.blocksFresh(d.run) {
+			return d.acknowledgePaused() // to be asked about once the target answers
 		}
-		return d.inquire()
+		return d.lookupBeforeClaim()
 	case errors.Is(cause, ErrRequestAltered):
-		return d.condemn(cause)
+		return d.deadLetterAltered(cause)
 	case errors.Is(cause, ErrSessionLost):
 		return false, errUnavailable // the next beat finds out, and begins a new session
 	case errors.Is(cause, ErrNotFound):
 		d.m.log.Warn("a bell rang for a run that does not exist", zap.Stringer("run", d.run.ID))
 		return false, nil
-	case errors.Is(cause, ErrLostGuard):
+	case errors.Is(cause, ErrConflict):
 		return false, nil // running elsewhere, or ended: the everyday answer to a second bell
 	case errors.Is(cause, errClosed):
 		return false, errUnavailable
 	}
 	d.m.log.Warn("a run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(cause))
-	return false, &handBack{at: d.m.now().Add(time.Minute)}
+	return false, &redeliverAt{at: d.m.now().Add(time.Minute)}
 }
 
-// bury ends a run that can't be claimed, for the values of it: a person has to look.
-func (d *delivery) bury(cause error) error {
-	mv := d.m.move(receipts.DeadLettered, d.run)
-	mv.Reason, mv.Result.Failure = ReasonUnrecordable, unrecordable(Result{}, cause)
-	after, err := d.m.write(d.family, mv)
+// deadLetterUnrecordable ends a run that can't be claimed, for the values of it: a person has to look.
+func (d *delivery) deadLetterUnrecordable(cause error) error {
+	tr := d.m.newTransition(receipts.DeadLettered, d.run)
+	tr.Reason, tr.Result.Failure = ReasonUnrecordable, unrecordableFailure(Result{}, cause)
+	after, err := d.m.write(d.family, tr)
 	if err != nil {
 		d.m.log.Error("a run can neither be claimed nor ended", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
-		return &handBack{at: d.m.now().Add(time.Minute)}
+		return &redeliverAt{at: d.m.now().Add(time.Minute)}
 	}
 	d.run = after
-	return mirror(after)
+	return archiveErrorFor(after)
 }
 
-// letGo lets go of a run that a circuit breaker pauses: its notification is acknowledged,
+// acknowledgePaused lets go of a run that a circuit breaker pauses: its notification is acknowledged,
 // and whoever closes the breaker notifies again. It reports true when the run may be
 // claimed after all.
-func (d *delivery) letGo() (again bool, err error) {
-	if !d.m.breakers.confirm(d.run) {
+func (d *delivery) acknowledgePaused() (retry bool, err error) {
+	if !d.m.breakers.confirmBlocked(d.run) {
 		return true, nil
 	}
-	told, err := d.m.breakers.tell(d.m.life, d.run)
+	recorded, err := d.m.breakers.recordPaused(d.m.baseCtx, d.run)
 	if err != nil {
 		d.m.log.Warn("a run that is paused is brought again, until its tenant's trail says so", zap.Stringer("run", d.run.ID), zap.Error(err))
 	}
-	if !told {
-		return false, &handBack{at: d.m.now().Add(time.Second)}
+	if !recorded {
+		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
 	}
-	d.m.breakers.paused.Add(1)
+	d.m.breakers.pausedDeliveries.Add(1)
 	return false, nil
 }

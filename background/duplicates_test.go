@@ -14,11 +14,11 @@ import (
 
 // started checks that attempts were numbered without gap or repetition and called
 // once each.
-func (h *house) startedOnceEach(ids []background.RunID, attempts int) {
+func (h *fixture) startedOnceEach(ids []background.RunID, attempts int) {
 	h.t.Helper()
 	for _, id := range ids {
 		claims := 0
-		for _, f := range h.facts(id) {
+		for _, f := range h.events(id) {
 			if f == receipts.AttemptStarted {
 				claims++
 			}
@@ -29,10 +29,10 @@ func (h *house) startedOnceEach(ids []background.RunID, attempts int) {
 	}
 }
 
-func TestTwoBellsForOneRunMakeEachAttemptOnce(t *testing.T) {
+func TestTwoNotificationsOfARunMakeEachAttemptOnce(t *testing.T) {
 	t.Parallel()
 	var seen sync.Map
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if _, twice := seen.LoadOrStore(fmt.Sprint(a.Run.ID, a.Number), true); twice {
 			t.Errorf("attempt %d of %s was called twice", a.Number, a.Run.ID)
 		}
@@ -43,8 +43,8 @@ func TestTwoBellsForOneRunMakeEachAttemptOnce(t *testing.T) {
 	for range 20 {
 		r := h.submit(one)
 		ids = append(ids, r.ID)
-		r.Bell = 2
-		if err := two.Bell(t.Context(), r); err != nil {
+		r.NotificationNumber = 2
+		if err := two.Notify(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,16 +57,16 @@ func TestTwoBellsForOneRunMakeEachAttemptOnce(t *testing.T) {
 	}
 }
 
-func TestBellThatRingsAlreadyIsRung(t *testing.T) {
+func TestNotifyIsIdempotent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	m, err := background.New(h.config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = m.Close() }()
 	r := h.submit(&worker{Manager: m})
-	if err := m.Bell(t.Context(), r); err != nil {
+	if err := m.Notify(t.Context(), r); err != nil {
 		t.Error(err)
 	}
 	if info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1"); err != nil || string(info.Payload) != r.ID.String() || info.Type != family {
@@ -74,9 +74,9 @@ func TestBellThatRingsAlreadyIsRung(t *testing.T) {
 	}
 }
 
-func TestBellOfADeadRunKeepsItsMirror(t *testing.T) {
+func TestNotificationOfADeadRunKeepsItsArchivedTask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	w := h.start()
 	r := h.submit(w, func(r *background.Run) {
 		r.State, r.Letter, r.Reason, r.Failure = background.DeadLettered, background.LetterOpen, "final", refused.Failure
@@ -94,25 +94,25 @@ func TestBellOfADeadRunKeepsItsMirror(t *testing.T) {
 		return err != nil
 	})
 	another := r
-	another.Bell = 7 // of nobody that the journal knows
-	if err := w.Bell(t.Context(), another); err != nil {
+	another.NotificationNumber = 7 // of nobody that the journal knows
+	if err := w.Notify(t.Context(), another); err != nil {
 		t.Fatal(err)
 	}
 	h.awaitTrue("another task is archived beside it", func() bool {
 		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".7")
 		return err == nil && info.State == asynq.TaskStateArchived
 	})
-	if told := h.toldOutOfBand(r.ID); len(told) > 0 || h.calls.Load() != 0 {
-		t.Errorf("%d calls; said to be touched: %v", h.calls.Load(), told)
+	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 || h.calls.Load() != 0 {
+		t.Errorf("%d calls; said to be touched: %v", h.calls.Load(), tampering)
 	}
 }
 
-func TestBellOfNobodyIsAcknowledged(t *testing.T) {
+func TestNotificationOfAnUnknownRunIsAcknowledged(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	w := h.start()
-	r := background.Run{ID: background.RunID{1}, Family: family, Queue: w.Queue(family, "x"), Bell: 1}
-	if err := w.Bell(t.Context(), r); err != nil {
+	r := background.Run{ID: background.RunID{1}, Family: family, Queue: w.Queue(family, "x"), NotificationNumber: 1}
+	if err := w.Notify(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	i := h.inspector()

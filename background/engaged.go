@@ -5,54 +5,54 @@ import (
 	"sync"
 )
 
-// errEngaged hands a delivery back to asynq because this process is at its run.
-var errEngaged = errors.New("background: this process is at the run already")
+// errInFlight hands a delivery back to asynq because this process is at its run.
+var errInFlight = errors.New("background: this process is at the run already")
 
-// engagements are the runs that this process is claiming, executing or waiting
+// inFlightRuns are the runs that this process is claiming, executing or waiting
 // on. A second delivery of such a run has nothing to do, and no bell is missing
 // for it. A bell that is newer than the one it came by is put back all the same: other
 // processes look for the newest, and would ring again and again.
-type engagements struct {
+type inFlightRuns struct {
 	mu   sync.Mutex
-	runs map[RunID]*engagement
+	runs map[RunID]*inFlightRun
 }
 
-// engagement is one of them.
-type engagement struct {
-	wake chan struct{} // holds at most one: look at the run again
-	bell int           // of the task that brought the run
+// inFlightRun is one of them.
+type inFlightRun struct {
+	wake               chan struct{} // holds at most one: look at the run again
+	notificationNumber int           // of the task that brought the run
 
-	mu       sync.Mutex
-	detached bool // asynq no longer holds the delivery
+	mu        sync.Mutex
+	handedOff bool // asynq no longer holds the delivery
 }
 
-func newEngagements() *engagements { return &engagements{runs: make(map[RunID]*engagement)} }
+func newInFlightRuns() *inFlightRuns { return &inFlightRuns{runs: make(map[RunID]*inFlightRun)} }
 
-// enter begins an engagement, or returns the one that is going on and false.
-func (s *engagements) enter(id RunID, bell int) (*engagement, bool) {
+// acquire begins an engagement, or returns the one that is going on and false.
+func (s *inFlightRuns) acquire(id RunID, notificationNumber int) (*inFlightRun, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.runs[id]; e != nil {
 		return e, false
 	}
-	e := &engagement{wake: make(chan struct{}, 1), bell: bell}
+	e := &inFlightRun{wake: make(chan struct{}, 1), notificationNumber: notificationNumber}
 	s.runs[id] = e
 	return e, true
 }
 
-func (s *engagements) leave(id RunID) {
+func (s *inFlightRuns) release(id RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, id)
 }
 
-func (s *engagements) has(id RunID) bool {
+func (s *inFlightRuns) has(id RunID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.runs[id] != nil
 }
 
-func (s *engagements) wake(id RunID) {
+func (s *inFlightRuns) wake(id RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.runs[id]; e != nil {
@@ -63,20 +63,20 @@ func (s *engagements) wake(id RunID) {
 	}
 }
 
-// detach notes that asynq was told to bring the run again later, while this
+// handOff notes that asynq was told to bring the run again later, while this
 // process goes on with it.
-func (e *engagement) detach() {
+func (e *inFlightRun) handOff() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.detached = true
+	e.handedOff = true
 }
 
-func (e *engagement) isDetached() bool {
+func (e *inFlightRun) isHandedOff() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.detached
+	return e.handedOff
 }
 
 // Wake tells the manager that a run changed, such as by a cancel: if this
 // process waits for the run's next attempt, it looks at the run again now.
-func (m *Manager) Wake(id RunID) { m.engaged.wake(id) }
+func (m *Manager) Wake(id RunID) { m.inFlight.wake(id) }

@@ -6,17 +6,17 @@ import "errors"
 // Record means that the journal could not be reached: nothing is known to have
 // been written, and the same move may be recorded again.
 var (
-	ErrLostGuard      = errors.New("background: the run is no longer as the move expects it")
+	ErrConflict       = errors.New("background: the run is no longer as the move expects it")
 	ErrNotDue         = errors.New("background: the run is not due yet")
-	ErrDead           = errors.New("background: the run is dead-lettered")
+	ErrDeadLettered   = errors.New("background: the run is dead-lettered")
 	ErrKeyExpired     = errors.New("background: an unknown outcome cannot be repeated, its operation key may have expired")
 	ErrReconcileFirst = errors.New("background: the outcome of an attempt is unknown, reconcile first")
 	ErrSessionLost    = errors.New("background: the session of the claim is not known or was declared lost")
-	ErrBraked         = errors.New("background: the circuit breaker of the run's target is open")
+	ErrBreakerOpen    = errors.New("background: the circuit breaker of the run's target is open")
 	// ErrTargetUnknown: this process does not call the run's target. Nothing was written; one
 	// that calls it goes on with the run.
-	ErrTargetUnknown = errors.New("background: this process does not call the run's target")
-	ErrCallsOut      = errors.New("background: too many calls of the run have not come back")
+	ErrTargetUnknown           = errors.New("background: this process does not call the run's target")
+	ErrTooManyOutstandingCalls = errors.New("background: too many calls of the run have not come back")
 	// ErrUnreadable: this program can't read the run, as one of a newer version. Nothing
 	// was written; a program that can read it goes on with it.
 	ErrUnreadable = errors.New("background: the run can't be read by this program")

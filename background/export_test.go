@@ -12,42 +12,44 @@ import (
 var NewPipelined = newPipelined
 
 // InterruptsCall makes a call as an attempt does and tells whether it was cut short.
-func InterruptsCall(calls context.Context, fn func(context.Context) Result) bool {
-	m := &Manager{graceOver: make(chan struct{}), crew: newCrew()}
-	defer m.crew.close()
-	return m.bounded(calls, time.Minute, fn).interrupted
+func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bool {
+	m := &Manager{graceOver: make(chan struct{}), workers: newWorkerPool()}
+	defer m.workers.close()
+	return m.callWithin(callCtx, time.Minute, fn).interrupted
 }
 
-// Unanswered is the hook that tells of answers that are lost.
-func Unanswered(lost func()) redis.Hook { return unanswered{lost} }
+// NewLostReplyHook is the hook that tells of answers that are lost.
+func NewLostReplyHook(onLost func()) redis.Hook { return lostReplyHook{onLost} }
 
-// ToListen marks a context for a connection that only listens.
-var ToListen = toListen
+// WithListenOnly marks a context for a connection that only listens.
+var WithListenOnly = withListenOnly
 
-// Promote asks asynq to deliver a task that waits.
-func Promote(m *Manager, queue, task string) error { return m.promoteNow(queue, task) }
+// EnqueueWaiting asks asynq to deliver a task that waits.
+func EnqueueWaiting(m *Manager, queue, task string) error { return m.enqueueWaiting(queue, task) }
 
-// Confirm notices what was seen of a task if its run is still as it was seen.
-func Confirm(ctx context.Context, m *Manager, seen Run, what string) { m.confirm(ctx, seen, what) }
+// VerifyTampering notices what was seen of a task if its run is still as it was seen.
+func VerifyTampering(ctx context.Context, m *Manager, seen Run, kind string) {
+	m.verifyTampering(ctx, seen, kind)
+}
 
-// Crowd is many bells that ring beside their callers, until the function it gives.
-func Crowd(m *Manager) (end func()) {
-	for range cap(m.beside) {
-		m.beside <- struct{}{}
+// FillAsyncNotifications is many bells that ring beside their callers, until the function it gives.
+func FillAsyncNotifications(m *Manager) (end func()) {
+	for range cap(m.asyncNotifications) {
+		m.asyncNotifications <- struct{}{}
 	}
 	return func() {
-		for range cap(m.beside) {
-			<-m.beside
+		for range cap(m.asyncNotifications) {
+			<-m.asyncNotifications
 		}
 	}
 }
 
 // Suspend makes a manager take its machine for one that was suspended for as long as
 // asleep says, in nanoseconds. Call it before Run.
-func Suspend(m *Manager, asleep *atomic.Int64) {
+func Suspend(m *Manager, suspendedFor *atomic.Int64) {
 	m.clocks = func() instant {
 		i := readClocks()
-		i.boot += time.Duration(asleep.Load())
+		i.boot += time.Duration(suspendedFor.Load())
 		return i
 	}
 }

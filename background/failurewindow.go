@@ -11,7 +11,7 @@ const failureWindowSize = 4096
 
 // outcome is how one attempt ended, as far as its target is concerned.
 type outcome struct {
-	kase   CaseID
+	caseID CaseID
 	first  bool // of its run: it speaks for a new case
 	failed bool // retryable or unknown; any other answer shows that the target works
 	last   bool // no more than one attempt of the run is left
@@ -23,10 +23,10 @@ type outcome struct {
 //
 // It is pure: time comes in with the outcomes.
 type failureWindow struct {
-	rule   BreakerRule
-	seen   []seenOutcome
-	failed int // of seen
-	row    map[CaseID]struct{}
+	rule        BreakerRule
+	seen        []seenOutcome
+	failed      int // of seen
+	consecutive map[CaseID]struct{}
 }
 
 type seenOutcome struct {
@@ -39,12 +39,12 @@ type seenOutcome struct {
 func (w *failureWindow) note(at time.Time, o outcome) (why string) {
 	switch {
 	case !o.failed:
-		w.row = nil
+		w.consecutive = nil
 	case o.first:
-		if w.row == nil {
-			w.row = make(map[CaseID]struct{}, w.rule.Row)
+		if w.consecutive == nil {
+			w.consecutive = make(map[CaseID]struct{}, w.rule.Consecutive)
 		}
-		w.row[o.kase] = struct{}{}
+		w.consecutive[o.caseID] = struct{}{}
 	}
 	if o.first || !o.failed {
 		w.forget(at.Add(-w.rule.Window))
@@ -56,13 +56,13 @@ func (w *failureWindow) note(at time.Time, o outcome) (why string) {
 	if !o.failed {
 		return ""
 	}
-	_, speaks := w.row[o.kase]
-	switch n := len(w.row); {
-	case n >= w.rule.Row:
+	_, counted := w.consecutive[o.caseID]
+	switch n := len(w.consecutive); {
+	case n >= w.rule.Consecutive:
 		return fmt.Sprintf("%d new cases in a row failed or were not answered", n)
-	case o.last && speaks && n >= w.rule.LastRow:
+	case o.last && counted && n >= w.rule.ConsecutiveAtLast:
 		return fmt.Sprintf("%d new cases in a row failed or were not answered, and one is at its last attempt", n)
-	case o.first && len(w.seen) >= w.rule.Attempts && 100*w.failed >= w.rule.Share*len(w.seen):
+	case o.first && len(w.seen) >= w.rule.MinAttempts && 100*w.failed >= w.rule.FailurePercent*len(w.seen):
 		return fmt.Sprintf("%d of the last %d calls within %s were new cases that failed or were not answered", w.failed, len(w.seen), w.rule.Window)
 	}
 	return ""
@@ -81,13 +81,13 @@ func (w *failureWindow) forget(before time.Time) {
 
 // idle reports whether nothing is remembered that could open the breaker.
 func (w *failureWindow) idle(now time.Time) bool {
-	if len(w.row) > 0 {
+	if len(w.consecutive) > 0 {
 		return false
 	}
 	w.forget(now.Add(-w.rule.Window))
 	return len(w.seen) == 0
 }
 
-// failing reports whether a result speaks against the target rather than against
+// countsAsFailure reports whether a result speaks against the target rather than against
 // the run alone.
-func failing(r Result) bool { return r.Class != Executed && (r.Retry || r.Class == Unknown) }
+func countsAsFailure(r Result) bool { return r.Class != Executed && (r.Retry || r.Class == Unknown) }

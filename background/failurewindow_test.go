@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// stretch is so many outcomes at one pace.
-type stretch struct {
+// outcomeSeries is so many outcomes at one pace.
+type outcomeSeries struct {
 	n     int
 	every time.Duration
 	what  func(i int) outcome
@@ -16,10 +16,10 @@ type stretch struct {
 
 func caseOf(i int) CaseID { return CaseID(uuid.UUID{byte(i >> 16), byte(i >> 8), byte(i), 1}) }
 
-func fails(i int) outcome { return outcome{kase: caseOf(i), first: true, failed: true} }
-func works(i int) outcome { return outcome{kase: caseOf(i), first: true} }
-func again(i int) outcome { return outcome{kase: caseOf(i), failed: true} } // not its first attempt
-func one(o func(int) outcome, in int, rest func(int) outcome) func(int) outcome {
+func newCaseFails(i int) outcome   { return outcome{caseID: caseOf(i), first: true, failed: true} }
+func newCaseAnswers(i int) outcome { return outcome{caseID: caseOf(i), first: true} }
+func oldCaseFails(i int) outcome   { return outcome{caseID: caseOf(i), failed: true} } // not its first attempt
+func everyNth(o func(int) outcome, in int, rest func(int) outcome) func(int) outcome {
 	return func(i int) outcome {
 		if i%in == 0 {
 			return o(i)
@@ -34,26 +34,26 @@ func TestAnOpeningByTheRuleAndByNothingLess(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		rule  BreakerRule
-		story []stretch
+		story []outcomeSeries
 		opens int // by this outcome, from 1; 0: never
 	}{
-		{"five new cases in a row", BreakerRule{}, []stretch{{9, ms, fails}}, 5},
-		{"over whatever time", BreakerRule{}, []stretch{{9, 24 * time.Hour, fails}}, 5},
-		{"four, and an answer", BreakerRule{}, []stretch{{4, ms, fails}, {1, ms, works}, {4, ms, fails}}, 0},
-		{"cases that failed before say nothing", BreakerRule{}, []stretch{{4, ms, fails}, {1000, ms, again}}, 0},
-		{"the same few again and again", BreakerRule{}, []stretch{{19, ms, func(i int) outcome { return fails(i % 4) }}}, 0},
-		{"an answer of one that failed before speaks", BreakerRule{}, []stretch{{4, ms, fails}, {1, ms, func(i int) outcome { return outcome{kase: caseOf(0)} }}, {4, ms, fails}}, 0},
-		{"two, one at its last attempt", BreakerRule{}, []stretch{{2, time.Second, fails}, {1, ms, func(int) outcome { return outcome{kase: caseOf(1), failed: true, last: true} }}}, 3},
-		{"one alone at its last attempt", BreakerRule{}, []stretch{{1, ms, fails}, {9, ms, func(int) outcome { return outcome{kase: caseOf(0), failed: true, last: true} }}}, 0},
-		{"one of before at its last attempt", BreakerRule{}, []stretch{{1, ms, fails}, {1, ms, works}, {2, ms, fails}, {1, ms, func(int) outcome { return outcome{kase: caseOf(0), failed: true, last: true} }}}, 0},
-		{"half of twenty within the window", BreakerRule{}, []stretch{{40, ms, one(fails, 2, works)}}, 21},
-		{"half of nineteen", BreakerRule{}, []stretch{{19, ms, one(fails, 2, works)}}, 0},
-		{"half, too slowly", BreakerRule{}, []stretch{{100, 55 * ms, one(fails, 2, works)}}, 0},
-		{"every third, for long", BreakerRule{}, []stretch{{5000, ms, one(fails, 3, works)}}, 0},
-		{"busy and sound, then all fail", BreakerRule{}, []stretch{{3000, ms / 4, works}, {40, ms / 4, fails}}, 3005},
-		{"other thresholds", BreakerRule{Row: 3, LastRow: 1}, []stretch{{9, ms, fails}}, 3},
-		{"a share of 80 is not reached by three of four", BreakerRule{Share: 80, Row: 100}, []stretch{{1000, ms, one(works, 4, fails)}}, 0},
-		{"more than is remembered", BreakerRule{Window: time.Hour}, []stretch{{3 * failureWindowSize, ms, works}, {40, ms, fails}}, 3*failureWindowSize + 5},
+		{"five new cases in a row", BreakerRule{}, []outcomeSeries{{9, ms, newCaseFails}}, 5},
+		{"over whatever time", BreakerRule{}, []outcomeSeries{{9, 24 * time.Hour, newCaseFails}}, 5},
+		{"four, and an answer", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, newCaseAnswers}, {4, ms, newCaseFails}}, 0},
+		{"cases that failed before say nothing", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1000, ms, oldCaseFails}}, 0},
+		{"the same few again and again", BreakerRule{}, []outcomeSeries{{19, ms, func(i int) outcome { return newCaseFails(i % 4) }}}, 0},
+		{"an answer of one that failed before speaks", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, func(i int) outcome { return outcome{caseID: caseOf(0)} }}, {4, ms, newCaseFails}}, 0},
+		{"two, one at its last attempt", BreakerRule{}, []outcomeSeries{{2, time.Second, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(1), failed: true, last: true} }}}, 3},
+		{"one alone at its last attempt", BreakerRule{}, []outcomeSeries{{1, ms, newCaseFails}, {9, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
+		{"one of before at its last attempt", BreakerRule{}, []outcomeSeries{{1, ms, newCaseFails}, {1, ms, newCaseAnswers}, {2, ms, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
+		{"half of twenty within the window", BreakerRule{}, []outcomeSeries{{40, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 21},
+		{"half of nineteen", BreakerRule{}, []outcomeSeries{{19, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
+		{"half, too slowly", BreakerRule{}, []outcomeSeries{{100, 55 * ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
+		{"every third, for long", BreakerRule{}, []outcomeSeries{{5000, ms, everyNth(newCaseFails, 3, newCaseAnswers)}}, 0},
+		{"busy and sound, then all fail", BreakerRule{}, []outcomeSeries{{3000, ms / 4, newCaseAnswers}, {40, ms / 4, newCaseFails}}, 3005},
+		{"other thresholds", BreakerRule{Consecutive: 3, ConsecutiveAtLast: 1}, []outcomeSeries{{9, ms, newCaseFails}}, 3},
+		{"a share of 80 is not reached by three of four", BreakerRule{FailurePercent: 80, Consecutive: 100}, []outcomeSeries{{1000, ms, everyNth(newCaseAnswers, 4, newCaseFails)}}, 0},
+		{"more than is remembered", BreakerRule{Window: time.Hour}, []outcomeSeries{{3 * failureWindowSize, ms, newCaseAnswers}, {40, ms, newCaseFails}}, 3*failureWindowSize + 5},
 	} {
 		tc.rule.normalise()
 		w := failureWindow{rule: tc.rule}
@@ -81,11 +81,11 @@ func TestAWindowIsIdleWhenNothingInItCanOpen(t *testing.T) {
 	rule := BreakerRule{}
 	rule.normalise()
 	w := failureWindow{rule: rule}
-	w.note(noon, works(0))
+	w.note(noon, newCaseAnswers(0))
 	if w.idle(noon) || !w.idle(noon.Add(2*time.Second)) {
 		t.Error("an answer is forgotten after the window")
 	}
-	w.note(noon, fails(1))
+	w.note(noon, newCaseFails(1))
 	if w.idle(noon.Add(time.Hour)) {
 		t.Error("a new case that failed is remembered until an answer")
 	}
@@ -103,7 +103,7 @@ func TestWhatCountsAgainstATarget(t *testing.T) {
 		{Result{Class: Unknown, Retry: true}, true},
 		{Result{Class: Unknown}, true},
 	} {
-		if got := failing(tc.result); got != tc.fails {
+		if got := countsAsFailure(tc.result); got != tc.fails {
 			t.Errorf("%+v: %v", tc.result, got)
 		}
 	}

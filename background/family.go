@@ -10,8 +10,8 @@ type Attempt struct {
 	Run       Run // after the claim
 	Number    int // from 1
 	StartedAt time.Time
-	// Fresh reports whether the call may still be made: nil, or ErrStale once the claim is
-	// older than CallBound or the attempt has ended. A handler asks as late as it can, best
+	// Fresh reports whether the call may still be made: nil, or ErrStaleClaim once the claim is
+	// older than MaxClaimAge or the attempt has ended. A handler asks as late as it can, best
 	// when all but the last byte of its request has left, for its process may have stood
 	// still since the claim, and others may have executed or decided the opposite. Once
 	// refused it sends no more and answers NotExecuted: the attempt then ends as
@@ -40,26 +40,26 @@ type Family interface {
 	Lookup(ctx context.Context, r Run) Result
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of
-	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst,
-	// ErrSessionLost, ErrBraked, ErrCallsOut, ErrRequestAltered, ErrTargetUnknown or ErrNotFound. ErrUnreadable and ErrUnrecordable are answers as well. A
+	// ErrConflict, ErrNotDue, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst,
+	// ErrSessionLost, ErrBreakerOpen, ErrTooManyOutstandingCalls, ErrRequestAltered, ErrTargetUnknown or ErrNotFound. ErrUnreadable and ErrUnrecordable are answers as well. A
 	// move that is already recorded is answered as if it had just been.
-	Record(ctx context.Context, m Move) (Run, error)
+	Record(ctx context.Context, m Transition) (Run, error)
 }
 
-// Ledger is what the manager asks the journal beside a family's moves.
-type Ledger interface {
+// Store is what the manager asks the journal beside a family's moves.
+type Store interface {
 	// Find reads a run. ErrNotFound when there is none.
 	Find(ctx context.Context, id RunID) (Run, error)
-	// Waiting lists live runs that are due at the given time and not paused by a
+	// DueRuns lists live runs that are due at the given time and not paused by a
 	// circuit breaker, oldest first, strictly after the cursor: of each at least its ids, tenant,
 	// family, queue, target, state, letter, attempt, bell and due time.
-	Waiting(ctx context.Context, after Cursor, due time.Time, limit int) ([]Run, error)
-	// Ring raises the bell number of each run that still has the number given and
+	DueRuns(ctx context.Context, after Cursor, due time.Time, limit int) ([]Run, error)
+	// AdvanceNotifications raises the bell number of each run that still has the number given and
 	// is live, and returns the runs so changed.
-	Ring(ctx context.Context, runs []Run) ([]Run, error)
+	AdvanceNotifications(ctx context.Context, runs []Run) ([]Run, error)
 
-	// Enlist makes a session known, as begun now by the ledger's clock. Claims name it.
-	Enlist(ctx context.Context, s Session) error
+	// Register makes a session known, as begun now by the ledger's clock. Claims name it.
+	Register(ctx context.Context, s Session) error
 	// Beat raises the counter of a session that Enlist made known, and keeps what the process
 	// says of itself now: its queues, why it claims nothing, its Redis, and its clock. alive is false when
 	// the session was declared lost or is not known: its process claims nothing more under it,
@@ -69,22 +69,22 @@ type Ledger interface {
 	Clock(ctx context.Context) (ClockReading, error)
 	// Sessions lists all of them.
 	Sessions(ctx context.Context) ([]Session, error)
-	// Bury declares a session lost if its counter is still the one given, and
+	// MarkLost declares a session lost if its counter is still the one given, and
 	// reports whether it is lost now.
-	Bury(ctx context.Context, s Session) (bool, error)
-	// Orphans lists running runs that were claimed under a session, but those that this
+	MarkLost(ctx context.Context, s Session) (bool, error)
+	// AttemptsOf lists running runs that were claimed under a session, but those that this
 	// program can't read.
-	Orphans(ctx context.Context, id SessionID, limit int) ([]Run, error)
+	AttemptsOf(ctx context.Context, id SessionID, limit int) ([]Run, error)
 	// MissingSessions goes through up to limit live runs, strictly after the cursor, and
 	// returns the sessions that running ones of them name and that are not known; and where
 	// to go on, the zero cursor at the end.
 	MissingSessions(ctx context.Context, after Cursor, limit int) ([]SessionID, Cursor, error)
-	// Dismiss forgets a session under which nothing runs any more, also no run that is
+	// Remove forgets a session under which nothing runs any more, also no run that is
 	// just being claimed.
-	Dismiss(ctx context.Context, id SessionID) error
+	Remove(ctx context.Context, id SessionID) error
 
 	BreakerStore
-	MirrorLedger
+	ArchiveStore
 }
 
 // Cursor is a place in the order of Waiting. The zero cursor is before all.

@@ -18,18 +18,18 @@ type formerQueues struct {
 
 	mu      sync.Mutex
 	servers map[string]*asynq.Server // by queue
-	ended   bool
+	stopped bool
 }
 
-// meet serves the queue of a due run if nobody else of this process does.
-func (f *formerQueues) meet(r Run) {
+// serve serves the queue of a due run if nobody else of this process does.
+func (f *formerQueues) serve(r Run) {
 	shard, ok := strings.CutPrefix(r.Queue, r.Family+":")
 	if n, err := strconv.Atoi(shard); !ok || err != nil || n < f.m.cfg.Shards || f.m.families[r.Family] == nil {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended || f.servers[r.Queue] != nil {
+	if f.stopped || f.servers[r.Queue] != nil {
 		return
 	}
 	s := asynq.NewServerFromRedisClient(f.m.redis, f.m.serverConfig(map[string]int{r.Queue: 1}))
@@ -51,11 +51,11 @@ func (f *formerQueues) addTo(queues map[string]int) map[string]int {
 	return queues
 }
 
-// end returns the servers, for the caller to shut down. No queue is served any more.
-func (f *formerQueues) end() (servers []*asynq.Server) {
+// stop returns the servers, for the caller to shut down. No queue is served any more.
+func (f *formerQueues) stop() (servers []*asynq.Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ended = true
+	f.stopped = true
 	for _, s := range f.servers {
 		servers = append(servers, s)
 	}

@@ -14,7 +14,7 @@ import (
 // executed as all others are, and the session says that their queues are served.
 func TestRunsOfQueuesThatAreConfiguredNoMoreAreExecuted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	cfg := h.config()
 	cfg.Shards = 8
 	before, err := background.New(cfg)

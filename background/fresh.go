@@ -10,22 +10,22 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// ErrStale is what Attempt.Fresh refuses with.
-var ErrStale = errors.New("background: the claim may no longer be called on")
+// ErrStaleClaim is what Attempt.Fresh refuses with.
+var ErrStaleClaim = errors.New("background: the claim may no longer be called on")
 
-// FailureStale is the failure of an attempt that ended before its call had left,
+// FailureStaleClaim is the failure of an attempt that ended before its call had left,
 // because its claim was too old by then.
-const FailureStale = "claim.stale"
+const FailureStaleClaim = "claim.stale"
 
-// CallBound is how old a claim may be when the last byte of its request is let go. The
+// MaxClaimAge is how old a claim may be when the last byte of its request is let go. The
 // claim locks the row of its session, so it proves that the process was alive when
 // the claim was sent; nobody declares a process lost, and has its runs executed or
 // decided about elsewhere, within the rest of lostAfter. Whatever else says how late a
 // call may be is derived from it.
-func CallBound(lostAfter time.Duration) time.Duration { return lostAfter / 5 }
+func MaxClaimAge(lostAfter time.Duration) time.Duration { return lostAfter / 5 }
 
-// claimed is a claim that is on record.
-type claimed struct {
+// claimRecord is a claim that is on record.
+type claimRecord struct {
 	at   time.Time // as recorded
 	sent instant   // before its statement was
 }
@@ -34,53 +34,53 @@ type claimed struct {
 // answer tells what became of the request: a second request of the same call, which
 // is refused, says nothing of the first.
 type freshness struct {
-	m     *Manager
-	ctx   context.Context // of the attempt
-	claim claimed
-	first atomic.Int32
+	m          *Manager
+	ctx        context.Context // of the attempt
+	claim      claimRecord
+	firstCheck atomic.Int32
 }
 
 const (
-	unasked int32 = iota
+	unchecked int32 = iota
 	granted
 	denied
 )
 
-// ask is Attempt.Fresh.
-func (f *freshness) ask() error {
-	failpoint.Hit(failpoint.CallLast, failpoint.Executor)
+// checkBeforeSend is Attempt.Fresh.
+func (f *freshness) checkBeforeSend() error {
+	failpoint.Hit(failpoint.CallLastByte, failpoint.Executor)
 	err := f.check()
 	if err != nil {
-		f.first.CompareAndSwap(unasked, denied)
+		f.firstCheck.CompareAndSwap(unchecked, denied)
 	} else {
-		f.first.CompareAndSwap(unasked, granted)
+		f.firstCheck.CompareAndSwap(unchecked, granted)
 	}
 	return err
 }
 
 func (f *freshness) check() error {
 	if f.ctx.Err() != nil {
-		return fmt.Errorf("%w: the attempt has ended", ErrStale)
+		return fmt.Errorf("%w: the attempt has ended", ErrStaleClaim)
 	}
 	age := f.claim.sent.until(f.m.clocks())
-	if bound := CallBound(f.m.cfg.LostAfter); age >= bound {
-		f.m.pausing.stale()
-		return fmt.Errorf("%w: it was sent %s ago, %s at most is allowed", ErrStale, age.Round(time.Millisecond), bound)
+	if bound := MaxClaimAge(f.m.cfg.LostAfter); age >= bound {
+		f.m.claimBackoff.onStaleClaim()
+		return fmt.Errorf("%w: it was sent %s ago, %s at most is allowed", ErrStaleClaim, age.Round(time.Millisecond), bound)
 	}
 	return nil
 }
 
-// judge takes a handler at its word, but for one that was refused before its request
+// adjustResult takes a handler at its word, but for one that was refused before its request
 // had left, and says that it has done nothing: that is no answer of the other side.
-func (f *freshness) judge(res Result) Result {
-	if res.Class == NotExecuted && f.first.Load() == denied {
-		return unsent("the claim was too old before the request was sent")
+func (f *freshness) adjustResult(res Result) Result {
+	if res.Class == NotExecuted && f.firstCheck.Load() == denied {
+		return unsentResult("the claim was too old before the request was sent")
 	}
 	res.Unsent = false
 	return res
 }
 
-// unsent is the result of a call of which nothing whole was sent.
-func unsent(why string) Result {
-	return Result{Class: NotExecuted, Retry: true, Unsent: true, Failure: &Failure{Type: FailureStale, Message: why}}
+// unsentResult is the result of a call of which nothing whole was sent.
+func unsentResult(why string) Result {
+	return Result{Class: NotExecuted, Retry: true, Unsent: true, Failure: &Failure{Type: FailureStaleClaim, Message: why}}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// asleep starts a worker whose machine can be suspended.
-func (h *house) asleep(by *atomic.Int64, change ...func(*background.Config)) *worker {
+// startSuspendable starts a worker whose machine can be suspended.
+func (h *fixture) startSuspendable(suspendedFor *atomic.Int64, change ...func(*background.Config)) *worker {
 	h.t.Helper()
 	cfg := h.config()
 	for _, c := range change {
@@ -23,20 +23,20 @@ func (h *house) asleep(by *atomic.Int64, change ...func(*background.Config)) *wo
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	background.Suspend(m, by)
+	background.Suspend(m, suspendedFor)
 	return h.run(m)
 }
 
 var staleThenPaid = []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.AttemptStarted, receipts.AttemptSucceeded}
 
-// spentNothing checks an attempt that ended before its call had left.
-func (h *house) spentNothing(w *worker, id background.RunID) {
+// checkNothingCharged checks an attempt that ended before its call had left.
+func (h *fixture) checkNothingCharged(w *worker, id background.RunID) {
 	h.t.Helper()
-	cut, run := h.journal.Moves(id)[1], h.journal.Run(id)
-	if cut.Spend != background.SpendNothing || cut.CallGoesOn || cut.Result.Class != background.NotExecuted || cut.Result.Failure.Type != background.FailureStale {
-		h.t.Errorf("move %+v", cut)
+	interrupted, run := h.journal.Transitions(id)[1], h.journal.Run(id)
+	if interrupted.Charge != background.ChargeNothing || interrupted.CallStillRunning || interrupted.Result.Class != background.NotExecuted || interrupted.Result.Failure.Type != background.FailureStaleClaim {
+		h.t.Errorf("move %+v", interrupted)
 	}
-	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnknownOpen != 0 || run.CallIsOut() {
+	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnresolvedUnknowns != 0 || run.HasOutstandingCall() {
 		h.t.Errorf("run %+v", run)
 	}
 	if n := w.Stats().StaleClaims; n != 1 {
@@ -46,52 +46,52 @@ func (h *house) spentNothing(w *worker, id background.RunID) {
 
 // A machine that stood still right behind the claim, longer than its call may be old,
 // calls nobody; nothing is spent, and the run goes on.
-func TestAClaimThatGrewOldIsNotCalledOn(t *testing.T) {
+func TestAStaleClaimIsNotCalled(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
-	var by atomic.Int64
-	w := h.asleep(&by, func(c *background.Config) {
-		c.OnMove = func(m background.Move, _ background.Run) {
-			if m.Fact == receipts.AttemptStarted && m.Run.Attempt == 0 {
-				by.Store(int64(background.CallBound(15 * time.Second)))
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	var suspendedFor atomic.Int64
+	w := h.startSuspendable(&suspendedFor, func(c *background.Config) {
+		c.OnTransition = func(m background.Transition, _ background.Run) {
+			if m.Event == receipts.AttemptStarted && m.Run.Attempt == 0 {
+				suspendedFor.Store(int64(background.MaxClaimAge(15 * time.Second)))
 			}
 		}
 	})
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
-	if got := h.facts(r.ID); !slices.Equal(got, staleThenPaid) || h.calls.Load() != 1 {
+	if got := h.events(r.ID); !slices.Equal(got, staleThenPaid) || h.calls.Load() != 1 {
 		t.Errorf("%d calls, moves %v", h.calls.Load(), got)
 	}
-	h.spentNothing(w, r.ID)
+	h.checkNothingCharged(w, r.ID)
 }
 
 // A handler that is refused when it asks has done nothing, whatever it calls that.
-func TestAHandlerThatIsRefusedSpendsNothing(t *testing.T) {
+func TestAHandlerRefusedAsStaleSpendsNothing(t *testing.T) {
 	t.Parallel()
-	var by atomic.Int64
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	var suspendedFor atomic.Int64
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number > 1 {
 			return paid
 		}
-		if a.NotAfter.Sub(a.StartedAt) != background.CallBound(15*time.Second)+5*time.Second {
+		if a.NotAfter.Sub(a.StartedAt) != background.MaxClaimAge(15*time.Second)+5*time.Second {
 			t.Errorf("not after %s of %s", a.NotAfter, a.StartedAt)
 		}
-		by.Store(int64(time.Hour))
-		if err := a.Fresh(); !errors.Is(err, background.ErrStale) {
+		suspendedFor.Store(int64(time.Hour))
+		if err := a.Fresh(); !errors.Is(err, background.ErrStaleClaim) {
 			t.Errorf("after an hour: %v", err)
 		}
-		by.Store(0) // a clock that is set back does not make it fresh
+		suspendedFor.Store(0) // a clock that is set back does not make it fresh
 		return background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "http.refused"}}
 	})
-	h.journal.SetCalm(true)
-	w := h.asleep(&by)
+	h.journal.SetReliable(true)
+	w := h.startSuspendable(&suspendedFor)
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
-	if got := h.facts(r.ID); !slices.Equal(got, staleThenPaid) {
+	if got := h.events(r.ID); !slices.Equal(got, staleThenPaid) {
 		t.Errorf("moves %v", got)
 	}
-	h.spentNothing(w, r.ID)
+	h.checkNothingCharged(w, r.ID)
 }
 
 // What the other side said counts: of a request that had left before another was
@@ -109,25 +109,25 @@ func TestAnAnswerIsNotTakenForAStaleClaim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var by atomic.Int64
-			h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+			var suspendedFor atomic.Int64
+			h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 				for range c.asks {
 					if err := a.Fresh(); err != nil {
 						t.Error(err)
 					}
 				}
-				by.Store(int64(time.Hour))
+				suspendedFor.Store(int64(time.Hour))
 				if a.Fresh() == nil {
 					t.Error("fresh after an hour")
 				}
 				return c.answer
 			})
-			h.journal.SetCalm(true)
-			w := h.asleep(&by)
+			h.journal.SetReliable(true)
+			w := h.startSuspendable(&suspendedFor)
 			r := h.submit(w)
 			h.awaitState(r.ID, c.ends)
-			if h.calls.Load() != 1 || slices.Contains(h.facts(r.ID), receipts.AttemptInterrupted) {
-				t.Errorf("%d calls, moves %v", h.calls.Load(), h.facts(r.ID))
+			if h.calls.Load() != 1 || slices.Contains(h.events(r.ID), receipts.AttemptInterrupted) {
+				t.Errorf("%d calls, moves %v", h.calls.Load(), h.events(r.ID))
 			}
 		})
 	}
@@ -135,48 +135,48 @@ func TestAnAnswerIsNotTakenForAStaleClaim(t *testing.T) {
 
 // A process that was declared lost between its claim and its call says so when it
 // wakes: nothing of its call can be on the way.
-func TestAProcessThatWakesTellsThatItSentNothing(t *testing.T) {
+func TestAResumedProcessRecordsThatItSentNothing(t *testing.T) {
 	t.Parallel()
 	called, wakes := make(chan struct{}), make(chan struct{})
-	var by atomic.Int64
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	var suspendedFor atomic.Int64
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number > 1 {
 			return paid
 		}
 		close(called)
 		<-wakes
-		by.Store(int64(time.Hour))
+		suspendedFor.Store(int64(time.Hour))
 		if a.Fresh() == nil {
 			t.Error("fresh after an hour")
 		}
 		return refused
 	})
-	h.journal.SetCalm(true)
-	lost := &frozen{Journal: h.journal}
-	w := h.asleep(&by, quick, func(c *background.Config) { c.Ledger = lost })
+	h.journal.SetReliable(true)
+	lost := &frozenStore{Journal: h.journal}
+	w := h.startSuspendable(&suspendedFor, shortIntervals, func(c *background.Config) { c.Store = lost })
 	r := h.submit(w)
 	<-called
-	lost.still.Store(true)
-	h.start(quick)
+	lost.frozen.Store(true)
+	h.start(shortIntervals)
 	if got := h.awaitState(r.ID, background.Succeeded); !slices.Equal(got.OutstandingCalls, []int{1}) {
 		t.Errorf("while the first call may be out: %+v", got)
 	}
 	close(wakes)
-	if got := h.await(r.ID, "told", func(r background.Run) bool { return !r.CallIsOut() }); got.State != background.Succeeded {
+	if got := h.await(r.ID, "told", func(r background.Run) bool { return !r.HasOutstandingCall() }); got.State != background.Succeeded {
 		t.Errorf("run %+v", got)
 	}
-	all := h.journal.Moves(r.ID)
-	if last := all[len(all)-1]; last.Fact != receipts.AnsweredLate || last.Result.Class != background.NotExecuted || last.Result.Failure.Type != background.FailureStale {
+	all := h.journal.Transitions(r.ID)
+	if last := all[len(all)-1]; last.Event != receipts.AnsweredLate || last.Result.Class != background.NotExecuted || last.Result.Failure.Type != background.FailureStaleClaim {
 		t.Errorf("move %+v", last)
 	}
 }
 
 // A handler that comes to send when its attempt has ended is refused: others may have
 // gone on by then.
-func TestAnAttemptThatHasEndedLetsNothingLeave(t *testing.T) {
+func TestAnEndedAttemptSendsNothing(t *testing.T) {
 	t.Parallel()
 	asked := make(chan error, 1)
-	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number > 1 {
 			return paid
 		}
@@ -184,31 +184,31 @@ func TestAnAttemptThatHasEndedLetsNothingLeave(t *testing.T) {
 		asked <- a.Fresh()
 		return refused
 	})
-	h.family.Limit = 50 * time.Millisecond
+	h.family.AttemptLimit = 50 * time.Millisecond
 	h.awaitState(h.submit(h.start()).ID, background.Succeeded)
-	if err := <-asked; !errors.Is(err, background.ErrStale) {
+	if err := <-asked; !errors.Is(err, background.ErrStaleClaim) {
 		t.Errorf("after the end: %v", err)
 	}
 }
 
 // A process of which a claim grew old claims nothing for at least a second: what made it
 // slow would have the next end like it.
-func TestAProcessWhoseClaimsGrowOldPausesItsClaims(t *testing.T) {
+func TestStaleClaimsPauseClaiming(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
-	var by atomic.Int64
-	w := h.asleep(&by, func(c *background.Config) {
-		c.OnMove = func(m background.Move, _ background.Run) {
-			if m.Fact == receipts.AttemptStarted && m.Run.Attempt == 0 {
-				by.Store(int64(time.Minute))
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	var suspendedFor atomic.Int64
+	w := h.startSuspendable(&suspendedFor, func(c *background.Config) {
+		c.OnTransition = func(m background.Transition, _ background.Run) {
+			if m.Event == receipts.AttemptStarted && m.Run.Attempt == 0 {
+				suspendedFor.Store(int64(time.Minute))
 			}
 		}
 	})
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
-	moves := h.journal.Moves(r.ID)
-	if pause := moves[2].At.Sub(moves[1].At); moves[1].Fact != receipts.AttemptInterrupted || pause < time.Second {
-		t.Errorf("it claims again after %s: %+v", pause, moves)
+	transitions := h.journal.Transitions(r.ID)
+	if pause := transitions[2].At.Sub(transitions[1].At); transitions[1].Event != receipts.AttemptInterrupted || pause < time.Second {
+		t.Errorf("it claims again after %s: %+v", pause, transitions)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // Seconds after tasks were lost from sight at which a sweep a second takes an active
 // task for a ghost.
-func TestGhostsAreLookedForAtOnceAndAgain(t *testing.T) {
+func TestLostDeliveriesAreSearchedAtOnceAndAgain(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	for name, tc := range map[string]struct {
@@ -19,41 +19,41 @@ func TestGhostsAreLookedForAtOnceAndAgain(t *testing.T) {
 		"twice in a stall": {[]int{0, 4}, seconds(0, 1, 2, 4, 5, 6, 14, 15, 16, 34, 35, 36)},
 		"after a while":    {[]int{0, 60}, seconds(0, 1, 2, 10, 11, 12, 30, 31, 32, 60, 61, 62, 70, 71, 72)},
 	} {
-		var g ghosts
+		var g lostDeliveries
 		lost := tc.lost
 		for s := range 80 {
 			now := start.Add(time.Duration(s) * time.Second)
 			if len(lost) > 0 && lost[0] == s {
 				lost = lost[1:]
-				g.fear(now)
+				g.schedule(now)
 			}
-			if began := g.rise(now); began && !g.walk() {
+			if began := g.due(now); began && !g.active() {
 				t.Errorf("%s: a look began at %d s, and no ghost walks", name, s)
 			}
-			if g.walk() != tc.want[s] {
-				t.Errorf("%s: at %d s ghosts walk: %v, want %v", name, s, g.walk(), tc.want[s])
+			if g.active() != tc.want[s] {
+				t.Errorf("%s: at %d s ghosts walk: %v, want %v", name, s, g.active(), tc.want[s])
 			}
-			g.round()
+			g.passDone()
 		}
 	}
 }
 
 // A process that stood still for a minute looks once for all that it missed.
-func TestLooksThatWereMissedAreMadeUpForOnce(t *testing.T) {
+func TestMissedSearchesAreMadeUpForOnce(t *testing.T) {
 	t.Parallel()
-	var g ghosts
+	var g lostDeliveries
 	start := time.Now()
-	g.fear(start)
-	if !g.rise(start.Add(time.Minute)) || g.rise(start.Add(time.Minute)) {
+	g.schedule(start)
+	if !g.due(start.Add(time.Minute)) || g.due(start.Add(time.Minute)) {
 		t.Error("not looked for exactly once")
 	}
-	for range ghostRounds {
-		if !g.walk() {
+	for range lostDeliveryPasses {
+		if !g.active() {
 			t.Error("the look ended early")
 		}
-		g.round()
+		g.passDone()
 	}
-	if g.walk() || g.rise(start.Add(time.Hour)) {
+	if g.active() || g.due(start.Add(time.Hour)) {
 		t.Error("the look does not end")
 	}
 }

@@ -40,10 +40,10 @@ type health struct {
 	log      *zap.Logger
 	failures atomic.Uint64 // writes that failed, in all
 
-	mu       sync.Mutex
-	troubled int // moves that failed to be written and are tried again
-	cause    error
-	restored chan struct{} // closed while troubled is 0
+	mu            sync.Mutex
+	failingWrites int // moves that failed to be written and are tried again
+	cause         error
+	restored      chan struct{} // closed while troubled is 0
 }
 
 func newHealth(log *zap.Logger) *health {
@@ -52,8 +52,8 @@ func newHealth(log *zap.Logger) *health {
 	return h
 }
 
-// failed notes a write that failed; first says whether it is the move's first.
-func (h *health) failed(first bool, m Move, cause error) {
+// onWriteFailed notes a write that failed; first says whether it is the move's first.
+func (h *health) onWriteFailed(first bool, tr Transition, cause error) {
 	h.failures.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,20 +61,20 @@ func (h *health) failed(first bool, m Move, cause error) {
 	if !first {
 		return
 	}
-	h.troubled++
-	if h.troubled == 1 {
+	h.failingWrites++
+	if h.failingWrites == 1 {
 		h.restored = make(chan struct{})
 		h.log.Error("evidence cannot be written, nothing new is claimed until it can",
-			zap.Stringer("run", m.Run.ID), zap.String("fact", string(m.Fact)), zap.Error(cause))
+			zap.Stringer("run", tr.Run.ID), zap.String("fact", string(tr.Event)), zap.Error(cause))
 	}
 }
 
-// settled notes that a move that had failed was answered, or was given up.
-func (h *health) settled() {
+// onWriteAnswered notes that a move that had failed was answered, or was given up.
+func (h *health) onWriteAnswered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.troubled--
-	if h.troubled == 0 {
+	h.failingWrites--
+	if h.failingWrites == 0 {
 		close(h.restored)
 		h.log.Info("evidence can be written again")
 	}
@@ -83,10 +83,10 @@ func (h *health) settled() {
 func (h *health) err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.troubled == 0 {
+	if h.failingWrites == 0 {
 		return nil
 	}
-	return unready("evidence can't be written", fmt.Errorf("background: %d moves wait to be written: %w", h.troubled, h.cause))
+	return unready("evidence can't be written", fmt.Errorf("background: %d moves wait to be written: %w", h.failingWrites, h.cause))
 }
 
 func (h *health) writable() <-chan struct{} {
@@ -105,11 +105,11 @@ func (m *Manager) Healthy() error {
 	if !m.started.Load() {
 		return m.health.err()
 	}
-	return errors.Join(m.unsuitable(), m.claimable(), m.moving.err(time.Now()))
+	return errors.Join(m.serversErr(), m.claimErr(), m.liveness.err(time.Now()))
 }
 
-// claimable says why nothing new is claimed though it may be: the journal refuses.
-func (m *Manager) claimable() error {
+// claimErr says why nothing new is claimed though it may be: the journal refuses.
+func (m *Manager) claimErr() error {
 	if _, _, alive := m.session.current(); m.started.Load() && !alive {
 		return errors.Join(errNoSession, m.health.err())
 	}

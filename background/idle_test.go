@@ -13,15 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// answering is a Redis that counts what it is asked.
-type answering struct {
+// countingRedis is a Redis that counts what it is asked.
+type countingRedis struct {
 	redis.UniversalClient
-	asked  atomic.Int64
+	polls  atomic.Int64
 	answer func() error
 }
 
-func (a *answering) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
-	a.asked.Add(1)
+func (a *countingRedis) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	a.polls.Add(1)
 	return failedCmd(ctx, a.answer())
 }
 
@@ -32,49 +32,49 @@ func dequeue(queue string) []string {
 func empty() error { return redis.Nil }
 func found() error { return nil }
 
-func TestEmptyQueueIsAskedAgainOnlyAfterAPauseOrABell(t *testing.T) {
+func TestEmptyQueueIsPolledAgainOnlyAfterAPauseOrAWakeup(t *testing.T) {
 	t.Parallel()
 	now := noon
-	server := &answering{answer: empty}
-	i := newIdle(server, time.Millisecond, func() time.Time { return now })
-	ask := func(want int64, when string) {
+	server := &countingRedis{answer: empty}
+	i := newPollThrottle(server, time.Millisecond, func() time.Time { return now })
+	poll := func(want int64, when string) {
 		t.Helper()
 		if err := i.EvalSha(t.Context(), "", dequeue("a")).Err(); !errors.Is(err, redis.Nil) {
 			t.Errorf("%s: %v", when, err)
 		}
-		if got := server.asked.Load(); got != want {
+		if got := server.polls.Load(); got != want {
 			t.Errorf("%s: asked %d times, want %d", when, got, want)
 		}
 	}
-	ask(1, "first")
-	ask(1, "at once")
-	ask(1, "and again")
-	i.ring()
-	ask(2, "after a bell")
-	now = now.Add(idlePolls * time.Millisecond)
-	ask(3, "after the pause")
-	server.answer = func() error { i.ring(); return redis.Nil }
-	now = now.Add(idlePolls * time.Millisecond)
-	ask(4, "a bell rings while it is asked")
-	ask(5, "right after that")
+	poll(1, "first")
+	poll(1, "at once")
+	poll(1, "and again")
+	i.wake()
+	poll(2, "after a bell")
+	now = now.Add(emptyQueuePolls * time.Millisecond)
+	poll(3, "after the pause")
+	server.answer = func() error { i.wake(); return redis.Nil }
+	now = now.Add(emptyQueuePolls * time.Millisecond)
+	poll(4, "a bell rings while it is asked")
+	poll(5, "right after that")
 }
 
 func TestOnlyDequeuesAreHeldBack(t *testing.T) {
 	t.Parallel()
-	server := &answering{answer: empty}
-	i := newIdle(server, time.Hour, time.Now)
+	server := &countingRedis{answer: empty}
+	i := newPollThrottle(server, time.Hour, time.Now)
 	for range 3 {
 		i.EvalSha(t.Context(), "", []string{"a:lease", "b"})
 	}
-	if got := server.asked.Load(); got != 3 {
+	if got := server.polls.Load(); got != 3 {
 		t.Errorf("asked %d times", got)
 	}
 }
 
-func TestWhoWaitsGoesOnWhenATaskIsFound(t *testing.T) {
+func TestWaitersContinueWhenATaskIsFound(t *testing.T) {
 	t.Parallel()
-	server := &answering{answer: empty}
-	i := newIdle(server, time.Hour, time.Now)
+	server := &countingRedis{answer: empty}
+	i := newPollThrottle(server, time.Hour, time.Now)
 	i.EvalSha(t.Context(), "", dequeue("a"))
 	done := make(chan error, 2)
 	for range 2 { // one watches, one only waits
@@ -99,7 +99,7 @@ func TestWhoWaitsGoesOnWhenATaskIsFound(t *testing.T) {
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	i := newIdle(&answering{answer: empty}, time.Hour, time.Now)
+	i := newPollThrottle(&countingRedis{answer: empty}, time.Hour, time.Now)
 	ctx, cancel := context.WithCancel(t.Context())
 	i.EvalSha(ctx, "", dequeue("a"))
 	cancel()
@@ -108,7 +108,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestADequeueWithoutAnAnswerIsToldAndNoOther(t *testing.T) {
+func TestOnlyADequeueWithoutReplyIsReportedLost(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		answer error
@@ -117,24 +117,24 @@ func TestADequeueWithoutAnAnswerIsToldAndNoOther(t *testing.T) {
 	}{
 		"a task":                      {nil, dequeue("a"), false},
 		"none":                        {redis.Nil, dequeue("a"), false},
-		"a refusal":                   {proto("OOM command not allowed"), dequeue("a"), false},
+		"a refusal":                   {redisError("OOM command not allowed"), dequeue("a"), false},
 		"the connection broke":        {io.EOF, dequeue("a"), true},
 		"no answer in time":           {context.DeadlineExceeded, dequeue("a"), true},
 		"another script broke":        {io.EOF, []string{"a:pending"}, false},
-		"a refusal that was wrapped":  {fmt.Errorf("script: %w", proto("NOSCRIPT")), dequeue("a"), false},
+		"a refusal that was wrapped":  {fmt.Errorf("script: %w", redisError("NOSCRIPT")), dequeue("a"), false},
 		"a broken connection wrapped": {fmt.Errorf("script: %w", io.EOF), dequeue("a"), true},
 	} {
 		lost := false
-		i := newIdle(&answering{answer: func() error { return tc.answer }}, time.Millisecond, time.Now)
-		i.lost = func() { lost = true }
+		i := newPollThrottle(&countingRedis{answer: func() error { return tc.answer }}, time.Millisecond, time.Now)
+		i.onLostReply = func() { lost = true }
 		if err := i.EvalSha(t.Context(), "", tc.keys).Err(); !errors.Is(err, tc.answer) || lost != tc.lost {
 			t.Errorf("%s: %v, lost %v", name, err, lost)
 		}
 	}
 }
 
-// proto is an answer of Redis that is an error.
-type proto string
+// redisError is an answer of Redis that is an error.
+type redisError string
 
-func (p proto) Error() string { return string(p) }
-func (proto) RedisError()     {}
+func (p redisError) Error() string { return string(p) }
+func (redisError) RedisError()     {}

@@ -15,7 +15,7 @@ func TestCallOverItsLimitEndsUnknownAndItsLateAnswerIsKept(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
 	cancelled := make(chan error, 1)
-	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number > 1 {
 			return refused
 		}
@@ -24,15 +24,15 @@ func TestCallOverItsLimitEndsUnknownAndItsLateAnswerIsKept(t *testing.T) {
 		<-answer
 		return refused
 	})
-	h.family.Limit = 50 * time.Millisecond
+	h.family.AttemptLimit = 50 * time.Millisecond
 	w := h.start()
 	r := h.awaitState(h.submit(w).ID, background.DeadLettered)
 	if err := <-cancelled; !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the call's context ended with %v", err)
 	}
-	first := h.journal.Moves(r.ID)[1]
-	if first.Fact != receipts.RetryScheduled || first.Result.Class != background.Unknown ||
-		first.Result.Failure.Type != background.FailureTimeout || first.Spend != background.SpendAttempt {
+	first := h.journal.Transitions(r.ID)[1]
+	if first.Event != receipts.RetryScheduled || first.Result.Class != background.Unknown ||
+		first.Result.Failure.Type != background.FailureTimeout || first.Charge != background.ChargeAttempt {
 		t.Errorf("the attempt ended as %+v", first)
 	}
 	if w.Stats().Abandoned != 1 {
@@ -40,10 +40,10 @@ func TestCallOverItsLimitEndsUnknownAndItsLateAnswerIsKept(t *testing.T) {
 	}
 	close(answer)
 	h.await(r.ID, "answered late", func(background.Run) bool {
-		return slices.Contains(h.facts(r.ID), receipts.AnsweredLate)
+		return slices.Contains(h.events(r.ID), receipts.AnsweredLate)
 	})
-	moves := h.journal.Moves(r.ID)
-	if late := moves[len(moves)-1]; late.Run.Attempt != 1 || late.Result.Failure.Type != refused.Failure.Type {
+	transitions := h.journal.Transitions(r.ID)
+	if late := transitions[len(transitions)-1]; late.Run.Attempt != 1 || late.Result.Failure.Type != refused.Failure.Type {
 		t.Errorf("late move %+v", late)
 	}
 	h.awaitTrue("no call is abandoned", func() bool { return w.Stats().Abandoned == 0 })
@@ -52,11 +52,11 @@ func TestCallOverItsLimitEndsUnknownAndItsLateAnswerIsKept(t *testing.T) {
 func TestLateSuccessEndsTheRunThatWaits(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result {
 		<-answer
 		return paid
 	})
-	h.family.Limit = 30 * time.Millisecond
+	h.family.AttemptLimit = 30 * time.Millisecond
 	w := h.start()
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 900 * time.Millisecond })
 	h.awaitState(r.ID, background.Scheduled)
@@ -66,7 +66,7 @@ func TestLateSuccessEndsTheRunThatWaits(t *testing.T) {
 		t.Errorf("calls %d, run %+v", h.calls.Load(), r)
 	}
 	want := []receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled, receipts.AnsweredLate, receipts.Reconciled}
-	if got := h.facts(r.ID); !slices.Equal(got, want) {
+	if got := h.events(r.ID); !slices.Equal(got, want) {
 		t.Errorf("facts %v", got)
 	}
 	h.awaitTrue("nobody waits", func() bool { return w.Stats().Waiting == 0 })
@@ -75,11 +75,11 @@ func TestLateSuccessEndsTheRunThatWaits(t *testing.T) {
 func TestLateSuccessClosesTheLetter(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result {
 		<-answer
 		return paid
 	})
-	h.family.Limit = 30 * time.Millisecond
+	h.family.AttemptLimit = 30 * time.Millisecond
 	w := h.start()
 	r := h.submit(w, func(r *background.Run) { r.Policy.MaxRetryAttempts = 1 })
 	h.awaitState(r.ID, background.DeadLettered)

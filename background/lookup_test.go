@@ -30,13 +30,13 @@ func TestUnknownIsLookedUpBeforeItsLetterIsOpened(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, func(context.Context, background.Attempt) background.Result { return vague })
-			h.family.Looks = c.looks
+			h := newFixture(t, func(context.Context, background.Attempt) background.Result { return vague })
+			h.family.LookupFunc = c.looks
 			w := h.start()
 			r := h.submit(w)
 			r = h.await(r.ID, "ended", func(r background.Run) bool { return !r.State.Live() })
-			moves := h.journal.Moves(r.ID)
-			last := moves[len(moves)-1]
+			transitions := h.journal.Transitions(r.ID)
+			last := transitions[len(transitions)-1]
 			if r.State != c.state || r.Class != c.class || last.Lookup != c.lookup || h.calls.Load() != 3 {
 				t.Errorf("calls %d, run %+v, move %+v", h.calls.Load(), r, last)
 			}
@@ -62,22 +62,22 @@ func TestExpiredKeyIsNotCalledAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+			h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 				if a.Number == 1 {
 					return vague
 				}
 				return paid
 			})
 			h.journal.SetKeyLifetime(time.Millisecond)
-			h.family.Looks = answers(c.looks)
+			h.family.LookupFunc = answers(c.looks)
 			w := h.start()
 			r := h.submit(w)
 			r = h.await(r.ID, "ended", func(r background.Run) bool { return !r.State.Live() })
 			want := append([]receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled}, c.facts...)
-			if got := h.facts(r.ID); r.State != c.state || h.calls.Load() != c.calls || !slices.Equal(got, want) {
+			if got := h.events(r.ID); r.State != c.state || h.calls.Load() != c.calls || !slices.Equal(got, want) {
 				t.Errorf("calls %d, run %+v, facts %v", h.calls.Load(), r, got)
 			}
-			if r.State == background.DeadLettered && (r.Reason != background.ReasonOutcomeUnknown || r.BudgetSpent != 1 || r.UnknownOpen != 1) {
+			if r.State == background.DeadLettered && (r.Reason != background.ReasonOutcomeUnknown || r.BudgetSpent != 1 || r.UnresolvedUnknowns != 1) {
 				t.Errorf("run %+v", r)
 			}
 		})

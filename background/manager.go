@@ -19,89 +19,89 @@ import (
 // are required; everything else has a default.
 type Config struct {
 	Redis    asynq.RedisConnOpt // one server, one behind Sentinel, or a Cluster
-	Ledger   Ledger
+	Store    Store
 	Database string // identity of the ledger: a Redis that carries the notifications of another one is refused; not looked at when empty
 	Families []Family
 	// Targets are whom the handlers of a family call, by its name; those of a family that is
 	// not named call any. The session shows them, and no other circuit breaker of the family
 	// is led here.
 	Targets map[string][]string
-	// Shared are targets, of no tenant, that go by the circuit breaker of another target of
+	// SharedBreakers are targets, of no tenant, that go by the circuit breaker of another target of
 	// their family, for they are the same endpoint. The ledger has to go by it as well.
-	Shared map[Target]string
+	SharedBreakers map[Target]string
 
-	Slots      int           // calls of handlers at one time; 64
-	Servers    int           // asynq servers, each dequeues one task per round trip; 4
-	Deliveries int           // deliveries held at one time, waiting ones included; max(400, 4*Slots)
-	Shards     int           // queues of each family; 2
-	Poll       time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two, every 50ms where all bells are heard; 5ms
-	Grace      time.Duration // what attempts in flight are given at shutdown; 10s
-	SweepEvery time.Duration // how often the sweeper looks; 1s
-	LostAfter  time.Duration // a process that stands still for this long is lost; 15s
-	BeatEvery  time.Duration // how often this process shows that it lives; LostAfter/15
-	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 2/3 of LostAfter
-	Recoveries int           // from how many lost workers a run is recovered, the next one is its death; 5
-	Breaker    BreakerRule   // when circuit breakers open by themselves, and how they probe
+	Slots         int           // calls of handlers at one time; 64
+	Servers       int           // asynq servers, each dequeues one task per round trip; 4
+	Deliveries    int           // deliveries held at one time, waiting ones included; max(400, 4*Slots)
+	Shards        int           // queues of each family; 2
+	Poll          time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two, every 50ms where all bells are heard; 5ms
+	Grace         time.Duration // what attempts in flight are given at shutdown; 10s
+	SweepEvery    time.Duration // how often the sweeper looks; 1s
+	LostAfter     time.Duration // a process that stands still for this long is lost; 15s
+	BeatEvery     time.Duration // how often this process shows that it lives; LostAfter/15
+	BeatGrace     time.Duration // without an answered beat for this long, calls are cancelled; 2/3 of LostAfter
+	MaxRecoveries int           // from how many lost workers a run is recovered, the next one is its death; 5
+	Breaker       BreakerRule   // when circuit breakers open by themselves, and how they probe
 
-	Worker    string                  // name of this process in receipts; "worker"
-	Logger    *zap.Logger             // nothing is logged when nil
-	Now       func() time.Time        // of this machine, measured against the ledger's; time.Now
-	Simulated bool                    // Now is a simulation's: it is gone by as it is, and never measured
-	Tracer    trace.TracerProvider    // nothing is traced when nil
-	Barred    func() error            // why nothing may be claimed, nil while something may; always when nil
-	NewID     func() uuid.UUID        // ids of moves and tokens of claims; random
-	OnMove    func(m Move, after Run) // called after each commit; it must not block
-	OnBreaker func(now Breaker)       // called after this process moved a circuit breaker; it must not block
+	Worker          string                        // name of this process in receipts; "worker"
+	Logger          *zap.Logger                   // nothing is logged when nil
+	Now             func() time.Time              // of this machine, measured against the ledger's; time.Now
+	ClockSimulated  bool                          // Now is a simulation's: it is gone by as it is, and never measured
+	Tracer          trace.TracerProvider          // nothing is traced when nil
+	ClaimsBlocked   func() error                  // why nothing may be claimed, nil while something may; always when nil
+	NewID           func() uuid.UUID              // ids of moves and tokens of claims; random
+	OnTransition    func(m Transition, after Run) // called after each commit; it must not block
+	OnBreakerChange func(now Breaker)             // called after this process moved a circuit breaker; it must not block
 }
 
 // Manager delivers runs to the handlers of their families, counts and times
 // attempts, and records how they end. See the package comment for its promises.
 type Manager struct {
-	cfg       Config
-	log       *zap.Logger
-	families  map[string]Family
-	redis     redis.UniversalClient
-	beside    chan struct{} // full of bells that ring beside their callers
-	idle      *idle
-	client    *asynq.Client
-	inspector *asynq.Inspector
+	cfg                Config
+	log                *zap.Logger
+	families           map[string]Family
+	redis              redis.UniversalClient
+	asyncNotifications chan struct{} // full of bells that ring beside their callers
+	polls              *pollThrottle
+	client             *asynq.Client
+	inspector          *asynq.Inspector
 
-	slots       *slots
-	engaged     *engagements
-	waker       *waker
-	health      *health
-	clock       *clock
-	clocks      func() instant
-	pausing     *claimPause
-	promote     *promoter
-	sweep       *sweeper
-	session     *session
-	observe     *observer
-	former      *formerQueues
-	mirrors     *mirrors
-	redisOwner  *redisOwner
-	moving      moving
-	nodes       *redis.ClusterClient // nil: Redis is no Cluster
-	tracing     tracing
-	breakers    *breakers
-	breakerLoop *breakerLoop
-	uncalled    sync.Map // Target: it was logged that this process does not call it
+	slots                *slots
+	inFlight             *inFlightRuns
+	wakeups              *wakeups
+	health               *health
+	clock                *clock
+	clocks               func() instant
+	claimBackoff         *claimBackoff
+	dueTimers            *dueTimers
+	sweeper              *sweeper
+	session              *session
+	recoverer            *recoverer
+	former               *formerQueues
+	archive              *taskArchive
+	redisOwner           *redisOwner
+	liveness             liveness
+	nodes                *redis.ClusterClient // nil: Redis is no Cluster
+	tracing              tracing
+	breakers             *breakerRegistry
+	breakerLoop          *breakerLoop
+	unknownTargetsLogged sync.Map // Target: it was logged that this process does not call it
 
 	waiting, abandoned atomic.Int64
 	unrecordable       atomic.Uint64
 	running            atomic.Int64
 
-	started   atomic.Bool
-	stop      chan struct{} // closed: nothing new is claimed
-	graceOver chan struct{} // closed: attempts in flight are interrupted
-	stopped   chan struct{} // closed: Run has returned, or was never called
-	life      context.Context
-	end       context.CancelFunc
-	stopOnce  sync.Once
-	closeOnce sync.Once
-	closeErr  error
-	work      sync.WaitGroup // deliveries, late answers
-	crew      *crew          // carries deliveries, makes calls
+	started    atomic.Bool
+	stop       chan struct{} // closed: nothing new is claimed
+	graceOver  chan struct{} // closed: attempts in flight are interrupted
+	stopped    chan struct{} // closed: Run has returned, or was never called
+	baseCtx    context.Context
+	cancelBase context.CancelFunc
+	stopOnce   sync.Once
+	closeOnce  sync.Once
+	closeErr   error
+	work       sync.WaitGroup // deliveries, late answers
+	workers    *workerPool    // carries deliveries, makes calls
 }
 
 // ErrStarted is returned by a second call of Run, and by Run after Close.
@@ -119,42 +119,42 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	nodes, _ := client.(*redis.ClusterClient)
-	shared := newIdle(newPipelined(client), cfg.Poll, cfg.Now)
+	shared := newPollThrottle(newPipelined(client), cfg.Poll, cfg.Now)
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, families: families,
-		redis:     shared,
-		beside:    make(chan struct{}, bellsBeside),
-		idle:      shared,
-		client:    asynq.NewClientFromRedisClient(shared),
-		inspector: asynq.NewInspectorFromRedisClient(shared),
-		slots:     newSlots(cfg.Slots),
-		engaged:   newEngagements(),
-		health:    newHealth(cfg.Logger),
-		clock:     &clock{wall: cfg.Now, simulated: cfg.Simulated},
-		clocks:    readClocks,
-		nodes:     nodes,
-		stop:      make(chan struct{}),
-		graceOver: make(chan struct{}),
-		stopped:   make(chan struct{}),
-		crew:      newCrew(),
+		redis:              shared,
+		asyncNotifications: make(chan struct{}, maxAsyncNotifications),
+		polls:              shared,
+		client:             asynq.NewClientFromRedisClient(shared),
+		inspector:          asynq.NewInspectorFromRedisClient(shared),
+		slots:              newSlots(cfg.Slots),
+		inFlight:           newInFlightRuns(),
+		health:             newHealth(cfg.Logger),
+		clock:              &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},
+		clocks:             readClocks,
+		nodes:              nodes,
+		stop:               make(chan struct{}),
+		graceOver:          make(chan struct{}),
+		stopped:            make(chan struct{}),
+		workers:            newWorkerPool(),
 	}
-	m.pausing = newClaimPause(cfg.Logger, func() instant { return m.clocks() })
-	shared.barred, shared.asked = m.barred, m.moving.took
+	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
+	shared.claimsBlocked, shared.onReply = m.claimsBlocked, m.liveness.onPoll
 	m.redisOwner = &redisOwner{m: m}
-	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
+	m.wakeups = newWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.former = &formerQueues{m: m, servers: map[string]*asynq.Server{}}
-	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
-	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
-	shared.lost = m.sweep.mislaid
-	unanswered{m.sweep.mislaid}.watch(client)
+	m.dueTimers = newDueTimers(m.enqueueWaiting, m.now, cfg.Logger)
+	m.sweeper, m.session, m.recoverer, m.archive = newSweeper(m), newSession(m), newRecoverer(m), newTaskArchive(m)
+	shared.onLostReply = m.sweeper.lostLocally
+	lostReplyHook{m.sweeper.lostLocally}.install(client)
 	m.tracing = newTracing(cfg.Tracer)
-	m.breakers, m.breakerLoop = newBreakers(m), newBreakerLoop(m)
-	m.life, m.end = context.WithCancel(context.Background())
+	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)
+	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
 	return m, nil
 }
 
 func (c *Config) normalise() (map[string]Family, error) {
-	if c.Redis == nil || c.Ledger == nil || len(c.Families) == 0 {
+	if c.Redis == nil || c.Store == nil || len(c.Families) == 0 {
 		return nil, errors.New("background: Config needs Redis, Ledger and at least one family")
 	}
 	families := make(map[string]Family, len(c.Families))
@@ -180,7 +180,7 @@ func (c *Config) normalise() (map[string]Family, error) {
 	positive(&c.LostAfter, 15*time.Second)
 	positive(&c.BeatEvery, c.LostAfter/15)
 	positive(&c.BeatGrace, 2*c.LostAfter/3)
-	positive(&c.Recoveries, 5)
+	positive(&c.MaxRecoveries, 5)
 	c.Breaker.normalise()
 	if c.Worker == "" {
 		c.Worker = "worker"
@@ -216,64 +216,64 @@ func (m *Manager) Run(ctx context.Context) error {
 		return ErrStarted
 	}
 	defer close(m.stopped)
-	living, die := context.WithCancel(m.life)
-	known := make(chan struct{})
-	var alive, organs, probes sync.WaitGroup
-	alive.Go(func() { m.session.run(living, known) })
+	sessionCtx, endSession := context.WithCancel(m.baseCtx)
+	registered := make(chan struct{})
+	var sessionLoop, loops, leaders sync.WaitGroup
+	sessionLoop.Go(func() { m.session.run(sessionCtx, registered) })
 	defer func() {
-		die()
-		alive.Wait()
-		m.resign()
+		endSession()
+		sessionLoop.Wait()
+		m.unregisterSession()
 	}()
 	select {
-	case <-known:
-	case <-time.After(admitPatience): // deliveries are handed back until it is
+	case <-registered:
+	case <-time.After(admitTimeout): // deliveries are handed back until it is
 	case <-ctx.Done():
 	case <-m.stop:
 	}
-	m.mirrors.first(ctx)
+	m.archive.pruneAtStart(ctx)
 	servers, err := m.startServers()
 	if err != nil {
 		m.halt()
 		m.shutdown(servers)
 		return err
 	}
-	working, endWork := context.WithCancel(ctx)
-	defer endWork()
-	organs.Go(func() { m.waker.hear(working) })
-	organs.Go(func() { m.sweep.run(working) })
-	organs.Go(func() { m.observe.run(working) })
-	organs.Go(func() { m.mirrors.run(working) })
-	probes.Go(func() { m.breakerLoop.run(working) })
+	loopCtx, endLoops := context.WithCancel(ctx)
+	defer endLoops()
+	loops.Go(func() { m.wakeups.run(loopCtx) })
+	loops.Go(func() { m.sweeper.run(loopCtx) })
+	loops.Go(func() { m.recoverer.run(loopCtx) })
+	loops.Go(func() { m.archive.run(loopCtx) })
+	leaders.Go(func() { m.breakerLoop.run(loopCtx) })
 
 	select {
 	case <-ctx.Done():
 	case <-m.stop:
 	}
 	m.halt()
-	endWork()
+	endLoops()
 	grace := time.AfterFunc(m.cfg.Grace, func() { close(m.graceOver) })
 	m.shutdown(servers)
-	probes.Wait()
+	leaders.Wait()
 	if grace.Stop() {
 		close(m.graceOver)
 	}
-	organs.Wait()
+	loops.Wait()
 	return nil
 }
 
-// resign ends the session of a process that has stopped, if nothing is left under
+// unregisterSession ends the session of a process that has stopped, if nothing is left under
 // it. What is left, such as an outcome that can't be written, others will recover; and
 // tasks that this process lost from sight before its end they are to look for, as
 // those of a session that is lost.
-func (m *Manager) resign() {
-	if m.sweep.misses() {
+func (m *Manager) unregisterSession() {
+	if m.sweeper.mayHaveLost() {
 		m.log.Warn("answers of Redis were lost shortly before the end; others will find this session lost, and look for its tasks")
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.life), m.cfg.BeatGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.baseCtx), m.cfg.BeatGrace)
 	defer cancel()
-	m.session.resign(ctx)
+	m.session.unregister(ctx)
 }
 
 func (m *Manager) halt() { m.stopOnce.Do(func() { close(m.stop) }) }
@@ -287,12 +287,12 @@ func (m *Manager) Close() error {
 		if m.started.Swap(true) {
 			<-m.stopped
 		}
-		m.promote.close()
-		m.waker.close()
-		m.end()
+		m.dueTimers.close()
+		m.wakeups.close()
+		m.cancelBase()
 		m.work.Wait()
-		m.crew.close()
-		m.hush()
+		m.workers.close()
+		m.drainNotifications()
 		m.closeErr = m.redis.Close()
 	})
 	return m.closeErr

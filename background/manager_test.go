@@ -28,24 +28,24 @@ var (
 		Failure: &background.Failure{Type: "http.timeout", Message: "no answer"}}
 )
 
-// house is one Redis, one journal, and any number of managers.
-type house struct {
+// fixture is one Redis, one journal, and any number of managers.
+type fixture struct {
 	t       *testing.T
 	redis   *localredis.Server
 	journal *backgroundtest.Journal
 	family  *backgroundtest.Family
 	calls   atomic.Int64 // of the handler
 
-	inspecting sync.Once
-	inspects   *asynq.Inspector
+	inspectorOnce  sync.Once
+	asynqInspector *asynq.Inspector
 }
 
-func newHouse(t *testing.T, handle func(ctx context.Context, a background.Attempt) background.Result) *house {
+func newFixture(t *testing.T, handle func(ctx context.Context, a background.Attempt) background.Result) *fixture {
 	t.Helper()
-	h := &house{t: t, redis: startRedis(t), journal: backgroundtest.NewJournal(1)}
+	h := &fixture{t: t, redis: startRedis(t), journal: backgroundtest.NewJournal(1)}
 	h.family = &backgroundtest.Family{
-		Journal: h.journal, Called: family, Limit: 5 * time.Second,
-		Handles: func(ctx context.Context, a background.Attempt) background.Result {
+		Journal: h.journal, FamilyName: family, AttemptLimit: 5 * time.Second,
+		HandleFunc: func(ctx context.Context, a background.Attempt) background.Result {
 			h.calls.Add(1)
 			return handle(ctx, a)
 		},
@@ -53,11 +53,11 @@ func newHouse(t *testing.T, handle func(ctx context.Context, a background.Attemp
 	return h
 }
 
-func (h *house) config() background.Config {
+func (h *fixture) config() background.Config {
 	return background.Config{
-		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()}, Ledger: h.journal, Families: []background.Family{h.family},
+		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()}, Store: h.journal, Families: []background.Family{h.family},
 		Grace: 2 * time.Second, Servers: 2, Shards: 2,
-		Breaker: background.BreakerRule{Off: true}, // handlers fail on purpose; tests of the breaker turn it on
+		Breaker: background.BreakerRule{Disabled: true}, // handlers fail on purpose; tests of the breaker turn it on
 	}
 }
 
@@ -68,7 +68,7 @@ type worker struct {
 }
 
 // start runs a manager until the test ends.
-func (h *house) start(change ...func(*background.Config)) *worker {
+func (h *fixture) start(change ...func(*background.Config)) *worker {
 	h.t.Helper()
 	cfg := h.config()
 	for _, c := range change {
@@ -82,7 +82,7 @@ func (h *house) start(change ...func(*background.Config)) *worker {
 }
 
 // run runs a manager until the test ends.
-func (h *house) run(m *background.Manager) *worker {
+func (h *fixture) run(m *background.Manager) *worker {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -102,46 +102,46 @@ func (h *house) run(m *background.Manager) *worker {
 }
 
 // submit puts a run into the journal and rings for it.
-func (h *house) submit(w *worker, change ...func(*background.Run)) background.Run {
+func (h *fixture) submit(w *worker, change ...func(*background.Run)) background.Run {
 	h.t.Helper()
-	r := background.Run{Family: family, RetryKey: "tx:release", Queue: w.Queue(family, "tx:release"), Bell: 1}
+	r := background.Run{Family: family, RetryKey: "tx:release", Queue: w.Queue(family, "tx:release"), NotificationNumber: 1}
 	for _, c := range change {
 		c(&r)
 	}
 	r = h.journal.Submit(r)
-	if err := w.Bell(h.t.Context(), r); err != nil {
+	if err := w.Notify(h.t.Context(), r); err != nil {
 		h.t.Fatal(err)
 	}
 	return r
 }
 
 // await waits for a run to be as wanted.
-func (h *house) await(id background.RunID, what string, ok func(background.Run) bool) background.Run {
+func (h *fixture) await(id background.RunID, what string, ok func(background.Run) bool) background.Run {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
 	defer cancel()
 	r, err := h.journal.Await(ctx, id, ok)
 	if err != nil {
-		h.t.Fatalf("run is not %s but %+v; moves %v", what, r, h.facts(id))
+		h.t.Fatalf("run is not %s but %+v; moves %v", what, r, h.events(id))
 	}
 	return r
 }
 
-func (h *house) awaitState(id background.RunID, s background.State) background.Run {
+func (h *fixture) awaitState(id background.RunID, s background.State) background.Run {
 	h.t.Helper()
 	return h.await(id, string(s), func(r background.Run) bool { return r.State == s })
 }
 
-func (h *house) facts(id background.RunID) []receipts.Subtype {
+func (h *fixture) events(id background.RunID) []receipts.Subtype {
 	var all []receipts.Subtype
-	for _, m := range h.journal.Moves(id) {
-		all = append(all, m.Fact)
+	for _, m := range h.journal.Transitions(id) {
+		all = append(all, m.Event)
 	}
 	return all
 }
 
 // awaitTrue polls what announces no change, such as Redis.
-func (h *house) awaitTrue(what string, ok func() bool) {
+func (h *fixture) awaitTrue(what string, ok func() bool) {
 	h.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -155,10 +155,10 @@ func (h *house) awaitTrue(what string, ok func() bool) {
 	}
 }
 
-func (h *house) inspector() *asynq.Inspector {
-	h.inspecting.Do(func() {
-		h.inspects = asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()})
-		h.t.Cleanup(func() { _ = h.inspects.Close() })
+func (h *fixture) inspector() *asynq.Inspector {
+	h.inspectorOnce.Do(func() {
+		h.asynqInspector = asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()})
+		h.t.Cleanup(func() { _ = h.asynqInspector.Close() })
 	})
-	return h.inspects
+	return h.asynqInspector
 }

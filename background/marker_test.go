@@ -12,10 +12,10 @@ import (
 
 // A Redis that is killed and reads an older snapshot back has the marker, which was in
 // it, and not the tasks since: nobody has removed those.
-func TestAnOlderSnapshotBlamesNobody(t *testing.T) {
+func TestAnOlderSnapshotIsNoTampering(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) { c.Shards, c.SweepEvery = 1, 100*time.Millisecond })
 	first := h.submit(w)
 	h.awaitState(first.ID, background.Succeeded)
@@ -43,30 +43,30 @@ func TestAnOlderSnapshotBlamesNobody(t *testing.T) {
 	h.awaitTrue("the queue is paused, as in the snapshot", func() bool {
 		return client.Exists(t.Context(), "asynq:{"+first.Queue+"}:paused", "recourse:marker").Val() == 2
 	})
-	h.awaitTrue("all are rung again", func() bool { return w.Stats().Rung >= 20 })
+	h.awaitTrue("all are rung again", func() bool { return w.Stats().NotificationsResent >= 20 })
 	if err := h.inspector().UnpauseQueue(first.Queue); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
 		h.awaitState(id, background.Succeeded)
-		if told := h.toldOutOfBand(id); len(told) > 0 {
-			t.Errorf("run %s: %v", id, told)
+		if tampering := h.recordedTampering(id); len(tampering) > 0 {
+			t.Errorf("run %s: %v", id, tampering)
 		}
 	}
 }
 
 // A Redis that tells nothing of itself is swept all the same.
-func TestARedisThatRefusesInfoIsRungAgain(t *testing.T) {
+func TestARedisThatRefusesInfoIsSwept(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.Do(t.Context(), "acl", "setuser", "default", "-info").Err(); err != nil {
 		t.Fatal(err)
 	}
-	r := h.journal.Submit(background.Run{Family: family, RetryKey: "a", Queue: family + ":0", Bell: 1}) // no bell is rung
+	r := h.journal.Submit(background.Run{Family: family, RetryKey: "a", Queue: family + ":0", NotificationNumber: 1}) // no bell is rung
 	w := h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
 	h.awaitState(r.ID, background.Succeeded)
-	h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().MirrorLooks > 0 })
+	h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().ArchiveScans > 0 })
 }

@@ -12,60 +12,60 @@ import (
 )
 
 const (
-	mirrorPage   = 500
-	mirrorSweeps = 10 // sweeps from one look at the mirrors to the next
+	archivePage          = 500
+	sweepsPerArchiveScan = 10 // sweeps from one look at the mirrors to the next
 )
 
-// MirrorLedger is what the journal tells about mirrors.
-type MirrorLedger interface {
-	// Standings reads id, family, queue, state, letter, attempt and bell of runs. Runs
+// ArchiveStore is what the journal tells about mirrors.
+type ArchiveStore interface {
+	// RunStatuses reads id, family, queue, state, letter, attempt and bell of runs. Runs
 	// that do not exist are left out.
-	Standings(ctx context.Context, ids []RunID) ([]Run, error)
+	RunStatuses(ctx context.Context, ids []RunID) ([]Run, error)
 }
 
-// mirrors keeps asynq's archive a picture of the newest open letters: it removes
+// taskArchive keeps asynq's archive a picture of the newest open letters: it removes
 // what is old, what is too much, and what is no longer an open letter. Nothing is
 // decided by what the archive holds, so several processes may do it at once, and
 // what is removed is not built again.
-type mirrors struct {
-	m      *Manager
-	pruned atomic.Uint64
-	looks  atomic.Uint64            // that were carried through
-	paused atomic.Pointer[[]string] // queues that somebody paused
+type taskArchive struct {
+	m            *Manager
+	removed      atomic.Uint64
+	scans        atomic.Uint64            // that were carried through
+	pausedQueues atomic.Pointer[[]string] // queues that somebody paused
 
 	// Of the organ's goroutine alone:
-	seen   map[string]archive // by queue
-	ailing bool
+	snapshots map[string]archiveSnapshot // by queue
+	failing   bool
 }
 
-// archive is what one queue's archive held at one look.
-type archive struct {
-	memory string
-	ids    []string // oldest first
-	died   map[string]time.Time
-	newest map[RunID]int // the highest bell of each run that has a mirror
-	pruned time.Time     // nothing that died until then is missed
-	place  int           // where the next page of letters to be examined begins
+// archiveSnapshot is what one queue's archive held at one look.
+type archiveSnapshot struct {
+	generation   string
+	taskIDs      []string // oldest first
+	diedAt       map[string]time.Time
+	newestNumber map[RunID]int // the highest bell of each run that has a mirror
+	prunedUntil  time.Time     // nothing that died until then is missed
+	nextPage     int           // where the next page of letters to be examined begins
 }
 
-func newMirrors(m *Manager) *mirrors {
-	k := &mirrors{m: m, seen: map[string]archive{}}
-	k.paused.Store(&[]string{})
+func newTaskArchive(m *Manager) *taskArchive {
+	k := &taskArchive{m: m, snapshots: map[string]archiveSnapshot{}}
+	k.pausedQueues.Store(&[]string{})
 	return k
 }
 
-func (k *mirrors) run(ctx context.Context) {
-	tick := time.NewTicker(mirrorSweeps * k.m.cfg.SweepEvery)
+func (k *taskArchive) run(ctx context.Context) {
+	tick := time.NewTicker(sweepsPerArchiveScan * k.m.cfg.SweepEvery)
 	defer tick.Stop()
 	for {
-		err := k.look(ctx)
+		err := k.scan(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && !k.ailing:
+		case err != nil && !k.failing:
 			k.m.log.Error("mirrors cannot be kept", zap.Error(err))
 		}
-		k.ailing = err != nil
+		k.failing = err != nil
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -74,9 +74,9 @@ func (k *mirrors) run(ctx context.Context) {
 	}
 }
 
-func (k *mirrors) look(ctx context.Context) error {
+func (k *taskArchive) scan(ctx context.Context) error {
 	var paused []string
-	for _, queue := range k.m.served() {
+	for _, queue := range k.m.servedQueues() {
 		if err := k.prune(ctx, queue); err != nil {
 			return err
 		}
@@ -87,66 +87,66 @@ func (k *mirrors) look(ctx context.Context) error {
 		if stopped {
 			paused = append(paused, queue)
 		}
-		before := k.seen[queue]
-		if before.memory == now.memory {
-			k.missed(ctx, queue, before, now)
-			now.place = before.place
+		before := k.snapshots[queue]
+		if before.generation == now.generation {
+			k.detectRemoved(ctx, queue, before, now)
+			now.nextPage = before.nextPage
 		}
-		if err := k.examine(ctx, queue, &now); err != nil {
+		if err := k.removeStale(ctx, queue, &now); err != nil {
 			return err
 		}
-		k.seen[queue] = now
+		k.snapshots[queue] = now
 	}
-	k.tellPaused(paused)
-	k.looks.Add(1)
+	k.logPaused(paused)
+	k.scans.Add(1)
 	return nil
 }
 
 // read lists the archive of a queue and whether somebody paused the queue.
-func (k *mirrors) read(ctx context.Context, queue string) (archive, bool, error) {
+func (k *taskArchive) read(ctx context.Context, queue string) (archiveSnapshot, bool, error) {
 	pipe := k.m.redis.Pipeline()
 	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
 	pruned := pipe.Get(ctx, prunedKey(queue)) // after the list: what is gone from it was told of before
-	marker, server := k.m.readMarker(ctx, pipe)
+	marker, server := k.m.readGeneration(ctx, pipe)
 	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
 	_, err := pipe.Exec(ctx)
-	if err := but(err, server, all, paused, pruned); err != nil && !errors.Is(err, redis.Nil) {
-		return archive{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
+	if err := ignoreInfoRefused(err, server, all, paused, pruned); err != nil && !errors.Is(err, redis.Nil) {
+		return archiveSnapshot{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
 	}
 	until, err := pruned.Float64()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return archive{}, false, fmt.Errorf("background: how far the mirrors of %s are pruned: %w", queue, err)
+		return archiveSnapshot{}, false, fmt.Errorf("background: how far the mirrors of %s are pruned: %w", queue, err)
 	}
-	now := archive{
-		memory: memory(marker, server), pruned: scored(until),
-		died: make(map[string]time.Time, len(all.Val())), newest: make(map[RunID]int, len(all.Val())),
+	now := archiveSnapshot{
+		generation: redisGeneration(marker, server), prunedUntil: timeOfScore(until),
+		diedAt: make(map[string]time.Time, len(all.Val())), newestNumber: make(map[RunID]int, len(all.Val())),
 	}
 	for _, z := range all.Val() {
 		id := fmt.Sprint(z.Member)
-		now.ids, now.died[id] = append(now.ids, id), scored(z.Score)
-		if run := runOf(id); !run.IsZero() {
-			now.newest[run] = max(now.newest[run], bellOf(id))
+		now.taskIDs, now.diedAt[id] = append(now.taskIDs, id), timeOfScore(z.Score)
+		if run := runIDOf(id); !run.IsZero() {
+			now.newestNumber[run] = max(now.newestNumber[run], notificationNumberOf(id))
 		}
 	}
 	return now, paused.Val() > 0, nil
 }
 
-// examine removes the mirrors of letters that are not open any more, and of several of
+// removeStale removes the mirrors of letters that are not open any more, and of several of
 // one letter all but the newest, one page a look.
-func (k *mirrors) examine(ctx context.Context, queue string, now *archive) error {
-	if now.place >= len(now.ids) {
-		now.place = 0
+func (k *taskArchive) removeStale(ctx context.Context, queue string, now *archiveSnapshot) error {
+	if now.nextPage >= len(now.taskIDs) {
+		now.nextPage = 0
 	}
-	page := now.ids[now.place:min(now.place+mirrorPage, len(now.ids))]
-	now.place += len(page)
-	standing, err := k.standings(ctx, page)
+	page := now.taskIDs[now.nextPage:min(now.nextPage+archivePage, len(now.taskIDs))]
+	now.nextPage += len(page)
+	statuses, err := k.runStatuses(ctx, page)
 	if err != nil {
 		return err
 	}
 	var stale []string
 	for _, id := range page {
-		run, ok := standing[runOf(id)]
-		if ok && !run.State.Live() && (run.Letter != LetterOpen || bellOf(id) < now.newest[run.ID]) {
+		run, ok := statuses[runIDOf(id)]
+		if ok && !run.State.Live() && (run.Letter != LetterOpen || notificationNumberOf(id) < now.newestNumber[run.ID]) {
 			stale = append(stale, id)
 		}
 	}
@@ -154,15 +154,15 @@ func (k *mirrors) examine(ctx context.Context, queue string, now *archive) error
 		return nil
 	}
 	for _, id := range stale {
-		delete(now.died, id) // by us: nobody is to wonder where it went
+		delete(now.diedAt, id) // by us: nobody is to wonder where it went
 	}
 	return k.remove(ctx, queue, stale)
 }
 
-func (k *mirrors) standings(ctx context.Context, tasks []string) (map[RunID]Run, error) {
+func (k *taskArchive) runStatuses(ctx context.Context, tasks []string) (map[RunID]Run, error) {
 	ids := make([]RunID, 0, len(tasks))
 	for _, id := range tasks {
-		if run := runOf(id); !run.IsZero() {
+		if run := runIDOf(id); !run.IsZero() {
 			ids = append(ids, run)
 		}
 	}
@@ -170,7 +170,7 @@ func (k *mirrors) standings(ctx context.Context, tasks []string) (map[RunID]Run,
 	if len(ids) == 0 {
 		return out, nil
 	}
-	runs, err := k.m.cfg.Ledger.Standings(ctx, ids)
+	runs, err := k.m.cfg.Store.RunStatuses(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("background: look up mirrored letters: %w", err)
 	}
@@ -180,18 +180,18 @@ func (k *mirrors) standings(ctx context.Context, tasks []string) (map[RunID]Run,
 	return out, nil
 }
 
-// tellPaused logs each pause and its end once.
-func (k *mirrors) tellPaused(now []string) {
-	was := *k.paused.Swap(&now)
-	for _, queue := range without(now, was) {
+// logPaused logs each pause and its end once.
+func (k *taskArchive) logPaused(now []string) {
+	was := *k.pausedQueues.Swap(&now)
+	for _, queue := range difference(now, was) {
 		k.m.log.Warn("a queue was paused in asynq by somebody: none of its runs is delivered until it is unpaused", zap.String("queue", queue))
 	}
-	for _, queue := range without(was, now) {
+	for _, queue := range difference(was, now) {
 		k.m.log.Info("a paused queue goes on", zap.String("queue", queue))
 	}
 }
 
-func without(all, these []string) (rest []string) {
+func difference(all, these []string) (rest []string) {
 	gone := make(map[string]bool, len(these))
 	for _, s := range these {
 		gone[s] = true
@@ -204,5 +204,5 @@ func without(all, these []string) (rest []string) {
 	return rest
 }
 
-// scored reads a time out of a score: asynq's are whole seconds.
-func scored(score float64) time.Time { return time.Unix(int64(score), 0).UTC() }
+// timeOfScore reads a time out of a score: asynq's are whole seconds.
+func timeOfScore(score float64) time.Time { return time.Unix(int64(score), 0).UTC() }

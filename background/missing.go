@@ -10,35 +10,37 @@ const (
 	missingPages = 4    // of a look
 )
 
-// missing finds sessions that running runs name and that are not there, as after a restore
+// missingSessions finds sessions that running runs name and that are not there, as after a restore
 // that lost them. No claim can be made under one any more, so that once it has been missed
 // for LostAfter it is as good as declared lost: its process has found out by then, or
 // stands still.
 //
 // It goes through the live runs page by page, from where it stopped last.
-type missing struct {
-	m     *Manager
-	place Cursor
-	next  time.Time // of the next look, on the monotonic clock
-	round int
-	seen  map[SessionID]missed
+type missingSessions struct {
+	m      *Manager
+	cursor Cursor
+	next   time.Time // of the next look, on the monotonic clock
+	pass   int
+	seen   map[SessionID]missingSession
 }
 
-type missed struct {
+type missingSession struct {
 	since time.Time
-	round int // in which it was seen last
+	pass  int // in which it was seen last
 }
 
-func newMissing(m *Manager) *missing { return &missing{m: m, seen: map[SessionID]missed{}} }
+func newMissingSessions(m *Manager) *missingSessions {
+	return &missingSessions{m: m, seen: map[SessionID]missingSession{}}
+}
 
-// look returns the sessions that have been missed for long enough.
-func (s *missing) look(ctx context.Context, now time.Time) (gone []SessionID, err error) {
+// scan returns the sessions that have been missed for long enough.
+func (s *missingSessions) scan(ctx context.Context, now time.Time) (gone []SessionID, err error) {
 	if now.Before(s.next) {
 		return nil, nil
 	}
 	s.next = now.Add(s.m.cfg.LostAfter / 3)
 	for range missingPages {
-		found, next, err := s.m.cfg.Ledger.MissingSessions(ctx, s.place, missingPage)
+		found, next, err := s.m.cfg.Store.MissingSessions(ctx, s.cursor, missingPage)
 		if err != nil {
 			return nil, err
 		}
@@ -47,11 +49,11 @@ func (s *missing) look(ctx context.Context, now time.Time) (gone []SessionID, er
 			if !known {
 				last.since = now
 			}
-			last.round = s.round
+			last.pass = s.pass
 			s.seen[id] = last
 		}
-		if s.place = next; next == (Cursor{}) {
-			s.turn()
+		if s.cursor = next; next == (Cursor{}) {
+			s.passDone()
 			break
 		}
 	}
@@ -63,12 +65,12 @@ func (s *missing) look(ctx context.Context, now time.Time) (gone []SessionID, er
 	return gone, nil
 }
 
-// turn begins a new round, and forgets what the last one did not meet.
-func (s *missing) turn() {
+// passDone begins a new round, and forgets what the last one did not meet.
+func (s *missingSessions) passDone() {
 	for id, last := range s.seen {
-		if last.round != s.round {
+		if last.pass != s.pass {
 			delete(s.seen, id)
 		}
 	}
-	s.round++
+	s.pass++
 }

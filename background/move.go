@@ -38,37 +38,37 @@ const (
 	ReasonRequestAltered   = "request_altered"
 )
 
-// Spend says which budget the end of an attempt takes from.
-type Spend int
+// BudgetCharge says which budget the end of an attempt takes from.
+type BudgetCharge int
 
 // The budgets.
 const (
-	SpendNothing  Spend = iota // shutdown, success, cancel
-	SpendAttempt               // failure, unknown, panic
-	SpendRecovery              // the worker was lost
+	ChargeNothing  BudgetCharge = iota // shutdown, success, cancel
+	ChargeAttempt                      // failure, unknown, panic
+	ChargeRecovery                     // the worker was lost
 )
 
-// Move is one step of one run: what was seen, what happened, when. A family
+// Transition is one step of one run: what was seen, what happened, when. A family
 // records it together with its receipts in one commit. The same Move may be
 // recorded again after an ambiguous commit; it takes effect once.
-type Move struct {
-	ID     MoveID
+type Transition struct {
+	ID     TransitionID
 	Run    Run // as last seen: its state, attempt, token and cancel request are the guard
-	Fact   receipts.Subtype
+	Event  receipts.Subtype
 	At     time.Time
 	Worker string
 
-	Token           Token          // AttemptStarted: the token of the new claim
-	Session         SessionID      // AttemptStarted: of the process that claims
-	Bars            func(Run) bool // AttemptStarted: whether a circuit breaker keeps the run from being claimed; nil for a probe
-	Spend           Spend          // how an attempt ended
-	Result          Result         // how an attempt ended; what came late; what a lookup found
-	Lookup          Class          // what a lookup said before the move was made; empty when none was asked
-	Reason          string         // DeadLettered: reason code. Cancelled: the asker's words. RetryScheduled: ReasonProbe or empty
-	NextRetryAt     time.Time      // RetryScheduled, AttemptInterrupted
-	Duration        time.Duration
-	CallGoesOn      bool   // the attempt ends while its call has not come back
-	CallOutstanding bool   // Reconciled: whoever found it knows of calls that may be on their way
-	Actor           string // who asked; empty means the worker itself
-	Trace           string // W3C id of the trace that the attempt is part of; empty when it is part of none
+	Token            Token          // AttemptStarted: the token of the new claim
+	Session          SessionID      // AttemptStarted: of the process that claims
+	Blocks           func(Run) bool // AttemptStarted: whether a circuit breaker keeps the run from being claimed; nil for a probe
+	Charge           BudgetCharge   // how an attempt ended
+	Result           Result         // how an attempt ended; what came late; what a lookup found
+	Lookup           Class          // what a lookup said before the move was made; empty when none was asked
+	Reason           string         // DeadLettered: reason code. Cancelled: the asker's words. RetryScheduled: ReasonProbe or empty
+	NextRetryAt      time.Time      // RetryScheduled, AttemptInterrupted
+	Duration         time.Duration
+	CallStillRunning bool   // the attempt ends while its call has not come back
+	CallOutstanding  bool   // Reconciled: whoever found it knows of calls that may be on their way
+	Actor            string // who asked; empty means the worker itself
+	Trace            string // W3C id of the trace that the attempt is part of; empty when it is part of none
 }

@@ -12,43 +12,43 @@ import (
 )
 
 const (
-	orphansPage = 500
-	recoverers  = 32
-	// dismissAfter is more than a claim can have been on its way.
-	dismissAfter = 30 * time.Second
+	attemptsPage       = 500
+	recoverConcurrency = 32
+	// removeSessionAfter is more than a claim can have been on its way.
+	removeSessionAfter = 30 * time.Second
 )
 
 // ObserverActor begins the actor of receipts about attempts whose worker was lost.
 const ObserverActor = "observer:"
 
-// observer watches the sessions of all processes. One whose counter stands still
+// recoverer watches the sessions of all processes. One whose counter stands still
 // for LostAfter on this process's own monotonic clock is declared lost: that depends on
 // no other machine's clock. The attempts that ran under it end as
 // interrupted, with an unknown outcome, and their runs continue elsewhere.
 //
 // A lost session is kept, and looked through, until every claim that was on its
 // way when it was declared lost must have come or gone.
-type observer struct {
+type recoverer struct {
 	m       *Manager
-	seen    map[SessionID]sighting
-	missing *missing
+	seen    map[SessionID]sessionObservation
+	missing *missingSessions
 }
 
-type sighting struct {
+type sessionObservation struct {
 	beat  int64
 	since time.Time
 	lost  bool
 }
 
-func newObserver(m *Manager) *observer {
-	return &observer{m: m, seen: map[SessionID]sighting{}, missing: newMissing(m)}
+func newRecoverer(m *Manager) *recoverer {
+	return &recoverer{m: m, seen: map[SessionID]sessionObservation{}, missing: newMissingSessions(m)}
 }
 
-func (o *observer) run(ctx context.Context) {
+func (o *recoverer) run(ctx context.Context) {
 	tick := time.NewTicker(o.m.cfg.BeatEvery)
 	defer tick.Stop()
 	for ailing := false; ; {
-		err := o.look(ctx)
+		err := o.scan(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -64,26 +64,26 @@ func (o *observer) run(ctx context.Context) {
 	}
 }
 
-func (o *observer) look(ctx context.Context) error {
-	if errors.Is(o.m.unsuitable(), ErrOtherLedger) {
+func (o *recoverer) scan(ctx context.Context) error {
+	if errors.Is(o.m.serversErr(), ErrOtherDatabase) {
 		return nil
 	}
-	sessions, err := o.m.cfg.Ledger.Sessions(ctx)
+	sessions, err := o.m.cfg.Store.Sessions(ctx)
 	if err != nil {
 		return err
 	}
 	own, _, _ := o.m.session.current()
 	o.m.clock.compare(sessions, own)
-	now, seen := time.Now(), make(map[SessionID]sighting, len(sessions))
+	now, seen := time.Now(), make(map[SessionID]sessionObservation, len(sessions))
 	for _, s := range sessions {
 		if s.ID == own {
 			continue
 		}
 		last, known := o.seen[s.ID]
 		if !known || last.beat != s.Beat || last.lost != s.Lost {
-			last = sighting{beat: s.Beat, since: now, lost: s.Lost}
+			last = sessionObservation{beat: s.Beat, since: now, lost: s.Lost}
 			if s.Lost {
-				o.m.sweep.bereave()
+				o.m.sweeper.reportLost()
 			}
 		}
 		seen[s.ID] = last
@@ -94,86 +94,86 @@ func (o *observer) look(ctx context.Context) error {
 		if s.ID == own {
 			continue
 		}
-		if err := o.judge(ctx, s, now.Sub(seen[s.ID].since)); err != nil {
+		if err := o.checkSession(ctx, s, now.Sub(seen[s.ID].since)); err != nil {
 			return err
 		}
 	}
-	return o.lookForMissing(ctx, now)
+	return o.recoverMissing(ctx, now)
 }
 
-// lookForMissing recovers what runs under sessions that are not there.
-func (o *observer) lookForMissing(ctx context.Context, now time.Time) error {
-	gone, err := o.missing.look(ctx, now)
+// recoverMissing recovers what runs under sessions that are not there.
+func (o *recoverer) recoverMissing(ctx context.Context, now time.Time) error {
+	gone, err := o.missing.scan(ctx, now)
 	if err != nil {
 		return err
 	}
 	for _, id := range gone {
-		orphans, err := o.m.cfg.Ledger.Orphans(ctx, id, orphansPage)
+		attempts, err := o.m.cfg.Store.AttemptsOf(ctx, id, attemptsPage)
 		if err != nil {
 			return err
 		}
-		o.m.log.Warn("runs were left under a session that is not there, they continue", zap.Stringer("session", id), zap.Int("runs", len(orphans)))
-		o.adopt(ctx, Session{ID: id, Worker: "of a session that is not there"}, orphans)
+		o.m.log.Warn("runs were left under a session that is not there, they continue", zap.Stringer("session", id), zap.Int("runs", len(attempts)))
+		o.recoverAll(ctx, Session{ID: id, Worker: "of a session that is not there"}, attempts)
 	}
 	return nil
 }
 
-// judge does what a session calls for that has not changed for some time.
-func (o *observer) judge(ctx context.Context, s Session, still time.Duration) error {
+// checkSession does what a session calls for that has not changed for some time.
+func (o *recoverer) checkSession(ctx context.Context, s Session, unchangedFor time.Duration) error {
 	if !s.Lost {
-		if still < o.m.cfg.LostAfter {
+		if unchangedFor < o.m.cfg.LostAfter {
 			return nil
 		}
-		lost, err := o.m.cfg.Ledger.Bury(ctx, s)
+		lost, err := o.m.cfg.Store.MarkLost(ctx, s)
 		if err != nil || !lost {
 			return err
 		}
 		o.m.log.Warn("a process was lost, its runs continue", zap.Stringer("session", s.ID), zap.String("worker", s.Worker))
 	}
-	orphans, err := o.m.cfg.Ledger.Orphans(ctx, s.ID, orphansPage)
+	attempts, err := o.m.cfg.Store.AttemptsOf(ctx, s.ID, attemptsPage)
 	if err != nil {
 		return err
 	}
-	o.adopt(ctx, s, orphans)
-	if s.Lost && len(orphans) == 0 && still >= dismissAfter {
-		return o.m.cfg.Ledger.Dismiss(ctx, s.ID)
+	o.recoverAll(ctx, s, attempts)
+	if s.Lost && len(attempts) == 0 && unchangedFor >= removeSessionAfter {
+		return o.m.cfg.Store.Remove(ctx, s.ID)
 	}
 	return nil
 }
 
-// adopt ends the attempts of a lost process, some at a time, and rings for the runs
+// recoverAll ends the attempts of a lost process, some at a time, and rings for the runs
 // that continue.
-func (o *observer) adopt(ctx context.Context, s Session, orphans []Run) {
-	room := make(chan struct{}, recoverers)
+func (o *recoverer) recoverAll(ctx context.Context, s Session, attempts []Run) {
+	limit := make(chan struct{}, recoverConcurrency)
 	var all sync.WaitGroup
-	for _, r := range orphans {
+	for _, r := range attempts {
 		f := o.m.families[r.Family]
 		if f == nil {
 			continue // a process that has the family recovers it
 		}
-		room <- struct{}{}
+		limit <- struct{}{}
 		all.Go(func() {
-			defer func() { <-room }()
-			o.recover(ctx, f, s, r)
+			defer func() { <-limit }()
+			o.recoverRun(ctx, f, s, r)
 		})
 	}
 	all.Wait()
 }
 
-func (o *observer) recover(ctx context.Context, f Family, s Session, r Run) {
-	looked, cut := o.m.lookup(f, r)
-	if cut || ctx.Err() != nil {
+func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) {
+	lookup, wasInterrupted := o.m.lookup(f, r)
+	if wasInterrupted || ctx.Err() != nil {
 		return
 	}
-	mv := o.ending(s, r, looked)
-	after, err := f.Record(ctx, mv)
-	for form := 1; errors.Is(err, ErrUnrecordable) && form <= narrowest; form++ {
+	tr := o.lostTransition(s, r, lookup)
+	after, err := f.Record(ctx, tr)
+	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
 		o.m.unrecordable.Add(1)
-		mv = mv.narrowed(o.m.cfg.NewID(), form, err)
-		after, err = f.Record(ctx, mv)
+		tr = tr.reduced(o.m.cfg.NewID(), form, err)
+		after, err = f.Record(ctx, tr)
 	}
 	switch {
-	case errors.Is(err, ErrLostGuard):
+	case errors.Is(err, ErrConflict):
 		return // another observer was first, or the process lives and ended it
 	case errors.Is(err, ErrUnreadable):
 		return // the ledger tells of it, once; a process that can read the run ends it
@@ -181,31 +181,31 @@ func (o *observer) recover(ctx context.Context, f Family, s Session, r Run) {
 		o.m.log.Warn("a lost attempt could not be ended yet", zap.Stringer("run", r.ID), zap.Error(err))
 		return
 	}
-	if o.m.cfg.OnMove != nil {
-		o.m.cfg.OnMove(mv, after)
+	if o.m.cfg.OnTransition != nil {
+		o.m.cfg.OnTransition(tr, after)
 	}
 	if after.State.Waiting() {
-		if err := o.m.sweep.ring(ctx, []Run{after}); err != nil {
+		if err := o.m.sweeper.resend(ctx, []Run{after}); err != nil {
 			o.m.log.Warn("a recovered run was not rung for, the sweeper will", zap.Stringer("run", r.ID), zap.Error(err))
 		}
 	}
 }
 
-// ending is how an attempt ends whose worker was lost. What the worker's last call
+// lostTransition is how an attempt ends whose worker was lost. What the worker's last call
 // did is unknown, unless the other side says that it paid. That it says it did not
 // proves nothing: the worker may only be slow, and its call still on the way.
-func (o *observer) ending(s Session, r Run, looked Result) Move {
-	mv := o.m.move(receipts.AttemptInterrupted, r)
-	mv.Actor = ObserverActor + o.m.cfg.Worker
-	mv.Result = unknown(FailureInterrupted, "the worker "+s.Worker+" was lost")
-	mv.Spend, mv.NextRetryAt, mv.CallGoesOn = SpendRecovery, mv.At, true
+func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
+	tr := o.m.newTransition(receipts.AttemptInterrupted, r)
+	tr.Actor = ObserverActor + o.m.cfg.Worker
+	tr.Result = unknownResult(FailureInterrupted, "the worker "+s.Worker+" was lost")
+	tr.Charge, tr.NextRetryAt, tr.CallStillRunning = ChargeRecovery, tr.At, true
 	switch {
-	case looked.Class == Executed:
-		mv.Fact, mv.Spend, mv.NextRetryAt, mv.Lookup = receipts.AttemptSucceeded, SpendNothing, time.Time{}, Executed
-		mv.Result.Moved, mv.Result.Reference = looked.Moved, looked.Reference
-	case r.Recoveries+1 > o.m.cfg.Recoveries:
+	case lookup.Class == Executed:
+		tr.Event, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed
+		tr.Result.Moved, tr.Result.Reference = lookup.Moved, lookup.Reference
+	case r.Recoveries+1 > o.m.cfg.MaxRecoveries:
 		// Nobody recovers the run from this loss, so it is not counted as a recovery.
-		mv.Fact, mv.Spend, mv.NextRetryAt, mv.Reason = receipts.DeadLettered, SpendNothing, time.Time{}, ReasonPoisonPill
+		tr.Event, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, ChargeNothing, time.Time{}, ReasonPoisonPill
 	}
-	return mv
+	return tr
 }

@@ -15,7 +15,7 @@ func TestOutcomeIsHeldThroughAnOutageOfTheJournal(t *testing.T) {
 	t.Parallel()
 	outage := errors.New("journal away")
 	called, answer := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if len(a.Run.Payload) > 0 {
 			close(called)
 			<-answer
@@ -47,7 +47,7 @@ func TestOutcomeIsHeldThroughAnOutageOfTheJournal(t *testing.T) {
 func TestOutcomeIsHeldThroughAShutdown(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result {
 		close(called)
 		<-answer
 		return paid
@@ -69,7 +69,7 @@ func TestOutcomeIsHeldThroughAShutdown(t *testing.T) {
 
 func TestClaimInAnOutageStartsNothingUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	w := h.start()
 	h.journal.SetDown(errors.New("journal away"))
 	r := h.submit(w)
@@ -89,7 +89,7 @@ func TestClaimInAnOutageStartsNothingUntilItIsAnswered(t *testing.T) {
 func TestCloseGivesUpWhatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result {
 		close(called)
 		<-answer
 		return paid
@@ -111,13 +111,13 @@ func TestCloseGivesUpWhatCannotBeRecorded(t *testing.T) {
 func TestTwoOutagesInOneDelivery(t *testing.T) {
 	t.Parallel()
 	outage := errors.New("journal away")
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			return refused
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
+	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) { c.LostAfter = 2 * time.Minute }) // no claim grows too old meanwhile
 	h.journal.SetDown(outage)
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 500 * time.Millisecond })

@@ -11,11 +11,11 @@ import (
 // Each call is known by the number of its attempt: the answer of one says nothing of another.
 func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	t.Parallel()
-	run := in(Running)
+	run := runIn(Running)
 	run.OutstandingCalls = nil
 	ends := func(attempt int) Run {
 		run.Attempt, run.State = attempt, Running
-		after, err := Move{ID: thisMove, Run: run, Fact: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, CallGoesOn: true}.Apply(run)
+		after, err := Transition{ID: thisTransition, Run: run, Event: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, CallStillRunning: true}.Apply(run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	answer := func(attempt int, res Result) (Run, error) {
 		seen := run
 		seen.Attempt = attempt
-		return Move{ID: thisMove, Run: seen, Fact: receipts.AnsweredLate, Result: res}.Apply(run)
+		return Transition{ID: thisTransition, Run: seen, Event: receipts.AnsweredLate, Result: res}.Apply(run)
 	}
 	for _, c := range []struct {
 		attempt int
@@ -42,41 +42,41 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 			t.Errorf("attempt %d: %v, %v", c.attempt, after.OutstandingCalls, err)
 		}
 		run = after
-		if _, err := answer(c.attempt, refused); !errors.Is(err, ErrLostGuard) {
+		if _, err := answer(c.attempt, refused); !errors.Is(err, ErrConflict) {
 			t.Errorf("attempt %d told again: %v", c.attempt, err)
 		}
 	}
-	if run.OutstandingCalls != nil || run.CallIsOut() || !slices.Equal(before.OutstandingCalls, []int{1, 63, 64, 127}) {
+	if run.OutstandingCalls != nil || run.HasOutstandingCall() || !slices.Equal(before.OutstandingCalls, []int{1, 63, 64, 127}) {
 		t.Errorf("left %v, and of the copy %v", run.OutstandingCalls, before.OutstandingCalls)
 	}
 }
 
-func TestAnAnswerThatNobodyAwaitsIsAFactIfItPaid(t *testing.T) {
+func TestALateAnswerThatPaidIsRecordedThoughNobodyAwaitsIt(t *testing.T) {
 	t.Parallel()
-	run := in(Running)
-	run.OutstandingCalls, run.Class, run.UnknownOpen = []int{1}, Unknown, 1
-	late := Move{ID: thisMove, Run: run, Fact: receipts.AnsweredLate, Result: paid}
+	run := runIn(Running)
+	run.OutstandingCalls, run.Class, run.UnresolvedUnknowns = []int{1}, Unknown, 1
+	late := Transition{ID: thisTransition, Run: run, Event: receipts.AnsweredLate, Result: paid}
 	after, err := late.Apply(run)
-	if err != nil || after.Class != Executed || after.UnknownOpen != 0 || !slices.Equal(after.OutstandingCalls, []int{1}) {
+	if err != nil || after.Class != Executed || after.UnresolvedUnknowns != 0 || !slices.Equal(after.OutstandingCalls, []int{1}) {
 		t.Errorf("%+v, %v", after, err)
 	}
-	after.LastMove = MoveID(newToken) // something else happened since
-	if _, err := late.Apply(after); !errors.Is(err, ErrLostGuard) {
+	after.LastTransition = TransitionID(newToken) // something else happened since
+	if _, err := late.Apply(after); !errors.Is(err, ErrConflict) {
 		t.Errorf("recorded again: %v", err)
 	}
 }
 
-func TestARunWithTooManyCallsOutIsNotClaimed(t *testing.T) {
+func TestARunWithTooManyOutstandingCallsIsNotClaimed(t *testing.T) {
 	t.Parallel()
-	run := in(Scheduled)
+	run := runIn(Scheduled)
 	run.OutstandingCalls = nil
 	for n := range MaxOutstandingCalls {
-		run = run.withCallOut(n + 1)
+		run = run.withOutstandingCall(n + 1)
 	}
-	claim := Move{ID: thisMove, Fact: receipts.AttemptStarted, At: noon, Token: newToken}
+	claim := Transition{ID: thisTransition, Event: receipts.AttemptStarted, At: noon, Token: newToken}
 	got, err := claim.Apply(run)
-	refuses(t, run, got, err, ErrCallsOut)
-	run, _ = run.withCallBack(3)
+	checkRefused(t, run, got, err, ErrTooManyOutstandingCalls)
+	run, _ = run.withoutOutstandingCall(3)
 	if got, err := claim.Apply(run); err != nil || got.State != Running {
 		t.Errorf("%+v, %v", got, err)
 	}

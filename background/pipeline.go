@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// pipelineMax bounds the scripts of one round trip.
-	pipelineMax = 256
-	// flights bounds round trips at one time: the second takes what came while the
+	// maxBatch bounds the scripts of one round trip.
+	maxBatch = 256
+	// maxInFlight bounds round trips at one time: the second takes what came while the
 	// first was on its way.
-	flights = 2
+	maxInFlight = 2
 )
 
 // pipelined is a Redis client whose EvalSha sends the scripts of concurrent
@@ -22,10 +22,10 @@ const (
 type pipelined struct {
 	redis.UniversalClient
 
-	mu      sync.Mutex
-	queue   []*script
-	flying  int
-	landing sync.WaitGroup
+	mu       sync.Mutex
+	queue    []*script
+	inFlight int
+	senders  sync.WaitGroup
 }
 
 type script struct {
@@ -49,9 +49,9 @@ func (p *pipelined) EvalSha(ctx context.Context, sha string, keys []string, args
 	s := &script{ctx: ctx, sha: sha, keys: keys, args: args, done: make(chan struct{})}
 	p.mu.Lock()
 	p.queue = append(p.queue, s)
-	if p.flying < flights {
-		p.flying++
-		p.landing.Go(p.fly)
+	if p.inFlight < maxInFlight {
+		p.inFlight++
+		p.senders.Go(p.send)
 	}
 	p.mu.Unlock()
 	select {
@@ -62,10 +62,10 @@ func (p *pipelined) EvalSha(ctx context.Context, sha string, keys []string, args
 	}
 }
 
-// fly sends what is queued until nothing is.
-func (p *pipelined) fly() {
+// send sends what is queued until nothing is.
+func (p *pipelined) send() {
 	for {
-		batch := p.take()
+		batch := p.nextBatch()
 		if batch == nil {
 			return
 		}
@@ -76,7 +76,7 @@ func (p *pipelined) fly() {
 			s.cmd = pipe.EvalSha(ctx, s.sha, s.keys, s.args...)
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
-			blame(batch, err)
+			setMissingErrors(batch, err)
 		}
 		for _, s := range batch {
 			close(s.done)
@@ -84,10 +84,10 @@ func (p *pipelined) fly() {
 	}
 }
 
-// blame gives the pipeline's error to its commands when none of them has one: so
+// setMissingErrors gives the pipeline's error to its commands when none of them has one: so
 // go-redis leaves them when it cannot dial, and without a cause they would pass for
 // answered.
-func blame(batch []*script, err error) {
+func setMissingErrors(batch []*script, err error) {
 	for _, s := range batch {
 		if s.cmd.Err() != nil {
 			return // the pipeline failed by single commands, each has its own answer
@@ -98,16 +98,16 @@ func blame(batch []*script, err error) {
 	}
 }
 
-func (p *pipelined) take() []*script {
+func (p *pipelined) nextBatch() []*script {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// While Redis does not answer, those who gave up must not queue up before others.
 	p.queue = slices.DeleteFunc(p.queue, func(s *script) bool { return s.ctx.Err() != nil })
 	if len(p.queue) == 0 {
-		p.flying--
+		p.inFlight--
 		return nil
 	}
-	n := min(len(p.queue), pipelineMax)
+	n := min(len(p.queue), maxBatch)
 	batch := p.queue[:n:n]
 	if p.queue = p.queue[n:]; len(p.queue) == 0 {
 		p.queue = nil
@@ -117,7 +117,7 @@ func (p *pipelined) take() []*script {
 
 // Close waits for what is on its way, then closes the client.
 func (p *pipelined) Close() error {
-	p.landing.Wait()
+	p.senders.Wait()
 	return p.UniversalClient.Close()
 }
 

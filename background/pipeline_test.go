@@ -90,28 +90,28 @@ func TestCallerWhoseContextEndsStopsWaiting(t *testing.T) {
 	}
 }
 
-// unmoved is a Redis that takes pipelines and answers none until it is let.
-type unmoved struct {
-	sent atomic.Int64 // scripts
-	let  chan struct{}
+// blockedRedis is a Redis that takes pipelines and answers none until it is let.
+type blockedRedis struct {
+	sent    atomic.Int64 // scripts
+	unblock chan struct{}
 }
 
-func (f *unmoved) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (f *blockedRedis) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, cmds []redis.Cmder) error {
 		f.sent.Add(int64(len(cmds)))
-		<-f.let
+		<-f.unblock
 		return errors.New("no answer")
 	}
 }
 
-func (f *unmoved) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (f *unmoved) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (f *blockedRedis) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (f *blockedRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 // Scripts of callers who gave up are not sent: others come first, and a Close does
 // not wait for them.
 func TestScriptsOfCallersWhoLeftAreNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &unmoved{let: make(chan struct{})}
+		f := &blockedRedis{unblock: make(chan struct{})}
 		client := redis.NewClient(&redis.Options{})
 		client.AddHook(f)
 		c := background.NewPipelined(client)
@@ -139,7 +139,7 @@ func TestScriptsOfCallersWhoLeftAreNotSent(t *testing.T) {
 			ask(t.Context(), nil)
 		}
 		synctest.Wait()
-		close(f.let)
+		close(f.unblock)
 		all.Wait()
 		if err := c.Close(); err != nil {
 			t.Error(err)

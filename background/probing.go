@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// probing judges a target while its breaker is open: it says which paused runs are let
+// probePolicy judges a target while its breaker is open: it says which paused runs are let
 // through, what their failures cost them, and when the breaker closes. There is one for
 // each opening and leader; what it lets through counts in it alone.
 //
@@ -15,213 +15,213 @@ import (
 // ask, one of them probes now and then.
 //
 // It is pure: time comes in, and one source of chance is given.
-type probing struct {
+type probePolicy struct {
 	rule  BreakerRule
 	slots int
 	rnd   *rand.Rand
 
-	credit    int // new cases that may be out at one time
-	freshOut  int
-	triedMost int // runs that failed before that may be
-	triedOut  int
-	answers   int // probes that were answered since a new case failed
-	turn      int
-	answered  time.Time // the last answer; zero before
-	letAt     time.Time // when a probe was let through last
-	askedAt   time.Time // when the last of them by a new case was, or the opening
-	rest      time.Duration
-	fewSince  time.Time // since when few are paused; zero while they are many
-	failing   time.Time // the first failure of a probe since the last answer; zero when there was none
+	credit           int // new cases that may be out at one time
+	newInFlight      int
+	maxRetried       int // runs that failed before that may be
+	retriedInFlight  int
+	answers          int // probes that were answered since a new case failed
+	picks            int
+	lastAnswer       time.Time // the last answer; zero before
+	lastProbe        time.Time // when a probe was let through last
+	lastNewCase      time.Time // when the last of them by a new case was, or the opening
+	fallbackInterval time.Duration
+	fewSince         time.Time // since when few are paused; zero while they are many
+	failingSince     time.Time // the first failure of a probe since the last answer; zero when there was none
 }
 
-// lane is which way a run is let through.
-type lane int
+// probeKind is which way a run is let through.
+type probeKind int
 
 const (
-	laneNew   lane = iota // a new case probes
-	laneTried             // it failed before, and the target works
-	laneRest              // it failed before, and there is no new case to probe
+	kindNewCase  probeKind = iota // a new case probes
+	kindRetried                   // it failed before, and the target works
+	kindFallback                  // it failed before, and there is no new case to probe
 )
 
-// ticket is a call that was let through.
-type ticket struct {
-	lane   lane
-	budget bool // a failure spends the run's budget whatever becomes of the target
-	left   bool // it takes so long that it no longer counts as out
+// probeCall is a call that was let through.
+type probeCall struct {
+	kind          probeKind
+	alwaysCharges bool // a failure spends the run's budget whatever becomes of the target
+	released      bool // it takes so long that it no longer counts as out
 }
 
-// triedFirst is how many runs that failed before are called at one time at first.
-const triedFirst = 4
+// initialMaxRetried is how many runs that failed before are called at one time at first.
+const initialMaxRetried = 4
 
-func newProbing(rule BreakerRule, slots int, rnd *rand.Rand, now time.Time) *probing {
-	return &probing{rule: rule, slots: slots, rnd: rnd, credit: 1, triedMost: min(triedFirst, max(1, slots/2)), letAt: now, askedAt: now, rest: rule.Rest}
+func newProbePolicy(rule BreakerRule, slots int, rnd *rand.Rand, now time.Time) *probePolicy {
+	return &probePolicy{rule: rule, slots: slots, rnd: rnd, credit: 1, maxRetried: min(initialMaxRetried, max(1, slots/2)), lastProbe: now, lastNewCase: now, fallbackInterval: rule.FallbackInterval}
 }
 
-// works reports whether an answer shows that the target works now.
-func (p *probing) works(now time.Time) bool {
-	return !p.answered.IsZero() && now.Sub(p.answered) < p.rule.Recent
+// targetWorks reports whether an answer shows that the target works now.
+func (p *probePolicy) targetWorks(now time.Time) bool {
+	return !p.lastAnswer.IsZero() && now.Sub(p.lastAnswer) < p.rule.AnswerValidFor
 }
 
-// newAllowed is how many new cases may be let through now.
-func (p *probing) newAllowed(now time.Time) int {
-	if p.credit == 1 && now.Sub(p.letAt) < p.rule.Probe {
+// newCasesAllowed is how many new cases may be let through now.
+func (p *probePolicy) newCasesAllowed(now time.Time) int {
+	if p.credit == 1 && now.Sub(p.lastProbe) < p.rule.ProbeInterval {
 		return 0
 	}
-	return max(0, p.credit-p.freshOut)
+	return max(0, p.credit-p.newInFlight)
 }
 
 // pick says which new case is next: three times the newest, then one anywhere, so that
 // no order of arrival hides those that succeed. from is the place between the oldest
 // (0) and the newest (1).
-func (p *probing) pick() (from float64, anywhere bool) {
-	p.turn++
-	if p.turn%4 != 0 {
+func (p *probePolicy) pick() (from float64, anywhere bool) {
+	p.picks++
+	if p.picks%4 != 0 {
 		return 1, false
 	}
 	return p.rnd.Float64(), true
 }
 
-// triedAllowed is how many of the runs that failed before may be let through now.
-func (p *probing) triedAllowed(now time.Time) int {
-	if !p.works(now) {
+// retriedAllowed is how many of the runs that failed before may be let through now.
+func (p *probePolicy) retriedAllowed(now time.Time) int {
+	if !p.targetWorks(now) {
 		return 0
 	}
-	return max(0, p.triedMost-p.triedOut)
+	return max(0, p.maxRetried-p.retriedInFlight)
 }
 
-// restDue reports whether a run that failed before is to probe, for want of a new case.
+// fallbackDue reports whether a run that failed before is to probe, for want of a new case.
 // paused is how many wait in all.
-func (p *probing) restDue(now time.Time, paused int) bool {
-	switch few := paused < p.rule.Few; {
+func (p *probePolicy) fallbackDue(now time.Time, paused int) bool {
+	switch few := paused < p.rule.FewPaused; {
 	case !few:
 		p.fewSince = time.Time{}
 	case p.fewSince.IsZero():
 		p.fewSince = now
 	}
-	pause := p.rest
+	pause := p.fallbackInterval
 	if p.few(now) {
-		pause = p.rule.Rest
+		pause = p.rule.FallbackInterval
 	}
-	return !p.works(now) && now.Sub(p.letAt) >= pause
+	return !p.targetWorks(now) && now.Sub(p.lastProbe) >= pause
 }
 
-func (p *probing) few(now time.Time) bool {
-	return !p.fewSince.IsZero() && now.Sub(p.fewSince) >= p.rule.FewFor
+func (p *probePolicy) few(now time.Time) bool {
+	return !p.fewSince.IsZero() && now.Sub(p.fewSince) >= p.rule.FewPausedFor
 }
 
-// let counts a run that is let through.
-func (p *probing) let(now time.Time, l lane) *ticket {
-	t := &ticket{lane: l, budget: l == laneTried || l == laneRest && p.few(now)}
-	switch l {
-	case laneNew:
-		p.freshOut++
-		p.letAt, p.askedAt = now, now
-	case laneTried:
-		p.triedOut++
-	case laneRest:
-		p.letAt = now
+// start counts a run that is let through.
+func (p *probePolicy) start(now time.Time, kind probeKind) *probeCall {
+	t := &probeCall{kind: kind, alwaysCharges: kind == kindRetried || kind == kindFallback && p.few(now)}
+	switch kind {
+	case kindNewCase:
+		p.newInFlight++
+		p.lastProbe, p.lastNewCase = now, now
+	case kindRetried:
+		p.retriedInFlight++
+	case kindFallback:
+		p.lastProbe = now
 	}
 	return t
 }
 
-// leave takes a call that is slow off what is out, before it has ended.
-func (p *probing) leave(t *ticket) {
-	if t.left {
+// release takes a call that is slow off what is out, before it has ended.
+func (p *probePolicy) release(t *probeCall) {
+	if t.released {
 		return
 	}
-	t.left = true
-	switch t.lane {
-	case laneNew:
-		p.freshOut--
-	case laneTried:
-		p.triedOut--
+	t.released = true
+	switch t.kind {
+	case kindNewCase:
+		p.newInFlight--
+	case kindRetried:
+		p.retriedInFlight--
 	}
 }
 
-// spends reports whether the failure of a call spends the run's budget: it does when it
+// chargesBudget reports whether the failure of a call spends the run's budget: it does when it
 // is the run's own. What a new case fails while others are answered is, but a probe
 // never ends a run.
-func (p *probing) spends(now time.Time, t *ticket, last bool) bool {
-	return t.budget || t.lane == laneNew && p.works(now) && !last
+func (p *probePolicy) chargesBudget(now time.Time, t *probeCall, last bool) bool {
+	return t.alwaysCharges || t.kind == kindNewCase && p.targetWorks(now) && !last
 }
 
-// verdict is what a call that was let through says of the target.
-type verdict int
+// probeResult is what a call that was let through says of the target.
+type probeResult int
 
 const (
-	saysNothing verdict = iota // it was not made, or was cut short
-	saysWorks
-	saysFails
+	probeInconclusive probeResult = iota // it was not made, or was cut short
+	probeAnswered
+	probeFailed
 )
 
-// ended takes in how a call that was let through ended.
-func (p *probing) ended(now time.Time, t *ticket, v verdict) {
-	p.leave(t)
-	if v == saysFails && t.lane != laneTried && p.failing.IsZero() {
-		p.failing = now
+// finish takes in how a call that was let through ended.
+func (p *probePolicy) finish(now time.Time, t *probeCall, result probeResult) {
+	p.release(t)
+	if result == probeFailed && t.kind != kindRetried && p.failingSince.IsZero() {
+		p.failingSince = now
 	}
-	if t.lane == laneTried {
-		p.triedMost = min(max(1, p.slots/2), p.triedMost+1)
+	if t.kind == kindRetried {
+		p.maxRetried = min(max(1, p.slots/2), p.maxRetried+1)
 	}
 	switch {
-	case v == saysWorks:
-		p.answered, p.rest, p.failing = now, p.rule.Rest, time.Time{}
-		if t.lane != laneTried {
+	case result == probeAnswered:
+		p.lastAnswer, p.fallbackInterval, p.failingSince = now, p.rule.FallbackInterval, time.Time{}
+		if t.kind != kindRetried {
 			p.answers++
 			p.credit = min(p.slots, 2*p.credit)
 		}
-	case v == saysFails && t.lane == laneNew:
+	case result == probeFailed && t.kind == kindNewCase:
 		p.credit, p.answers = max(1, p.credit-1), 0
-	case v == saysFails && t.lane == laneRest:
-		p.rest = min(p.rule.RestMax, p.rest+p.rest/8)
-	case t.lane == laneRest: // it was not called: another may be before long
-		p.letAt = now.Add(p.rule.Rest/5 - p.rest)
+	case result == probeFailed && t.kind == kindFallback:
+		p.fallbackInterval = min(p.rule.FallbackIntervalMax, p.fallbackInterval+p.fallbackInterval/8)
+	case t.kind == kindFallback: // it was not called: another may be before long
+		p.lastProbe = now.Add(p.rule.FallbackInterval/5 - p.fallbackInterval)
 	}
 }
 
 // How many answers in a row close a breaker.
 const (
-	answersNoneWaiting = 3
-	answersInAll       = 10
+	answersWhenNoneWait = 3
+	answersToClose      = 10
 )
 
-// relapsedAfter is for how many times BreakerRule.Recent probes must fail for a breaker
+// relapseFactor is for how many times BreakerRule.Recent probes must fail for a breaker
 // that is half-open to be open again.
-const relapsedAfter = 5
+const relapseFactor = 5
 
 // How often a leader looks for more to let through.
 const (
-	leadBusy = 20 * time.Millisecond
-	leadIdle = 100 * time.Millisecond
+	leaderBusyPause = 20 * time.Millisecond
+	leaderIdlePause = 100 * time.Millisecond
 )
 
 // pause is for how long a leader waits before it looks again.
-func (p *probing) pause(now time.Time) time.Duration {
-	if p.credit > 1 || p.works(now) {
-		return leadBusy
+func (p *probePolicy) pause(now time.Time) time.Duration {
+	if p.credit > 1 || p.targetWorks(now) {
+		return leaderBusyPause
 	}
-	return min(leadIdle, p.rule.Probe)
+	return min(leaderIdlePause, p.rule.ProbeInterval)
 }
 
 // recovered reports whether the breaker is to be closed. waiting says that new cases are
 // still paused, paused how many runs are in all.
-func (p *probing) recovered(now time.Time, waiting bool, paused int) bool {
+func (p *probePolicy) recovered(now time.Time, waiting bool, paused int) bool {
 	switch {
-	case p.answers >= answersInAll:
+	case p.answers >= answersToClose:
 		return true
 	case waiting:
 		return false
 	}
-	return p.answers >= answersNoneWaiting || paused == 0 && p.works(now)
+	return p.answers >= answersWhenNoneWait || paused == 0 && p.targetWorks(now)
 }
 
 // relapsed reports whether probes have failed for some time, and none was answered.
-func (p *probing) relapsed(now time.Time) bool {
-	return !p.failing.IsZero() && now.Sub(p.failing) >= relapsedAfter*p.rule.Recent
+func (p *probePolicy) relapsed(now time.Time) bool {
+	return !p.failingSince.IsZero() && now.Sub(p.failingSince) >= relapseFactor*p.rule.AnswerValidFor
 }
 
 // stalled reports whether there was no new case to ask for so long that somebody should
 // know. paused is how many runs wait.
-func (p *probing) stalled(now time.Time, paused int) bool {
-	return paused > 0 && !p.works(now) && now.Sub(p.askedAt) >= p.rule.Stalled
+func (p *probePolicy) stalled(now time.Time, paused int) bool {
+	return paused > 0 && !p.targetWorks(now) && now.Sub(p.lastNewCase) >= p.rule.StalledAfter
 }

@@ -11,12 +11,12 @@ import (
 
 // A promotion that is asked for again, its answer lost, comes when the run has died:
 // its mirror is not to be run.
-func TestAPromotionRunsNoMirror(t *testing.T) {
+func TestEnqueueWaitingRunsNoArchivedTask(t *testing.T) {
 	t.Parallel()
 	final := refused
 	final.Retry = false
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return final })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return final })
+	h.journal.SetReliable(true)
 	w := h.start()
 	r := h.submit(w)
 	h.awaitState(r.ID, background.DeadLettered)
@@ -26,13 +26,13 @@ func TestAPromotionRunsNoMirror(t *testing.T) {
 		return err == nil && info.State == asynq.TaskStateArchived
 	}
 	h.awaitTrue("the letter has its mirror", archived)
-	if err := background.Promote(w.Manager, r.Queue, task); err == nil {
+	if err := background.EnqueueWaiting(w.Manager, r.Queue, task); err == nil {
 		t.Error("a mirror was promoted")
 	}
 	if !archived() {
 		t.Error("the mirror is gone")
 	}
-	if told := h.toldOutOfBand(r.ID); len(told) > 0 {
-		t.Errorf("it is said that somebody touched it: %v", told)
+	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 {
+		t.Errorf("it is said that somebody touched it: %v", tampering)
 	}
 }

@@ -29,8 +29,8 @@ func (m *Manager) Queues(family string) []string {
 
 func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
 
-// configured are the queues of this manager's shards, all of one weight.
-func (m *Manager) configured() map[string]int {
+// configuredQueues are the queues of this manager's shards, all of one weight.
+func (m *Manager) configuredQueues() map[string]int {
 	all := make(map[string]int, len(m.families)*m.cfg.Shards)
 	for name := range m.families {
 		for shard := range m.cfg.Shards {
@@ -40,9 +40,9 @@ func (m *Manager) configured() map[string]int {
 	return all
 }
 
-// served are the queues that this manager takes runs from, sorted.
-func (m *Manager) served() []string {
-	return slices.Sorted(maps.Keys(m.former.addTo(m.configured())))
+// servedQueues are the queues that this manager takes runs from, sorted.
+func (m *Manager) servedQueues() []string {
+	return slices.Sorted(maps.Keys(m.former.addTo(m.configuredQueues())))
 }
 
 // taskKey is where asynq keeps a task: a hash whose field "state" says where
@@ -51,7 +51,7 @@ func taskKey(queue, taskID string) string { return queueKey(queue, "t:"+taskID) 
 
 // queueKey is where asynq keeps what a queue has: the list of what is "pending", and
 // by time what waits for a "retry", is "scheduled", or "archived".
-func queueKey(queue, what string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, what) }
+func queueKey(queue, part string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, part) }
 
 // A family's name becomes part of queue names and of Redis keys.
 func validFamily(name string) bool {

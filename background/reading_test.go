@@ -11,19 +11,19 @@ import (
 )
 
 // The wait for the next attempt counts from the very time that its receipt has.
-func TestANextAttemptIsDueItsDelayAfterTheMove(t *testing.T) {
+func TestANextAttemptIsDueItsDelayAfterTheTransition(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return refused })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return refused })
 	var read atomic.Int64 // each reading of this clock is a millisecond later than the last
 	w := h.start(func(c *background.Config) {
-		c.Simulated = true
+		c.ClockSimulated = true
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(read.Add(1)) * time.Millisecond) }
 	})
 	r := h.submit(w)
 	h.awaitState(r.ID, background.DeadLettered)
 	scheduled := 0
-	for _, m := range h.journal.Moves(r.ID) {
-		if m.Fact != receipts.RetryScheduled {
+	for _, m := range h.journal.Transitions(r.ID) {
+		if m.Event != receipts.RetryScheduled {
 			continue
 		}
 		scheduled++

@@ -16,13 +16,13 @@ import (
 
 func TestLongDelayGoesThroughAsynqAndComesInTime(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			return refused
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
+	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) { c.SweepEvery = time.Hour })
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 1300 * time.Millisecond })
 	due := h.awaitState(r.ID, background.Scheduled).DueAt
@@ -32,15 +32,15 @@ func TestLongDelayGoesThroughAsynqAndComesInTime(t *testing.T) {
 		return err == nil && info.State == asynq.TaskStateRetry
 	})
 	h.awaitState(r.ID, background.Succeeded)
-	second := h.journal.Moves(r.ID)[2]
+	second := h.journal.Transitions(r.ID)[2]
 	if late := second.At.Sub(due); late < 0 || late > 900*time.Millisecond { // asynq alone takes a second and more
 		t.Errorf("attempt 2 began %s after its time", late)
 	}
 }
 
-func TestEmptiedRedisIsRungAgain(t *testing.T) {
+func TestNotificationsAreResentToAnEmptiedRedis(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			return refused
 		}
@@ -54,7 +54,7 @@ func TestEmptiedRedisIsRungAgain(t *testing.T) {
 		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
 		return err == nil && info.State == asynq.TaskStateRetry
 	})
-	never := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), Bell: 1})
+	never := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), NotificationNumber: 1})
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
@@ -62,8 +62,8 @@ func TestEmptiedRedisIsRungAgain(t *testing.T) {
 	}
 	h.awaitState(never.ID, background.Succeeded)
 	done := h.awaitState(r.ID, background.Succeeded)
-	if done.Bell < 2 || w.Stats().Rung < 2 {
-		t.Errorf("bell %d, rung %d", done.Bell, w.Stats().Rung)
+	if done.NotificationNumber < 2 || w.Stats().NotificationsResent < 2 {
+		t.Errorf("bell %d, rung %d", done.NotificationNumber, w.Stats().NotificationsResent)
 	}
 	h.awaitTrue("asynq lists its queues again", func() bool {
 		queues, err := i.Queues()
@@ -72,9 +72,9 @@ func TestEmptiedRedisIsRungAgain(t *testing.T) {
 	h.startedOnceEach([]background.RunID{r.ID, never.ID}, 2) // one refusal each, then success
 }
 
-func TestArchivedBellOfALiveRunIsReplaced(t *testing.T) {
+func TestArchivedTaskOfALiveRunIsReplaced(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	m, err := background.New(h.config())
 	if err != nil {
 		t.Fatal(err)
@@ -85,15 +85,15 @@ func TestArchivedBellOfALiveRunIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
-	if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 {
-		t.Errorf("bell %d", done.Bell)
+	if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
+		t.Errorf("bell %d", done.NotificationNumber)
 	}
 }
 
-func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
+func TestRunInFlightIsNotResent(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		<-answer
 		return paid
 	})
@@ -115,8 +115,8 @@ func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.awaitTrue("the sweeper has passed again", marked)
-	if rung := w.Stats().Rung; rung != 0 {
-		t.Errorf("%d bells rung for runs that are held here", rung)
+	if resent := w.Stats().NotificationsResent; resent != 0 {
+		t.Errorf("%d bells rung for runs that are held here", resent)
 	}
 	close(answer)
 	h.awaitTrue("all three were called", func() bool { return h.calls.Load() == 3 })
@@ -125,7 +125,7 @@ func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
 func TestRedisThatIsAwayAndComesBackEmptyLosesNothing(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if len(a.Run.Payload) > 0 && a.Number == 1 {
 			close(called)
 			<-answer
@@ -142,12 +142,12 @@ func TestRedisThatIsAwayAndComesBackEmptyLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 10 {
-		r := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), Bell: 1})
+		r := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), NotificationNumber: 1})
 		ids = append(ids, r.ID)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := w.Bell(ctx, h.journal.Run(ids[1])); err == nil {
+	if err := w.Notify(ctx, h.journal.Run(ids[1])); err == nil {
 		t.Error("a bell rang in a Redis that is away")
 	}
 	close(answer)
@@ -164,9 +164,9 @@ func TestRedisThatIsAwayAndComesBackEmptyLosesNothing(t *testing.T) {
 	}
 }
 
-func TestIdleServersAskRedisSeldom(t *testing.T) {
+func TestIdleServersPollRedisSeldom(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.start(func(c *background.Config) { c.Servers = 8; c.Poll = 25 * time.Millisecond })
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
@@ -193,18 +193,18 @@ func TestIdleServersAskRedisSeldom(t *testing.T) {
 
 // A newer bell that comes to the process that is at its run comes again every second,
 // and not at growing distances: another process may have to go on with the run.
-func TestANewerBellOfARunAtHandComesAgainEverySecond(t *testing.T) {
+func TestANewerNotificationOfARunInFlightIsRedeliveredEverySecond(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { <-answer; return paid })
-	h.journal.SetCalm(true)
-	h.family.Limit = time.Minute
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { <-answer; return paid })
+	h.journal.SetReliable(true)
+	h.family.AttemptLimit = time.Minute
 	w := h.start(func(c *background.Config) { c.SweepEvery = time.Hour })
 	r := h.submit(w)
 	r = h.awaitState(r.ID, background.Running)
-	r.Bell = 2
+	r.NotificationNumber = 2
 	h.journal.Submit(r)
-	if err := w.Bell(t.Context(), r); err != nil {
+	if err := w.Notify(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	// At distances of 1, 2, 4 and 8 seconds the sixth would come after 23.
@@ -222,14 +222,14 @@ func TestANewerBellOfARunAtHandComesAgainEverySecond(t *testing.T) {
 
 // A call outlives its delivery, and the task that would have come again is removed
 // meanwhile: the letter that the run becomes has its mirror all the same.
-func TestARunThatOutlivesItsTaskHasItsMirror(t *testing.T) {
+func TestARunThatOutlivesItsTaskHasAnArchivedTask(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
 	final := refused
 	final.Retry = false
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { <-answer; return final })
-	h.journal.SetCalm(true)
-	h.family.Limit = time.Minute
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { <-answer; return final })
+	h.journal.SetReliable(true)
+	h.family.AttemptLimit = time.Minute
 	w := h.start(func(c *background.Config) { c.SweepEvery = time.Hour })
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Running)

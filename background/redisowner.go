@@ -12,25 +12,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrRedis means that the Redis is one that this process must not work with. The error
+// ErrUnsuitableRedis means that the Redis is one that this process must not work with. The error
 // says in one line why, and what to do.
-var ErrRedis = errors.New("unsuitable Redis")
+var ErrUnsuitableRedis = errors.New("unsuitable Redis")
 
-// ErrOtherLedger means that another ledger stands in the place of the one that this process began
+// ErrOtherDatabase means that another ledger stands in the place of the one that this process began
 // with. Config.Barred says so. The process makes itself known to that one no more, and recovers
 // nothing of it: whom its executors ask may know nothing of its runs.
-var ErrOtherLedger = errors.New("it is another database")
+var ErrOtherDatabase = errors.New("it is another database")
 
-var errRedisCluster = fmt.Errorf("%w: it is a Cluster, of which a redis:// URL reaches one node: name it as redis-cluster://host:6379", ErrRedis)
+var errRedisCluster = fmt.Errorf("%w: it is a Cluster, of which a redis:// URL reaches one node: name it as redis-cluster://host:6379", ErrUnsuitableRedis)
 
 // ownerKey holds the identity of the database whose notifications a Redis carries.
 const ownerKey = "recourse:database"
 
-// patience is for how long a Redis that belonged to another database must belong to none
+// takeoverDelay is for how long a Redis that belonged to another database must belong to none
 // before it is taken: emptied, it is its owner's again within a sweep. It is also for how
 // long processes may name different Redis: one that was emptied or failed over is seen by
 // each at another time.
-func (o *redisOwner) patience() time.Duration { return o.m.cfg.LostAfter * 2 / 3 }
+func (o *redisOwner) takeoverDelay() time.Duration { return o.m.cfg.LostAfter * 2 / 3 }
 
 // redisOwner knows whether the Redis is that of this database, and the one that the other
 // processes use. Notifications that go to another Redis are heard by nobody there, and
@@ -43,86 +43,86 @@ func (o *redisOwner) patience() time.Duration { return o.m.cfg.LostAfter * 2 / 3
 type redisOwner struct {
 	m *Manager
 
-	mu      sync.Mutex
-	foreign error
-	mine    bool // it was ours when it was last seen with an owner
-	apart   error
-	cluster error
-	marker  string // of the Redis, as last seen; empty when it could not be asked
+	mu            sync.Mutex
+	foreignErr    error
+	owned         bool // it was ours when it was last seen with an owner
+	otherRedisErr error
+	clusterErr    error
+	marker        string // of the Redis, as last seen; empty when it could not be asked
 
 	// Of the sweeping goroutine alone:
-	vacant time.Time // since when nobody owns a Redis that was not ours
+	vacantSince time.Time // since when nobody owns a Redis that was not ours
 
 	// Of the observing goroutine alone:
-	differs time.Time // since when an older process names another Redis
+	differsSince time.Time // since when an older process names another Redis
 }
 
 // err says why nothing may be claimed with this Redis.
 func (o *redisOwner) err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return unready("this Redis may not be worked with", errors.Join(o.cluster, o.foreign, o.apart))
+	return unready("this Redis may not be worked with", errors.Join(o.clusterErr, o.foreignErr, o.otherRedisErr))
 }
 
 // vacantSweeps is for how many sweeps a Redis that was nobody's when it was first seen is
 // left to whoever may own it: one that was emptied is its owner's again within a sweep.
 const vacantSweeps = 3
 
-// ask adds to a pipeline what saw reads. A Redis that was ours is taken again at once when
+// readOwner adds to a pipeline what saw reads. A Redis that was ours is taken again at once when
 // it has no owner; any other is not.
-func (o *redisOwner) ask(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
+func (o *redisOwner) readOwner(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
 	if o.m.cfg.Database == "" {
 		return nil
 	}
 	o.mu.Lock()
-	mine, wait := o.mine, o.patience()
-	if o.foreign == nil {
+	owned, wait := o.owned, o.takeoverDelay()
+	if o.foreignErr == nil {
 		wait = vacantSweeps * o.m.cfg.SweepEvery
 	}
 	o.mu.Unlock()
-	if mine || !o.vacant.IsZero() && time.Since(o.vacant) >= wait {
+	if owned || !o.vacantSince.IsZero() && time.Since(o.vacantSince) >= wait {
 		pipe.SetNX(ctx, ownerKey, o.m.cfg.Database, 0)
 	}
 	return pipe.Get(ctx, ownerKey)
 }
 
-// saw takes in what a sweep read: the marker, and whose Redis it is. err is that of the
+// observe takes in what a sweep read: the marker, and whose Redis it is. err is that of the
 // pipeline.
-func (o *redisOwner) saw(marker string, owner *redis.StringCmd, err error) {
+func (o *redisOwner) observe(marker string, owner *redis.StringCmd, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	was := o.foreign
+	was := o.foreignErr
 	o.marker = marker
-	if o.cluster = nil; o.m.nodes == nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
-		o.cluster = errRedisCluster
+	if o.clusterErr = nil; o.m.nodes == nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+		o.clusterErr = errRedisCluster
 	}
 	if owner == nil || err != nil {
 		return
 	}
-	switch whose := owner.Val(); {
-	case whose == "":
-		if o.vacant.IsZero() {
-			o.vacant = time.Now()
+	switch database := owner.Val(); {
+	case database == "":
+		if o.vacantSince.IsZero() {
+			o.vacantSince = time.Now()
 		}
 		return
-	case whose == o.m.cfg.Database:
-		o.foreign, o.mine = nil, true
+	case database == o.m.cfg.Database:
+		o.foreignErr, o.owned = nil, true
 	default:
-		o.foreign, o.mine = foreignRedis(whose), false
+		o.foreignErr, o.owned = foreignRedisError(database), false
 	}
-	o.vacant = time.Time{}
-	if was == nil && o.foreign != nil {
-		o.m.log.Error("nothing is claimed", zap.Error(o.foreign))
+	o.vacantSince = time.Time{}
+	if was == nil && o.foreignErr != nil {
+		o.m.log.Error("nothing is claimed", zap.Error(o.foreignErr))
 	}
 }
 
-func foreignRedis(whose string) error {
-	return fmt.Errorf("%w: it carries the notifications of another database (%s): name another Redis, or another logical database of it; when that database is gone: redis-cli DEL %s", ErrRedis, whose, ownerKey)
+func foreignRedisError(database string) error {
+	return fmt.Errorf("%w: it carries the notifications of another database (%s): name another Redis, or another logical database of it; when that database is gone: redis-cli DEL %s", ErrUnsuitableRedis, database, ownerKey)
 }
 
-// named is what the session of this process shows of its Redis: the marker in it, as last
+// sessionMarker is what the session of this process shows of its Redis: the marker in it, as last
 // seen. A process that is about to end notifies nobody, and keeps none from another Redis.
-func (o *redisOwner) named() string {
+func (o *redisOwner) sessionMarker() string {
 	select {
 	case <-o.m.stop:
 		return ""
@@ -134,48 +134,48 @@ func (o *redisOwner) named() string {
 }
 
 // compare looks which Redis the sessions of other live processes name.
-func (o *redisOwner) compare(sessions []Session, own SessionID, beats func(Session) bool) {
+func (o *redisOwner) compare(sessions []Session, ownID SessionID, beats func(Session) bool) {
 	o.mu.Lock()
 	marker := o.marker
 	o.mu.Unlock()
-	other, found := older(sessions, own, marker, beats)
+	other, found := olderWithOtherRedis(sessions, ownID, marker, beats)
 	if !found {
-		o.differs = time.Time{}
-	} else if o.differs.IsZero() {
-		o.differs = time.Now()
+		o.differsSince = time.Time{}
+	} else if o.differsSince.IsZero() {
+		o.differsSince = time.Now()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	was := o.apart
-	if o.apart = nil; found && time.Since(o.differs) >= o.patience() {
-		o.apart = redisApart(other.Worker)
+	was := o.otherRedisErr
+	if o.otherRedisErr = nil; found && time.Since(o.differsSince) >= o.takeoverDelay() {
+		o.otherRedisErr = otherRedisError(other.Worker)
 	}
-	if was == nil && o.apart != nil {
-		o.m.log.Error("nothing is claimed", zap.Error(o.apart))
+	if was == nil && o.otherRedisErr != nil {
+		o.m.log.Error("nothing is claimed", zap.Error(o.otherRedisErr))
 	}
 }
 
-func redisApart(worker string) error {
-	return fmt.Errorf("%w: %s, which works on this database, uses another one: name the same Redis, and the same logical database of it, for all", ErrRedis, worker)
+func otherRedisError(worker string) error {
+	return fmt.Errorf("%w: %s, which works on this database, uses another one: name the same Redis, and the same logical database of it, for all", ErrUnsuitableRedis, worker)
 }
 
-// counts reports whether others go by what a session says of its Redis. One that claims
+// redisCounts reports whether others go by what a session says of its Redis. One that claims
 // nothing for its servers or its clock bars nobody.
-func (s *Session) counts() bool {
-	return !s.Lost && s.Barred != BarredByServers && s.Barred != BarredByClock
+func (s *Session) redisCounts() bool {
+	return !s.Lost && s.ClaimsBlockedBy != BlockedByServers && s.ClaimsBlockedBy != BlockedByClock
 }
 
-// older finds a live session that began before the own one and names another Redis.
-func older(sessions []Session, own SessionID, marker string, beats func(Session) bool) (Session, bool) {
-	var mine Session
+// olderWithOtherRedis finds a live session that began before the own one and names another Redis.
+func olderWithOtherRedis(sessions []Session, ownID SessionID, marker string, beats func(Session) bool) (Session, bool) {
+	var own Session
 	for _, s := range sessions {
-		if s.ID == own {
-			mine = s
+		if s.ID == ownID {
+			own = s
 		}
 	}
 	for _, s := range sessions {
-		earlier := s.StartedAt.Before(mine.StartedAt) || s.StartedAt.Equal(mine.StartedAt) && strings.Compare(s.ID.String(), mine.ID.String()) < 0
-		if marker != "" && s.Redis != "" && s.Redis != marker && s.counts() && mine.ID != (SessionID{}) && earlier && beats(s) {
+		earlier := s.StartedAt.Before(own.StartedAt) || s.StartedAt.Equal(own.StartedAt) && strings.Compare(s.ID.String(), own.ID.String()) < 0
+		if marker != "" && s.Redis != "" && s.Redis != marker && s.redisCounts() && own.ID != (SessionID{}) && earlier && beats(s) {
 			return s, true
 		}
 	}
@@ -184,34 +184,34 @@ func older(sessions []Session, own SessionID, marker string, beats func(Session)
 
 // CheckRedis is nil when this process may work with its Redis, and also when that can't be
 // reached: that is no reason not to start. When take is true it marks a Redis that has no
-// marker; whose it is, only the sweeper of a process that runs says. The error wraps ErrRedis.
-func (m *Manager) CheckRedis(ctx context.Context, take bool) error {
-	marker, err := m.askRedis(ctx, take)
-	if errors.Is(err, ErrRedis) {
+// marker; whose it is, only the sweeper of a process that runs says. The error wraps ErrUnsuitableRedis.
+func (m *Manager) CheckRedis(ctx context.Context, setMarker bool) error {
+	marker, err := m.readRedisInTime(ctx, setMarker)
+	if errors.Is(err, ErrUnsuitableRedis) {
 		return err
 	}
 	if err != nil {
 		return nil // it can't be reached; readiness says so
 	}
-	return m.checkOthers(ctx, marker, take)
+	return m.checkOtherProcesses(ctx, marker, setMarker)
 }
 
-// askLimit is for how long the start of a process waits for a Redis. The client goes by
+// readRedisTimeout is for how long the start of a process waits for a Redis. The client goes by
 // time-outs of its own, and tries again.
-const askLimit = 2 * time.Second
+const readRedisTimeout = 2 * time.Second
 
-// askRedis reads the marker of a Redis that is this database's own, or nobody's.
-func (m *Manager) askRedis(ctx context.Context, take bool) (string, error) {
+// readRedisInTime reads the marker of a Redis that is this database's own, or nobody's.
+func (m *Manager) readRedisInTime(ctx context.Context, setMarker bool) (string, error) {
 	type answer struct {
 		marker string
 		err    error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		marker, err := m.readRedis(ctx, take)
+		marker, err := m.readRedis(ctx, setMarker)
 		answers <- answer{marker, err}
 	}()
-	limit := time.NewTimer(askLimit)
+	limit := time.NewTimer(readRedisTimeout)
 	defer limit.Stop()
 	select {
 	case a := <-answers:
@@ -221,9 +221,9 @@ func (m *Manager) askRedis(ctx context.Context, take bool) (string, error) {
 	}
 }
 
-func (m *Manager) readRedis(ctx context.Context, take bool) (marker string, err error) {
+func (m *Manager) readRedis(ctx context.Context, setMarker bool) (marker string, err error) {
 	pipe := m.redis.Pipeline()
-	if take {
+	if setMarker {
 		pipe.SetNX(ctx, markerKey, m.cfg.NewID().String(), 0) // its owner takes it once it runs
 	}
 	seen, owner, about := pipe.Get(ctx, markerKey), pipe.Get(ctx, ownerKey), pipe.Info(ctx, "cluster")
@@ -231,41 +231,41 @@ func (m *Manager) readRedis(ctx context.Context, take bool) (marker string, err 
 	switch {
 	case m.nodes == nil && redis.HasErrorPrefix(err, "MOVED"), m.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
 		return "", errRedisCluster
-	case err != nil && but(err, about, seen, owner) != nil && !errors.Is(err, redis.Nil):
+	case err != nil && ignoreInfoRefused(err, about, seen, owner) != nil && !errors.Is(err, redis.Nil):
 		return "", err
 	case m.cfg.Database != "" && owner.Val() != "" && owner.Val() != m.cfg.Database:
-		return "", foreignRedis(owner.Val())
+		return "", foreignRedisError(owner.Val())
 	}
 	return seen.Val(), nil
 }
 
-// checkOthers is an error when a process that lives uses another Redis. What a session
+// checkOtherProcesses is an error when a process that lives uses another Redis. What a session
 // names may be old: it counts only when its counter rose meanwhile, and then it was given
 // the time to see what became of its Redis.
-func (m *Manager) checkOthers(ctx context.Context, marker string, take bool) error {
+func (m *Manager) checkOtherProcesses(ctx context.Context, marker string, setMarker bool) error {
 	first := map[SessionID]int64{}
 	for began := time.Now(); ; {
-		sessions, err := m.cfg.Ledger.Sessions(ctx)
+		sessions, err := m.cfg.Store.Sessions(ctx)
 		if err != nil {
 			return err
 		}
-		var apart []Session
+		var others []Session
 		for _, s := range sessions {
-			if s.Redis == "" || !s.counts() || s.Redis == marker {
+			if s.Redis == "" || !s.redisCounts() || s.Redis == marker {
 				continue
 			}
 			if _, known := first[s.ID]; !known {
 				first[s.ID] = s.Beat
 			}
-			apart = append(apart, s)
+			others = append(others, s)
 		}
-		if len(apart) == 0 {
+		if len(others) == 0 {
 			return nil
 		}
 		if time.Since(began) >= 4*m.cfg.BeatEvery+2*m.cfg.SweepEvery {
-			for _, s := range apart {
+			for _, s := range others {
 				if s.Beat > first[s.ID] {
-					return redisApart(s.Worker)
+					return otherRedisError(s.Worker)
 				}
 			}
 			return nil
@@ -273,7 +273,7 @@ func (m *Manager) checkOthers(ctx context.Context, marker string, take bool) err
 		if !sleep(ctx, m.cfg.BeatEvery/2) {
 			return ctx.Err()
 		}
-		if marker, err = m.askRedis(ctx, take); errors.Is(err, ErrRedis) {
+		if marker, err = m.readRedisInTime(ctx, setMarker); errors.Is(err, ErrUnsuitableRedis) {
 			return err
 		} else if err != nil {
 			return nil // it went away meanwhile

@@ -18,13 +18,13 @@ const ownerKey = "recourse:database"
 // A Redis that carries another database's notifications is left alone: nothing is claimed,
 // and nothing taken of it, until it has been nobody's for so long that its owner is gone.
 // One of ours that was emptied is taken again at once.
-func TestARedisOfAnotherDatabaseIsLeftAlone(t *testing.T) {
+func TestARedisOfAnotherDatabaseIsNotUsed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
-	w := h.start(quick, func(c *background.Config) { c.Database = "ours" })
+	w := h.start(shortIntervals, func(c *background.Config) { c.Database = "ours" })
 	owner := func() string { return client.Get(t.Context(), ownerKey).Val() }
 	h.awaitTrue("the Redis is ours", func() bool { return owner() == "ours" })
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
@@ -39,10 +39,10 @@ func TestARedisOfAnotherDatabaseIsLeftAlone(t *testing.T) {
 	}
 	h.awaitTrue("it says why nothing is claimed", func() bool {
 		err := w.Healthy()
-		return errors.Is(err, background.ErrRedis) && strings.Contains(err.Error(), "theirs")
+		return errors.Is(err, background.ErrUnsuitableRedis) && strings.Contains(err.Error(), "theirs")
 	})
 	r := h.submit(w)
-	h.awaitTrue("the run has its task, and nobody takes it", func() bool { return h.waits(r) })
+	h.awaitTrue("the run has its task, and nobody takes it", func() bool { return h.taskPending(r) })
 	if n := h.calls.Load(); n != 0 || owner() != "theirs" {
 		t.Fatalf("%d calls, the Redis is of %q", n, owner())
 	}
@@ -57,7 +57,7 @@ func TestARedisOfAnotherDatabaseIsLeftAlone(t *testing.T) {
 }
 
 // beats is how often all processes have shown their life.
-func (h *house) beats() (n int64) {
+func (h *fixture) beats() (n int64) {
 	h.t.Helper()
 	all, err := h.journal.Sessions(context.Background())
 	if err != nil {
@@ -69,18 +69,18 @@ func (h *house) beats() (n int64) {
 	return n
 }
 
-// waits reports whether asynq holds the task of a run as pending.
-func (h *house) waits(r background.Run) bool {
+// taskPending reports whether asynq holds the task of a run as pending.
+func (h *fixture) taskPending(r background.Run) bool {
 	info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
 	return err == nil && info.State == asynq.TaskStatePending
 }
 
 // Of two processes of one database that use two Redis the younger one claims nothing.
-func TestProcessesOnTwoRedisAreToldApart(t *testing.T) {
+func TestOfTwoProcessesOnDifferentRedisTheYoungerIsBlocked(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
-	first := h.start(quick, func(c *background.Config) { c.Database, c.Worker = "ours", "first" })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	first := h.start(shortIntervals, func(c *background.Config) { c.Database, c.Worker = "ours", "first" })
 	h.awaitTrue("the first is known, and its Redis", func() bool {
 		all, err := h.journal.Sessions(t.Context())
 		return err == nil && len(all) == 1 && all[0].Redis != ""
@@ -89,23 +89,23 @@ func TestProcessesOnTwoRedisAreToldApart(t *testing.T) {
 	other := asynq.RedisClientOpt{Addr: elsewhere.Addr(), Password: elsewhere.Password()}
 	refused, err := background.New(func() background.Config {
 		c := h.config()
-		quick(&c)
+		shortIntervals(&c)
 		c.Redis, c.Database = other, "ours"
 		return c
 	}())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := refused.CheckRedis(t.Context(), false); !errors.Is(err, background.ErrRedis) || !strings.Contains(err.Error(), "first") {
+	if err := refused.CheckRedis(t.Context(), false); !errors.Is(err, background.ErrUnsuitableRedis) || !strings.Contains(err.Error(), "first") {
 		t.Errorf("before it is started: %v", err)
 	}
 	if err := refused.Close(); err != nil {
 		t.Error(err)
 	}
-	second := h.start(quick, func(c *background.Config) { c.Database, c.Redis = "ours", other })
+	second := h.start(shortIntervals, func(c *background.Config) { c.Database, c.Redis = "ours", other })
 	h.awaitTrue("the younger one says why it claims nothing", func() bool {
 		err := second.Healthy()
-		return errors.Is(err, background.ErrRedis) && strings.Contains(err.Error(), "first")
+		return errors.Is(err, background.ErrUnsuitableRedis) && strings.Contains(err.Error(), "first")
 	})
 	if err := first.Healthy(); err != nil {
 		t.Errorf("the older one: %v", err)
@@ -118,10 +118,10 @@ func TestProcessesOnTwoRedisAreToldApart(t *testing.T) {
 
 // A process that works on another database's Redis notifies nobody there, and leads no
 // circuit breaker: others do both.
-func TestAProcessThatIsBarredForItsServersLeavesToOthersWhatOneDoes(t *testing.T) {
+func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	set := func(owner string) {
@@ -131,15 +131,15 @@ func TestAProcessThatIsBarredForItsServersLeavesToOthersWhatOneDoes(t *testing.T
 		}
 	}
 	set("theirs")
-	w := h.start(quick, func(c *background.Config) {
-		c.Database, c.Breaker = "ours", background.BreakerRule{Lead: 50 * time.Millisecond, Probe: 5 * time.Millisecond, Rest: 5 * time.Millisecond}
+	w := h.start(shortIntervals, func(c *background.Config) {
+		c.Database, c.Breaker = "ours", background.BreakerRule{LeaderTimeout: 50 * time.Millisecond, ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond}
 	})
-	h.awaitTrue("it says why nothing is claimed", func() bool { return errors.Is(w.Healthy(), background.ErrRedis) })
+	h.awaitTrue("it says why nothing is claimed", func() bool { return errors.Is(w.Healthy(), background.ErrUnsuitableRedis) })
 	past := time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond)
-	due := h.journal.Submit(background.Run{Tenant: "acme", Target: "works", Family: family, RetryKey: "a", Queue: w.Queue(family, "a"), Bell: 1, DueAt: past})
-	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "b", Queue: w.Queue(family, "b"), Bell: 1, DueAt: past})
+	due := h.journal.Submit(background.Run{Tenant: "acme", Target: "works", Family: family, RetryKey: "a", Queue: w.Queue(family, "a"), NotificationNumber: 1, DueAt: past})
+	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "b", Queue: w.Queue(family, "b"), NotificationNumber: 1, DueAt: past})
 	of := background.Target{Family: family, Name: "escrow"}
-	opened, _, err := h.journal.MoveBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) {
+	opened, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) {
 		return b.Open(false, "worker:other", background.CauseFailing, "why", past)
 	})
 	if err != nil {
@@ -147,10 +147,10 @@ func TestAProcessThatIsBarredForItsServersLeavesToOthersWhatOneDoes(t *testing.T
 	}
 	since := h.beats()
 	h.awaitTrue("it has had the time to sweep and to lead", func() bool { return h.beats() > since+30 })
-	if now := h.journal.Run(due.ID); now.Bell != 1 || now.State != background.Pending {
+	if now := h.journal.Run(due.ID); now.NotificationNumber != 1 || now.State != background.Pending {
 		t.Errorf("what is due was notified of: %+v", now)
 	}
-	now, _, err := h.journal.MoveBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) { return b, false })
+	now, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) { return b, false })
 	if err != nil || now.Version != opened.Version {
 		t.Errorf("the breaker was led: version %d, then %d, %v", opened.Version, now.Version, err)
 	}

@@ -20,9 +20,9 @@ type CaseID = receipts.CaseID
 // end the attempt that the claim began.
 type Token = uuid.UUID
 
-// MoveID names one move. The run keeps the id of its last move, so that the
+// TransitionID names one move. The run keeps the id of its last move, so that the
 // outcome of an ambiguous commit is recognised when the run is read again.
-type MoveID = uuid.UUID
+type TransitionID = uuid.UUID
 
 // State is where a run stands.
 type State string
@@ -43,17 +43,17 @@ func (s State) Live() bool { return s == Pending || s == Running || s == Schedul
 // Waiting reports whether a run in this state can be claimed.
 func (s State) Waiting() bool { return s == Pending || s == Scheduled }
 
-// Letter is the standing of a dead letter; empty on a run that did not die.
-type Letter string
+// LetterStatus is the standing of a dead letter; empty on a run that did not die.
+type LetterStatus string
 
 // The standings of a dead letter. Only an open one can be forked.
 const (
-	NoLetter         Letter = ""
-	LetterOpen       Letter = "open"
-	LetterForked     Letter = "forked"
-	LetterReconciled Letter = "reconciled"
-	LetterSuperseded Letter = "superseded"
-	LetterPurged     Letter = "purged"
+	NoLetter         LetterStatus = ""
+	LetterOpen       LetterStatus = "open"
+	LetterForked     LetterStatus = "forked"
+	LetterReconciled LetterStatus = "reconciled"
+	LetterSuperseded LetterStatus = "superseded"
+	LetterPurged     LetterStatus = "purged"
 )
 
 // Class is what is known of the effect of a call, or the worst of what is known
@@ -86,34 +86,34 @@ type Run struct {
 	// zero when no receipt submits it. Others read them as well: they are not changed.
 	Terms *receipts.Terms
 
-	State        State
-	Letter       Letter
-	Attempt      int // rises at every claim, never reused
-	BudgetSpent  int // attempts that ended as failure, unknown or panic
-	Recoveries   int // attempts that ended because their worker was lost
-	Class        Class
-	Token        Token
-	Session      SessionID // of the process that made the last claim
-	LastMove     MoveID
-	CancelAsked  bool // asked for while an attempt ran; decided at its end
-	CancelBy     string
-	CancelReason string
-	DueAt        time.Time // no attempt starts before it
-	DeadAt       time.Time // zero unless dead-lettered
-	Bell         int       // number of the bell that rings for it now
-	Reason       string    // reason code of the death
-	Failure      *Failure  // the last one
+	State              State
+	Letter             LetterStatus
+	Attempt            int // rises at every claim, never reused
+	BudgetSpent        int // attempts that ended as failure, unknown or panic
+	Recoveries         int // attempts that ended because their worker was lost
+	Class              Class
+	Token              Token
+	Session            SessionID // of the process that made the last claim
+	LastTransition     TransitionID
+	CancelRequested    bool // asked for while an attempt ran; decided at its end
+	CancelBy           string
+	CancelReason       string
+	DueAt              time.Time // no attempt starts before it
+	DeadAt             time.Time // zero unless dead-lettered
+	NotificationNumber int       // number of the bell that rings for it now
+	Reason             string    // reason code of the death
+	Failure            *Failure  // the last one
 
 	// OutstandingCalls are the numbers of the attempts that ended while their call went on,
 	// ascending; nil when there are none. It is shared between copies and never changed in place.
 	OutstandingCalls []int
 
-	UnknownOpen int       // unresolved unknown attempts of the case
-	FirstSentAt time.Time // first claim under the present operation key
+	UnresolvedUnknowns int       // unresolved unknown attempts of the case
+	FirstSentAt        time.Time // first claim under the present operation key
 }
 
-// Holds reports whether the run occupies its retry key and its case.
-func (r Run) Holds() bool { return r.State.Live() || r.Letter == LetterOpen }
+// IsActive reports whether the run occupies its retry key and its case.
+func (r Run) IsActive() bool { return r.State.Live() || r.Letter == LetterOpen }
 
 // MovesMoney reports whether the run executes something that must not be repeated blindly.
 // Of a run that moves none, an unknown outcome is a failure like any other.
@@ -123,20 +123,20 @@ func (r Run) MovesMoney() bool { return r.Operation != [32]byte{} }
 // not claimed until one comes back.
 const MaxOutstandingCalls = 16
 
-// CallIsOut reports whether a call of an attempt that has ended may still execute. While
+// HasOutstandingCall reports whether a call of an attempt that has ended may still execute. While
 // one may, nobody can prove that nothing will be paid.
-func (r Run) CallIsOut() bool { return len(r.OutstandingCalls) > 0 }
+func (r Run) HasOutstandingCall() bool { return len(r.OutstandingCalls) > 0 }
 
-// withCallOut returns the run with the call of one more attempt outstanding.
-func (r Run) withCallOut(attempt int) Run {
+// withOutstandingCall returns the run with the call of one more attempt outstanding.
+func (r Run) withOutstandingCall(attempt int) Run {
 	if at, known := slices.BinarySearch(r.OutstandingCalls, attempt); !known {
 		r.OutstandingCalls = slices.Insert(slices.Clone(r.OutstandingCalls), at, attempt)
 	}
 	return r
 }
 
-// withCallBack returns the run without the call of an attempt, and whether it was outstanding.
-func (r Run) withCallBack(attempt int) (Run, bool) {
+// withoutOutstandingCall returns the run without the call of an attempt, and whether it was outstanding.
+func (r Run) withoutOutstandingCall(attempt int) (Run, bool) {
 	at, known := slices.BinarySearch(r.OutstandingCalls, attempt)
 	switch {
 	case !known:

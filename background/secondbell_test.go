@@ -24,80 +24,80 @@ import (
 // One answer to one of two busy processes is lost, and the tasks that the other holds
 // are rung a second time: no receipt says that somebody touched them, each is rung
 // once, and each death has its mirror.
-func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
+func TestResentNotificationsAreNoTamperingAndKeepArchivedTasks(t *testing.T) {
 	t.Parallel()
 	final := refused
 	final.Retry = false
 	rung := make(chan struct{}) // closed once there are second bells: until then, tasks wait in both processes
-	h := newHouse(t, func(ctx context.Context, _ background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, _ background.Attempt) background.Result {
 		select {
 		case <-rung:
 		case <-ctx.Done():
 		}
 		return final
 	})
-	h.journal.SetCalm(true)
+	h.journal.SetReliable(true)
 	busy := func(c *background.Config) {
-		c.Slots, c.Deliveries, c.Shards, c.SweepEvery, c.Breaker.Off = 1, 12, 1, 100*time.Millisecond, true
+		c.Slots, c.Deliveries, c.Shards, c.SweepEvery, c.Breaker.Disabled = 1, 12, 1, 100*time.Millisecond, true
 	}
 	a := h.start(busy)
-	breaks := &breaking{redis: h.redis}
+	breaks := &breakingRedis{redis: h.redis}
 	b := h.start(func(c *background.Config) { busy(c); c.Redis = breaks })
 	var runs []background.Run
 	for i := range 30 {
 		runs = append(runs, h.submit(a, func(r *background.Run) { r.RetryKey = strconv.Itoa(i); r.Queue = a.Queue(family, r.RetryKey) }))
 	}
 	h.awaitTrue("both hold tasks", func() bool { return a.Stats().Running == 1 && b.Stats().Running == 1 })
-	breaks.next.Store(true)
-	h.awaitTrue("second bells", func() bool { return a.Stats().Rung+b.Stats().Rung > 0 })
-	h.awaitLooks(a, b) // who rings a task once for each sweep has rung it again
+	breaks.breakNext.Store(true)
+	h.awaitTrue("second bells", func() bool { return a.Stats().NotificationsResent+b.Stats().NotificationsResent > 0 })
+	h.awaitArchiveScans(a, b) // who rings a task once for each sweep has rung it again
 	close(rung)
 	for _, r := range runs {
 		h.awaitState(r.ID, background.DeadLettered)
 	}
-	if breaks.next.Load() || a.Stats().Rung+b.Stats().Rung == 0 || a.Stats().Rung+b.Stats().Rung > uint64(len(runs)) {
-		t.Errorf("broken: %v; rung a second time: %d and %d", !breaks.next.Load(), a.Stats().Rung, b.Stats().Rung)
+	if breaks.breakNext.Load() || a.Stats().NotificationsResent+b.Stats().NotificationsResent == 0 || a.Stats().NotificationsResent+b.Stats().NotificationsResent > uint64(len(runs)) {
+		t.Errorf("broken: %v; rung a second time: %d and %d", !breaks.breakNext.Load(), a.Stats().NotificationsResent, b.Stats().NotificationsResent)
 	}
-	h.awaitLooks(a, b) // and stale mirrors are removed
+	h.awaitArchiveScans(a, b) // and stale mirrors are removed
 	h.awaitTrue("each letter has one mirror", func() bool {
 		archived, err := h.inspector().ListArchivedTasks(runs[0].Queue, asynq.PageSize(100))
-		mirrors := map[string]int{}
+		archivedTasks := map[string]int{}
 		for _, task := range archived {
 			run, _, _ := strings.Cut(task.ID, ".")
-			mirrors[run]++
+			archivedTasks[run]++
 		}
 		for _, r := range runs {
-			if mirrors[r.ID.String()] != 1 {
+			if archivedTasks[r.ID.String()] != 1 {
 				return false
 			}
 		}
 		return err == nil
 	})
 	for _, r := range runs {
-		if told := h.toldOutOfBand(r.ID); len(told) > 0 {
-			t.Errorf("run %s: %v", r.ID, told)
+		if tampering := h.recordedTampering(r.ID); len(tampering) > 0 {
+			t.Errorf("run %s: %v", r.ID, tampering)
 		}
 	}
 }
 
-// toldOutOfBand is what receipts say that somebody did to a run's task.
-func (h *house) toldOutOfBand(id background.RunID) (what []string) {
-	for _, m := range h.journal.Moves(id) {
-		if m.Fact == receipts.OutOfBandChangeDetected {
-			what = append(what, m.Reason)
+// recordedTampering is what receipts say that somebody did to a run's task.
+func (h *fixture) recordedTampering(id background.RunID) (kind []string) {
+	for _, m := range h.journal.Transitions(id) {
+		if m.Event == receipts.OutOfBandChangeDetected {
+			kind = append(kind, m.Reason)
 		}
 	}
-	return what
+	return kind
 }
 
-// breaking makes clients of a Redis whose connection breaks once, after a script was
+// breakingRedis makes clients of a Redis whose connection breaks once, after a script was
 // sent and before its answer.
-type breaking struct {
-	redis *localredis.Server
-	next  atomic.Bool
+type breakingRedis struct {
+	redis     *localredis.Server
+	breakNext atomic.Bool
 }
 
-func (b *breaking) MakeRedisClient() any {
+func (b *breakingRedis) MakeRedisClient() any {
 	return redis.NewClient(&redis.Options{Addr: b.redis.Addr(), Password: b.redis.Password(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
 		conn, err := net.Dial(network, addr)
 		return &breakingConn{Conn: conn, of: b}, err
@@ -106,12 +106,12 @@ func (b *breaking) MakeRedisClient() any {
 
 type breakingConn struct {
 	net.Conn
-	of   *breaking
+	of   *breakingRedis
 	lose bool
 }
 
 func (c *breakingConn) Write(b []byte) (int, error) {
-	c.lose = bytes.Contains(b, []byte("evalsha")) && c.of.next.CompareAndSwap(true, false)
+	c.lose = bytes.Contains(b, []byte("evalsha")) && c.of.breakNext.CompareAndSwap(true, false)
 	return c.Conn.Write(b)
 }
 
@@ -125,48 +125,48 @@ func (c *breakingConn) Read(b []byte) (int, error) {
 
 // A run that was rung again while it ran, and died by its older bell, keeps that one's
 // mirror: the newer was acknowledged.
-func TestTheOnlyMirrorOfALetterIsKept(t *testing.T) {
+func TestTheOnlyArchivedTaskOfALetterIsKept(t *testing.T) {
 	t.Parallel()
-	h, w, r := onlyOlderMirror(t)
+	h, w, r := letterWithOlderArchivedTask(t)
 	other := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond })
-	h.awaitLooks(other)
-	if err := w.Bell(t.Context(), r); err != nil {
+	h.awaitArchiveScans(other)
+	if err := w.Notify(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	h.awaitTrue("the newer bell has a mirror, and the older none", func() bool { return h.archived(r, 2) && !h.archived(r, 1) })
-	h.awaitLooks(w, other)
-	if told := h.toldOutOfBand(r.ID); len(told) > 0 {
-		t.Errorf("said to be touched: %v", told)
+	h.awaitArchiveScans(w, other)
+	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 {
+		t.Errorf("said to be touched: %v", tampering)
 	}
 }
 
 // What somebody does to the only mirror of a letter is noticed, whichever bell it is of.
-func TestTouchingTheOnlyMirrorOfALetterIsNoticed(t *testing.T) {
+func TestTamperingWithTheOnlyArchivedTaskIsRecorded(t *testing.T) {
 	t.Parallel()
-	for what, touch := range map[string]func(*asynq.Inspector, string, string) error{
-		background.MirrorRun:     (*asynq.Inspector).RunTask,
-		background.MirrorRemoved: (*asynq.Inspector).DeleteTask,
+	for kind, touch := range map[string]func(*asynq.Inspector, string, string) error{
+		background.ArchivedTaskRequeued: (*asynq.Inspector).RunTask,
+		background.ArchivedTaskRemoved:  (*asynq.Inspector).DeleteTask,
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			h, w, r := onlyOlderMirror(t)
+			h, w, r := letterWithOlderArchivedTask(t)
 			if err := touch(h.inspector(), r.Queue, r.ID.String()+".1"); err != nil {
 				t.Fatal(err)
 			}
-			h.awaitTrue("it is noticed", func() bool { return len(h.toldOutOfBand(r.ID)) > 0 })
-			h.awaitTrue("a mirror that was run rests again", func() bool { return h.archived(r, 1) == (what == background.MirrorRun) })
-			h.awaitLooks(w)
-			if told := h.toldOutOfBand(r.ID); !slices.Equal(told, []string{what}) {
-				t.Errorf("told: %v", told)
+			h.awaitTrue("it is noticed", func() bool { return len(h.recordedTampering(r.ID)) > 0 })
+			h.awaitTrue("a mirror that was run rests again", func() bool { return h.archived(r, 1) == (kind == background.ArchivedTaskRequeued) })
+			h.awaitArchiveScans(w)
+			if tampering := h.recordedTampering(r.ID); !slices.Equal(tampering, []string{kind}) {
+				t.Errorf("told: %v", tampering)
 			}
 		})
 	}
 }
 
 // A mirror that is run while the journal is away is delivered with another text later.
-func TestAMirrorThatCouldNotBeLookedUpIsOneAgain(t *testing.T) {
+func TestARequeuedTaskIsArchivedAgainAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	h, w, r := onlyOlderMirror(t)
+	h, w, r := letterWithOlderArchivedTask(t)
 	h.journal.SetDown(errors.New("away"))
 	if err := h.inspector().RunTask(r.Queue, r.ID.String()+".1"); err != nil {
 		t.Fatal(err)
@@ -177,40 +177,40 @@ func TestAMirrorThatCouldNotBeLookedUpIsOneAgain(t *testing.T) {
 	})
 	h.journal.SetDown(nil)
 	h.awaitTrue("it rests again", func() bool { return h.archived(r, 1) })
-	h.awaitLooks(w)
-	if told := h.toldOutOfBand(r.ID); len(told) > 0 || !h.archived(r, 1) {
-		t.Errorf("told: %v, archived: %v", told, h.archived(r, 1))
+	h.awaitArchiveScans(w)
+	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 || !h.archived(r, 1) {
+		t.Errorf("told: %v, archived: %v", tampering, h.archived(r, 1))
 	}
 }
 
-// onlyOlderMirror is a letter whose only mirror is that of its first bell, though it
+// letterWithOlderArchivedTask is a letter whose only mirror is that of its first bell, though it
 // has a second, and that was kept when mirrors were looked at.
-func onlyOlderMirror(t *testing.T) (*house, *worker, background.Run) {
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+func letterWithOlderArchivedTask(t *testing.T) (*fixture, *worker, background.Run) {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond })
 	r := h.submit(w, func(r *background.Run) {
 		r.State, r.Letter, r.Reason, r.Failure = background.DeadLettered, background.LetterOpen, "final", refused.Failure
 	})
 	h.awaitTrue("it has its mirror", func() bool { return h.archived(r, 1) })
-	r.Bell = 2
+	r.NotificationNumber = 2
 	h.journal.Submit(r)
-	h.awaitLooks(w)
+	h.awaitArchiveScans(w)
 	if !h.archived(r, 1) {
 		t.Fatal("the letter has no mirror any more")
 	}
 	return h, w, r
 }
 
-func (h *house) archived(r background.Run, bell int) bool {
-	info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+"."+strconv.Itoa(bell))
+func (h *fixture) archived(r background.Run, notificationNumber int) bool {
+	info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+"."+strconv.Itoa(notificationNumber))
 	return err == nil && info.State == asynq.TaskStateArchived
 }
 
-// awaitLooks waits until each of the workers has looked at the mirrors, beginning after now.
-func (h *house) awaitLooks(all ...*worker) {
+// awaitArchiveScans waits until each of the workers has looked at the mirrors, beginning after now.
+func (h *fixture) awaitArchiveScans(all ...*worker) {
 	for _, w := range all {
-		looks := w.Stats().MirrorLooks
-		h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().MirrorLooks >= looks+2 })
+		scans := w.Stats().ArchiveScans
+		h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().ArchiveScans >= scans+2 })
 	}
 }

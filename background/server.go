@@ -18,18 +18,18 @@ const (
 	// forwardEvery is how often asynq looks for tasks whose wait is over: only those
 	// that no promoter brought in time.
 	forwardEvery = 500 * time.Millisecond
-	// recordTime is what deliveries are given past the grace, to record that their
+	// recordGrace is what deliveries are given past the grace, to record that their
 	// attempts were interrupted.
-	recordTime = 5 * time.Second
-	// engagedPause is between deliveries of a run to the process that is at it already.
+	recordGrace = 5 * time.Second
+	// busyDelay is between deliveries of a run to the process that is at it already.
 	// It does not grow: another process may be waiting to go on with the run.
-	engagedPause = time.Second
-	// unavailableMax bounds the pause between deliveries while the journal is away.
-	unavailableMax = 8 * time.Second
+	busyDelay = time.Second
+	// unavailableDelayMax bounds the pause between deliveries while the journal is away.
+	unavailableDelayMax = 8 * time.Second
 )
 
 func (m *Manager) startServers() ([]*asynq.Server, error) {
-	cfg := m.serverConfig(m.configured())
+	cfg := m.serverConfig(m.configuredQueues())
 	servers := make([]*asynq.Server, 0, m.cfg.Servers)
 	for range m.cfg.Servers {
 		s := asynq.NewServerFromRedisClient(m.redis, cfg)
@@ -52,8 +52,8 @@ func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
 		TaskCheckInterval:        m.cfg.Poll,
 		DelayedTaskCheckInterval: forwardEvery,
 		RetryDelayFunc:           m.redeliverIn,
-		ErrorHandler:             asynq.ErrorHandlerFunc(m.redelivering),
-		ShutdownTimeout:          m.cfg.Grace + recordTime,
+		ErrorHandler:             asynq.ErrorHandlerFunc(m.scheduleRedelivery),
+		ShutdownTimeout:          m.cfg.Grace + recordGrace,
 		Logger:                   asynqLog{m.log.Sugar()},
 		LogLevel:                 level,
 	}
@@ -63,7 +63,7 @@ func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
 // they leave open.
 func (m *Manager) shutdown(servers []*asynq.Server) {
 	var all sync.WaitGroup
-	for _, s := range append(servers, m.former.end()...) {
+	for _, s := range append(servers, m.former.stop()...) {
 		all.Go(s.Shutdown)
 	}
 	all.Wait()
@@ -80,18 +80,18 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 		return fmt.Errorf("%w: %q: %w", ErrUnknownFamily, task.Type(), asynq.SkipRetry)
 	}
 	name, _ := asynq.GetTaskID(ctx)
-	bell := bellOf(name)
-	own, first := m.engaged.enter(id, bell)
+	notificationNumber := notificationNumberOf(name)
+	inFlight, first := m.inFlight.acquire(id, notificationNumber)
 	if !first {
-		if own.isDetached() || bell > own.bell {
-			return errEngaged // what goes on here may end without a task to bring the run again
+		if inFlight.isHandedOff() || notificationNumber > inFlight.notificationNumber {
+			return errInFlight // what goes on here may end without a task to bring the run again
 		}
 		return nil
 	}
-	traced, span := m.tracing.delivery(context.WithoutCancel(ctx), task, id)
+	traceCtx, span := m.tracing.delivery(context.WithoutCancel(ctx), task, id)
 	return m.deliver(ctx, &delivery{
-		m: m, traced: traced, span: span, family: family, run: Run{ID: id, Family: family.Name()}, bell: bell,
-		own: own, doubt: make(chan struct{}),
+		m: m, traceCtx: traceCtx, span: span, family: family, run: Run{ID: id, Family: family.Name()}, notificationNumber: notificationNumber,
+		inFlight: inFlight, claimTimeout: make(chan struct{}),
 	})
 }
 
@@ -100,49 +100,49 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	answer := make(chan error, 1)
 	m.work.Add(1)
-	m.crew.do(func() {
+	m.workers.do(func() {
 		defer m.work.Done()
-		err := d.carry()
+		err := d.process()
 		d.span.End()
-		m.engaged.leave(d.run.ID) // first: once answered, the same task may come again
+		m.inFlight.release(d.run.ID) // first: once answered, the same task may come again
 		answer <- err
 	})
 	select {
 	case err := <-answer:
 		return err
-	case <-d.doubt:
-		d.own.detach()
+	case <-d.claimTimeout:
+		d.inFlight.handOff()
 		return errUnavailable
 	case <-ctx.Done():
-		d.own.detach()
+		d.inFlight.handOff()
 		return ctx.Err()
 	}
 }
 
 // redeliverIn tells asynq when to bring a task again that was not acknowledged.
 func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.Duration {
-	var back *handBack
+	var redelivery *redeliverAt
 	switch {
-	case errors.As(cause, &back):
-		return max(0, back.at.Sub(m.now())) + fallback
-	case errors.Is(cause, errEngaged):
-		return engagedPause
+	case errors.As(cause, &redelivery):
+		return max(0, redelivery.at.Sub(m.now())) + asynqDelayMargin
+	case errors.Is(cause, errInFlight):
+		return busyDelay
 	case errors.Is(cause, errUnavailable):
-		return min(time.Second<<min(deliveries, 3), unavailableMax)
+		return min(time.Second<<min(deliveries, 3), unavailableDelayMax)
 	}
 	return 0 // the lease of a lost worker expired: the claim decides
 }
 
-// redelivering plans the promotion of a task that asynq is about to put back.
-func (m *Manager) redelivering(ctx context.Context, _ *asynq.Task, cause error) {
-	var back *handBack
-	if !errors.As(cause, &back) {
+// scheduleRedelivery plans the promotion of a task that asynq is about to put back.
+func (m *Manager) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause error) {
+	var redelivery *redeliverAt
+	if !errors.As(cause, &redelivery) {
 		return
 	}
 	id, okID := asynq.GetTaskID(ctx)
 	queue, okQueue := asynq.GetQueueName(ctx)
 	if okID && okQueue {
-		m.promote.at(queue, id, back.at)
+		m.dueTimers.schedule(queue, id, redelivery.at)
 	}
 }
 

@@ -21,20 +21,20 @@ type Session struct {
 	Beat      int64     // rises while the process lives
 	Lost      bool      // an observer saw it stand still for too long
 
-	BeatAt  time.Time // of the last beat, as the process recorded it; zero before the first
-	Queues  []string  // that it takes runs from
-	Targets []string  // whom its handlers call
-	Barred  string    // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
-	Redis   string    // the marker of the Redis that its notifications go by; empty when it is not known, or none go any more
+	BeatAt          time.Time // of the last beat, as the process recorded it; zero before the first
+	Queues          []string  // that it takes runs from
+	Targets         []string  // whom its handlers call
+	ClaimsBlockedBy string    // why it claims nothing now: BlockedByClock, BlockedByStaleClaims; "" when it claims
+	Redis           string    // the marker of the Redis that its notifications go by; empty when it is not known, or none go any more
 
 	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
 }
 
 // Why a process claims nothing, in Session.Barred.
 const (
-	BarredByClock   = "clock"      // its clock is off, or the ledger's clock changed
-	BarredByAge     = "old_claims" // its last claims grew too old before they were called on
-	BarredByServers = "servers"    // its Postgres or its Redis is not one that it may work on
+	BlockedByClock       = "clock"      // its clock is off, or the ledger's clock changed
+	BlockedByStaleClaims = "old_claims" // its last claims grew too old before they were called on
+	BlockedByServers     = "servers"    // its Postgres or its Redis is not one that it may work on
 )
 
 // session keeps this process known to the ledger. A process that can't show its
@@ -47,20 +47,20 @@ const (
 type session struct {
 	m *Manager
 
-	mu    sync.Mutex
-	id    SessionID
-	ctx   context.Context // of the calls made under it; ended when it is lost or in doubt
-	end   context.CancelFunc
-	shown time.Time // the last beat that was answered
+	mu             sync.Mutex
+	id             SessionID
+	callCtx        context.Context // of the calls made under it; ended when it is lost or in doubt
+	cancel         context.CancelFunc
+	beatAnsweredAt time.Time // the last beat that was answered
 }
 
 func newSession(m *Manager) *session { return &session{m: m} }
 
 // current is the session to claim under; ok is false when there is none.
-func (s *session) current() (id SessionID, calls context.Context, ok bool) {
+func (s *session) current() (id SessionID, callCtx context.Context, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.id, s.ctx, s.ctx != nil && s.ctx.Err() == nil
+	return s.id, s.callCtx, s.callCtx != nil && s.callCtx.Err() == nil
 }
 
 // run shows that the process lives, until ctx ends. ready is closed when the first
@@ -68,10 +68,10 @@ func (s *session) current() (id SessionID, calls context.Context, ok bool) {
 func (s *session) run(ctx context.Context, ready chan<- struct{}) {
 	tick := time.NewTicker(s.m.cfg.BeatEvery)
 	defer tick.Stop()
-	for known := false; ; {
+	for registered := false; ; {
 		s.beat(ctx)
-		if _, _, ok := s.current(); ok && !known {
-			known = true
+		if _, _, ok := s.current(); ok && !registered {
+			registered = true
 			close(ready)
 		}
 		select {
@@ -87,88 +87,88 @@ func (s *session) beat(ctx context.Context) {
 	defer cancel()
 	id, _, _ := s.current()
 	if id == (SessionID{}) {
-		if s.enlist(ctx); !s.known() {
+		if s.register(ctx); !s.registered() {
 			return
 		}
 		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
 	sent := monotonic()
-	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Targets: s.m.calledTargets(), Barred: s.m.barredBy(), Redis: s.m.redisOwner.named(), ClockOffset: s.m.clock.offset()}
-	alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows)
-	s.m.moving.showed(err)
+	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.servedQueues(), Targets: s.m.calledTargets(), ClaimsBlockedBy: s.m.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
+	alive, now, err := s.m.cfg.Store.Beat(ctx, status)
+	s.m.liveness.onBeat(err)
 	switch {
 	case err != nil:
-		s.doubt(err)
+		s.onBeatFailed(err)
 	case alive:
 		s.m.clock.observe(sent, now)
-		s.show()
+		s.onBeatAnswered()
 	default:
 		s.m.log.Error("this process was declared lost; its calls are cancelled and it begins a new session", zap.Stringer("session", id))
 		s.drop()
-		s.enlist(ctx)
+		s.register(ctx)
 	}
 }
 
-func (s *session) known() bool {
+func (s *session) registered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.id != (SessionID{})
 }
 
-func (s *session) enlist(ctx context.Context) {
-	if errors.Is(s.m.unsuitable(), ErrOtherLedger) {
+func (s *session) register(ctx context.Context) {
+	if errors.Is(s.m.serversErr(), ErrOtherDatabase) {
 		return
 	}
 	next := Session{ID: s.m.cfg.NewID(), Worker: s.m.cfg.Worker}
-	if err := s.m.cfg.Ledger.Enlist(ctx, next); err != nil {
+	if err := s.m.cfg.Store.Register(ctx, next); err != nil {
 		s.m.log.Warn("this process can't make itself known yet", zap.Error(err))
 		return
 	}
 	s.mu.Lock()
 	s.id = next.ID
 	s.mu.Unlock()
-	s.show()
+	s.onBeatAnswered()
 }
 
-// show notes an answered beat; after a doubt, calls may be made again.
-func (s *session) show() {
+// onBeatAnswered notes an answered beat; after a doubt, calls may be made again.
+func (s *session) onBeatAnswered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shown = time.Now()
-	if s.ctx == nil || s.ctx.Err() != nil {
-		s.ctx, s.end = context.WithCancel(s.m.life)
+	s.beatAnsweredAt = time.Now()
+	if s.callCtx == nil || s.callCtx.Err() != nil {
+		s.callCtx, s.cancel = context.WithCancel(s.m.baseCtx)
 	}
 }
 
-// doubt cancels the calls once no beat has been answered for the grace: by then an
+// onBeatFailed cancels the calls once no beat has been answered for the grace: by then an
 // observer may be about to declare the session lost.
-func (s *session) doubt(cause error) {
+func (s *session) onBeatFailed(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx == nil || s.ctx.Err() != nil || time.Since(s.shown) < s.m.cfg.BeatGrace {
+	if s.callCtx == nil || s.callCtx.Err() != nil || time.Since(s.beatAnsweredAt) < s.m.cfg.BeatGrace {
 		return
 	}
 	s.m.log.Error("this process can't show that it lives; its calls are cancelled and nothing is claimed until it can", zap.Error(cause))
-	s.end()
+	s.cancel()
 }
 
 func (s *session) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.end != nil {
-		s.end()
+	if s.cancel != nil {
+		s.cancel()
 	}
 	s.id = SessionID{}
 }
 
-// resign forgets the session when nothing was left running under it; else it is
+// unregister forgets the session when nothing was left running under it; else it is
 // found lost, and what ran is recovered.
-func (s *session) resign(ctx context.Context) {
+func (s *session) unregister(ctx context.Context) {
 	id, _, _ := s.current()
 	if id == (SessionID{}) {
 		return
 	}
-	if err := s.m.cfg.Ledger.Dismiss(ctx, id); err != nil {
+	if err := s.m.cfg.Store.Remove(ctx, id); err != nil {
 		s.m.log.Warn("the session could not be ended, it will be found lost", zap.Error(err))
 	}
 }

@@ -15,22 +15,22 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// frozen is a ledger whose beats stop while it is asked to: to all others its
+// frozenStore is a ledger whose beats stop while it is asked to: to all others its
 // process then looks as one that stands still.
-type frozen struct {
+type frozenStore struct {
 	*backgroundtest.Journal
-	still atomic.Bool
+	frozen atomic.Bool
 }
 
-func (f *frozen) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
-	if f.still.Load() {
+func (f *frozenStore) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
+	if f.frozen.Load() {
 		now, err := f.Clock(ctx)
 		return true, now, err
 	}
 	return f.Journal.Beat(ctx, s)
 }
 
-func quick(c *background.Config) {
+func shortIntervals(c *background.Config) {
 	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 1500*time.Millisecond, 50*time.Millisecond
 }
 
@@ -39,38 +39,38 @@ func quick(c *background.Config) {
 func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}, 1), make(chan struct{})
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			called <- struct{}{}
 			<-answer
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
-	lost := &frozen{Journal: h.journal}
-	w := h.start(quick, func(c *background.Config) { c.Ledger = lost })
+	h.journal.SetReliable(true)
+	lost := &frozenStore{Journal: h.journal}
+	w := h.start(shortIntervals, func(c *background.Config) { c.Store = lost })
 	r := h.submit(w)
 	<-called
-	lost.still.Store(true)
-	h.start(quick)
+	lost.frozen.Store(true)
+	h.start(shortIntervals)
 	got := h.awaitState(r.ID, background.Succeeded)
 	if got.Attempt != 2 || got.Recoveries != 1 || got.BudgetSpent != 0 {
 		t.Errorf("run %+v", got)
 	}
 	close(answer)
-	h.await(r.ID, "told late", func(background.Run) bool { return slices.Contains(h.facts(r.ID), receipts.AnsweredLate) })
+	h.await(r.ID, "told late", func(background.Run) bool { return slices.Contains(h.events(r.ID), receipts.AnsweredLate) })
 	want := []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.AttemptStarted, receipts.AttemptSucceeded, receipts.AnsweredLate}
-	if got := h.facts(r.ID); !slices.Equal(got, want) {
+	if got := h.events(r.ID); !slices.Equal(got, want) {
 		t.Errorf("moves %v", got)
 	}
 }
 
 // A process that wakes up and finds itself lost cancels its calls and goes on under
 // a new session.
-func TestAProcessThatWasDeclaredLostBeginsAnew(t *testing.T) {
+func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan struct{})
-	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			<-ctx.Done()
 			close(cancelled)
@@ -78,8 +78,8 @@ func TestAProcessThatWasDeclaredLostBeginsAnew(t *testing.T) {
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
-	w := h.start(quick)
+	h.journal.SetReliable(true)
+	w := h.start(shortIntervals)
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Running)
 	sessions, err := h.journal.Sessions(t.Context())
@@ -90,7 +90,7 @@ func TestAProcessThatWasDeclaredLostBeginsAnew(t *testing.T) {
 		if sessions, err = h.journal.Sessions(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if lost, err = h.journal.Bury(t.Context(), sessions[0]); err != nil {
+		if lost, err = h.journal.MarkLost(t.Context(), sessions[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,10 +102,10 @@ func TestAProcessThatWasDeclaredLostBeginsAnew(t *testing.T) {
 
 // A process that cannot show its life cancels its calls before anybody could have
 // declared it lost, claims nothing, and works again when it can.
-func TestAProcessInDoubtCancelsItsCallsAndClaimsNothing(t *testing.T) {
+func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan struct{})
-	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			<-ctx.Done()
 			close(cancelled)
@@ -113,8 +113,8 @@ func TestAProcessInDoubtCancelsItsCallsAndClaimsNothing(t *testing.T) {
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
-	w := h.start(quick)
+	h.journal.SetReliable(true)
+	w := h.start(shortIntervals)
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Running)
 	h.journal.SetDown(errors.New("journal away"))
@@ -130,10 +130,10 @@ func TestAProcessInDoubtCancelsItsCallsAndClaimsNothing(t *testing.T) {
 
 // A claim that was written only after its session came into doubt is not called on:
 // the call would be cancelled before it began, and count as a failure.
-func TestAClaimOfASessionInDoubtIsNotCalledOn(t *testing.T) {
+func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan struct{})
-	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		switch {
 		case ctx.Err() != nil:
 			t.Error("called under a session in doubt")
@@ -144,8 +144,8 @@ func TestAClaimOfASessionInDoubtIsNotCalledOn(t *testing.T) {
 		}
 		return paid
 	})
-	h.journal.SetCalm(true)
-	w := h.start(quick)
+	h.journal.SetReliable(true)
+	w := h.start(shortIntervals)
 	watch := h.submit(w, func(r *background.Run) { r.RetryKey = "tx:watch" })
 	h.awaitState(watch.ID, background.Running)
 	h.journal.SetDown(errors.New("journal away"))
@@ -163,11 +163,11 @@ func TestAClaimOfASessionInDoubtIsNotCalledOn(t *testing.T) {
 // quick as the cancellation; what it paid counts.
 func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 	t.Parallel()
-	var calls context.Context
+	var callCtx context.Context
 	for range 2000 {
 		var end context.CancelFunc
-		calls, end = context.WithCancel(t.Context())
-		if !background.InterruptsCall(calls, func(ctx context.Context) background.Result {
+		callCtx, end = context.WithCancel(t.Context())
+		if !background.InterruptsCall(callCtx, func(ctx context.Context) background.Result {
 			end()
 			<-ctx.Done()
 			return vague
@@ -178,7 +178,7 @@ func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 	busy := background.Result{Class: background.NotExecuted, Retry: true, Failure: &background.Failure{Type: "http.busy"}}
 	broken := background.Result{Class: background.Unknown, Retry: true, Failure: &background.Failure{Type: background.FailurePanic}}
 	for answer, want := range map[*background.Result]bool{&paid: false, &busy: true, &broken: true} {
-		if background.InterruptsCall(calls, func(context.Context) background.Result { return *answer }) != want {
+		if background.InterruptsCall(callCtx, func(context.Context) background.Result { return *answer }) != want {
 			t.Errorf("of a cancelled call: %+v", answer)
 		}
 	}
@@ -191,15 +191,15 @@ func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 // and the sixth is its death, which is no recovery.
 func TestAPoisonPillEndsAsADeadLetter(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	gone := background.Session{ID: uuid.New(), Worker: "gone", Lost: true}
-	if err := h.journal.Enlist(t.Context(), gone); err != nil {
+	if err := h.journal.Register(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
 	r := h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: "pay:0", State: background.Running,
 		Session: gone.ID, Token: uuid.New(), Attempt: 6, Recoveries: 5})
-	h.start(quick)
+	h.start(shortIntervals)
 	got := h.awaitState(r.ID, background.DeadLettered)
 	if got.Reason != background.ReasonPoisonPill || got.Recoveries != 5 || got.Attempt != 6 || got.BudgetSpent != 0 || got.Class != background.Unknown || h.calls.Load() != 0 {
 		t.Errorf("run %+v after %d calls", got, h.calls.Load())

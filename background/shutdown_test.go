@@ -12,7 +12,7 @@ import (
 
 func TestShutdownLeavesAWaitingRunScheduledForAnotherProcess(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
 			return refused
 		}
@@ -32,7 +32,7 @@ func TestShutdownLeavesAWaitingRunScheduledForAnotherProcess(t *testing.T) {
 	}
 	h.start()
 	h.awaitState(r.ID, background.Succeeded)
-	if second := h.journal.Moves(r.ID)[2]; second.At.Before(due.DueAt) {
+	if second := h.journal.Transitions(r.ID)[2]; second.At.Before(due.DueAt) {
 		t.Errorf("attempt 2 began %s early", due.DueAt.Sub(second.At))
 	}
 }
@@ -40,7 +40,7 @@ func TestShutdownLeavesAWaitingRunScheduledForAnotherProcess(t *testing.T) {
 func TestShutdownGivesAnAttemptItsGrace(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result {
 		close(called)
 		<-answer
 		return paid
@@ -60,7 +60,7 @@ func TestShutdownGivesAnAttemptItsGrace(t *testing.T) {
 func TestAttemptPastTheGraceIsInterruptedWithoutSpendingABudget(t *testing.T) {
 	t.Parallel()
 	called, ended := make(chan struct{}), make(chan error, 1)
-	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number > 1 {
 			return paid
 		}
@@ -76,9 +76,9 @@ func TestAttemptPastTheGraceIsInterruptedWithoutSpendingABudget(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the call's context ended with %v", err)
 	}
-	cut := h.journal.Moves(r.ID)[1]
-	if cut.Fact != receipts.AttemptInterrupted || cut.Spend != background.SpendNothing || cut.Result.Class != background.Unknown {
-		t.Errorf("move %+v", cut)
+	interrupted := h.journal.Transitions(r.ID)[1]
+	if interrupted.Event != receipts.AttemptInterrupted || interrupted.Charge != background.ChargeNothing || interrupted.Result.Class != background.Unknown {
+		t.Errorf("move %+v", interrupted)
 	}
 	if now := h.journal.Run(r.ID); now.State != background.Scheduled || now.BudgetSpent != 0 || now.DueAt.After(time.Now()) {
 		t.Errorf("run %+v", now)
@@ -89,7 +89,7 @@ func TestAttemptPastTheGraceIsInterruptedWithoutSpendingABudget(t *testing.T) {
 
 func TestRunStartsOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	w := h.start()
 	h.awaitState(h.submit(w).ID, background.Succeeded)
 	if err := w.Run(t.Context()); !errors.Is(err, background.ErrStarted) {
@@ -105,7 +105,7 @@ func TestRunStartsOnce(t *testing.T) {
 
 func TestCloseBeforeRunRefusesRun(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	m, err := background.New(h.config())
 	if err != nil {
 		t.Fatal(err)
@@ -123,12 +123,12 @@ func TestCloseBeforeRunRefusesRun(t *testing.T) {
 func TestAProcessThatLostAnAnswerAtItsEndIsFoundLost(t *testing.T) {
 	t.Parallel()
 	for _, lose := range []bool{true, false} {
-		h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-		breaks := &breaking{redis: h.redis}
+		h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+		breaks := &breakingRedis{redis: h.redis}
 		w := h.start(func(c *background.Config) { c.Redis = breaks })
 		h.awaitState(h.submit(w).ID, background.Succeeded)
-		breaks.next.Store(lose)
-		h.awaitTrue("an answer is lost", func() bool { return !breaks.next.Load() })
+		breaks.breakNext.Store(lose)
+		h.awaitTrue("an answer is lost", func() bool { return !breaks.breakNext.Load() })
 		w.stop()
 		left, err := h.journal.Sessions(t.Context())
 		if err != nil || (len(left) == 1) != lose {

@@ -13,27 +13,27 @@ const (
 	callsPerSlot = 4
 )
 
-// admitPatience is for how long a delivery waits for the journal to come back
+// admitTimeout is for how long a delivery waits for the journal to come back
 // before it is handed back.
-const admitPatience = time.Second
+const admitTimeout = time.Second
 
 // slots bounds how many handlers are called at one time. A run that waits for
 // its next attempt holds none.
 type slots struct {
-	free   chan struct{}
-	beyond chan struct{} // full of calls that have left their slot
+	free     chan struct{}
+	overflow chan struct{} // full of calls that have left their slot
 }
 
 func newSlots(n int) *slots {
-	s := &slots{free: make(chan struct{}, n), beyond: make(chan struct{}, (callsPerSlot-1)*n)}
+	s := &slots{free: make(chan struct{}, n), overflow: make(chan struct{}, (callsPerSlot-1)*n)}
 	for range n {
 		s.free <- struct{}{}
 	}
 	return s
 }
 
-// take waits for a slot; it reports false when stop closes first.
-func (s *slots) take(stop <-chan struct{}) bool {
+// acquire waits for a slot; it reports false when stop closes first.
+func (s *slots) acquire(stop <-chan struct{}) bool {
 	select {
 	case <-stop: // a free slot must not win against a shutdown
 		return false
@@ -49,17 +49,17 @@ func (s *slots) take(stop <-chan struct{}) bool {
 
 func (s *slots) release() { s.free <- struct{}{} }
 
-// during says that a call is made in a slot that was taken, until what it returns is
+// holdDuringCall says that a call is made in a slot that was taken, until what it returns is
 // called: that gives the slot back, if the call has not left it before.
-func (s *slots) during() (over func()) {
-	ended, left := make(chan struct{}), make(chan bool, 1)
+func (s *slots) holdDuringCall() (endCall func()) {
+	ended, leftSlot := make(chan struct{}), make(chan bool, 1)
 	slow := time.AfterFunc(slowCall, func() {
 		select {
-		case s.beyond <- struct{}{}:
+		case s.overflow <- struct{}{}:
 			s.release()
-			left <- true
+			leftSlot <- true
 		case <-ended:
-			left <- false
+			leftSlot <- false
 		}
 	})
 	return func() {
@@ -68,43 +68,43 @@ func (s *slots) during() (over func()) {
 			return
 		}
 		close(ended)
-		if <-left {
-			<-s.beyond
+		if <-leftSlot {
+			<-s.overflow
 		} else {
 			s.release()
 		}
 	}
 }
 
-// barred reports whether this process may claim nothing: its clock is off, a claim of it
+// claimsBlocked reports whether this process may claim nothing: its clock is off, a claim of it
 // grew old a short while ago, or its servers are not those that it may work on.
-func (m *Manager) barred() bool { return m.barredBy() != "" }
+func (m *Manager) claimsBlocked() bool { return m.claimsBlockedBy() != "" }
 
-// leadsNothing reports whether this process must leave to others what one does for all: it
+// mayNotLead reports whether this process must leave to others what one does for all: it
 // could carry none of it out.
-func (m *Manager) leadsNothing() bool {
-	why := m.barredBy()
-	return why == BarredByClock || why == BarredByServers
+func (m *Manager) mayNotLead() bool {
+	why := m.claimsBlockedBy()
+	return why == BlockedByClock || why == BlockedByServers
 }
 
-func (m *Manager) barredBy() string {
+func (m *Manager) claimsBlockedBy() string {
 	switch {
 	case m.clock.err() != nil:
-		return BarredByClock
-	case m.pausing.remaining() > 0:
-		return BarredByAge
-	case m.unsuitable() != nil:
-		return BarredByServers
+		return BlockedByClock
+	case m.claimBackoff.remaining() > 0:
+		return BlockedByStaleClaims
+	case m.serversErr() != nil:
+		return BlockedByServers
 	}
 	return ""
 }
 
-// unsuitable says why nothing may be claimed on these servers.
-func (m *Manager) unsuitable() error {
-	if m.cfg.Barred == nil {
+// serversErr says why nothing may be claimed on these servers.
+func (m *Manager) serversErr() error {
+	if m.cfg.ClaimsBlocked == nil {
 		return m.redisOwner.err()
 	}
-	return errors.Join(m.cfg.Barred(), m.redisOwner.err())
+	return errors.Join(m.cfg.ClaimsBlocked(), m.redisOwner.err())
 }
 
 // admit takes a slot for a delivery while evidence can be written. Its error says
@@ -114,18 +114,18 @@ func (m *Manager) admit() error {
 		if err := m.awaitHealth(); err != nil {
 			return err
 		}
-		if !m.slots.take(m.stop) {
-			return &handBack{at: m.now()}
+		if !m.slots.acquire(m.stop) {
+			return &redeliverAt{at: m.now()}
 		}
 		if _, _, alive := m.session.current(); !alive {
 			m.slots.release()
 			return errUnavailable
 		}
-		if m.barred() {
+		if m.claimsBlocked() {
 			m.slots.release()
-			return &handBack{at: m.now()} // to another process: this one asks for no task
+			return &redeliverAt{at: m.now()} // to another process: this one asks for no task
 		}
-		if m.claimable() == nil {
+		if m.claimErr() == nil {
 			return nil
 		}
 		m.slots.release() // it went while the delivery stood in line
@@ -139,14 +139,14 @@ func (m *Manager) awaitHealth() error {
 		return nil
 	default:
 	}
-	patience := time.NewTimer(admitPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(admitTimeout)
+	defer timeout.Stop()
 	select {
 	case <-writable:
 		return nil
 	case <-m.stop:
-		return &handBack{at: m.now()}
-	case <-patience.C:
+		return &redeliverAt{at: m.now()}
+	case <-timeout.C:
 		return errUnavailable
 	}
 }

@@ -7,27 +7,27 @@ import (
 
 // Stats are counts of one process.
 type Stats struct {
-	Running       int    // handlers being called
-	Waiting       int    // runs waiting in place for their next attempt
-	Abandoned     int    // calls that outlived their attempt and have not answered yet
-	WriteFailures uint64 // failed tries to write a move, since the start
-	StaleClaims   uint64 // claims that were too old to be called on, since the start
-	Braked        int    // circuit breakers that are not closed
-	Parked        uint64 // deliveries let go of because a circuit breaker was open, since the start
-	Stalled       int    // circuit breakers behind which runs wait, and no new case comes to ask
-	StalledRuns   int    // runs that wait behind those
-	Rung          uint64 // bells rung again by the sweeper, since the start
-	Unmirrored    uint64 // mirrors of dead letters removed from asynq's archive, since the start
-	MirrorLooks   uint64 // times that asynq's archive was looked through, since the start
-	Unrecordable  uint64 // outcomes that could not be recorded as they were, since the start
-	Paused        int    // queues that somebody paused in asynq, as last seen
+	Running              int    // handlers being called
+	Waiting              int    // runs waiting in place for their next attempt
+	Abandoned            int    // calls that outlived their attempt and have not answered yet
+	WriteFailures        uint64 // failed tries to write a move, since the start
+	StaleClaims          uint64 // claims that were too old to be called on, since the start
+	BreakersNotClosed    int    // circuit breakers that are not closed
+	PausedDeliveries     uint64 // deliveries let go of because a circuit breaker was open, since the start
+	StalledBreakers      int    // circuit breakers behind which runs wait, and no new case comes to ask
+	StalledRuns          int    // runs that wait behind those
+	NotificationsResent  uint64 // bells rung again by the sweeper, since the start
+	ArchivedTasksRemoved uint64 // mirrors of dead letters removed from asynq's archive, since the start
+	ArchiveScans         uint64 // times that asynq's archive was looked through, since the start
+	Unrecordable         uint64 // outcomes that could not be recorded as they were, since the start
+	PausedQueues         int    // queues that somebody paused in asynq, as last seen
 
 	ClockOffset time.Duration // how much later the ledger's clock is than this machine's; 0 before it was measured
 }
 
 // Stats counts now.
 func (m *Manager) Stats() Stats {
-	stalled := m.breakerLoop.stalledNow()
+	stalled := m.breakerLoop.stalledBreakers()
 	runs := 0
 	for _, b := range stalled {
 		runs += b.Paused
@@ -37,21 +37,21 @@ func (m *Manager) Stats() Stats {
 		offset = *known
 	}
 	return Stats{
-		ClockOffset:   offset,
-		Stalled:       len(stalled),
-		StalledRuns:   runs,
-		Running:       int(m.running.Load()),
-		Waiting:       int(m.waiting.Load()),
-		Abandoned:     int(m.abandoned.Load()),
-		WriteFailures: m.health.failures.Load(),
-		StaleClaims:   m.pausing.count.Load(),
-		Braked:        len(*m.breakers.known.Load()),
-		Parked:        m.breakers.paused.Load(),
-		Rung:          m.sweep.rung.Load(),
-		Unmirrored:    m.mirrors.pruned.Load(),
-		MirrorLooks:   m.mirrors.looks.Load(),
-		Unrecordable:  m.unrecordable.Load(),
-		Paused:        len(*m.mirrors.paused.Load()),
+		ClockOffset:          offset,
+		StalledBreakers:      len(stalled),
+		StalledRuns:          runs,
+		Running:              int(m.running.Load()),
+		Waiting:              int(m.waiting.Load()),
+		Abandoned:            int(m.abandoned.Load()),
+		WriteFailures:        m.health.failures.Load(),
+		StaleClaims:          m.claimBackoff.staleClaims.Load(),
+		BreakersNotClosed:    len(*m.breakers.current.Load()),
+		PausedDeliveries:     m.breakers.pausedDeliveries.Load(),
+		NotificationsResent:  m.sweeper.resent.Load(),
+		ArchivedTasksRemoved: m.archive.removed.Load(),
+		ArchiveScans:         m.archive.scans.Load(),
+		Unrecordable:         m.unrecordable.Load(),
+		PausedQueues:         len(*m.archive.pausedQueues.Load()),
 	}
 }
 
@@ -61,6 +61,6 @@ func (m *Manager) QueueIsPaused(ctx context.Context, queue string) (bool, error)
 	return n > 0, err
 }
 
-// Paused names the queues that somebody paused in asynq, as last seen. None of their
+// PausedQueues names the queues that somebody paused in asynq, as last seen. None of their
 // runs is delivered until they go on.
-func (m *Manager) Paused() []string { return *m.mirrors.paused.Load() }
+func (m *Manager) PausedQueues() []string { return *m.archive.pausedQueues.Load() }

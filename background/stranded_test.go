@@ -14,9 +14,9 @@ import (
 
 // The task of a run says that it waits, but its queue was evicted, or it waits for a
 // time that a clock far ahead has named.
-func TestATaskThatNothingBringsIsRungAgain(t *testing.T) {
+func TestAnOrphanedTaskIsResent(t *testing.T) {
 	t.Parallel()
-	for name, strand := range map[string]func(ctx context.Context, c *redis.Client, queue, task string) error{
+	for name, orphan := range map[string]func(ctx context.Context, c *redis.Client, queue, task string) error{
 		"its queue is gone": func(ctx context.Context, c *redis.Client, queue, _ string) error {
 			return c.Del(ctx, "asynq:{"+queue+"}:pending").Err()
 		},
@@ -32,8 +32,8 @@ func TestATaskThatNothingBringsIsRungAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-			h.journal.SetCalm(true)
+			h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+			h.journal.SetReliable(true)
 			enqueuer, err := background.New(h.config())
 			if err != nil {
 				t.Fatal(err)
@@ -43,22 +43,22 @@ func TestATaskThatNothingBringsIsRungAgain(t *testing.T) {
 			defer func() { _ = client.Close() }()
 			long := func(r *background.Run) { r.DueAt = time.Now().Add(-time.Hour) }
 			r := h.submit(&worker{Manager: enqueuer}, long)
-			if err := strand(t.Context(), client, r.Queue, r.ID.String()+".1"); err != nil {
+			if err := orphan(t.Context(), client, r.Queue, r.ID.String()+".1"); err != nil {
 				t.Fatal(err)
 			}
 			h.start(func(c *background.Config) { c.SweepEvery = 500 * time.Millisecond })
-			if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 {
-				t.Errorf("it was done by bell %d", done.Bell)
+			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
+				t.Errorf("it was done by bell %d", done.NotificationNumber)
 			}
 		})
 	}
 }
 
 // What waits its turn is not rung again, however long it has been due.
-func TestABacklogIsNotRungAgain(t *testing.T) {
+func TestABacklogIsNotResent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	h.journal.SetCalm(true)
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) { c.Shards, c.SweepEvery = 1, 20*time.Millisecond })
 	inspector := h.inspector()
 	first := h.submit(w)
@@ -74,12 +74,12 @@ func TestABacklogIsNotRungAgain(t *testing.T) {
 		q, err := inspector.GetQueueInfo(first.Queue)
 		return err == nil && q.Pending >= len(ids)
 	})
-	before := w.Stats().Rung // a sweep may have come between a submission and its notification
+	before := w.Stats().NotificationsResent // a sweep may have come between a submission and its notification
 	for range 3 {
 		h.awaitSweep(first.Queue)
 	}
-	if rung := w.Stats().Rung - before; rung != 0 {
-		t.Errorf("%d were rung again", rung)
+	if resent := w.Stats().NotificationsResent - before; resent != 0 {
+		t.Errorf("%d were rung again", resent)
 	}
 	if err := inspector.UnpauseQueue(first.Queue); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestABacklogIsNotRungAgain(t *testing.T) {
 }
 
 // awaitSweep waits until a sweeper has begun to look again: it lists the queues.
-func (h *house) awaitSweep(queue string) {
+func (h *fixture) awaitSweep(queue string) {
 	h.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
@@ -100,13 +100,13 @@ func (h *house) awaitSweep(queue string) {
 	h.awaitTrue("a sweep", func() bool { return client.SIsMember(h.t.Context(), "asynq:queues", queue).Val() })
 }
 
-// hooked makes clients with a hook.
-type hooked struct {
+// hookedRedis makes clients with a hook.
+type hookedRedis struct {
 	asynq.RedisConnOpt
 	hook redis.Hook
 }
 
-func (s hooked) MakeRedisClient() any {
+func (s hookedRedis) MakeRedisClient() any {
 	client := s.RedisConnOpt.MakeRedisClient().(*redis.Client)
 	client.AddHook(s.hook)
 	return client

@@ -15,19 +15,19 @@ import (
 
 // A question for the next task that was given up, and that a stalled network hands to
 // Redis after all, takes its task along: the task is active, and nobody's.
-func TestATaskTakenByAGivenUpQuestionIsRungAgain(t *testing.T) {
+func TestATaskTakenByAnAbandonedDequeueIsResent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	stall := &stalling{lost: make(chan []any), over: make(chan struct{})}
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	hook := &stallingHook{abandoned: make(chan []any), released: make(chan struct{})}
 	w := h.start(func(c *background.Config) {
-		c.Redis, c.Shards, c.SweepEvery = hooked{c.Redis, stall}, 1, 50*time.Millisecond
+		c.Redis, c.Shards, c.SweepEvery = hookedRedis{c.Redis, hook}, 1, 50*time.Millisecond
 		c.Servers = 1 // so that one of two pipelines is left to the sweeper: each server holds a question back
 	})
-	end := sync.OnceFunc(func() { close(stall.over) })
+	end := sync.OnceFunc(func() { close(hook.released) })
 	t.Cleanup(end)                                     // before the worker is stopped, which waits for its questions
 	h.awaitState(h.submit(w).ID, background.Succeeded) // and Redis knows asynq's script
-	stall.begun.Store(true)
-	question := <-stall.lost
+	hook.begun.Store(true)
+	dequeued := <-hook.abandoned
 	enqueuer, err := background.New(h.config())
 	if err != nil {
 		t.Fatal(err)
@@ -39,40 +39,40 @@ func TestATaskTakenByAGivenUpQuestionIsRungAgain(t *testing.T) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
-	if err := client.Do(t.Context(), question...).Err(); err != nil {
+	if err := client.Do(t.Context(), dequeued...).Err(); err != nil {
 		t.Fatalf("the late question took no task: %v", err)
 	}
 	end()
-	if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 {
-		t.Errorf("it was done by bell %d", done.Bell)
+	if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
+		t.Errorf("it was done by bell %d", done.NotificationNumber)
 	}
 }
 
-// stalling gives the first question for a task up, once it has begun, and holds every
+// stallingHook gives the first question for a task up, once it has begun, and holds every
 // other back until it is over.
-type stalling struct {
-	begun atomic.Bool
-	lost  chan []any // the question that was given up
-	over  chan struct{}
+type stallingHook struct {
+	begun     atomic.Bool
+	abandoned chan []any // the question that was given up
+	released  chan struct{}
 }
 
-func (s *stalling) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *stallingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (s *stalling) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (s *stallingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (s *stalling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (s *stallingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		question := dequeue(cmds)
 		if question == nil || !s.begun.Load() {
 			return next(ctx, cmds)
 		}
 		select {
-		case s.lost <- question:
+		case s.abandoned <- question:
 			for _, cmd := range cmds {
 				cmd.SetErr(os.ErrDeadlineExceeded)
 			}
 			return os.ErrDeadlineExceeded
-		case <-s.over:
+		case <-s.released:
 			return next(ctx, cmds)
 		}
 	}

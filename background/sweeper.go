@@ -16,53 +16,53 @@ const (
 	sweepPage = 500
 	// A calm sweep only makes sure; when bells are missing, or Redis was away or
 	// emptied, it goes through as much as a heal within seconds asks for.
-	calmPages     = 2
-	thoroughPages = 40
-	// stuckAfter is more than asynq needs to give a dead worker's task to another.
-	stuckAfter = 3 * time.Minute
-	ringers    = 32
+	shortScanPages = 2
+	fullScanPages  = 40
+	// deadWorkerTimeout is more than asynq needs to give a dead worker's task to another.
+	deadWorkerTimeout = 3 * time.Minute
+	resendConcurrency = 32
 )
 
 // sweeper rings again for live runs that are due and have no bell in Redis,
 // whatever became of it: never rung, flushed, evicted, deleted or archived.
 type sweeper struct {
-	m       *Manager
-	rung    atomic.Uint64
-	hurried atomic.Bool // asked to be thorough, from the start
-	bereft  atomic.Bool // tasks were lost from sight since the last look
+	m                 *Manager
+	resent            atomic.Uint64
+	fullScanRequested atomic.Bool // asked to be thorough, from the start
+	deliveriesLost    atomic.Bool // tasks were lost from sight since the last look
 
 	// Of the sweeping goroutine alone:
-	memory   string // of Redis as last seen
-	place    Cursor // where the last sweep stopped
-	thorough bool   // until the end of the list is reached
-	ghosts   ghosts
-	strands  bool      // until then too, stranded tasks are looked for
-	searched time.Time // when that was begun last
-	ailing   bool      // the last sweep failed
-	sights   sightings
+	generation       string // of Redis as last seen
+	cursor           Cursor // where the last sweep stopped
+	fullScan         bool   // until the end of the list is reached
+	lostDeliveries   lostDeliveries
+	checkOrphans     bool      // until then too, stranded tasks are looked for
+	orphansCheckedAt time.Time // when that was begun last
+	failing          bool      // the last sweep failed
+	observations     taskObservations
 
-	mislaidAt atomic.Pointer[time.Time] // when this process lost tasks from sight last
+	lostLocallyAt atomic.Pointer[time.Time] // when this process lost tasks from sight last
 }
 
 func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
 
-// hurry makes the next sweep a thorough one.
-func (s *sweeper) hurry() { s.hurried.Store(true) }
+// requestFullScan makes the next sweep a thorough one.
+func (s *sweeper) requestFullScan() { s.fullScanRequested.Store(true) }
 
-// bereave tells that there may be ghosts now, and some more before long.
-func (s *sweeper) bereave() { s.bereft.Store(true) }
+// reportLost tells that there may be ghosts now, and some more before long.
+func (s *sweeper) reportLost() { s.deliveriesLost.Store(true) }
 
-// mislaid is bereave for tasks that this process itself lost from sight.
-func (s *sweeper) mislaid() {
+// lostLocally is bereave for tasks that this process itself lost from sight.
+func (s *sweeper) lostLocally() {
 	now := time.Now()
-	s.mislaidAt.Store(&now)
-	s.bereave()
+	s.lostLocallyAt.Store(&now)
+	s.reportLost()
 }
 
-// misses reports whether ghosts that this process left may still have to be looked for.
-func (s *sweeper) misses() bool {
-	at := s.mislaidAt.Load()
-	return at != nil && time.Since(*at) < ghostLooks[len(ghostLooks)-1]+ghostRounds*s.m.cfg.SweepEvery
+// mayHaveLost reports whether ghosts that this process left may still have to be looked for.
+func (s *sweeper) mayHaveLost() bool {
+	at := s.lostLocallyAt.Load()
+	return at != nil && time.Since(*at) < lostDeliveryDelays[len(lostDeliveryDelays)-1]+lostDeliveryPasses*s.m.cfg.SweepEvery
 }
 
 // run sweeps until ctx ends.
@@ -74,14 +74,14 @@ func (s *sweeper) run(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && !s.ailing:
+		case err != nil && !s.failing:
 			s.m.log.Error("bells cannot be checked", zap.Error(err))
-		case err == nil && s.ailing:
+		case err == nil && s.failing:
 			s.m.log.Info("bells can be checked again")
 		}
-		s.m.moving.swept(err)
-		if s.ailing = err != nil; s.ailing {
-			s.hurry()
+		s.m.liveness.onSweep(err)
+		if s.failing = err != nil; s.failing {
+			s.requestFullScan()
 		}
 		select {
 		case <-tick.C:
@@ -94,55 +94,55 @@ func (s *sweeper) run(ctx context.Context) {
 // sweep goes through some pages of due runs, from where the last one stopped. Runs
 // due for less than a sweep's time are left alone: most are on their way.
 func (s *sweeper) sweep(ctx context.Context) error {
-	emptied, err := s.lookAtMarker(ctx)
+	dataLost, err := s.checkGeneration(ctx)
 	if err != nil {
 		return err
 	}
 	if s.m.redisOwner.err() != nil { // what it has not is no reason to notify again
-		s.hurry()
+		s.requestFullScan()
 		return nil
 	}
-	if s.bereft.Swap(false) {
-		s.ghosts.fear(time.Now())
+	if s.deliveriesLost.Swap(false) {
+		s.lostDeliveries.schedule(time.Now())
 	}
-	risen := s.ghosts.rise(time.Now())
-	if s.hurried.Swap(false) || emptied || risen {
-		s.place, s.thorough = Cursor{}, true
+	lossDue := s.lostDeliveries.due(time.Now())
+	if s.fullScanRequested.Swap(false) || dataLost || lossDue {
+		s.cursor, s.fullScan = Cursor{}, true
 	}
-	s.thorough = s.thorough || s.ghosts.walk()
-	if s.place == (Cursor{}) {
-		if s.strands = time.Since(s.searched) >= strandedAfter; s.strands {
-			s.searched = time.Now()
+	s.fullScan = s.fullScan || s.lostDeliveries.active()
+	if s.cursor == (Cursor{}) {
+		if s.checkOrphans = time.Since(s.orphansCheckedAt) >= orphanedAfter; s.checkOrphans {
+			s.orphansCheckedAt = time.Now()
 		}
 	}
-	s.sights.turn(emptied)
+	s.observations.rotate(dataLost)
 	now := s.m.now()
-	for page := 0; page < calmPages || s.thorough && page < thoroughPages; page++ {
-		due, err := s.m.cfg.Ledger.Waiting(ctx, s.place, now.Add(-s.m.cfg.SweepEvery), sweepPage)
+	for page := 0; page < shortScanPages || s.fullScan && page < fullScanPages; page++ {
+		due, err := s.m.cfg.Store.DueRuns(ctx, s.cursor, now.Add(-s.m.cfg.SweepEvery), sweepPage)
 		if err != nil {
 			return fmt.Errorf("background: list waiting runs: %w", err)
 		}
-		missing, err := s.silent(ctx, due, now)
+		missing, err := s.withoutNotification(ctx, due, now)
 		if err != nil {
 			return err
 		}
-		if err := s.ring(ctx, missing); err != nil {
+		if err := s.resend(ctx, missing); err != nil {
 			return err
 		}
-		s.thorough = s.thorough || len(missing) > 0
+		s.fullScan = s.fullScan || len(missing) > 0
 		if len(due) < sweepPage {
-			s.place, s.thorough = Cursor{}, false
-			s.ghosts.round()
+			s.cursor, s.fullScan = Cursor{}, false
+			s.lostDeliveries.passDone()
 			return nil
 		}
 		last := due[len(due)-1]
-		s.place = Cursor{DueAt: last.DueAt, ID: last.ID}
+		s.cursor = Cursor{DueAt: last.DueAt, ID: last.ID}
 	}
 	return nil
 }
 
-// silent returns the runs that no bell rings for.
-func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, error) {
+// withoutNotification returns the runs that no bell rings for.
+func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.Time) ([]Run, error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
@@ -154,52 +154,52 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("background: look for bells: %w", err)
 	}
-	var stranded map[int]bool
-	if s.strands {
+	var orphaned map[int]bool
+	if s.checkOrphans {
 		var err error
-		if stranded, err = s.stranded(ctx, due, states, now); err != nil {
+		if orphaned, err = s.orphanedTasks(ctx, due, states, now); err != nil {
 			return nil, err
 		}
 	}
-	var silent []Run
-	var touched []touch
+	var missing []Run
+	var tampered []tampering
 	for i, r := range due {
-		s.m.former.meet(r)
+		s.m.former.serve(r)
 		state, err := states[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)
 		}
-		if what := s.sights.saw(r, state, now.Sub(r.DueAt)); what != "" && r.State.Waiting() {
-			touched = append(touched, touch{r, what})
+		if kind := s.observations.record(r, state, now.Sub(r.DueAt)); kind != "" && r.State.Waiting() {
+			tampered = append(tampered, tampering{r, kind})
 		}
-		if r.State.Waiting() && (stranded[i] || !rings(state, now.Sub(r.DueAt), s.ghosts.walk())) && !s.m.engaged.has(r.ID) {
-			silent = append(silent, r)
+		if r.State.Waiting() && (orphaned[i] || !willBeDelivered(state, now.Sub(r.DueAt), s.lostDeliveries.active())) && !s.m.inFlight.has(r.ID) {
+			missing = append(missing, r)
 		}
 	}
-	return silent, s.tell(ctx, touched)
+	return missing, s.reportTampering(ctx, tampered)
 }
 
-// touch is what somebody may have done to the task of a run.
-type touch struct {
+// tampering is what somebody may have done to the task of a run.
+type tampering struct {
 	run  Run
-	what string
+	kind string
 }
 
-// tell notices what was done to tasks, unless Redis has lost its memory meanwhile. It
+// reportTampering notices what was done to tasks, unless Redis has lost its memory meanwhile. It
 // returns before their bells are raised.
-func (s *sweeper) tell(ctx context.Context, touched []touch) error {
-	if len(touched) == 0 {
+func (s *sweeper) reportTampering(ctx context.Context, tampered []tampering) error {
+	if len(tampered) == 0 {
 		return nil
 	}
-	if same, err := s.remembers(ctx); err != nil || !same {
+	if same, err := s.sameGeneration(ctx); err != nil || !same {
 		return err
 	}
 	var all sync.WaitGroup
 	var next atomic.Int64
-	for range min(ringers, len(touched)) {
+	for range min(resendConcurrency, len(tampered)) {
 		all.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(touched)); i = next.Add(1) - 1 {
-				s.m.confirm(ctx, touched[i].run, touched[i].what)
+			for i := next.Add(1) - 1; i < int64(len(tampered)); i = next.Add(1) - 1 {
+				s.m.verifyTampering(ctx, tampered[i].run, tampered[i].kind)
 			}
 		})
 	}
@@ -207,26 +207,26 @@ func (s *sweeper) tell(ctx context.Context, touched []touch) error {
 	return nil
 }
 
-// rings reports whether a task in this state of asynq will still be delivered. An
+// willBeDelivered reports whether a task in this state of asynq will still be delivered. An
 // active task whose run stays due for long belongs to a worker that is gone, and any
 // may when there are ghosts.
-func rings(state string, overdue time.Duration, ghosts bool) bool {
+func willBeDelivered(state string, overdue time.Duration, deliveriesLost bool) bool {
 	switch state {
 	case "pending", "scheduled", "retry":
 		return true
 	case "active":
-		return overdue < stuckAfter && !ghosts
+		return overdue < deadWorkerTimeout && !deliveriesLost
 	}
 	return false // absent, archived or completed
 }
 
-// ring gives runs a new bell, so that nothing that is left of the old one is in
+// resend gives runs a new bell, so that nothing that is left of the old one is in
 // the way.
-func (s *sweeper) ring(ctx context.Context, runs []Run) error {
+func (s *sweeper) resend(ctx context.Context, runs []Run) error {
 	if len(runs) == 0 {
 		return nil
 	}
-	raised, err := s.m.cfg.Ledger.Ring(ctx, runs)
+	renewed, err := s.m.cfg.Store.AdvanceNotifications(ctx, runs)
 	if err != nil {
 		return fmt.Errorf("background: raise bells: %w", err)
 	}
@@ -235,14 +235,14 @@ func (s *sweeper) ring(ctx context.Context, runs []Run) error {
 		failed atomic.Pointer[error]
 		next   atomic.Int64
 	)
-	for range min(ringers, len(raised)) {
+	for range min(resendConcurrency, len(renewed)) {
 		all.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(raised)); i = next.Add(1) - 1 {
-				if err := s.m.Bell(ctx, raised[i]); err != nil {
+			for i := next.Add(1) - 1; i < int64(len(renewed)); i = next.Add(1) - 1 {
+				if err := s.m.Notify(ctx, renewed[i]); err != nil {
 					failed.Store(&err)
 					return
 				}
-				s.rung.Add(1)
+				s.resent.Add(1)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 // rung again has none. Without a provider nothing is done at all.
 type tracing struct{ tracer trace.Tracer } // nil without a provider
 
-var wire propagation.TraceContext
+var propagator propagation.TraceContext
 
 func newTracing(p trace.TracerProvider) tracing {
 	if p == nil {
@@ -30,7 +30,7 @@ func (t tracing) headers(ctx context.Context) map[string]string {
 		return nil
 	}
 	h := propagation.MapCarrier{}
-	wire.Inject(ctx, h)
+	propagator.Inject(ctx, h)
 	return h
 }
 
@@ -39,27 +39,27 @@ func (t tracing) delivery(ctx context.Context, task *asynq.Task, run RunID) (con
 	if t.tracer == nil {
 		return ctx, trace.SpanFromContext(ctx)
 	}
-	ctx = wire.Extract(ctx, propagation.MapCarrier(task.Headers()))
+	ctx = propagator.Extract(ctx, propagation.MapCarrier(task.Headers()))
 	return t.tracer.Start(ctx, "deliver", trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(attribute.String("recourse.run", run.String()), attribute.String("recourse.family", task.Type())))
 }
 
-// within puts a call into a delivery's trace; the call keeps its own context's end.
-func (t tracing) within(calls, delivered context.Context) context.Context {
-	if t.tracer == nil || delivered == nil || calls == nil {
-		return calls
+// withDeliverySpan puts a call into a delivery's trace; the call keeps its own context's end.
+func (t tracing) withDeliverySpan(callCtx, delivered context.Context) context.Context {
+	if t.tracer == nil || delivered == nil || callCtx == nil {
+		return callCtx
 	}
-	return trace.ContextWithSpan(calls, trace.SpanFromContext(delivered))
+	return trace.ContextWithSpan(callCtx, trace.SpanFromContext(delivered))
 }
 
 // attempt begins the span of an attempt. ended ends it and gives the trace's id.
-func (t tracing) attempt(ctx context.Context, run Run) (_ context.Context, ended func(call) string) {
+func (t tracing) attempt(ctx context.Context, run Run) (_ context.Context, endSpan func(callOutcome) string) {
 	if t.tracer == nil {
-		return ctx, func(call) string { return "" }
+		return ctx, func(callOutcome) string { return "" }
 	}
 	ctx, span := t.tracer.Start(ctx, "attempt", trace.WithAttributes(attribute.String("recourse.run", run.ID.String()),
 		attribute.String("recourse.tenant", run.Tenant), attribute.Int("recourse.attempt", run.Attempt)))
-	return ctx, func(done call) string {
+	return ctx, func(done callOutcome) string {
 		span.SetAttributes(attribute.String("recourse.outcome_class", string(done.result.Class)))
 		if f := done.result.Failure; f != nil {
 			span.SetStatus(codes.Error, f.Type) // the message is redacted elsewhere

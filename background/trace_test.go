@@ -15,8 +15,8 @@ func TestNothingIsSpentOnTracesWithoutAProvider(t *testing.T) {
 			t.Error("headers of no trace")
 		}
 		delivered, _ := off.delivery(ctx, task, run.ID)
-		_, ended := off.attempt(off.within(ctx, delivered), run)
-		if id := ended(call{}); id != "" {
+		_, ended := off.attempt(off.withDeliverySpan(ctx, delivered), run)
+		if id := ended(callOutcome{}); id != "" {
 			t.Errorf("trace %q", id)
 		}
 	}); n != 0 {

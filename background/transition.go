@@ -14,81 +14,81 @@ import (
 //	   ▲                 │ │ └───▶ dead_lettered (letter open)
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
-// Errors: ErrNotDue, ErrDead, ErrBraked, ErrCallsOut, ErrReconcileFirst, ErrLostGuard.
-func (m Move) Apply(now Run) (Run, error) {
-	switch m.Fact {
+// Errors: ErrNotDue, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls, ErrReconcileFirst, ErrConflict.
+func (tr Transition) Apply(now Run) (Run, error) {
+	switch tr.Event {
 	case receipts.AttemptStarted:
-		return m.claim(now)
+		return tr.claim(now)
 	case receipts.AnsweredLate:
-		return m.hear(now)
+		return tr.recordLateAnswer(now)
 	case receipts.OutOfBandChangeDetected:
 		return now, nil // a fact about a task in Redis; nor is it the run's last move
 	case receipts.Reconciled:
-		return m.reconcile(now)
+		return tr.reconcile(now)
 	case receipts.Cancelled:
-		if now.State.Waiting() && m.Run.State.Waiting() {
-			return m.cancelWaiting(now)
+		if now.State.Waiting() && tr.Run.State.Waiting() {
+			return tr.cancelWaiting(now)
 		}
 	case receipts.DeadLettered:
-		if now.State.Waiting() && m.Run.State.Waiting() {
-			if now.Attempt != m.Run.Attempt || now.Class != m.Run.Class {
-				return now, ErrLostGuard // tried again or cleared since: it may yet succeed
+		if now.State.Waiting() && tr.Run.State.Waiting() {
+			if now.Attempt != tr.Run.Attempt || now.Class != tr.Run.Class {
+				return now, ErrConflict // tried again or cleared since: it may yet succeed
 			}
-			return m.end(now)
+			return tr.end(now)
 		}
 	}
-	if now.State != Running || now.Attempt != m.Run.Attempt || now.Token != m.Run.Token || now.CancelAsked != m.Run.CancelAsked {
-		return now, ErrLostGuard
+	if now.State != Running || now.Attempt != tr.Run.Attempt || now.Token != tr.Run.Token || now.CancelRequested != tr.Run.CancelRequested {
+		return now, ErrConflict
 	}
-	return m.end(now)
+	return tr.end(now)
 }
 
-func (m Move) claim(now Run) (Run, error) {
+func (tr Transition) claim(now Run) (Run, error) {
 	switch {
 	case now.State == DeadLettered:
-		return now, ErrDead
+		return now, ErrDeadLettered
 	case !now.State.Waiting():
-		return now, ErrLostGuard
-	case m.Bars != nil && m.Bars(now):
-		return now, ErrBraked
-	case now.DueAt.After(m.At):
+		return now, ErrConflict
+	case tr.Blocks != nil && tr.Blocks(now):
+		return now, ErrBreakerOpen
+	case now.DueAt.After(tr.At):
 		return now, ErrNotDue
 	case len(now.OutstandingCalls) >= MaxOutstandingCalls:
-		return now, ErrCallsOut
+		return now, ErrTooManyOutstandingCalls
 	}
-	now.State, now.Attempt, now.Token, now.Session, now.LastMove = Running, now.Attempt+1, m.Token, m.Session, m.ID
+	now.State, now.Attempt, now.Token, now.Session, now.LastTransition = Running, now.Attempt+1, tr.Token, tr.Session, tr.ID
 	if now.FirstSentAt.IsZero() {
-		now.FirstSentAt = m.At
+		now.FirstSentAt = tr.At
 	}
 	return now, nil
 }
 
-// hear takes the answer of an attempt that had ended without it. One that is not awaited
-// is refused with ErrLostGuard if it tells nothing new; that it paid is a fact, whoever
+// recordLateAnswer takes the answer of an attempt that had ended without it. One that is not awaited
+// is refused with ErrConflict if it tells nothing new; that it paid is a fact, whoever
 // awaits it.
-func (m Move) hear(now Run) (Run, error) {
-	back, awaited := now.withCallBack(m.Run.Attempt)
-	if news := m.Result.Class == Executed || m.Reason == ReasonUnrecordable; !awaited && (!news || now.Class == Executed) {
-		return now, ErrLostGuard
+func (tr Transition) recordLateAnswer(now Run) (Run, error) {
+	answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)
+	if tellsNew := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable; !awaited && (!tellsNew || now.Class == Executed) {
+		return now, ErrConflict
 	}
-	return m.learn(back), nil
+	return tr.mergeOutcome(answered), nil
 }
 
-func (m Move) cancelWaiting(now Run) (Run, error) {
-	if now.MovesMoney() && (now.Class == Unknown || now.UnknownOpen > 0) {
+func (tr Transition) cancelWaiting(now Run) (Run, error) {
+	if now.MovesMoney() && (now.Class == Unknown || now.UnresolvedUnknowns > 0) {
 		return now, ErrReconcileFirst
 	}
-	now.State, now.LastMove = Cancelled, m.ID
+	now.State, now.LastTransition = Cancelled, tr.ID
 	return now, nil
 }
 
-func (m Move) reconcile(now Run) (Run, error) {
-	late := now.ClosedUnpaid() && m.Result.Class == Executed // a fact about money, whenever it is found
-	if !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != m.Run.Attempt {
-		return now, ErrLostGuard // what was found says nothing of a call made since
+func (tr Transition) reconcile(now Run) (Run, error) {
+	late := now.ClosedUnpaid() && tr.Result.Class == Executed // a fact about money, whenever it is found
+	if !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt {
+		return now, ErrConflict // what was found says nothing of a call made since
 	}
-	now = m.learn(now)
-	if m.Result.Class != Executed {
+	now = tr.mergeOutcome(now)
+	if tr.Result.Class != Executed {
 		return now, nil
 	}
 	switch {
@@ -107,53 +107,53 @@ func (r *Run) ClosedUnpaid() bool {
 	return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)
 }
 
-// learn takes what is known of the money into the run and the case. All attempts of
+// mergeOutcome takes what is known of the money into the run and the case. All attempts of
 // a run use one operation key: once it is known to be executed it stays so, whatever
 // a later call tells. A refusal that comes late clears nothing: it speaks of its own
 // call, and others may have been made since.
-func (m Move) learn(now Run) Run {
-	now.LastMove = m.ID
-	switch class := m.Result.Class; {
+func (tr Transition) mergeOutcome(now Run) Run {
+	now.LastTransition = tr.ID
+	switch class := tr.Result.Class; {
 	case now.Class == Executed:
-	case class == Executed || m.Lookup == Executed:
-		now.Class, now.UnknownOpen = Executed, 0
-	case m.Lookup == NotExecuted || m.Fact == receipts.Reconciled && class == NotExecuted:
-		now.Class, now.UnknownOpen, now.OutstandingCalls = NotExecuted, 0, nil // nothing can be on its way any more
-	case class == Unknown && (m.Fact != receipts.AnsweredLate || m.Reason == ReasonUnrecordable):
-		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
-	case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:
-		if now.Class = NotExecuted; now.MovesMoney() && now.UnknownOpen > 0 {
+	case class == Executed || tr.Lookup == Executed:
+		now.Class, now.UnresolvedUnknowns = Executed, 0
+	case tr.Lookup == NotExecuted || tr.Event == receipts.Reconciled && class == NotExecuted:
+		now.Class, now.UnresolvedUnknowns, now.OutstandingCalls = NotExecuted, 0, nil // nothing can be on its way any more
+	case class == Unknown && (tr.Event != receipts.AnsweredLate || tr.Reason == ReasonUnrecordable):
+		now.Class, now.UnresolvedUnknowns = Unknown, now.UnresolvedUnknowns+1
+	case class == NotExecuted && now.Class != Unknown && tr.Event != receipts.AnsweredLate:
+		if now.Class = NotExecuted; now.MovesMoney() && now.UnresolvedUnknowns > 0 {
 			now.Class = Unknown // of another run of the case
 		}
 	}
 	return now
 }
 
-func (m Move) end(now Run) (Run, error) {
-	now = m.learn(now)
-	switch m.Spend {
-	case SpendAttempt:
+func (tr Transition) end(now Run) (Run, error) {
+	now = tr.mergeOutcome(now)
+	switch tr.Charge {
+	case ChargeAttempt:
 		now.BudgetSpent++
-	case SpendRecovery:
+	case ChargeRecovery:
 		now.Recoveries++
 	}
-	if m.CallGoesOn {
-		now = now.withCallOut(now.Attempt)
+	if tr.CallStillRunning {
+		now = now.withOutstandingCall(now.Attempt)
 	}
-	if m.Result.Failure != nil {
-		now.Failure = m.Result.Failure
+	if tr.Result.Failure != nil {
+		now.Failure = tr.Result.Failure
 	}
-	switch m.Fact {
+	switch tr.Event {
 	case receipts.AttemptSucceeded:
 		now.State = Succeeded
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
-		now.State, now.DueAt = Scheduled, m.NextRetryAt
+		now.State, now.DueAt = Scheduled, tr.NextRetryAt
 	case receipts.DeadLettered:
-		now.State, now.Letter, now.DeadAt, now.Reason = DeadLettered, LetterOpen, m.At, m.Reason
+		now.State, now.Letter, now.DeadAt, now.Reason = DeadLettered, LetterOpen, tr.At, tr.Reason
 	case receipts.Cancelled:
 		now.State = Cancelled
 	default:
-		return now, fmt.Errorf("background: %q does not end an attempt", m.Fact)
+		return now, fmt.Errorf("background: %q does not end an attempt", tr.Event)
 	}
 	return now, nil
 }

@@ -13,13 +13,13 @@ import (
 )
 
 var (
-	oldToken = uuid.UUID{1}
-	newToken = uuid.UUID{2}
-	thisMove = uuid.UUID{3}
+	oldToken       = uuid.UUID{1}
+	newToken       = uuid.UUID{2}
+	thisTransition = uuid.UUID{3}
 )
 
-// in is a run in each state, as its journal would have it.
-func in(s State) Run {
+// runIn is a run in each state, as its journal would have it.
+func runIn(s State) Run {
 	r := Run{State: s, Attempt: 2, Token: oldToken, DueAt: noon.Add(-time.Second), FirstSentAt: noon.Add(-time.Minute), Operation: [32]byte{1}}
 	switch s {
 	case Pending:
@@ -31,22 +31,22 @@ func in(s State) Run {
 	return r
 }
 
-func TestApplyEveryStateWithEveryFact(t *testing.T) {
+func TestApplyEveryStateWithEveryEvent(t *testing.T) {
 	t.Parallel()
 	next := noon.Add(time.Second)
-	facts := map[receipts.Subtype]Move{
+	events := map[receipts.Subtype]Transition{
 		receipts.AttemptStarted:     {Token: newToken},
 		receipts.AttemptSucceeded:   {Result: paid},
-		receipts.RetryScheduled:     {Result: refused, Spend: SpendAttempt, NextRetryAt: next},
-		receipts.AttemptInterrupted: {Result: vague, Spend: SpendRecovery, NextRetryAt: next},
-		receipts.DeadLettered:       {Result: refused, Spend: SpendAttempt, Reason: ReasonFinal},
+		receipts.RetryScheduled:     {Result: refused, Charge: ChargeAttempt, NextRetryAt: next},
+		receipts.AttemptInterrupted: {Result: vague, Charge: ChargeRecovery, NextRetryAt: next},
+		receipts.DeadLettered:       {Result: refused, Charge: ChargeAttempt, Reason: ReasonFinal},
 		receipts.Cancelled:          {},
 		receipts.Reconciled:         {Result: paid},
 		receipts.AnsweredLate:       {Result: refused},
 	}
-	// What each cell leads to; a state that is not listed is refused with ErrLostGuard.
+	// What each cell leads to; a state that is not listed is refused with ErrConflict.
 	want := map[receipts.Subtype]map[State]any{
-		receipts.AttemptStarted:     {Pending: Running, Scheduled: Running, DeadLettered: ErrDead},
+		receipts.AttemptStarted:     {Pending: Running, Scheduled: Running, DeadLettered: ErrDeadLettered},
 		receipts.AttemptSucceeded:   {Running: Succeeded},
 		receipts.RetryScheduled:     {Running: Scheduled},
 		receipts.AttemptInterrupted: {Running: Scheduled},
@@ -56,29 +56,29 @@ func TestApplyEveryStateWithEveryFact(t *testing.T) {
 		receipts.AnsweredLate: {Pending: Pending, Scheduled: Scheduled, Running: Running, Succeeded: Succeeded,
 			DeadLettered: DeadLettered, Cancelled: Cancelled},
 	}
-	for fact, m := range facts {
+	for event, m := range events {
 		for _, s := range []State{Pending, Running, Scheduled, Succeeded, DeadLettered, Cancelled} {
-			t.Run(fmt.Sprintf("%s on %s", fact, s), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s on %s", event, s), func(t *testing.T) {
 				t.Parallel()
 				m := m
-				m.Fact, m.At, m.ID, m.Run = fact, noon, thisMove, in(s)
-				got, err := m.Apply(in(s))
-				switch w := want[fact][s].(type) {
+				m.Event, m.At, m.ID, m.Run = event, noon, thisTransition, runIn(s)
+				got, err := m.Apply(runIn(s))
+				switch w := want[event][s].(type) {
 				case State:
-					if err != nil || got.State != w || got.LastMove != thisMove {
+					if err != nil || got.State != w || got.LastTransition != thisTransition {
 						t.Errorf("got %+v, %v; want %s", got, err, w)
 					}
 				case error:
-					refuses(t, in(s), got, err, w)
+					checkRefused(t, runIn(s), got, err, w)
 				default:
-					refuses(t, in(s), got, err, ErrLostGuard)
+					checkRefused(t, runIn(s), got, err, ErrConflict)
 				}
 			})
 		}
 	}
 }
 
-func refuses(t *testing.T, before, got Run, err, want error) {
+func checkRefused(t *testing.T, before, got Run, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("error %v, want %v", err, want)
@@ -90,63 +90,63 @@ func refuses(t *testing.T, before, got Run, err, want error) {
 
 func TestApplyGuards(t *testing.T) {
 	t.Parallel()
-	retry := Move{Fact: receipts.RetryScheduled, Result: refused, Spend: SpendAttempt, At: noon, NextRetryAt: noon}
-	buried := Move{Fact: receipts.DeadLettered, Reason: ReasonOutcomeUnknown, At: noon}
-	changed := func(s State, f func(*Run)) Run { r := in(s); f(&r); return r }
+	retry := Transition{Event: receipts.RetryScheduled, Result: refused, Charge: ChargeAttempt, At: noon, NextRetryAt: noon}
+	deadLettered := Transition{Event: receipts.DeadLettered, Reason: ReasonOutcomeUnknown, At: noon}
+	changed := func(s State, f func(*Run)) Run { r := runIn(s); f(&r); return r }
 	for name, c := range map[string]struct {
-		m    Move
+		m    Transition
 		seen Run
 		now  Run
 		want error
 	}{
-		"not due": {Move{Fact: receipts.AttemptStarted, At: noon}, in(Scheduled),
+		"not due": {Transition{Event: receipts.AttemptStarted, At: noon}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.DueAt = noon.Add(1) }), ErrNotDue},
-		"due this moment": {Move{Fact: receipts.AttemptStarted, At: noon}, Run{},
+		"due this moment": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
 			changed(Scheduled, func(r *Run) { r.DueAt = noon }), nil},
-		"another attempt": {retry, in(Running), changed(Running, func(r *Run) { r.Attempt++ }), ErrLostGuard},
-		"another token":   {retry, in(Running), changed(Running, func(r *Run) { r.Token = newToken }), ErrLostGuard},
-		"cancel asked":    {retry, in(Running), changed(Running, func(r *Run) { r.CancelAsked = true }), ErrLostGuard},
-		"cancel was known": {retry, changed(Running, func(r *Run) { r.CancelAsked = true }),
-			changed(Running, func(r *Run) { r.CancelAsked = true }), nil},
-		"cancel of an unknown": {Move{Fact: receipts.Cancelled}, in(Scheduled),
+		"another attempt": {retry, runIn(Running), changed(Running, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"another token":   {retry, runIn(Running), changed(Running, func(r *Run) { r.Token = newToken }), ErrConflict},
+		"cancel asked":    {retry, runIn(Running), changed(Running, func(r *Run) { r.CancelRequested = true }), ErrConflict},
+		"cancel was known": {retry, changed(Running, func(r *Run) { r.CancelRequested = true }),
+			changed(Running, func(r *Run) { r.CancelRequested = true }), nil},
+		"cancel of an unknown": {Transition{Event: receipts.Cancelled}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Class = Unknown }), ErrReconcileFirst},
-		"cancel while another run is unknown": {Move{Fact: receipts.Cancelled}, in(Pending),
-			changed(Pending, func(r *Run) { r.UnknownOpen = 1 }), ErrReconcileFirst},
-		"death of a run tried since": {buried, in(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrLostGuard},
-		"death of a run cleared since": {buried, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
-			changed(Scheduled, func(r *Run) { r.Class = NotExecuted }), ErrLostGuard},
-		"finding of a run that was called since": {Move{Fact: receipts.Reconciled, Result: refused}, in(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrLostGuard},
-		"a forked letter found paid": {Move{Fact: receipts.Reconciled, Result: paid}, in(DeadLettered),
+		"cancel while another run is unknown": {Transition{Event: receipts.Cancelled}, runIn(Pending),
+			changed(Pending, func(r *Run) { r.UnresolvedUnknowns = 1 }), ErrReconcileFirst},
+		"death of a run tried since": {deadLettered, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"death of a run cleared since": {deadLettered, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
+			changed(Scheduled, func(r *Run) { r.Class = NotExecuted }), ErrConflict},
+		"finding of a run that was called since": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"a forked letter found paid": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), nil},
-		"a forked letter found paid again": {Move{Fact: receipts.Reconciled, Result: paid}, in(DeadLettered),
-			changed(DeadLettered, func(r *Run) { r.Letter, r.Class = LetterForked, Executed }), ErrLostGuard},
-		"a forked letter found unpaid": {Move{Fact: receipts.Reconciled, Result: refused}, in(DeadLettered),
-			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), ErrLostGuard},
+		"a forked letter found paid again": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
+			changed(DeadLettered, func(r *Run) { r.Letter, r.Class = LetterForked, Executed }), ErrConflict},
+		"a forked letter found unpaid": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(DeadLettered),
+			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.m.Run = c.seen
 			got, err := c.m.Apply(c.now)
 			if c.want != nil {
-				refuses(t, c.now, got, err, c.want)
+				checkRefused(t, c.now, got, err, c.want)
 			} else if err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	if _, err := (Move{Fact: receipts.Submitted, Run: in(Running)}).Apply(in(Running)); err == nil || errors.Is(err, ErrLostGuard) {
+	if _, err := (Transition{Event: receipts.Submitted, Run: runIn(Running)}).Apply(runIn(Running)); err == nil || errors.Is(err, ErrConflict) {
 		t.Errorf("a fact that ends no attempt: %v", err)
 	}
 }
 
 func TestClaimCountsTheAttemptAndKeepsTheFirstSending(t *testing.T) {
 	t.Parallel()
-	m := Move{ID: thisMove, Fact: receipts.AttemptStarted, At: noon, Token: newToken}
-	first, err := m.Apply(in(Pending))
+	m := Transition{ID: thisTransition, Event: receipts.AttemptStarted, At: noon, Token: newToken}
+	first, err := m.Apply(runIn(Pending))
 	if err != nil || first.Attempt != 1 || first.Token != newToken || !first.FirstSentAt.Equal(noon) {
 		t.Errorf("first %+v, %v", first, err)
 	}
-	later, err := m.Apply(in(Scheduled))
+	later, err := m.Apply(runIn(Scheduled))
 	if err != nil || later.Attempt != 3 || !later.FirstSentAt.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("later %+v, %v", later, err)
 	}
@@ -154,50 +154,50 @@ func TestClaimCountsTheAttemptAndKeepsTheFirstSending(t *testing.T) {
 
 func TestEndsSpendTheirBudgetAndKeepTheFailure(t *testing.T) {
 	t.Parallel()
-	for spend, want := range map[Spend][2]int{SpendNothing: {0, 0}, SpendAttempt: {1, 0}, SpendRecovery: {0, 1}} {
-		m := Move{Run: in(Running), Fact: receipts.RetryScheduled, Spend: spend, Result: refused, NextRetryAt: noon}
-		got, err := m.Apply(in(Running))
+	for spend, want := range map[BudgetCharge][2]int{ChargeNothing: {0, 0}, ChargeAttempt: {1, 0}, ChargeRecovery: {0, 1}} {
+		m := Transition{Run: runIn(Running), Event: receipts.RetryScheduled, Charge: spend, Result: refused, NextRetryAt: noon}
+		got, err := m.Apply(runIn(Running))
 		if err != nil || got.BudgetSpent != want[0] || got.Recoveries != want[1] || got.Failure != failure || !got.DueAt.Equal(noon) {
 			t.Errorf("spend %d: %+v, %v", spend, got, err)
 		}
 	}
-	m := Move{Run: in(Running), Fact: receipts.DeadLettered, At: noon, Result: declined, Reason: ReasonFinal}
-	if got, err := m.Apply(in(Running)); err != nil || got.Letter != LetterOpen || !got.DeadAt.Equal(noon) || got.Reason != ReasonFinal {
+	m := Transition{Run: runIn(Running), Event: receipts.DeadLettered, At: noon, Result: declined, Reason: ReasonFinal}
+	if got, err := m.Apply(runIn(Running)); err != nil || got.Letter != LetterOpen || !got.DeadAt.Equal(noon) || got.Reason != ReasonFinal {
 		t.Errorf("death: %+v, %v", got, err)
 	}
 }
 
-func TestWhatIsKnownOfTheMoney(t *testing.T) {
+func TestMergeOutcome(t *testing.T) {
 	t.Parallel()
-	running := func(c Class, open int) Run { r := in(Running); r.Class, r.UnknownOpen = c, open; return r }
+	running := func(c Class, open int) Run { r := runIn(Running); r.Class, r.UnresolvedUnknowns = c, open; return r }
 	ended := receipts.RetryScheduled
 	for name, c := range map[string]struct {
 		now  Run
-		m    Move
+		m    Transition
 		want Class
 		open int
 	}{
-		"refused":                      {running("", 0), Move{Fact: ended, Result: refused}, NotExecuted, 0},
-		"unknown":                      {running("", 0), Move{Fact: ended, Result: vague}, Unknown, 1},
-		"unknown again":                {running(Unknown, 1), Move{Fact: ended, Result: vague}, Unknown, 2},
-		"refused clears no unknown":    {running(Unknown, 1), Move{Fact: ended, Result: refused}, Unknown, 1},
-		"executed clears all":          {running(Unknown, 2), Move{Fact: receipts.AttemptSucceeded, Result: paid}, Executed, 0},
-		"looked up: executed":          {running(Unknown, 2), Move{Fact: receipts.AttemptSucceeded, Result: vague, Lookup: Executed}, Executed, 0},
-		"looked up: not executed":      {running(Unknown, 2), Move{Fact: receipts.DeadLettered, Result: vague, Lookup: NotExecuted}, NotExecuted, 0},
-		"looked up: nobody knows":      {running(Unknown, 2), Move{Fact: receipts.DeadLettered, Result: vague, Lookup: Unknown}, Unknown, 3},
-		"late: executed":               {running(Unknown, 1), Move{Fact: receipts.AnsweredLate, Result: paid}, Executed, 0},
-		"late: refused clears nothing": {running(Unknown, 1), Move{Fact: receipts.AnsweredLate, Result: refused}, Unknown, 1},
-		"late: refused, none unknown":  {running(NotExecuted, 0), Move{Fact: receipts.AnsweredLate, Result: refused}, NotExecuted, 0},
-		"late: unknown adds nothing":   {running(Unknown, 1), Move{Fact: receipts.AnsweredLate, Result: vague}, Unknown, 1},
-		"executed stays, refused":      {running(Executed, 0), Move{Fact: ended, Result: refused}, Executed, 0},
-		"executed stays, unknown":      {running(Executed, 0), Move{Fact: ended, Result: vague}, Executed, 0},
+		"refused":                      {running("", 0), Transition{Event: ended, Result: refused}, NotExecuted, 0},
+		"unknown":                      {running("", 0), Transition{Event: ended, Result: vague}, Unknown, 1},
+		"unknown again":                {running(Unknown, 1), Transition{Event: ended, Result: vague}, Unknown, 2},
+		"refused clears no unknown":    {running(Unknown, 1), Transition{Event: ended, Result: refused}, Unknown, 1},
+		"executed clears all":          {running(Unknown, 2), Transition{Event: receipts.AttemptSucceeded, Result: paid}, Executed, 0},
+		"looked up: executed":          {running(Unknown, 2), Transition{Event: receipts.AttemptSucceeded, Result: vague, Lookup: Executed}, Executed, 0},
+		"looked up: not executed":      {running(Unknown, 2), Transition{Event: receipts.DeadLettered, Result: vague, Lookup: NotExecuted}, NotExecuted, 0},
+		"looked up: nobody knows":      {running(Unknown, 2), Transition{Event: receipts.DeadLettered, Result: vague, Lookup: Unknown}, Unknown, 3},
+		"late: executed":               {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: paid}, Executed, 0},
+		"late: refused clears nothing": {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: refused}, Unknown, 1},
+		"late: refused, none unknown":  {running(NotExecuted, 0), Transition{Event: receipts.AnsweredLate, Result: refused}, NotExecuted, 0},
+		"late: unknown adds nothing":   {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: vague}, Unknown, 1},
+		"executed stays, refused":      {running(Executed, 0), Transition{Event: ended, Result: refused}, Executed, 0},
+		"executed stays, unknown":      {running(Executed, 0), Transition{Event: ended, Result: vague}, Executed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.m.Run = c.now
 			got, err := c.m.Apply(c.now)
-			if err != nil || got.Class != c.want || got.UnknownOpen != c.open {
-				t.Errorf("class %q, %d open, %v; want %q, %d", got.Class, got.UnknownOpen, err, c.want, c.open)
+			if err != nil || got.Class != c.want || got.UnresolvedUnknowns != c.open {
+				t.Errorf("class %q, %d open, %v; want %q, %d", got.Class, got.UnresolvedUnknowns, err, c.want, c.open)
 			}
 		})
 	}
@@ -205,14 +205,14 @@ func TestWhatIsKnownOfTheMoney(t *testing.T) {
 
 func TestReconcileClearsOrCloses(t *testing.T) {
 	t.Parallel()
-	letter := in(DeadLettered)
-	letter.Class, letter.UnknownOpen = Unknown, 1
-	cleared, err := Move{Fact: receipts.Reconciled, Run: letter, Result: refused}.Apply(letter)
-	if err != nil || cleared.Letter != LetterOpen || cleared.Class != NotExecuted || cleared.UnknownOpen != 0 {
+	letter := runIn(DeadLettered)
+	letter.Class, letter.UnresolvedUnknowns = Unknown, 1
+	cleared, err := Transition{Event: receipts.Reconciled, Run: letter, Result: refused}.Apply(letter)
+	if err != nil || cleared.Letter != LetterOpen || cleared.Class != NotExecuted || cleared.UnresolvedUnknowns != 0 {
 		t.Errorf("not executed: %+v, %v", cleared, err)
 	}
-	closed, err := Move{Fact: receipts.Reconciled, Run: letter, Result: paid}.Apply(letter)
-	if err != nil || closed.Letter != LetterReconciled || closed.Holds() {
+	closed, err := Transition{Event: receipts.Reconciled, Run: letter, Result: paid}.Apply(letter)
+	if err != nil || closed.Letter != LetterReconciled || closed.IsActive() {
 		t.Errorf("executed: %+v, %v", closed, err)
 	}
 }

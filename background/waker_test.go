@@ -12,15 +12,15 @@ import (
 	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
-// office is a process that only asks and wakes.
-func office(t *testing.T, name string, r *localredis.Server) (*waker, *answering) {
+// startWakeups is a process that only asks and wakes.
+func startWakeups(t *testing.T, name string, r *localredis.Server) (*wakeups, *countingRedis) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: r.Addr(), Password: r.Password()})
-	queues := &answering{answer: empty}
-	w := newWaker(c, name, newIdle(queues, time.Hour, time.Now), zap.NewNop())
+	queues := &countingRedis{answer: empty}
+	w := newWakeups(c, name, newPollThrottle(queues, time.Hour, time.Now), zap.NewNop())
 	ctx, leave := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { w.hear(ctx) })
+	all.Go(func() { w.run(ctx) })
 	t.Cleanup(func() {
 		leave()
 		all.Wait()
@@ -30,83 +30,83 @@ func office(t *testing.T, name string, r *localredis.Server) (*waker, *answering
 	return w, queues
 }
 
-// heard returns when the process has heard so many bells and changes.
-func (i *idle) heard(t *testing.T, n int) {
+// awaitWakeups returns when the process has heard so many bells and changes.
+func (i *pollThrottle) awaitWakeups(t *testing.T, n int) {
 	t.Helper()
 	for end := time.After(30 * time.Second); ; {
 		i.mu.Lock()
-		rung, changed := i.rung, i.changed
+		wakeupsSeen, changed := i.wakeups, i.changed
 		i.waiting++ // so that the next one lets us know
 		i.mu.Unlock()
-		if rung >= n {
+		if wakeupsSeen >= n {
 			return
 		}
 		select {
 		case <-changed:
 		case <-end:
-			t.Fatalf("heard %d, want %d", rung, n)
+			t.Fatalf("heard %d, want %d", wakeupsSeen, n)
 		}
 	}
 }
 
 // Nothing is ever found by asking again here: a server that waits goes on because
 // another process rang, or never.
-func TestABellWakesTheServersOfOtherProcesses(t *testing.T) {
+func TestANotificationWakesTheServersOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	r, err := localredis.Start(t.Context(), localredis.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Stop() })
-	here, _ := office(t, "here", r)
-	there, theirs := office(t, "there", r)
-	for _, w := range []*waker{here, there} {
-		w.idle.heard(t, 1) // connected
+	here, _ := startWakeups(t, "here", r)
+	there, theirs := startWakeups(t, "there", r)
+	for _, w := range []*wakeups{here, there} {
+		w.polls.awaitWakeups(t, 1) // connected
 	}
-	ask := func() { there.idle.EvalSha(context.Background(), "", dequeue("a")) }
-	ask()
-	asked := theirs.asked.Load()
+	poll := func() { there.polls.EvalSha(context.Background(), "", dequeue("a")) }
+	poll()
+	asked := theirs.polls.Load()
 	woken := make(chan struct{})
 	go func() {
-		for theirs.asked.Load() == asked {
-			ask() // waits, then asks
+		for theirs.polls.Load() == asked {
+			poll() // waits, then asks
 		}
 		close(woken)
 	}()
-	here.ring()
+	here.wake()
 	<-woken
 }
 
 // A process that loses Redis asks often, and hears again when Redis is back.
-func TestAProcessThatCannotHearAsksOften(t *testing.T) {
+func TestADisconnectedProcessPollsOften(t *testing.T) {
 	t.Parallel()
 	r, err := localredis.Start(t.Context(), localredis.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Stop() })
-	w, _ := office(t, "here", r)
-	w.idle.poll = time.Millisecond
-	w.idle.heard(t, 1)
+	w, _ := startWakeups(t, "here", r)
+	w.polls.poll = time.Millisecond
+	w.polls.awaitWakeups(t, 1)
 	pause := func() time.Duration {
-		w.idle.mu.Lock()
-		defer w.idle.mu.Unlock()
-		return w.idle.pause
+		w.polls.mu.Lock()
+		defer w.polls.mu.Unlock()
+		return w.polls.pause
 	}
-	if got := pause(); got < idlePause {
+	if got := pause(); got < emptyQueuePause {
 		t.Errorf("pause %s while it hears", got)
 	}
 	if err := r.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	w.idle.heard(t, 2)
-	if got := pause(); got != idlePolls*time.Millisecond {
+	w.polls.awaitWakeups(t, 2)
+	if got := pause(); got != emptyQueuePolls*time.Millisecond {
 		t.Errorf("pause %s while it does not hear", got)
 	}
 	if err := r.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for n := 3; pause() < idlePause; n++ {
-		w.idle.heard(t, n)
+	for n := 3; pause() < emptyQueuePause; n++ {
+		w.polls.awaitWakeups(t, n)
 	}
 }

@@ -21,17 +21,17 @@ import (
 // What was accepted once stays so: the same adjudication, sent again at any later
 // moment of its case, is never answered as one that was not accepted, and nothing new
 // runs. The sender may have lost the first answer, or repeat itself for another reason.
-func TestAnAcceptedDecisionIsNeverDeniedLater(t *testing.T) {
+func TestAnAcceptedDecisionIsNeverRefusedLater(t *testing.T) {
 	t.Parallel()
-	plots := slices.Clone(directed)
+	plots := slices.Clone(fixedScenarios)
 	for seed := range 30 {
-		plots = append(plots, anyPlot.Example(seed))
+		plots = append(plots, anySteps.Example(seed))
 	}
 	var banks []string
 	for n := range plots {
-		banks = append(banks, (&story{n: n}).target())
+		banks = append(banks, (&scenario{n: n}).target())
 	}
-	r := newRig(t, calling(banks...), func(c *Config) {
+	r := newRig(t, withTargets(banks...), func(c *Config) {
 		c.TimeLimit = 100 * time.Millisecond
 		c.Policy.MaxRetryAttempts = 1
 		c.Sweep = 50 * time.Millisecond
@@ -39,18 +39,18 @@ func TestAnAcceptedDecisionIsNeverDeniedLater(t *testing.T) {
 	var stories sync.Map // by target
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		found, _ := stories.Load(c.Target)
-		return found.(*story).answer(c)
+		return found.(*scenario).answer(c)
 	}
-	r.work()
+	r.startWorkers()
 	room := make(chan struct{}, 8)
 	var all sync.WaitGroup
 	for n, plot := range plots {
-		st := &story{rig: r, n: n, answers: map[int]string{}, late: make(chan struct{})}
+		st := &scenario{rig: r, n: n, answers: map[int]string{}, late: make(chan struct{})}
 		stories.Store(st.target(), st)
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			st.play(plot)
+			st.run(plot)
 		})
 	}
 	all.Wait()
@@ -66,17 +66,17 @@ func TestAnAcceptedDecisionIsNeverDeniedLater(t *testing.T) {
 // The moments of a case that a plot is made of: what a person or a sender does, then
 // "=" and how the escrow service answers what is called by it.
 var (
-	acts    = []string{"release", "refund", "part", "lost answer", "fork", "executed", "not executed", "purge", "cancel", "late", "park", "unpark"}
-	answers = []string{"pays", "pays a part", "refuses", "hangs"}
+	stepNames = []string{"release", "refund", "part", "lost answer", "fork", "executed", "not executed", "purge", "cancel", "late", "park", "unpark"}
+	answers   = []string{"pays", "pays a part", "refuses", "hangs"}
 
-	anyPlot = rapid.Custom(func(t *rapid.T) (plot []string) {
+	anySteps = rapid.Custom(func(t *rapid.T) (plot []string) {
 		for range rapid.IntRange(3, 9).Draw(t, "length") {
-			plot = append(plot, rapid.SampledFrom(acts).Draw(t, "act")+"="+rapid.SampledFrom(answers).Draw(t, "answer"))
+			plot = append(plot, rapid.SampledFrom(stepNames).Draw(t, "act")+"="+rapid.SampledFrom(answers).Draw(t, "answer"))
 		}
 		return plot
 	})
 
-	directed = [][]string{
+	fixedScenarios = [][]string{
 		{"release=pays"},
 		{"lost answer=pays"},
 		{"refund=pays", "release=pays"},
@@ -97,29 +97,29 @@ var (
 	}
 )
 
-// story is one transaction, and what was accepted of it.
-type story struct {
+// scenario is one transaction, and what was accepted of it.
+type scenario struct {
 	*rig
-	n        int
-	told     []string
-	accepted []Adjudication
-	parked   bool
-	late     chan struct{}
-	isLate   bool
+	n           int
+	steps       []string
+	accepted    []Adjudication
+	breakerOpen bool
+	late        chan struct{}
+	isLate      bool
 
 	mu      sync.Mutex
 	answers map[int]string // by generation
 	calls   int
 }
 
-func (s *story) target() string { return fmt.Sprintf("bank-%d", s.n) }
+func (s *scenario) target() string { return fmt.Sprintf("bank-%d", s.n) }
 
-func (s *story) answer(c Call) Answer {
+func (s *scenario) answer(c Call) Answer {
 	s.mu.Lock()
 	s.calls++
-	how := s.answers[c.Generation]
+	answer := s.answers[c.Generation]
 	s.mu.Unlock()
-	switch how {
+	switch answer {
 	case "pays":
 		return s.escrow.pay(c, c.Amount.Minor)
 	case "pays a part":
@@ -131,12 +131,12 @@ func (s *story) answer(c Call) Answer {
 	return refused()
 }
 
-func (s *story) play(plot []string) {
-	for _, step := range append(plot, "unpark", "late") {
+func (s *scenario) run(steps []string) {
+	for _, step := range append(steps, "unpark", "late") {
 		act, how, _ := strings.Cut(step, "=")
-		s.told = append(s.told, step)
-		s.act(act, how)
-		s.rest()
+		s.steps = append(s.steps, step)
+		s.step(act, how)
+		s.waitUntilIdle()
 		for _, a := range s.accepted {
 			s.sendAgain(a)
 		}
@@ -146,21 +146,21 @@ func (s *story) play(plot []string) {
 	}
 }
 
-func (s *story) act(act, how string) {
+func (s *scenario) step(act, answer string) {
 	ctx := context.Background()
 	who := "user:ada"
-	var no *RefusedError
+	var refusal *RefusedError
 	var err error
-	holder, known := s.holder()
+	holder, known := s.activeRun()
 	if !known && !slices.Contains([]string{"release", "refund", "part", "lost answer", "park", "unpark"}, act) {
 		return
 	}
 	switch act {
 	case "release", "refund", "part", "lost answer":
-		s.decide(act, how)
+		s.submitNext(act, answer)
 	case "fork":
-		s.will(s.caseOf(s.next("release")).Generation, how)
-		_, err = s.Fork(ctx, "acme", holder.ID, again)
+		s.setGenerationAnswer(s.caseOf(s.next("release")).Generation, answer)
+		_, err = s.Fork(ctx, "acme", holder.ID, forkRequest)
 	case "executed":
 		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says so", Class: Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
 	case "not executed":
@@ -168,8 +168,8 @@ func (s *story) act(act, how string) {
 	case "cancel":
 		_, err = s.Cancel(ctx, "acme", holder.ID, who, "a fraud")
 	case "purge":
-		if holder.Letter == background.LetterOpen && holder.UnknownOpen == 0 {
-			_, err = s.Purge(ctx, "acme", PurgeRequest{Actor: who, Reason: "old", Confirm: "1", Filter: LetterFilter{Transaction: s.next("release").TransactionReceiptID, Standing: background.LetterOpen}})
+		if holder.Letter == background.LetterOpen && holder.UnresolvedUnknowns == 0 {
+			_, err = s.Purge(ctx, "acme", PurgeRequest{Actor: who, Reason: "old", Confirm: "1", Filter: LetterFilter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
 		}
 	case "late":
 		if !s.isLate {
@@ -177,23 +177,23 @@ func (s *story) act(act, how string) {
 		}
 		s.isLate = true
 	case "park":
-		if !s.parked {
-			_, err = s.PullBrake(ctx, "acme", s.target(), who, "stop")
+		if !s.breakerOpen {
+			_, err = s.OpenBreaker(ctx, "acme", s.target(), who, "stop")
 		}
-		s.parked = true
+		s.breakerOpen = true
 	case "unpark":
-		if s.parked {
-			_, err = s.ReleaseBrake(ctx, "acme", s.target(), who, "go")
+		if s.breakerOpen {
+			_, err = s.ReleaseBreaker(ctx, "acme", s.target(), who, "go")
 		}
-		s.parked = false
+		s.breakerOpen = false
 	}
-	if err != nil && !errors.As(err, &no) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrEnded) && !errors.Is(err, ErrReconcileFirst) {
-		s.t.Errorf("%q: %v", s.told, err)
+	if err != nil && !errors.As(err, &refusal) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrEnded) && !errors.Is(err, ErrReconcileFirst) {
+		s.t.Errorf("%q: %v", s.steps, err)
 	}
 }
 
 // next is the adjudication of the next generation.
-func (s *story) next(act string) Adjudication {
+func (s *scenario) next(act string) Adjudication {
 	a := release(s.n)
 	a.Generation, a.Target = len(s.accepted)+1, s.target()
 	switch act {
@@ -205,18 +205,18 @@ func (s *story) next(act string) Adjudication {
 	return a
 }
 
-// will has calls of a generation answered so from now on.
-func (s *story) will(generation int, how string) {
+// setGenerationAnswer has calls of a generation answered so from now on.
+func (s *scenario) setGenerationAnswer(generation int, answer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answers[generation] = how
+	s.answers[generation] = answer
 }
 
-// decide hands over the next generation. Of a lost answer the sender knows nothing: it
+// submitNext hands over the next generation. Of a lost answer the sender knows nothing: it
 // counts as accepted if the receipts say so.
-func (s *story) decide(act, how string) {
+func (s *scenario) submitNext(act, answer string) {
 	a := s.next(act)
-	s.will(a.Generation, how)
+	s.setGenerationAnswer(a.Generation, answer)
 	got := s.mustSubmit(a)
 	accepted := got.Reply == Created
 	if act == "lost answer" {
@@ -228,7 +228,7 @@ func (s *story) decide(act, how string) {
 	}
 }
 
-func (s *story) holder() (background.Run, bool) {
+func (s *scenario) activeRun() (background.Run, bool) {
 	snap, err := s.journal.SubjectSnapshot(context.Background(), "acme", "settlement", s.next("release").TransactionReceiptID)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		s.t.Fatal(err)
@@ -236,19 +236,19 @@ func (s *story) holder() (background.Run, bool) {
 	return snap.Run, err == nil
 }
 
-// rest waits until nothing of the case moves by itself.
-func (s *story) rest() {
-	s.until(fmt.Sprintf("%q is at rest", s.told), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
-		s.target(), s.parked, s.isLate)
+// waitUntilIdle waits until nothing of the case moves by itself.
+func (s *scenario) waitUntilIdle() {
+	s.until(fmt.Sprintf("%q is at rest", s.steps), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
+		s.target(), s.breakerOpen, s.isLate)
 	if s.isLate { // also answers of which a finding said not to wait for them
 		s.untilTrue("every late answer is in", func() bool { return s.Stats().Abandoned == 0 })
 	}
 }
 
 // sendAgain sends an accepted adjudication again, in every way there is.
-func (s *story) sendAgain(a Adjudication) {
+func (s *scenario) sendAgain(a Adjudication) {
 	ctx := context.Background()
-	before := s.traces()
+	before := s.countEffects()
 	plain := s.mustSubmit(a)
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{})
 	if err != nil {
@@ -261,19 +261,19 @@ func (s *story) sendAgain(a Adjudication) {
 	for _, got := range []Submitted{plain, inTx} {
 		known := []Reply{Deduplicated, AlreadyExecuted, DeadLettered, Superseded, Cancelled}
 		if latest := a.Generation == len(s.accepted); !slices.Contains(known, got.Reply) || latest == (got.Reply == Superseded) || got.Run.IsZero() {
-			s.t.Errorf("%q: generation %d of %d is answered %s", s.told, a.Generation, len(s.accepted), got.Reply)
+			s.t.Errorf("%q: generation %d of %d is answered %s", s.steps, a.Generation, len(s.accepted), got.Reply)
 		}
 		if got.Reply == AlreadyExecuted && got.Settlement.Moved == 0 || got.Reply == Cancelled && got.Actor != "user:ada" {
-			s.t.Errorf("%q: generation %d: %+v", s.told, a.Generation, got)
+			s.t.Errorf("%q: generation %d: %+v", s.steps, a.Generation, got)
 		}
 	}
-	if after := s.traces(); after != before {
-		s.t.Errorf("%q: sent again, %+v becomes %+v", s.told, before, after)
+	if after := s.countEffects(); after != before {
+		s.t.Errorf("%q: sent again, %+v becomes %+v", s.steps, before, after)
 	}
 }
 
-// traces counts what a submission could leave behind: receipts, runs and calls.
-func (s *story) traces() [3]int {
+// countEffects counts what a submission could leave behind: receipts, runs and calls.
+func (s *scenario) countEffects() [3]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return [3]int{

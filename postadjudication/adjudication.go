@@ -48,8 +48,8 @@ type Adjudication struct {
 // FieldError names a field of an input and what is wrong with it.
 type FieldError = settlement.FieldError
 
-// errNoTenant refuses the name that stands for all tenants where one is meant.
-var errNoTenant = &FieldError{Field: "tenant", Problem: "must be the name of one tenant; " + AllTenants + " stands for all"}
+// errTenantRequired refuses the name that stands for all tenants where one is meant.
+var errTenantRequired = &FieldError{Field: "tenant", Problem: "must be the name of one tenant; " + AllTenants + " stands for all"}
 
 // Validate tells everything that is wrong with an adjudication, each a
 // *FieldError, joined.
@@ -68,19 +68,19 @@ func (a Adjudication) Check() (malformed, unsafe error) {
 // problems returns all that Validate tells, what is unsafe apart.
 func (a Adjudication) problems() problems {
 	var p problems
-	p.wrong(a.Instruction.Validate())
+	p.addMalformed(a.Instruction.Validate())
 	if a.Tenant == AllTenants {
-		p.wrong(errNoTenant)
+		p.addMalformed(errTenantRequired)
 	}
-	p.text("target", a.Target, 0, 64)
-	p.text("actor", a.Actor, 0, 128)
+	p.checkText("target", a.Target, 0, 64)
+	p.checkText("actor", a.Actor, 0, 128)
 	for _, id := range [...]struct{ field, value string }{
 		{"tenant", a.Tenant}, {"transaction_receipt_id", a.TransactionReceiptID}, {"submission_receipt_id", a.SubmissionReceiptID},
 		{"adjudication_id", a.AdjudicationID}, {"escrow_reference", a.EscrowReference}, {"target", a.Target}, {"actor", a.Actor},
 	} {
-		p.secret(noSecret(id.field, id.value))
+		p.addUnsafe(rejectSecret(id.field, id.value))
 	}
-	p.payload(a.Payload)
+	p.checkPayload(a.Payload)
 	return p
 }
 
@@ -97,21 +97,21 @@ func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error
 	return p, err
 }
 
-// looksSecret is the problem of a field that holds a secret. The value is not repeated.
-const looksSecret = "looks like a secret, card or account number; hand over a reference instead"
+// secretProblem is the problem of a field that holds a secret. The value is not repeated.
+const secretProblem = "looks like a secret, card or account number; hand over a reference instead"
 
-// noSecret refuses an id that holds a secret: ids are kept for ever, in receipts too.
-func noSecret(field, id string) error {
-	if redact.Holds(id) {
-		return &FieldError{Field: field, Problem: looksSecret}
+// rejectSecret refuses an id that holds a secret: ids are kept for ever, in receipts too.
+func rejectSecret(field, id string) error {
+	if redact.ContainsSecret(id) {
+		return &FieldError{Field: field, Problem: secretProblem}
 	}
 	return nil
 }
 
-// noSecretIn refuses a payload that holds a secret, by its field.
-func noSecretIn(p json.RawMessage) error {
+// rejectSecretIn refuses a payload that holds a secret, by its field.
+func rejectSecretIn(p json.RawMessage) error {
 	if field, found := redact.Find(p); found {
-		return &FieldError{Field: within("payload", field), Problem: looksSecret}
+		return &FieldError{Field: fieldPath("payload", field), Problem: secretProblem}
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if !utf8.Valid(p) || dec.Decode(&object) != nil || object == nil || dec.More() {
 		return nil, &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
 	}
-	if path, found := inexact(object); found {
+	if path, found := inexactNumber(object); found {
 		return nil, &FieldError{Field: "payload" + path, Problem: "is a number that not every JSON reader keeps exact; write it as a string"}
 	}
 	canonical, err := jcs.Transform(p)
@@ -144,27 +144,27 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	return canonical, nil
 }
 
-// within is the path of a field in another one; an empty path is the other one itself.
-func within(outer, path string) string {
+// fieldPath is the path of a field in another one; an empty path is the other one itself.
+func fieldPath(outer, path string) string {
 	if path == "" || path[0] == '[' {
 		return outer + path
 	}
 	return outer + "." + path
 }
 
-// inexact returns the path, below the value, of a number in it that canonical JSON would
+// inexactNumber returns the path, below the value, of a number in it that canonical JSON would
 // round: an integer beyond 2^53-1, or one that no finite double can hold.
-func inexact(v any) (path string, found bool) {
+func inexactNumber(v any) (path string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, member := range v {
-			if below, found := inexact(member); found {
+			if below, found := inexactNumber(member); found {
 				return "." + k + below, true
 			}
 		}
 	case []any:
 		for i, member := range v {
-			if below, found := inexact(member); found {
+			if below, found := inexactNumber(member); found {
 				return fmt.Sprintf("[%d]%s", i, below), true
 			}
 		}
@@ -177,14 +177,14 @@ func inexact(v any) (path string, found bool) {
 	return "", false
 }
 
-// plainText reports whether a text is UTF-8 without control characters, and without those of
+// isPlainText reports whether a text is UTF-8 without control characters, and without those of
 // format, which turn the order of what is read or show nothing.
-func plainText(s string) bool {
-	return !controls(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.Is(unicode.Cf, r) })
+func isPlainText(s string) bool {
+	return !hasControls(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.Is(unicode.Cf, r) })
 }
 
-// controls reports whether a text is no UTF-8, or has control characters.
-func controls(s string) bool {
+// hasControls reports whether a text is no UTF-8, or has control characters.
+func hasControls(s string) bool {
 	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
 }
 
@@ -215,8 +215,8 @@ func (a Adjudication) operationKey(epoch int) OperationKey {
 	return OperationKey(h.Sum(nil))
 }
 
-// content is the digest that tells another adjudication under the same generation.
-func (a Adjudication) content(canonical json.RawMessage) [32]byte {
+// contentDigest is the digest that tells another adjudication under the same generation.
+func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
 	d := a.Instruction.Digest()
 	h := sha256.New()
 	h.Write(d[:])

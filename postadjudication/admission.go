@@ -17,32 +17,32 @@ import (
 // journal is asked, so that it can be decided again without a side effect.
 type admission struct {
 	Adjudication
-	run     background.RunID
-	kase    background.CaseID
-	move    background.MoveID
-	queue   string
-	policy  retrypolicy.Policy
-	request []byte
-	digest  [32]byte
-	at      time.Time
-	problem error // what a new adjudication is refused for, though this one may have been accepted before
+	run        background.RunID
+	caseID     background.CaseID
+	transition background.TransitionID
+	queue      string
+	policy     retrypolicy.Policy
+	request    []byte
+	digest     [32]byte
+	at         time.Time
+	unsafeErr  error // what a new adjudication is refused for, though this one may have been accepted before
 }
 
-// open decides as if the case did not exist.
-func (a admission) open() (postgres.Change, error) {
+// openCase decides as if the case did not exist.
+func (a admission) openCase() (postgres.Change, error) {
 	state, _, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	kase := postgres.Case{
-		ID: a.kase, Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Reference: a.EscrowReference,
-		Currency: a.Held.Currency, Held: a.Held.Minor, Submission: a.SubmissionReceiptID, Content: a.digest, State: state, Holder: a.run,
+	newCase := postgres.Case{
+		ID: a.caseID, Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Reference: a.EscrowReference,
+		Currency: a.Held.Currency, Held: a.Held.Minor, Submission: a.SubmissionReceiptID, Content: a.digest, State: state, ActiveRun: a.run,
 	}
-	run := a.newRun(a.kase, 0)
+	run := a.newRun(a.caseID, 0)
 	return postgres.Change{
-		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Reserve: true,
-		Opens:  postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
-		Drafts: []receipts.Draft{a.submitted(run, kase, false)},
+		Transition: a.transition, After: &postgres.Snapshot{Case: newCase, Run: run}, Reserve: true,
+		Opening: postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
+		Drafts:  []receipts.Draft{a.submitted(run, newCase, false)},
 	}, nil
 }
 
@@ -50,9 +50,9 @@ func (a admission) open() (postgres.Change, error) {
 // place, or that it may enter.
 func (a admission) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	if reply := a.reply(s); reply != Created {
-		return postgres.Change{}, refusal(reply)
+		return postgres.Change{}, replyError(reply)
 	}
-	return a.enter(s)
+	return a.readjudicate(s)
 }
 
 func (a admission) reply(s *postgres.Snapshot) Reply {
@@ -61,55 +61,55 @@ func (a admission) reply(s *postgres.Snapshot) Reply {
 	case a.Generation < c.State.Generation:
 		return StaleGeneration // or Superseded: that is in the receipts
 	case a.Generation == c.State.Generation && a.Outcome == c.State.Adjudication && a.digest == c.Content:
-		return replyAgain(s)
+		return replyToRepeat(s)
 	case c.State.Progression.Ended():
 		return CaseEnded
 	case a.EscrowReference != c.Reference || a.Held.Minor != c.Held || a.Held.Currency != c.Currency:
 		return EscrowMismatch
 	case a.Generation > c.State.Generation:
-		return replyHigher(s)
+		return replyToHigher(s)
 	case a.Outcome != c.State.Adjudication:
 		return Conflicting
 	}
 	return RetryKeyMismatch
 }
 
-// replyAgain answers the adjudication that the case has already. It was accepted, and
+// replyToRepeat answers the adjudication that the case has already. It was accepted, and
 // nothing that happened since makes it one that was not; nor does it begin again.
-func replyAgain(s *postgres.Snapshot) Reply {
-	switch state, holder := &s.Case.State, &s.Run; {
+func replyToRepeat(s *postgres.Snapshot) Reply {
+	switch state, active := &s.Case.State, &s.Run; {
 	case state.Moved > 0:
 		return AlreadyExecuted
-	case holder.State.Live():
+	case active.State.Live():
 		return Deduplicated
-	case holder.State == background.DeadLettered && holder.Letter != background.LetterReconciled && state.Progression != settlement.ReviewNeeded:
+	case active.State == background.DeadLettered && active.Letter != background.LetterReconciled && state.Progression != settlement.ReviewNeeded:
 		return DeadLettered
 	}
 	return Cancelled // by a person, closed by a person's finding, or what it had reserved was freed
 }
 
-func replyHigher(s *postgres.Snapshot) Reply {
+func replyToHigher(s *postgres.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
-	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once
+	case s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() && s.Run.Class != Executed: // one key is executed once
 		return ReconcileFirst
 	}
 	return Created
 }
 
-// enter begins the run of a higher generation in a case that exists. An open letter
+// readjudicate begins the run of a higher generation in a case that exists. An open letter
 // of a lower one is superseded by it.
-func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
+func (a admission) readjudicate(s *postgres.Snapshot) (postgres.Change, error) {
 	state, effect, err := settlement.Apply(s.Case.State, a.event(settlement.Readjudicated))
 	if err != nil {
 		return postgres.Change{}, err
 	}
 	after := *s
-	after.Case.State, after.Case.Holder, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, 0
+	after.Case.State, after.Case.ActiveRun, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, 0
 	run := a.newRun(s.Case.ID, 0)
 	var drafts []receipts.Draft
-	after.Run.LastMove = a.move
+	after.Run.LastTransition = a.transition
 	if s.Run.Letter == background.LetterOpen {
 		after.Run.Letter = background.LetterSuperseded
 		drafts = append(drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.Superseded, Actor: a.actor(), At: a.at,
@@ -118,7 +118,7 @@ func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
 	accepted := a.submitted(run, after.Case, true)
 	accepted.Payload.Freed = max(0, -effect.Committed)
 	return postgres.Change{
-		Move: a.move, Before: s, After: &after, New: &run, Reserve: true,
+		Transition: a.transition, Before: s, After: &after, NewRun: &run, Reserve: true,
 		Drafts: append(drafts, accepted),
 	}, nil
 }
@@ -127,26 +127,26 @@ func (a admission) event(fact settlement.Fact) settlement.Event {
 	return settlement.Event{Fact: fact, Outcome: a.Outcome, Generation: a.Generation, Amount: a.Amount.Minor}
 }
 
-func (a admission) newRun(kase background.CaseID, epoch int) background.Run {
+func (a admission) newRun(caseID background.CaseID, epoch int) background.Run {
 	return background.Run{
-		ID: a.run, Case: kase, Tenant: a.Tenant, Family: Family, RetryKey: a.RetryKey(), Queue: a.queue, Target: a.target(),
+		ID: a.run, Case: caseID, Tenant: a.Tenant, Family: Family, RetryKey: a.RetryKey(), Queue: a.queue, Target: a.target(),
 		Policy: a.policy, Payload: a.request, Operation: a.operationKey(epoch), State: background.Pending,
-		LastMove: a.move, DueAt: a.at, Bell: 1,
+		LastTransition: a.transition, DueAt: a.at, NotificationNumber: 1,
 	}
 }
 
-func (a admission) submitted(run background.Run, kase postgres.Case, higher bool) receipts.Draft {
+func (a admission) submitted(run background.Run, c postgres.Case, readjudicated bool) receipts.Draft {
 	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: OperationKey(run.Operation).String(),
-		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: digestOf(a.request),
-		Epoch: kase.Epoch, Readjudicated: higher, Settlement: snapshotOf(kase.State),
+		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: requestDigest(a.request),
+		Epoch: c.Epoch, Readjudicated: readjudicated, Settlement: settlementSnapshot(c.State),
 	}}
 }
 
-// snapshotOf is a settlement as receipts carry it.
-func snapshotOf(s settlement.State) *receipts.SettlementSnapshot {
+// settlementSnapshot is a settlement as receipts carry it.
+func settlementSnapshot(s settlement.State) *receipts.SettlementSnapshot {
 	return &receipts.SettlementSnapshot{
 		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Adjudication), Generation: s.Generation,
 		Moved: s.Moved, Refunded: s.Refunded, Released: s.Released, Reserved: s.Reserved, ProgressionReason: s.Reason,

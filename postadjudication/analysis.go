@@ -25,7 +25,7 @@ type Analysis struct {
 	AtRisk   Sums      `json:"at_risk"`       // what stays reserved for the open ones
 	Attempts float64   `json:"mean_attempts"` // of one letter
 
-	ByStanding  []Share `json:"by_letter"`
+	ByStatus    []Share `json:"by_letter"`
 	ByFamily    []Share `json:"by_family"`
 	ByType      []Share `json:"by_job_type"`
 	ByQueue     []Share `json:"by_queue"`
@@ -60,11 +60,11 @@ func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (
 	if err != nil {
 		return out, err
 	}
-	if err := s.upToDate(ctx, tenant, q.Filter); err != nil {
+	if err := s.checkAndDrain(ctx, tenant, q.Filter); err != nil {
 		return out, err
 	}
-	f := s.selection(q.Filter, now)
-	times, trends := &postgres.Deaths{Edges: steps}, trendEdges(now)
+	f := s.journalFilter(q.Filter, now)
+	times, trends := &postgres.DeathHistogram{Edges: steps}, trendEdges(now)
 	found, err := s.journal.AnalyzeLetters(ctx, tenant, f, largestGroups, times, trends)
 	if err != nil {
 		return out, err
@@ -76,20 +76,20 @@ func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (
 	for _, t := range out.Times {
 		out.Earlier -= t.Letters
 	}
-	out.Groups = found.Signatures
+	out.Groups = found.SignatureCount
 	if out.Largest, err = groupsOf(found.Largest); err != nil {
 		return out, err
 	}
-	out.Oldest, out.Expiring, err = s.pressing(ctx, tenant, q.Filter)
+	out.Oldest, out.Expiring, err = s.oldestAndExpiring(ctx, tenant, q.Filter)
 	return out, err
 }
 
-// upToDate checks what is asked and brings the list of letters up to date.
-func (s *Service) upToDate(ctx context.Context, tenant string, f LetterFilter) error {
-	if err := checkLetters(tenant, f); err != nil {
+// checkAndDrain checks what is asked and brings the list of letters up to date.
+func (s *Service) checkAndDrain(ctx context.Context, tenant string, f LetterFilter) error {
+	if err := validateLetterQuery(tenant, f); err != nil {
 		return err
 	}
-	return s.journal.DrainLetters(ctx)
+	return s.journal.CatchUpLetters(ctx)
 }
 
 // add puts the tallies together, in all the ways that they are shown.
@@ -98,7 +98,7 @@ func (a *Analysis) add(tallies []postgres.LetterTally) error {
 	var attempts int64
 	for _, t := range tallies {
 		a.Letters, attempts = a.Letters+t.Letters, attempts+t.Attempts
-		if background.Letter(t.Standing) == background.LetterOpen {
+		if background.LetterStatus(t.Status) == background.LetterOpen {
 			a.Open += t.Letters
 		}
 		if err := a.AtRisk.add(t.Currency, t.AtRisk); err != nil {
@@ -112,7 +112,7 @@ func (a *Analysis) add(tallies []postgres.LetterTally) error {
 		to *[]Share
 		of func(t *postgres.LetterTally) string
 	}{
-		{&a.ByStanding, func(t *postgres.LetterTally) string { return t.Standing }},
+		{&a.ByStatus, func(t *postgres.LetterTally) string { return t.Status }},
 		{&a.ByFamily, func(t *postgres.LetterTally) string { return t.Family }},
 		{&a.ByType, func(t *postgres.LetterTally) string { return t.JobType }},
 		{&a.ByQueue, func(t *postgres.LetterTally) string { return t.Queue }},
@@ -134,13 +134,13 @@ func (a *Analysis) add(tallies []postgres.LetterTally) error {
 	return nil
 }
 
-// pressing gives the oldest open letter that a filter selects, and how many are let go
+// oldestAndExpiring gives the oldest open letter that a filter selects, and how many are let go
 // by retention soon.
-func (s *Service) pressing(ctx context.Context, tenant string, f LetterFilter) (oldest *Letter, expiring int64, err error) {
-	if f.Standing != background.NoLetter && f.Standing != background.LetterOpen {
+func (s *Service) oldestAndExpiring(ctx context.Context, tenant string, f LetterFilter) (oldest *Letter, expiring int64, err error) {
+	if f.Status != background.NoLetter && f.Status != background.LetterOpen {
 		return nil, 0, nil
 	}
-	f.Standing = background.LetterOpen
+	f.Status = background.LetterOpen
 	page, err := s.Letters(ctx, tenant, LetterQuery{Filter: f, Sort: OldestFirst, Limit: 1})
 	if err != nil {
 		return nil, 0, err
@@ -148,7 +148,7 @@ func (s *Service) pressing(ctx context.Context, tenant string, f LetterFilter) (
 	if len(page.Letters) > 0 {
 		oldest = &page.Letters[0]
 	}
-	if soon := Span(expiringWithin); f.ExpiringWithin == 0 || f.ExpiringWithin > soon {
+	if soon := Duration(expiryNotice); f.ExpiringWithin == 0 || f.ExpiringWithin > soon {
 		f.ExpiringWithin = soon
 	}
 	count, err := s.CountLetters(ctx, tenant, f)

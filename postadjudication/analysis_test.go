@@ -11,16 +11,16 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// causes makes six letters of three causes: four open refusals of different accounts,
+// lettersOfThreeCauses makes six letters of three causes: four open refusals of different accounts,
 // one of them in dollars, an exhausted one that was forked and settled, and one whose
 // money is unknown.
-func (r *rig) causes() (letters []Submitted) {
+func (r *rig) lettersOfThreeCauses() (letters []Submitted) {
 	r.t.Helper()
 	closed := func(c Call) Answer {
 		return Answer{Class: NotExecuted, Type: "http.refused", Code: "422", Message: fmt.Sprintf("account %s9 is closed", c.Run.String()[30:])}
 	}
 	for i := range 3 {
-		letters = append(letters, r.dead(i, closed))
+		letters = append(letters, r.deadLetter(i, closed))
 	}
 	dollars := refund(3)
 	dollars.Amount, dollars.Held = settlement.Money{Minor: 70, Currency: "USD"}, settlement.Money{Minor: 90, Currency: "USD"}
@@ -28,16 +28,16 @@ func (r *rig) causes() (letters []Submitted) {
 	r.escrow.script = func(_ context.Context, c Call) Answer { return closed(c) }
 	r.escrow.mu.Unlock()
 	letters = append(letters, r.mustSubmit(dollars))
-	r.atRest()
-	letters = append(letters, r.dead(4, func(Call) Answer { return busy429() }))
-	if _, err := r.Fork(context.Background(), "acme", letters[4].Run, again); err != nil {
+	r.untilNoneLive()
+	letters = append(letters, r.deadLetter(4, func(Call) Answer { return busy429() }))
+	if _, err := r.Fork(context.Background(), "acme", letters[4].Run, forkRequest); err != nil {
 		r.t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	r.escrow.mu.Lock()
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
 	r.escrow.mu.Unlock()
-	return append(letters, r.dead(5, func(Call) Answer { return noAnswer() }))
+	return append(letters, r.deadLetter(5, func(Call) Answer { return noAnswer() }))
 }
 
 func share(shares []Share, value string) Share {
@@ -51,8 +51,8 @@ func share(shares []Share, value string) Share {
 
 func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letters := r.causes()
+	r := newRig(t).startWorkers()
+	letters := r.lettersOfThreeCauses()
 	ctx := context.Background()
 	a, err := r.Analyze(ctx, "acme", AnalysisQuery{Step: Hours, Steps: 2})
 	if err != nil {
@@ -66,10 +66,10 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 		letters int64
 		euros   int64
 	}{
-		"open": {share(a.ByStanding, "open"), 5, 4000}, "forked": {share(a.ByStanding, "forked"), 1, 0}, "family": {share(a.ByFamily, Family), 6, 4000},
+		"open": {share(a.ByStatus, "open"), 5, 4000}, "forked": {share(a.ByStatus, "forked"), 1, 0}, "family": {share(a.ByFamily, Family), 6, 4000},
 		"refund": {share(a.ByOutcome, "refund"), 1, 0}, "final": {share(a.ByReason, "final"), 4, 3000}, "unknown": {share(a.ByClass, "unknown"), 1, 1000},
 		"refused": {share(a.ByErrorType, "http.refused"), 4, 3000}, "dollars": {share(a.ByCurrency, "USD"), 1, 0}, "type": {share(a.ByType, Family), 6, 4000},
-		"replayed": {share(a.ByReplayer, again.Actor), 1, 0}, "review": {share(a.ByReview, "true"), 1, 1000}, "held": {share(a.ByHeld, "false"), 6, 4000},
+		"replayed": {share(a.ByReplayer, forkRequest.Actor), 1, 0}, "review": {share(a.ByReview, "true"), 1, 1000}, "held": {share(a.ByHeld, "false"), 6, 4000},
 	} {
 		if got.share.Letters != got.letters || got.share.AtRisk["EUR"] != got.euros {
 			t.Errorf("%s: %+v, want %d letters and %d", name, got.share, got.letters, got.euros)
@@ -97,11 +97,11 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	}
 }
 
-func TestStatisticsTellHowLettersStand(t *testing.T) {
+func TestStatisticsCountLettersByStatus(t *testing.T) {
 	t.Parallel()
 	ahead := time.Duration(0)
-	r := newRig(t, func(c *Config) { c.Simulated = true; c.Now = func() time.Time { return time.Now().Add(ahead) } }).work()
-	letters := r.causes()
+	r := newRig(t, func(c *Config) { c.Simulated = true; c.Now = func() time.Time { return time.Now().Add(ahead) } }).startWorkers()
+	letters := r.lettersOfThreeCauses()
 	ctx := context.Background()
 	if _, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{Actor: "user:ada", Reason: "a court asks"}); err != nil {
 		t.Fatal(err)
@@ -110,17 +110,17 @@ func TestStatisticsTellHowLettersStand(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := r.LetterStats(ctx, "acme", LetterFilter{})
-	if err != nil || s.Letters != 6 || s.Open != 5 || s.Standing["open"] != 5 || s.Standing["forked"] != 1 || s.AtRisk["EUR"] != 4000 || s.Held != 1 || s.Reprocess != 1 || s.Review != 1 ||
+	if err != nil || s.Letters != 6 || s.Open != 5 || s.ByStatus["open"] != 5 || s.ByStatus["forked"] != 1 || s.AtRisk["EUR"] != 4000 || s.Held != 1 || s.Reprocess != 1 || s.Review != 1 ||
 		s.DiedLastHour != 6 || s.DiedLastDay != 6 || s.Ages[0].Letters != 5 || share(s.ByClass, "unknown").Letters != 1 || share(s.ByError, "http.refused").Letters != 4 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	r.stopWork()
 	ahead = 175 * day
 	s, err = r.LetterStats(ctx, "acme", LetterFilter{})
-	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != Span(90*day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
+	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != Duration(90*day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
 		t.Errorf("five days before their end: %+v, %v", s, err)
 	}
-	if s, err = r.LetterStats(ctx, "acme", LetterFilter{Standing: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
+	if s, err = r.LetterStats(ctx, "acme", LetterFilter{Status: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
 		t.Errorf("of what was forked: %+v, %v", s, err)
 	}
 }
@@ -150,8 +150,8 @@ func TestAnAnalysisOfWhatMakesNoSenseIsRefused(t *testing.T) {
 
 func TestGroupsComeInPages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.causes()
+	r := newRig(t).startWorkers()
+	r.lettersOfThreeCauses()
 	for _, sort := range append(GroupSorts, "") {
 		seen := map[string]int64{}
 		for q := (GroupQuery{Sort: sort, Limit: 1}); ; {

@@ -72,40 +72,40 @@ func (s *Service) Groups(ctx context.Context, tenant string, q GroupQuery) (Grou
 	case !known:
 		return GroupPage{}, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", GroupSorts)}
 	}
-	if err := checkLetters(tenant, q.Filter); err != nil {
+	if err := validateLetterQuery(tenant, q.Filter); err != nil {
 		return GroupPage{}, err
 	}
-	list, err := listName(tenant, q.Filter, LetterSort("groups:"+q.Sort))
+	scope, err := cursorScope(tenant, q.Filter, LetterSort("groups:"+q.Sort))
 	if err != nil {
 		return GroupPage{}, err
 	}
 	at := groupCursor{asOf: s.now()}
 	if q.After != "" {
-		if at, err = decodeGroupCursor(q.After, list); err != nil {
+		if at, err = decodeGroupCursor(q.After, scope); err != nil {
 			return GroupPage{}, err
 		}
 	}
-	if err := s.journal.DrainLetters(ctx); err != nil {
+	if err := s.journal.CatchUpLetters(ctx); err != nil {
 		return GroupPage{}, err
 	}
 	page, err := s.groups(ctx, tenant, q, at)
 	if err == nil && page.More {
-		page.Next = groupCursor{page.last, at.asOf}.encode(list)
+		page.Next = groupCursor{page.last, at.asOf}.encode(scope)
 	}
 	return page.GroupPage, err
 }
 
-type foundGroups struct {
+type groupResult struct {
 	GroupPage
-	last postgres.GroupPlace
+	last postgres.GroupPosition
 }
 
-func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at groupCursor) (out foundGroups, err error) {
-	found, all, last, more, err := s.journal.GroupLetters(ctx, tenant, s.selection(q.Filter, at.asOf), groupOrders[q.Sort], at.place, q.Limit)
+func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at groupCursor) (out groupResult, err error) {
+	found, all, last, more, err := s.journal.GroupLetters(ctx, tenant, s.journalFilter(q.Filter, at.asOf), groupOrders[q.Sort], at.place, q.Limit)
 	if err != nil {
 		return out, err
 	}
-	out = foundGroups{GroupPage{Total: all, More: more}, last}
+	out = groupResult{GroupPage{Total: all, More: more}, last}
 	out.Groups, err = groupsOf(found)
 	return out, err
 }
@@ -115,7 +115,7 @@ func groupsOf(found []postgres.LetterGroup) ([]LetterGroup, error) {
 	for i, g := range found {
 		group := LetterGroup{Signature: g.Signature, ErrorType: g.ErrorType, Letters: g.Letters, AtRisk: Sums{}, FirstSeen: g.First, LastSeen: g.Last, Sample: g.Sample}
 		for _, t := range g.Tallies {
-			if background.Letter(t.Standing) == background.LetterOpen {
+			if background.LetterStatus(t.Status) == background.LetterOpen {
 				group.Open += t.Letters
 			}
 			if err := group.AtRisk.add(t.Currency, t.AtRisk); err != nil {
@@ -130,33 +130,33 @@ func groupsOf(found []postgres.LetterGroup) ([]LetterGroup, error) {
 // groupCursor is a place in a list of groups, and the time that its filter was asked
 // at.
 type groupCursor struct {
-	place postgres.GroupPlace
+	place postgres.GroupPosition
 	asOf  time.Time
 }
 
-const groupCursorLeast = 8 + 8 + sha256.Size/2
+const groupCursorMinSize = 8 + 8 + sha256.Size/2
 
 // encode writes a cursor as that of letters is written.
-func (c groupCursor) encode(of []byte) string {
+func (c groupCursor) encode(scope []byte) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.asOf.UnixMicro()))
 	b = binary.BigEndian.AppendUint64(b, uint64(c.place.Value))
 	b = append(b, c.place.Signature...)
-	sum := cursorSum(b, of)
+	sum := cursorDigest(b, scope)
 	return base64.RawURLEncoding.EncodeToString(append(b, sum[:sha256.Size/2]...))
 }
 
-func decodeGroupCursor(text string, of []byte) (groupCursor, error) {
+func decodeGroupCursor(text string, scope []byte) (groupCursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	// The decoder passes over line ends.
-	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) < groupCursorLeast {
+	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) < groupCursorMinSize {
 		return groupCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of groups"}
 	}
 	body, digest := b[:len(b)-sha256.Size/2], b[len(b)-sha256.Size/2:]
-	if sum := cursorSum(body, of); string(sum[:sha256.Size/2]) != string(digest) {
+	if sum := cursorDigest(body, scope); string(sum[:sha256.Size/2]) != string(digest) {
 		return groupCursor{}, &FieldError{Field: "after", Problem: "is a cursor of another list: the tenant, filter and sort must be those that it was given for"}
 	}
 	return groupCursor{
 		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(body))).UTC(),
-		place: postgres.GroupPlace{Value: int64(binary.BigEndian.Uint64(body[8:])), Signature: string(body[16:]), Behind: true},
+		place: postgres.GroupPosition{Value: int64(binary.BigEndian.Uint64(body[8:])), Signature: string(body[16:]), Set: true},
 	}, nil
 }

@@ -10,9 +10,9 @@ import (
 
 // LetterStats is how the dead letters of a tenant stand.
 type LetterStats struct {
-	At       time.Time                   `json:"at"`
-	Letters  int64                       `json:"letters"`
-	Standing map[background.Letter]int64 `json:"by_letter"`
+	At       time.Time                         `json:"at"`
+	Letters  int64                             `json:"letters"`
+	ByStatus map[background.LetterStatus]int64 `json:"by_letter"`
 
 	// Of the open ones.
 
@@ -37,28 +37,28 @@ type LetterStats struct {
 // AgeBand is the letters that are at least From old, and younger than To; the oldest
 // band has no To.
 type AgeBand struct {
-	From    Span  `json:"from"`
-	To      Span  `json:"to,omitzero"`
-	Letters int64 `json:"letters"`
+	From    Duration `json:"from"`
+	To      Duration `json:"to,omitzero"`
+	Letters int64    `json:"letters"`
 }
 
 // ageBands begin at these ages.
-var ageBands = []Span{0, Span(time.Hour), Span(day), Span(7 * day), Span(30 * day), Span(90 * day)}
+var ageBands = []Duration{0, Duration(time.Hour), Duration(day), Duration(7 * day), Duration(30 * day), Duration(90 * day)}
 
 // LetterStats tells how the dead letters of a tenant stand that a filter selects, as
 // all of a family; the zero filter selects all. Counts and sums are exact and of one
 // moment; Oldest and Expiring are looked up behind it.
 func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter) (LetterStats, error) {
 	now := s.now()
-	out := LetterStats{At: now, Standing: map[background.Letter]int64{}, AtRisk: Sums{}}
-	if err := s.upToDate(ctx, tenant, f); err != nil {
+	out := LetterStats{At: now, ByStatus: map[background.LetterStatus]int64{}, AtRisk: Sums{}}
+	if err := s.checkAndDrain(ctx, tenant, f); err != nil {
 		return out, err
 	}
-	all := s.selection(f, now)
-	died := &postgres.Deaths{Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
-	counts := []*postgres.Deaths{died}
-	ages := &postgres.Deaths{Open: true, Edges: bandEdges(now)}
-	noneOpen := f.Standing != background.NoLetter && f.Standing != background.LetterOpen
+	all := s.journalFilter(f, now)
+	died := &postgres.DeathHistogram{Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
+	counts := []*postgres.DeathHistogram{died}
+	ages := &postgres.DeathHistogram{OpenOnly: true, Edges: bandEdges(now)}
+	noneOpen := f.Status != background.NoLetter && f.Status != background.LetterOpen
 	if !noneOpen {
 		counts = append(counts, ages)
 	}
@@ -80,7 +80,7 @@ func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter
 		}
 		out.Ages = append(out.Ages, band)
 	}
-	out.Oldest, out.Expiring, err = s.pressing(ctx, tenant, f)
+	out.Oldest, out.Expiring, err = s.oldestAndExpiring(ctx, tenant, f)
 	return out, err
 }
 
@@ -99,8 +99,8 @@ func (l *LetterStats) add(tallies []postgres.LetterTally) (err error) {
 	var attempts int64
 	for _, t := range tallies {
 		l.Letters += t.Letters
-		l.Standing[background.Letter(t.Standing)] += t.Letters
-		if background.Letter(t.Standing) != background.LetterOpen {
+		l.ByStatus[background.LetterStatus(t.Status)] += t.Letters
+		if background.LetterStatus(t.Status) != background.LetterOpen {
 			continue
 		}
 		open = append(open, t)

@@ -26,13 +26,13 @@ type TimeShare struct {
 // Trend compares the letters that died in the last so and so long with those of as
 // long before.
 type Trend struct {
-	Window  Span  `json:"window"`
-	Letters int64 `json:"letters"`
-	Before  int64 `json:"before"`
+	Window  Duration `json:"window"`
+	Letters int64    `json:"letters"`
+	Before  int64    `json:"before"`
 }
 
 // trendWindows rise.
-var trendWindows = []Span{Span(time.Hour), Span(day), Span(7 * day)}
+var trendWindows = []Duration{Duration(time.Hour), Duration(day), Duration(7 * day)}
 
 const (
 	maxSteps     = 1000
@@ -66,7 +66,7 @@ func (q AnalysisQuery) edges(now time.Time) ([]time.Time, error) {
 	return out, nil
 }
 
-func timesOf(d *postgres.Deaths) []TimeShare {
+func timesOf(d *postgres.DeathHistogram) []TimeShare {
 	out := make([]TimeShare, len(d.Counts))
 	for i, n := range d.Counts {
 		out[i] = TimeShare{From: d.Edges[i], To: d.Edges[i+1], Letters: n}
@@ -75,8 +75,8 @@ func timesOf(d *postgres.Deaths) []TimeShare {
 }
 
 // trendEdges asks for the deaths of each window and of the one before.
-func trendEdges(now time.Time) *postgres.Deaths {
-	d := &postgres.Deaths{}
+func trendEdges(now time.Time) *postgres.DeathHistogram {
+	d := &postgres.DeathHistogram{}
 	for i := len(trendWindows) - 1; i >= 0; i-- {
 		w := time.Duration(trendWindows[i])
 		d.Edges = append(d.Edges, now.Add(-2*w+time.Microsecond), now.Add(-w+time.Microsecond))
@@ -85,7 +85,7 @@ func trendEdges(now time.Time) *postgres.Deaths {
 	return d
 }
 
-func trendsOf(d *postgres.Deaths, now time.Time) []Trend {
+func trendsOf(d *postgres.DeathHistogram, now time.Time) []Trend {
 	out := make([]Trend, len(trendWindows))
 	for i, w := range trendWindows {
 		from, middle := now.Add(-2*time.Duration(w)), now.Add(-time.Duration(w))

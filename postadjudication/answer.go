@@ -7,18 +7,18 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// answer completes what a submission is told by what only the receipts know: that it
+// completeReply completes what a submission is told by what only the receipts know: that it
 // was accepted before a higher generation, or who cancelled it. A refusal by a case
 // that has ended is in its receipts before it is told. Where it must not wait, a case
 // that another transaction holds is Busy.
-func (s *Service) answer(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
+func (s *Service) completeReply(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
 	switch out.Reply {
 	case StaleGeneration:
-		return s.maybeSuperseded(ctx, a, out)
+		return s.addSuperseded(ctx, a, out)
 	case Cancelled:
-		return s.whoCancelled(ctx, a, out)
+		return s.addCancellation(ctx, a, out)
 	case CaseEnded:
-		err := s.journal.NoteRefusalOnce(ctx, a.Tenant, out.Case, a.refused(out.Reply), a.at.UTC().Truncate(day), wait)
+		err := s.journal.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(day), wait)
 		if reply, ok := replyOf(err); err != nil && ok {
 			return Submitted{Reply: reply}, nil
 		}
@@ -27,9 +27,9 @@ func (s *Service) answer(ctx context.Context, a *admission, out Submitted, wait 
 	return out, nil
 }
 
-// maybeSuperseded finds the run that an adjudication of a lower generation made, if it
+// addSuperseded finds the run that an adjudication of a lower generation made, if it
 // was ever accepted: what was accepted stays so.
-func (s *Service) maybeSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
+func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
 	accepted, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Submitted)
 	if err != nil {
 		return Submitted{}, err
@@ -54,8 +54,8 @@ func (s *Service) maybeSuperseded(ctx context.Context, a *admission, out Submitt
 	return out, nil
 }
 
-// whoCancelled tells who ended the run of an adjudication, and why.
-func (s *Service) whoCancelled(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
+// addCancellation tells who ended the run of an adjudication, and why.
+func (s *Service) addCancellation(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
 	ends, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
 	if err != nil {
 		return Submitted{}, err
@@ -72,8 +72,8 @@ func (s *Service) whoCancelled(ctx context.Context, a *admission, out Submitted)
 	return out, nil
 }
 
-// refused is the receipt of a submission that was not accepted.
-func (a *admission) refused(r Reply) receipts.Draft {
+// refusalReceipt is the receipt of a submission that was not accepted.
+func (a *admission) refusalReceipt(r Reply) receipts.Draft {
 	return receipts.Draft{Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AskedFor: "submit", RefusedBy: string(r), AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID,
 		TransactionReceiptID: a.TransactionReceiptID, EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation,

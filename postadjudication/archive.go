@@ -76,62 +76,62 @@ func (s *Service) Archived(ctx context.Context, tenant, family string) iter.Seq2
 			yield(ArchivedLetter{}, fmt.Errorf("postadjudication: an archive, a tenant and a family are needed to read what was archived"))
 		}
 	}
-	return archive.Read(ctx, s.archive, folderOf(tenant, family), func(l ArchivedLetter) background.RunID { return l.Run }, func(l ArchivedLetter) int64 { return l.Receipts })
+	return archive.Read(ctx, s.archive, archiveFolder(tenant, family), func(l ArchivedLetter) background.RunID { return l.Run }, func(l ArchivedLetter) int64 { return l.Receipts })
 }
 
-func folderOf(tenant, family string) string {
+func archiveFolder(tenant, family string) string {
 	return archive.Segment(tenant) + "/" + archive.Segment(family) + "/"
 }
 
-// archived writes letters of one tenant and family into one file and gives its name and
+// writeArchive writes letters of one tenant and family into one file and gives its name and
 // the SHA-256 of what is in it. It is on stable storage when archived returns.
-func (s *Service) archived(ctx context.Context, letters []postgres.Filed, at time.Time) (name, digest string, err error) {
+func (s *Service) writeArchive(ctx context.Context, letters []postgres.LetterRow, at time.Time) (name, digest string, err error) {
 	records := make([]ArchivedLetter, len(letters))
 	for i, f := range letters {
-		records[i] = archivedOf(f, at)
+		records[i] = archivedLetterOf(f, at)
 	}
 	content, err := archive.Encode(records)
 	if err != nil {
 		return "", "", err
 	}
 	sum := sha256.Sum256(content)
-	name = folderOf(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
-	ctx, cancel := context.WithTimeout(ctx, archiveLimit)
+	name = archiveFolder(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
+	ctx, cancel := context.WithTimeout(ctx, archiveWriteTimeout)
 	defer cancel()
 	return name, hex.EncodeToString(sum[:]), s.archive.Put(ctx, name, content)
 }
 
-// unarchive removes a file of which it is certain that no letter was taken with it, so
+// removeArchiveFile removes a file of which it is certain that no letter was taken with it, so
 // that letters that can't be taken don't fill the archive. When the process dies before, or
 // the archive does not let go of it, it stays, and does no harm.
-func (s *Service) unarchive(ctx context.Context, name string) {
-	can, ok := s.archive.(ArchiveRemover)
+func (s *Service) removeArchiveFile(ctx context.Context, name string) {
+	remover, ok := s.archive.(ArchiveRemover)
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unarchiveLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), archiveRemoveTimeout)
 	defer cancel()
-	if err := can.Remove(ctx, name); err != nil {
+	if err := remover.Remove(ctx, name); err != nil {
 		s.log.Warn("a file with letters that were not taken stays in the archive", zap.String("name", name), zap.Error(err))
 	}
 }
 
 // How long one file may take to be put, and to be removed.
 const (
-	archiveLimit   = time.Minute
-	unarchiveLimit = 10 * time.Second
+	archiveWriteTimeout  = time.Minute
+	archiveRemoveTimeout = 10 * time.Second
 )
 
-func archivedOf(f postgres.Filed, at time.Time) ArchivedLetter {
+func archivedLetterOf(f postgres.LetterRow, at time.Time) ArchivedLetter {
 	r, c := f.Run, f.Case
 	out := ArchivedLetter{
 		ArchivedAt: at, Run: r.ID, Case: c.ID, Receipts: c.Head.Seq, Link: hex.EncodeToString(c.Head.Link[:]), Tenant: r.Tenant, Family: r.Family,
 		Queue: r.Queue, Target: r.Target, RetryKey: r.RetryKey, Policy: r.Policy.Encode(), Parent: r.Parent, Attempts: r.Attempt,
-		DeadAt: r.DeadAt, ReasonCode: r.Reason, Class: r.Class, Error: r.Failure, MarkReason: f.Desk.MarkReason, Request: r.Payload,
+		DeadAt: r.DeadAt, ReasonCode: r.Reason, Class: r.Class, Error: r.Failure, MarkReason: f.Annotations.MarkReason, Request: r.Payload,
 	}
 	if c.Kind == postgres.KindSettlement {
 		out.OperationKey, out.Transaction, out.Submission = hex.EncodeToString(r.Operation[:]), c.Subject, c.Submission
-		out.Escrow, out.Currency, out.Held, out.Settlement = c.Reference, c.Currency, c.Held, snapshotOf(c.State)
+		out.Escrow, out.Currency, out.Held, out.Settlement = c.Reference, c.Currency, c.Held, settlementSnapshot(c.State)
 	}
 	return out
 }

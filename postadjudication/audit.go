@@ -39,16 +39,16 @@ type Audit struct {
 	EarlyAttempts int               `json:"early_attempts"`
 	Broken        map[string]string `json:"broken"`        // invariant -> the first thing that broke it
 	Breaks        []Break           `json:"breaks"`        // everything that was found broken, up to MaxBreaks
-	InAll         int               `json:"breaks_in_all"` // also those beyond MaxBreaks
+	TotalBreaks   int               `json:"breaks_in_all"` // also those beyond MaxBreaks
 
 	Archive *ArchiveAudit `json:"archive,omitempty"` // what AuditQuery.Archive was found to hold
 
 	// Heads has the last receipt of each chain, of a broken one the last before what is broken.
-	Heads map[receipts.CaseID]receipts.Head `json:"-"`
-	Cut   map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
+	Heads    map[receipts.CaseID]receipts.Head `json:"-"`
+	BrokenAt map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
 
 	tenants       map[receipts.CaseID]string // whose each of Heads is
-	told          map[string]bool            // what is told once, and was
+	reported      map[string]bool            // what is told once, and was
 	maxRecoveries int                        // as AuditQuery has it
 }
 
@@ -72,18 +72,18 @@ type AuditQuery struct {
 // does not grow, and may run while others write: a case that seems wrong is read
 // again in one transaction before it is called broken.
 func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) {
-	return s.AuditAll(ctx, AuditQuery{Tenants: tenants})
+	return s.AuditWith(ctx, AuditQuery{Tenants: tenants})
 }
 
-// AuditAll is Audit that tells how far it has got.
-func (s *Service) AuditAll(ctx context.Context, q AuditQuery) (*Audit, error) {
+// AuditWith is Audit that tells how far it has got.
+func (s *Service) AuditWith(ctx context.Context, q AuditQuery) (*Audit, error) {
 	a, tenants := newAudit(), q.Tenants
-	a.maxRecoveries = cmp.Or(q.MaxRecoveries, s.recoveries)
+	a.maxRecoveries = cmp.Or(q.MaxRecoveries, s.maxRecoveries)
 	if !q.Case.IsZero() {
 		if len(tenants) != 1 {
 			return nil, errors.New("postadjudication: AuditQuery.Case needs its one tenant")
 		}
-		return s.auditAlone(ctx, a.maxRecoveries, tenants[0], q.Case, q.Archive)
+		return s.auditSingleCase(ctx, a.maxRecoveries, tenants[0], q.Case, q.Archive)
 	}
 	if len(tenants) == 0 {
 		var err error
@@ -96,63 +96,63 @@ func (s *Service) AuditAll(ctx context.Context, q AuditQuery) (*Audit, error) {
 	}
 	files := newArchiveCheck(q.Archive)
 	if q.Archive != nil {
-		a.Archive = &files.found
+		a.Archive = &files.summary
 	}
-	tell, err := s.auditProgress(ctx, q.Progress, tenants)
+	report, err := s.auditProgress(ctx, q.Progress, tenants)
 	if err != nil {
 		return a, err
 	}
 	for _, tenant := range tenants {
-		if err := s.auditTenant(ctx, a, tenant, files, tell); err != nil {
+		if err := s.auditTenant(ctx, a, tenant, files, report); err != nil {
 			return a, err
 		}
 	}
-	tell("the order of events", a.Cases)
+	report("the order of events", a.Cases)
 	return a, s.auditOrder(ctx, a, tenants, len(q.Tenants) == 0)
 }
 
-// auditEvery is after how many cases progress is told.
-const auditEvery = 100
+// progressEvery is after how many cases progress is told.
+const progressEvery = 100
 
 // auditProgress gives what tells of progress, for which it counts the cases first.
 func (s *Service) auditProgress(ctx context.Context, progress func(string, int, int), tenants []string) (func(part string, done int), error) {
 	if progress == nil {
 		return func(string, int) {}, nil
 	}
-	of, err := s.journal.CountCases(ctx, tenants)
-	return func(part string, done int) { progress(part, done, of) }, err
+	total, err := s.journal.CountCases(ctx, tenants)
+	return func(part string, done int) { progress(part, done, total) }, err
 }
 
-func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, files *archiveCheck, tell func(string, int)) error {
-	trail, stop := iter.Pull2(perCase(s.journal.AllReceipts(ctx, tenant)))
+func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, files *archiveCheck, report func(string, int)) error {
+	trail, stop := iter.Pull2(groupByCase(s.journal.AllReceipts(ctx, tenant)))
 	defer stop()
-	sums, desks := map[string]int64{}, s.newDeskAudit(tenant)
+	sums, annotations := map[string]int64{}, s.newAnnotationAudit(tenant)
 	rs, err, ok := trail()
 	for runs, caseErr := range s.journal.Cases(ctx, tenant) {
 		if err := errors.Join(caseErr, err); err != nil {
 			return err
 		}
-		kase := runs[0].Case.ID
-		for ok && bytes.Compare(rs[0].Case[:], kase[:]) < 0 {
-			a.orphaned(ctx, s, tenant, rs[0].Case)
+		caseID := runs[0].Case.ID
+		for ok && bytes.Compare(rs[0].Case[:], caseID[:]) < 0 {
+			a.checkOrphanedReceipts(ctx, s, tenant, rs[0].Case)
 			if rs, err, ok = trail(); err != nil {
 				return err
 			}
 		}
 		var own []receipts.Receipt
-		if ok && rs[0].Case == kase {
+		if ok && rs[0].Case == caseID {
 			own = rs
 			rs, err, ok = trail()
 		}
-		found, last, err := s.auditOne(ctx, a, tenant, runs, own)
+		found, last, err := s.auditCaseTwice(ctx, a, tenant, runs, own)
 		if err != nil {
 			return err
 		}
 		a.add(found)
-		if a.Cases%auditEvery == 0 {
-			tell("cases", a.Cases)
+		if a.Cases%progressEvery == 0 {
+			report("cases", a.Cases)
 		}
-		if err := errors.Join(desks.note(ctx, a, own), files.note(ctx, a, site{tenant: tenant, kase: kase}, own)); err != nil {
+		if err := errors.Join(annotations.add(ctx, a, own), files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, own)); err != nil {
 			return err
 		}
 		if last.Escrow != 0 {
@@ -160,49 +160,49 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 		}
 	}
 	for ; ok && err == nil; rs, err, ok = trail() {
-		a.orphaned(ctx, s, tenant, rs[0].Case)
+		a.checkOrphanedReceipts(ctx, s, tenant, rs[0].Case)
 	}
 	if err != nil {
 		return err
 	}
-	tell("keys, policies and lists", a.Cases)
-	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditList(ctx, a, tenant, receipts.CaseID{}), s.auditKeys(ctx, a, tenant), s.auditPeople(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
+	report("keys, policies and lists", a.Cases)
+	err = errors.Join(annotations.finish(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditLetterList(ctx, a, tenant, receipts.CaseID{}), s.auditKeys(ctx, a, tenant), s.auditPeople(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
 	if err != nil {
 		return err
 	}
 	return s.auditEscrows(ctx, a, tenant, sums)
 }
 
-// orphaned breaks the chains if receipts tell of a case that is not stored.
-func (a *Audit) orphaned(ctx context.Context, s *Service, tenant string, kase receipts.CaseID) {
-	runs, trail, err := s.journal.CaseAtOnce(ctx, tenant, kase)
+// checkOrphanedReceipts breaks the chains if receipts tell of a case that is not stored.
+func (a *Audit) checkOrphanedReceipts(ctx context.Context, s *Service, tenant string, caseID receipts.CaseID) {
+	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, caseID)
 	var operations bool
 	if err == nil && len(runs) == 0 {
-		_, operations, err = s.journal.OperationsAtOnce(ctx, tenant, kase)
+		_, operations, err = s.journal.OperationsWithTrail(ctx, tenant, caseID)
 	}
 	if operations {
 		return // has no runs, and is audited as such
 	}
 	if err != nil || len(runs) == 0 {
-		a.fail(InvariantChains, site{tenant: tenant, kase: kase}, "case %s: %d receipts, and no case (%v)", kase, len(trail), err)
+		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, and no case (%v)", caseID, len(trail), err)
 	}
 }
 
-// auditOne audits a case; one that seems wrong is read again at one moment first.
-func (s *Service) auditOne(ctx context.Context, whole *Audit, tenant string, runs []postgres.Snapshot, rs []receipts.Receipt) (*Audit, postgres.Case, error) {
+// auditCaseTwice audits a case; one that seems wrong is read again at one moment first.
+func (s *Service) auditCaseTwice(ctx context.Context, whole *Audit, tenant string, runs []postgres.Snapshot, rs []receipts.Receipt) (*Audit, postgres.Case, error) {
 	if len(rs) > 0 {
 		if found := auditCase(runs, rs, whole.maxRecoveries); found.OK() {
 			return found, runs[0].Case, nil
 		}
 	}
-	runs, rs, err := s.journal.CaseAtOnce(ctx, tenant, runs[0].Case.ID)
+	runs, rs, err := s.journal.CaseWithTrail(ctx, tenant, runs[0].Case.ID)
 	if err != nil || len(runs) == 0 {
-		return nil, postgres.Case{}, errors.Join(err, errGone)
+		return nil, postgres.Case{}, errors.Join(err, errCaseVanished)
 	}
 	return auditCase(runs, rs, whole.maxRecoveries), runs[0].Case, nil
 }
 
-var errGone = errors.New("postadjudication: a case vanished while it was audited")
+var errCaseVanished = errors.New("postadjudication: a case vanished while it was audited")
 
 func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sums map[string]int64) error {
 	escrows, err := s.journal.Escrows(ctx, tenant)
@@ -221,15 +221,15 @@ func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sum
 // what it holds. A sum that seems wrong is read again at one moment first.
 func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e postgres.Escrow, sum int64) (err error) {
 	if e.Committed != sum {
-		if e, sum, err = s.journal.EscrowAtOnce(ctx, tenant, e.Reference); err != nil {
+		if e, sum, err = s.journal.EscrowWithCaseSum(ctx, tenant, e.Reference); err != nil {
 			return err
 		}
 	}
 	if e.Committed != sum {
-		a.differ(InvariantEscrows, site{tenant: tenant}, strconv.FormatInt(e.Committed, 10), strconv.FormatInt(sum, 10), "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
+		a.failDiffering(InvariantEscrows, breakSubject{tenant: tenant}, strconv.FormatInt(e.Committed, 10), strconv.FormatInt(sum, 10), "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
 	}
-	if folded := e.Committed - e.Open; folded > e.Held+e.Breached {
-		a.fail(InvariantEscrows, site{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
+	if folded := e.Committed - e.OpenDeltas; folded > e.Held+e.Breached {
+		a.fail(InvariantEscrows, breakSubject{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
 	}
 	return nil
 }
@@ -237,16 +237,16 @@ func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e po
 // auditCase checks one case: its stored runs against its receipts.
 func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt, maxRecoveries int) *Audit {
 	c := runs[0].Case
-	a, at := newAudit(), site{tenant: c.Tenant, kase: c.ID}
+	a, at := newAudit(), breakSubject{tenant: c.Tenant, caseID: c.ID}
 	a.maxRecoveries = maxRecoveries
 	a.Cases, a.Runs, a.Receipts = 1, len(runs), int64(len(rs))
-	a.chain(at, c.Head, rs)
+	a.auditChain(at, c.Head, rs)
 	a.EarlyAttempts = earlyAttempts(rs)
 	history, err := receipts.Fold(rs)
 	if err != nil {
 		var illegal *receipts.Illegal
 		if errors.As(err, &illegal) {
-			at = at.at(illegal.Seq)
+			at = at.withReceipt(illegal.Seq)
 		}
 		a.fail(InvariantBudgets, at, "%v", err)
 		return a
@@ -259,23 +259,23 @@ func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt, maxRecoveries in
 	return a
 }
 
-// chain checks the chain of a case, every receipt of it, and that it ends where the case
+// auditChain checks the chain of a case, every receipt of it, and that it ends where the case
 // says that it does.
-func (a *Audit) chain(at site, stored receipts.Head, rs []receipts.Receipt) {
-	head, end, broken := receipts.Verifier{}.VerifyAll(at.kase, rs)
+func (a *Audit) auditChain(at breakSubject, stored receipts.Head, rs []receipts.Receipt) {
+	head, end, broken := receipts.Verifier{}.VerifyAll(at.caseID, rs)
 	for _, b := range broken {
-		a.differ(InvariantChains, at.at(b.Seq), b.Stored, b.Expected, "%v", b)
+		a.failDiffering(InvariantChains, at.withReceipt(b.Seq), b.Stored, b.Expected, "%v", b)
 	}
 	if end != stored {
-		a.differ(InvariantChains, at, headWords(stored), headWords(end), "case %s: the trail ends at %d, the case says %d", at.kase, end.Seq, stored.Seq)
+		a.failDiffering(InvariantChains, at, headText(stored), headText(end), "case %s: the trail ends at %d, the case says %d", at.caseID, end.Seq, stored.Seq)
 	}
 	switch {
 	case len(broken) > 0:
-		a.Cut[at.kase] = broken[0].Seq
+		a.BrokenAt[at.caseID] = broken[0].Seq
 	case end == stored:
 		a.Chains++
 	}
-	a.Heads[at.kase], a.tenants[at.kase] = head, at.tenant
+	a.Heads[at.caseID], a.tenants[at.caseID] = head, at.tenant
 }
 
 // earlyAttempts counts attempts that started before the time their run was given.
@@ -296,41 +296,41 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 	return n
 }
 
-func auditSettlement(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
+func auditSettlement(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
 	c := runs[0].Case
-	told, err := refold(rs)
+	folded, err := foldSettlement(rs)
 	if first := runs[0].Run.FirstSentAt; !first.Equal(history.FirstSentAt) {
-		a.differ(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
+		a.failDiffering(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
 	}
 	if err != nil {
 		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
 	}
-	if told.state != c.State {
-		settlementDiffers(c.State, told.state).fail(a, at, "case "+c.ID.String())
+	if folded.state != c.State {
+		compareSettlement(c.State, folded.state).fail(a, at, "case "+c.ID.String())
 	}
 	for _, s := range runs {
 		if s.Run.Letter == background.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
-			a.fail(InvariantLetters, at.of(s.Run.ID), "run %s is an open letter, its case is %q", s.Run.ID, c.State.Progression)
+			a.fail(InvariantLetters, at.withRun(s.Run.ID), "run %s is an open letter, its case is %q", s.Run.ID, c.State.Progression)
 		}
 	}
 	holders := 0
 	for _, s := range runs {
-		if s.Run.Holds() {
+		if s.Run.IsActive() {
 			holders++
 		}
 	}
 	if holders > 1 {
 		a.fail(InvariantAccounted, at, "case %s is held by %d runs", c.ID, holders)
 	}
-	if holders == 0 && !atRest(runs) {
+	if holders == 0 && !caseAtRest(runs) {
 		a.fail(InvariantAccounted, at, "case %s is %q, and no run or letter carries it", c.ID, c.State.Progression)
 	}
 }
 
-// atRest reports whether a case without a live run or open letter is where one may
+// caseAtRest reports whether a case without a live run or open letter is where one may
 // be left: settled in full or in part, cancelled, or its letter let go.
-func atRest(runs []postgres.Snapshot) bool {
+func caseAtRest(runs []postgres.Snapshot) bool {
 	switch p := runs[0].Case.State.Progression; p {
 	case settlement.Settled, settlement.Refunded, settlement.PartiallySettled, settlement.ReviewNeeded:
 		return true
@@ -341,32 +341,32 @@ func atRest(runs []postgres.Snapshot) bool {
 }
 
 // auditRuns compares each stored run with what the receipts tell of it.
-func auditRuns(a *Audit, at site, runs []postgres.Snapshot, h receipts.History) {
+func auditRuns(a *Audit, at breakSubject, runs []postgres.Snapshot, h receipts.History) {
 	if len(h.Runs) != len(runs) {
-		a.differ(InvariantAccounted, at, strconv.Itoa(len(runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
+		a.failDiffering(InvariantAccounted, at, strconv.Itoa(len(runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
 	}
 	for _, s := range runs {
-		r, told := s.Run, h.Runs[s.Run.ID]
-		runDiffers(r, told).fail(a, at.of(r.ID), "run "+r.ID.String())
-		auditCalls(a, at.of(r.ID), r, told)
+		r, recorded := s.Run, h.Runs[s.Run.ID]
+		compareRun(r, recorded).fail(a, at.withRun(r.ID), "run "+r.ID.String())
+		auditCalls(a, at.withRun(r.ID), r, recorded)
 		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {
-			a.fail(InvariantBudgets, at.of(r.ID), "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
+			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
 		}
 		if limit := a.recoveries(r); limit >= 0 && r.Recoveries > limit {
-			a.fail(InvariantBudgets, at.of(r.ID), "run %s lost %d workers, and may lose %d", r.ID, r.Recoveries, limit)
+			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s lost %d workers, and may lose %d", r.ID, r.Recoveries, limit)
 		}
 		deaths := 0
-		for _, at := range told.Attempt {
+		for _, at := range recorded.Attempt {
 			if at.EndedBy == receipts.DeadLettered {
 				deaths++
 			}
 		}
-		if deaths > 1 || (r.State == background.DeadLettered) == told.DeadAt.IsZero() {
-			a.fail(InvariantLetters, at.of(r.ID), "run %s: state %s, %d deaths told", r.ID, r.State, deaths)
+		if deaths > 1 || (r.State == background.DeadLettered) == recorded.DeadAt.IsZero() {
+			a.fail(InvariantLetters, at.withRun(r.ID), "run %s: state %s, %d deaths told", r.ID, r.State, deaths)
 		}
 	}
-	if h.UnknownOpen != runs[0].Run.UnknownOpen {
-		a.differ(InvariantFold, at, strconv.Itoa(runs[0].Run.UnknownOpen), strconv.Itoa(h.UnknownOpen), "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
+	if h.UnknownOpen != runs[0].Run.UnresolvedUnknowns {
+		a.failDiffering(InvariantFold, at, strconv.Itoa(runs[0].Run.UnresolvedUnknowns), strconv.Itoa(h.UnknownOpen), "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnresolvedUnknowns, h.UnknownOpen)
 	}
 }
 
@@ -387,21 +387,21 @@ func (a *Audit) recoveries(r background.Run) int {
 }
 
 // auditCalls compares the calls of a run that are stored as outstanding with its receipts.
-func auditCalls(a *Audit, at site, r background.Run, told receipts.RunHistory) {
-	for _, attempt := range told.OutstandingCalls() {
+func auditCalls(a *Audit, at breakSubject, r background.Run, recorded receipts.RunHistory) {
+	for _, attempt := range recorded.OutstandingCalls() {
 		if !slices.Contains(r.OutstandingCalls, attempt) {
 			a.fail(InvariantFold, at, "run %s: the call of attempt %d has not come back, and is not stored as outstanding", r.ID, attempt)
 		}
 	}
 	for _, attempt := range r.OutstandingCalls {
-		if !told.MayBeOut(attempt) {
+		if !recorded.MayBeOutstanding(attempt) {
 			a.fail(InvariantFold, at, "run %s: the call of attempt %d is stored as outstanding, the receipts say it is not", r.ID, attempt)
 		}
 	}
 }
 
-// perCase groups a stream that is ordered by case.
-func perCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Receipt, error] {
+// groupByCase groups a stream that is ordered by case.
+func groupByCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Receipt, error] {
 	return func(yield func([]receipts.Receipt, error) bool) {
 		var group []receipts.Receipt
 		for r, err := range rs {

@@ -24,8 +24,8 @@ type ArchiveAudit struct {
 	WithoutDigest int `json:"without_a_digest"` // of these: there, and their receipts, of an older program, do not say what was in them
 }
 
-// ArchiveAt is an Archive in a directory that is there, to be read.
-func ArchiveAt(path string) (Archive, error) {
+// OpenArchiveDir is an Archive in a directory that is there, to be read.
+func OpenArchiveDir(path string) (Archive, error) {
 	d, err := archive.DirAt(path)
 	if err != nil {
 		return nil, err
@@ -36,24 +36,24 @@ func ArchiveAt(path string) (Archive, error) {
 // archiveCheck reads each archive file that receipts name, once for each digest that they
 // say of it. It keeps a digest of the names, and what was found wrong.
 type archiveCheck struct {
-	store Archive // nil: nothing is checked
-	seen  map[[sha256.Size]byte]archived
-	found ArchiveAudit
+	store   Archive // nil: nothing is checked
+	results map[[sha256.Size]byte]archiveFileResult
+	summary ArchiveAudit
 }
 
-// archived is what was found of a file.
-type archived struct {
-	wrong  string // empty: nothing
-	digest string // of what is there, where it is another than receipts say
+// archiveFileResult is what was found of a file.
+type archiveFileResult struct {
+	problem string // empty: nothing
+	digest  string // of what is there, where it is another than receipts say
 }
 
 func newArchiveCheck(store Archive) *archiveCheck {
-	return &archiveCheck{store: store, seen: map[[sha256.Size]byte]archived{}}
+	return &archiveCheck{store: store, results: map[[sha256.Size]byte]archiveFileResult{}}
 }
 
-// note takes in the receipts of a case. A file holds many letters, so that each receipt that
+// check takes in the receipts of a case. A file holds many letters, so that each receipt that
 // names it is a break of its own.
-func (c *archiveCheck) note(ctx context.Context, a *Audit, at site, rs []receipts.Receipt) error {
+func (c *archiveCheck) check(ctx context.Context, a *Audit, at breakSubject, rs []receipts.Receipt) error {
 	if c.store == nil {
 		return nil
 	}
@@ -69,38 +69,38 @@ func (c *archiveCheck) note(ctx context.Context, a *Audit, at site, rs []receipt
 			continue
 		}
 		key := sha256.Sum256([]byte(p.Archive + "\x00" + p.ArchiveDigest))
-		file, known := c.seen[key]
+		file, known := c.results[key]
 		if !known {
 			if file, err = c.compare(ctx, p.Archive, p.ArchiveDigest); err != nil {
 				return err
 			}
-			c.seen[key] = file
+			c.results[key] = file
 		}
-		if file.wrong != "" {
-			a.differ(InvariantArchive, at.of(r.Run).at(r.Seq), file.digest, p.ArchiveDigest, "%s, with the letter of run %s", file.wrong, r.Run)
+		if file.problem != "" {
+			a.failDiffering(InvariantArchive, at.withRun(r.Run).withReceipt(r.Seq), file.digest, p.ArchiveDigest, "%s, with the letter of run %s", file.problem, r.Run)
 		}
 	}
 	return nil
 }
 
-func (c *archiveCheck) compare(ctx context.Context, name, digest string) (file archived, err error) {
-	c.found.Files++
+func (c *archiveCheck) compare(ctx context.Context, name, digest string) (file archiveFileResult, err error) {
+	c.summary.Files++
 	got, err := digestOfFile(ctx, c.store, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		c.found.Missing++
-		return archived{wrong: "archive file " + name + " is missing"}, nil
+		c.summary.Missing++
+		return archiveFileResult{problem: "archive file " + name + " is missing"}, nil
 	case err != nil:
-		return archived{}, err
+		return archiveFileResult{}, err
 	case digest == "":
-		c.found.WithoutDigest++
+		c.summary.WithoutDigest++
 	case got != digest:
-		c.found.Changed++
-		return archived{"archive file " + name + " is changed: its SHA-256 is " + got + ", the receipt says " + digest, got}, nil
+		c.summary.Changed++
+		return archiveFileResult{"archive file " + name + " is changed: its SHA-256 is " + got + ", the receipt says " + digest, got}, nil
 	default:
-		c.found.Same++
+		c.summary.Same++
 	}
-	return archived{}, nil
+	return archiveFileResult{}, nil
 }
 
 func digestOfFile(ctx context.Context, store Archive, name string) (digest string, err error) {

@@ -13,23 +13,23 @@ import (
 
 // The receipts of letters that were taken say what was in their archive file: one that is
 // changed by a byte, or is missing, is found, and named.
-func TestAChangedArchiveFileIsNoticed(t *testing.T) {
+func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadAll(0, 3, func(Call) Answer { return refused() })
+	r.deadLetters(0, 3, func(Call) Answer { return refused() })
 	folder := t.TempDir()
 	store, err := ArchiveDir(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := r.keeper(func(c *Config) { c.Archive = store })
+	k := r.retentionRig(func(c *Config) { c.Archive = store })
 	for _, transaction := range []string{"txr_0", "txr_1"} {
 		if _, err := k.Purge(ctx, "acme", PurgeRequest{Actor: "user:ada", Reason: "old", Filter: LetterFilter{Transaction: transaction}, Confirm: "1"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	k.at(188 * day).prune(PruneReport{Warned: 1})
+	k.at(188 * day).prune(PruneReport{Announced: 1})
 	k.at(196 * day).prune(PruneReport{Pruned: 1})
 	var files []string
 	for name, err := range store.Names(ctx, "") {
@@ -43,11 +43,11 @@ func TestAChangedArchiveFileIsNoticed(t *testing.T) {
 	}
 	check := func(want ArchiveAudit, words ...string) {
 		t.Helper()
-		reader, err := ArchiveAt(folder)
+		reader, err := OpenArchiveDir(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := k.AuditAll(ctx, AuditQuery{Archive: reader})
+		a, err := k.AuditWith(ctx, AuditQuery{Archive: reader})
 		if err != nil || *a.Archive != want || len(a.Breaks) != len(words) {
 			t.Fatalf("%+v, %v, %+v; want %+v", a.Archive, err, a.Breaks, want)
 		}
@@ -76,21 +76,21 @@ func TestAChangedArchiveFileIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(ArchiveAudit{Files: 3, Same: 1, Changed: 1, Missing: 1}, files[0]+" is changed", files[1]+" is missing")
-	reader, err := ArchiveAt(folder)
+	reader, err := OpenArchiveDir(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := k.AuditAll(ctx, AuditQuery{Archive: reader})
+	all, err := k.AuditWith(ctx, AuditQuery{Archive: reader})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range all.Breaks {
-		one, err := k.AuditAll(ctx, AuditQuery{Tenants: []string{"acme"}, Case: b.Case, Archive: reader})
+		one, err := k.AuditWith(ctx, AuditQuery{Tenants: []string{"acme"}, Case: b.Case, Archive: reader})
 		if err != nil || len(one.Breaks) != 1 || one.Breaks[0] != b || one.Archive.Files != 1 {
 			t.Errorf("one case: %+v, %v; want %+v", one, err, b)
 		}
 	}
-	if _, err := ArchiveAt(filepath.Join(folder, "none")); err == nil {
+	if _, err := OpenArchiveDir(filepath.Join(folder, "none")); err == nil {
 		t.Error("a directory that is not there was taken for an archive")
 	}
 }
@@ -103,22 +103,22 @@ func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, kase := context.Background(), receipts.CaseID(newID())
+	ctx, caseID := context.Background(), receipts.CaseID(newID())
 	if err := store.Put(ctx, "acme/old.jsonl.gz", []byte("old")); err != nil {
 		t.Fatal(err)
 	}
 	purged := receipts.Draft{Run: receipts.RunID(newID()), Subtype: receipts.Purged, Actor: "user:ada", At: time.Unix(1_800_000_000, 0), Payload: receipts.Payload{Archive: "acme/old.jsonl.gz"}}
 	gone := purged
 	gone.Payload.Archive = "acme/gone.jsonl.gz"
-	trail, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase), purged, purged, gone, gone)
+	trail, _, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), purged, purged, gone, gone)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, a := newArchiveCheck(store), newAudit()
-	if err := c.note(ctx, a, site{tenant: "acme", kase: kase}, trail); err != nil {
+	if err := c.check(ctx, a, breakSubject{tenant: "acme", caseID: caseID}, trail); err != nil {
 		t.Fatal(err)
 	}
-	if want := (ArchiveAudit{Files: 2, WithoutDigest: 1, Missing: 1}); c.found != want || len(a.Breaks) != 2 || a.Breaks[0].Receipt == a.Breaks[1].Receipt {
-		t.Errorf("not every receipt that names a missing file is told: %+v, %+v", c.found, a.Breaks)
+	if want := (ArchiveAudit{Files: 2, WithoutDigest: 1, Missing: 1}); c.summary != want || len(a.Breaks) != 2 || a.Breaks[0].Receipt == a.Breaks[1].Receipt {
+		t.Errorf("not every receipt that names a missing file is told: %+v, %+v", c.summary, a.Breaks)
 	}
 }

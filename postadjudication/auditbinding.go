@@ -13,31 +13,31 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// said is what the receipts of a case say of the columns that decide, or that a list
+// recordedCase is what the receipts of a case say of the columns that decide, or that a list
 // shows, beside those that receipts.Fold gives.
-type said struct {
-	runs  map[receipts.RunID]*saidRun
+type recordedCase struct {
+	runs  map[receipts.RunID]*recordedRun
 	order []receipts.RunID // as they were submitted
 	first receipts.Terms   // of the first run
 	// Of the last submission that was no fork.
 	submission, content string
 }
 
-// saidRun is what the receipts say of one run.
-type saidRun struct {
-	submitted   receipts.Payload
-	submittedAt time.Time
-	terms       receipts.Terms
-	reason      string           // reason code of its death
-	failure     receipts.Failure // of the last end of an attempt that had one
-	cancelAsked bool
-	cancelBy    string // who asked that it end with its attempt
-	cancelFor   string // and why
+// recordedRun is what the receipts say of one run.
+type recordedRun struct {
+	submitted    receipts.Payload
+	submittedAt  time.Time
+	terms        receipts.Terms
+	reason       string           // reason code of its death
+	failure      receipts.Failure // of the last end of an attempt that had one
+	cancelAsked  bool
+	cancelBy     string // who asked that it end with its attempt
+	cancelReason string // and why
 }
 
-// tell reads what receipts say. It parses those that say something of the kind.
-func tell(rs []receipts.Receipt) (*said, error) {
-	t := &said{runs: map[receipts.RunID]*saidRun{}}
+// readRecorded reads what receipts say. It parses those that say something of the kind.
+func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
+	t := &recordedCase{runs: map[receipts.RunID]*recordedRun{}}
 	for _, r := range rs {
 		run := t.runs[r.Run]
 		switch r.Subtype {
@@ -53,7 +53,7 @@ func tell(rs []receipts.Receipt) (*said, error) {
 			case err != nil:
 				return nil, err
 			case run != nil:
-				run.cancelAsked, run.cancelBy, run.cancelFor = true, r.Actor, p.Reason
+				run.cancelAsked, run.cancelBy, run.cancelReason = true, r.Actor, p.Reason
 			}
 		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled, receipts.AttemptSucceeded:
 			p, err := r.Payload()
@@ -73,8 +73,8 @@ func tell(rs []receipts.Receipt) (*said, error) {
 	return t, nil
 }
 
-func (t *said) submitted(e receipts.Entry) {
-	run := &saidRun{submitted: e.Payload, submittedAt: e.At, terms: e.Terms(e.Case, e.Tenant)}
+func (t *recordedCase) submitted(e receipts.Entry) {
+	run := &recordedRun{submitted: e.Payload, submittedAt: e.At, terms: e.Terms(e.Case, e.Tenant)}
 	if len(t.order) == 0 {
 		t.first = run.terms
 	}
@@ -87,8 +87,8 @@ func (t *said) submitted(e receipts.Entry) {
 
 // auditBinding compares a case and its runs with what the receipts say of the columns
 // that decide or that a list shows. A column of which they say nothing is not compared.
-func auditBinding(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Receipt) {
-	t, err := tell(rs)
+func auditBinding(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []receipts.Receipt) {
+	t, err := readRecorded(rs)
 	if err != nil {
 		a.fail(InvariantFold, at, "case %s: %v", runs[0].Case.ID, err)
 		return
@@ -99,10 +99,10 @@ func auditBinding(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Rec
 		if run == nil {
 			continue // the runs are counted elsewhere
 		}
-		run.differs(r).fail(a, at.of(r.ID), "run "+r.ID.String())
+		run.compare(r).fail(a, at.withRun(r.ID), "run "+r.ID.String())
 	}
 	c := &runs[0].Case
-	t.differs(c).fail(a, at, "case "+c.ID.String())
+	t.compare(c).fail(a, at, "case "+c.ID.String())
 	if c.Kind == postgres.KindSettlement {
 		t.auditHeld(a, at, c)
 	}
@@ -110,86 +110,86 @@ func auditBinding(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Rec
 
 // auditHeld compares what the escrow of a case holds with what its submissions said. The cases
 // of an escrow share that, so that it is told once for all of them.
-func (t *said) auditHeld(a *Audit, at site, c *postgres.Case) {
+func (t *recordedCase) auditHeld(a *Audit, at breakSubject, c *postgres.Case) {
 	for _, id := range t.order {
 		p := &t.runs[id].submitted
 		if !p.ParentRun.IsZero() || p.Held == c.Held {
 			continue // a fork says nothing of the escrow
 		}
 		what := fmt.Sprintf("escrow %s of %s: stored sum held %d, the receipts say %d", c.Reference, at.tenant, c.Held, p.Held)
-		a.addOnce(Break{Invariant: InvariantFold, Tenant: at.tenant, Case: at.kase, What: what, Stored: strconv.FormatInt(c.Held, 10), Expected: strconv.FormatInt(p.Held, 10)})
+		a.addOnce(Break{Invariant: InvariantFold, Tenant: at.tenant, Case: at.caseID, What: what, Stored: strconv.FormatInt(c.Held, 10), Expected: strconv.FormatInt(p.Held, 10)})
 		return
 	}
 }
 
 // difference is one thing that is stored otherwise than receipts say.
 type difference struct {
-	what         string
-	stored, said string // empty where no two values were compared
+	text             string
+	stored, recorded string // empty where no two values were compared
 }
 
 // differences collects what is stored otherwise than receipts say.
 type differences []difference
 
-func (d *differences) compare(what string, stored, said any) {
-	if stored != said {
-		d.add(what, fmt.Sprint(stored), fmt.Sprint(said))
+func (d *differences) compare(what string, stored, recorded any) {
+	if stored != recorded {
+		d.add(what, fmt.Sprint(stored), fmt.Sprint(recorded))
 	}
 }
 
-func (d *differences) add(what, stored, said string) {
-	*d = append(*d, difference{fmt.Sprintf("stored %s %s, the receipts say %s", what, orNothing(stored), orNothing(said)), stored, said})
+func (d *differences) add(what, stored, recorded string) {
+	*d = append(*d, difference{fmt.Sprintf("stored %s %s, the receipts say %s", what, valueOrNothing(stored), valueOrNothing(recorded)), stored, recorded})
 }
 
 // fail is a break of the audit for each difference. of names what they are about.
-func (d differences) fail(a *Audit, at site, of string) {
+func (d differences) fail(a *Audit, at breakSubject, of string) {
 	for _, one := range d {
-		a.differ(InvariantFold, at, one.stored, one.said, "%s: %s", of, one.what)
+		a.failDiffering(InvariantFold, at, one.stored, one.recorded, "%s: %s", of, one.text)
 	}
 }
 
-// orNothing words a value; one that is empty would leave a hole in the sentence.
-func orNothing(value string) string { return cmp.Or(value, "nothing") }
+// valueOrNothing words a value; one that is empty would leave a hole in the sentence.
+func valueOrNothing(value string) string { return cmp.Or(value, "nothing") }
 
-// settlementDiffers compares what is stored of a case's settlement with the fold of its receipts.
-func settlementDiffers(stored, said settlement.State) (d differences) {
-	d.compare("adjudication", stored.Adjudication, said.Adjudication)
-	d.compare("progression", stored.Progression, said.Progression)
-	d.compare("reason code", stored.ReasonCode, said.ReasonCode)
-	d.compare("reason", stored.Reason, said.Reason)
-	d.compare("dispute lifecycle", stored.Lifecycle, said.Lifecycle)
-	d.compare("generation", stored.Generation, said.Generation)
-	d.compare("asked", stored.Asked, said.Asked)
-	d.compare("moved", stored.Moved, said.Moved)
-	d.compare("reserved", stored.Reserved, said.Reserved)
-	d.compare("released", stored.Released, said.Released)
-	d.compare("refunded", stored.Refunded, said.Refunded)
+// compareSettlement compares what is stored of a case's settlement with the fold of its receipts.
+func compareSettlement(stored, recorded settlement.State) (d differences) {
+	d.compare("adjudication", stored.Adjudication, recorded.Adjudication)
+	d.compare("progression", stored.Progression, recorded.Progression)
+	d.compare("reason code", stored.ReasonCode, recorded.ReasonCode)
+	d.compare("reason", stored.Reason, recorded.Reason)
+	d.compare("dispute lifecycle", stored.Lifecycle, recorded.Lifecycle)
+	d.compare("generation", stored.Generation, recorded.Generation)
+	d.compare("asked", stored.Asked, recorded.Asked)
+	d.compare("moved", stored.Moved, recorded.Moved)
+	d.compare("reserved", stored.Reserved, recorded.Reserved)
+	d.compare("released", stored.Released, recorded.Released)
+	d.compare("refunded", stored.Refunded, recorded.Refunded)
 	return d
 }
 
-// runDiffers compares what is stored of a run's progress with what its receipts tell.
-func runDiffers(stored background.Run, said receipts.RunHistory) (d differences) {
-	d.compare("state", string(stored.State), said.State)
-	d.compare("letter", string(stored.Letter), said.Letter)
-	d.compare("attempts", stored.Attempt, said.Attempts)
-	d.compare("attempts that spent budget", stored.BudgetSpent, said.BudgetSpent)
-	d.compare("lost workers", stored.Recoveries, said.Recoveries)
-	d.compare("class", string(stored.Class), said.Class)
-	if stored.State == background.Scheduled && !said.NextRetryAt.IsZero() {
-		d.times("due time", stored.DueAt, said.NextRetryAt)
+// compareRun compares what is stored of a run's progress with what its receipts tell.
+func compareRun(stored background.Run, recorded receipts.RunHistory) (d differences) {
+	d.compare("state", string(stored.State), recorded.State)
+	d.compare("letter", string(stored.Letter), recorded.Letter)
+	d.compare("attempts", stored.Attempt, recorded.Attempts)
+	d.compare("attempts that spent budget", stored.BudgetSpent, recorded.BudgetSpent)
+	d.compare("lost workers", stored.Recoveries, recorded.Recoveries)
+	d.compare("class", string(stored.Class), recorded.Class)
+	if stored.State == background.Scheduled && !recorded.NextRetryAt.IsZero() {
+		d.compareTimes("due time", stored.DueAt, recorded.NextRetryAt)
 	}
 	return d
 }
 
-// times are compared to the microsecond, as they are stored.
-func (d *differences) times(what string, stored, said time.Time) {
-	if !stored.Equal(said) {
-		d.add(what, stored.Format(time.RFC3339Nano), said.Format(time.RFC3339Nano))
+// compareTimes are compared to the microsecond, as they are stored.
+func (d *differences) compareTimes(what string, stored, recorded time.Time) {
+	if !stored.Equal(recorded) {
+		d.add(what, stored.Format(time.RFC3339Nano), recorded.Format(time.RFC3339Nano))
 	}
 }
 
-// differs compares a stored run with its receipts.
-func (t *saidRun) differs(r *background.Run) (d differences) {
+// compare compares a stored run with its receipts.
+func (t *recordedRun) compare(r *background.Run) (d differences) {
 	p := &t.submitted
 	d.compare("family", r.Family, p.Family)
 	d.compare("retry key", r.RetryKey, p.RetryKey)
@@ -198,13 +198,13 @@ func (t *saidRun) differs(r *background.Run) (d differences) {
 	d.compare("parent run", r.Parent, p.ParentRun)
 	policy, err := retrypolicy.Parse(p.Policy)
 	if err != nil {
-		d = append(d, difference{what: err.Error()})
+		d = append(d, difference{text: err.Error()})
 	}
 	d.compare("policy", r.Policy.Encode(), policy.Encode())
-	d = append(d, t.request(r)...)
+	d = append(d, t.compareRequest(r)...)
 	switch r.State {
 	case background.Pending:
-		d.times("due time", r.DueAt, t.submittedAt)
+		d.compareTimes("due time", r.DueAt, t.submittedAt)
 	case background.DeadLettered:
 		d.compare("reason", r.Reason, t.reason)
 	}
@@ -216,33 +216,33 @@ func (t *saidRun) differs(r *background.Run) (d differences) {
 		d.compare("failure", receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message}, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
 	}
 	if t.cancelAsked { // a request without a receipt is looked for among all runs
-		d.compare("request to cancel", r.CancelAsked, true)
+		d.compare("request to cancel", r.CancelRequested, true)
 		d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
-		d.compare("why to cancel", r.CancelReason, t.cancelFor)
+		d.compare("why to cancel", r.CancelReason, t.cancelReason)
 	}
 	return d
 }
 
-// request compares what the run sends with its receipts. The payload of a task that
+// compareRequest compares what the run sends with its receipts. The payload of a task that
 // moves no money goes with its letter.
-func (t *saidRun) request(r *background.Run) (d differences) {
+func (t *recordedRun) compareRequest(r *background.Run) (d differences) {
 	if r.Letter == background.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Payload) == 0 {
 		return nil
 	}
 	stored := *r
 	stored.Terms = &t.terms
-	if err := bound(&stored); err != nil {
-		return differences{{what: err.Error()}}
+	if err := checkBinding(&stored); err != nil {
+		return differences{{text: err.Error()}}
 	}
 	if t.terms.OperationKey == [32]byte{} {
 		return nil
 	}
-	if _, err := agreed(&stored); err != nil {
-		return differences{{what: err.Error()}}
+	if _, err := checkTerms(&stored); err != nil {
+		return differences{{text: err.Error()}}
 	}
 	content, err := contentOf(r.Payload, r.Target)
 	if err != nil {
-		return differences{{what: err.Error()}}
+		return differences{{text: err.Error()}}
 	}
 	if t.terms.ContentDigest != [32]byte{} {
 		d.compare("content", fmt.Sprintf("%x", content), fmt.Sprintf("%x", t.terms.ContentDigest))
@@ -250,14 +250,14 @@ func (t *saidRun) request(r *background.Run) (d differences) {
 	return d
 }
 
-// differs compares a stored case with its receipts.
-func (t *said) differs(c *postgres.Case) (d differences) {
+// compare compares a stored case with its receipts.
+func (t *recordedCase) compare(c *postgres.Case) (d differences) {
 	if len(t.order) == 0 {
 		return nil
 	}
-	holder := t.order[len(t.order)-1]
-	last := t.runs[holder]
-	d.compare("run", c.Holder, holder)
+	active := t.order[len(t.order)-1]
+	last := t.runs[active]
+	d.compare("run", c.ActiveRun, active)
 	d.compare("epoch", c.Epoch, last.submitted.Epoch)
 	if c.Kind != postgres.KindSettlement {
 		d.compare("subject", c.Subject, last.submitted.Family+":"+last.submitted.RetryKey)

@@ -16,7 +16,7 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 	ctx := context.Background()
 	// Case 0 is a letter that was forked, case 1 a letter, case 2 is settled, case 3 has a second generation, case 4 waits.
 	for n := range 4 {
-		r.mustSubmit(honest(n))
+		r.mustSubmit(withPayee(n))
 	}
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if strings.Contains(string(c.Request), "txr_2") {
@@ -24,8 +24,8 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 		}
 		return refused()
 	}
-	w := r.elsewhere().work()
-	w.atRest()
+	w := r.otherProcess().startWorkers()
+	w.untilNoneLive()
 	for _, l := range w.letters(LetterFilter{}) {
 		switch l.Transaction {
 		case "txr_0":
@@ -36,15 +36,15 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 			r.mustSubmit(a)
 		}
 	}
-	w.atRest()
+	w.untilNoneLive()
 	w.stopWork()
-	r.mustSubmit(honest(4))
+	r.mustSubmit(withPayee(4))
 	verdict := func() map[string]string {
 		t.Helper()
 		if err := r.DrainEvents(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.journal.DrainLetters(ctx); err != nil {
+		if err := r.journal.CatchUpLetters(ctx); err != nil {
 			t.Fatal(err)
 		}
 		a, err := r.Audit(ctx)

@@ -13,82 +13,82 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// deskAuditAtOnce is how many letters' desks are compared together.
-const deskAuditAtOnce = 500
+// annotationAuditBatch is how many letters' desks are compared together.
+const annotationAuditBatch = 500
 
-// deskAudit compares the desks of a tenant's letters with what their receipts say, some
+// annotationAudit compares the desks of a tenant's letters with what their receipts say, some
 // at a time.
-type deskAudit struct {
-	service *Service
-	tenant  string
-	told    map[background.RunID]postgres.Desk
-	cases   map[background.RunID]receipts.CaseID
+type annotationAudit struct {
+	service  *Service
+	tenant   string
+	recorded map[background.RunID]postgres.Annotations
+	cases    map[background.RunID]receipts.CaseID
 }
 
-func (s *Service) newDeskAudit(tenant string) *deskAudit {
-	return &deskAudit{s, tenant, map[background.RunID]postgres.Desk{}, map[background.RunID]receipts.CaseID{}}
+func (s *Service) newAnnotationAudit(tenant string) *annotationAudit {
+	return &annotationAudit{s, tenant, map[background.RunID]postgres.Annotations{}, map[background.RunID]receipts.CaseID{}}
 }
 
-// note takes in the receipts of a case.
-func (d *deskAudit) note(ctx context.Context, a *Audit, rs []receipts.Receipt) error {
-	told, err := foldDesks(rs)
+// add takes in the receipts of a case.
+func (d *annotationAudit) add(ctx context.Context, a *Audit, rs []receipts.Receipt) error {
+	recorded, err := foldAnnotations(rs)
 	if err != nil {
 		return err
 	}
-	for run, desk := range told {
-		d.told[run], d.cases[run] = desk, rs[0].Case
+	for run, annotations := range recorded {
+		d.recorded[run], d.cases[run] = annotations, rs[0].Case
 	}
-	if len(d.told) < deskAuditAtOnce {
+	if len(d.recorded) < annotationAuditBatch {
 		return nil
 	}
 	return d.compare(ctx, a)
 }
 
-// end compares the rest, and looks for desks of which no receipt tells.
-func (d *deskAudit) end(ctx context.Context, a *Audit) error {
+// finish compares the rest, and looks for desks of which no receipt tells.
+func (d *annotationAudit) finish(ctx context.Context, a *Audit) error {
 	if err := d.compare(ctx, a); err != nil {
 		return err
 	}
-	return d.service.journal.EachUntoldDesk(ctx, d.tenant, a.found(InvariantFold, d.tenant))
+	return d.service.journal.EachAnnotationWithoutReceipt(ctx, d.tenant, a.addFound(InvariantFold, d.tenant))
 }
 
 // compare compares what was noted. A desk that seems wrong is read again with its
 // receipts at one moment first.
-func (d *deskAudit) compare(ctx context.Context, a *Audit) error {
-	ids := make([]background.RunID, 0, len(d.told))
-	for run := range d.told {
+func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
+	ids := make([]background.RunID, 0, len(d.recorded))
+	for run := range d.recorded {
 		ids = append(ids, run)
 	}
-	stored, err := d.service.journal.Desks(ctx, d.tenant, ids)
+	stored, err := d.service.journal.Annotations(ctx, d.tenant, ids)
 	if err != nil {
 		return err
 	}
-	for run, told := range d.told {
-		if sameDesk(stored[run], told) {
+	for run, recorded := range d.recorded {
+		if sameAnnotations(stored[run], recorded) {
 			continue
 		}
-		trail, now, err := d.service.journal.DesksAtOnce(ctx, d.tenant, d.cases[run])
+		trail, now, err := d.service.journal.AnnotationsWithTrail(ctx, d.tenant, d.cases[run])
 		if err != nil {
 			return err
 		}
-		then, err := foldDesks(trail)
+		then, err := foldAnnotations(trail)
 		if err != nil {
 			return err
 		}
-		if !sameDesk(now[run], then[run]) {
-			a.differ(InvariantFold, site{tenant: d.tenant, kase: d.cases[run], run: run}, deskWords(now[run]), deskWords(then[run]), "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, deskWords(now[run]), deskWords(then[run]))
+		if !sameAnnotations(now[run], then[run]) {
+			a.failDiffering(InvariantFold, breakSubject{tenant: d.tenant, caseID: d.cases[run], run: run}, annotationText(now[run]), annotationText(then[run]), "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, annotationText(now[run]), annotationText(then[run]))
 		}
 	}
-	clear(d.told)
+	clear(d.recorded)
 	clear(d.cases)
 	return nil
 }
 
-// foldDesks derives the desks of a case's letters from nothing but its receipts.
-func foldDesks(rs []receipts.Receipt) (map[background.RunID]postgres.Desk, error) {
-	var out map[background.RunID]postgres.Desk
+// foldAnnotations derives the desks of a case's letters from nothing but its receipts.
+func foldAnnotations(rs []receipts.Receipt) (map[background.RunID]postgres.Annotations, error) {
+	var out map[background.RunID]postgres.Annotations
 	for _, r := range rs {
-		if !slices.Contains(postgres.DeskReceipts, r.Subtype) {
+		if !slices.Contains(postgres.AnnotationReceipts, r.Subtype) {
 			continue
 		}
 		p, err := r.Payload()
@@ -96,22 +96,22 @@ func foldDesks(rs []receipts.Receipt) (map[background.RunID]postgres.Desk, error
 			return nil, err
 		}
 		if out == nil {
-			out = map[background.RunID]postgres.Desk{}
+			out = map[background.RunID]postgres.Annotations{}
 		}
 		d := out[r.Run]
 		switch r.Subtype {
 		case receipts.HoldPlaced:
 			d.Held, d.HoldReason = true, p.Reason
 		case receipts.HoldReleased:
-			d.Held, d.HoldReason, d.EndsAt = false, "", time.Time{}
+			d.Held, d.HoldReason, d.RetentionEndsAt = false, "", time.Time{}
 		case receipts.Marked:
 			if d.MarkReason = p.Reason; !foldMarks(&d, p.Changes) {
 				return nil, fmt.Errorf("receipt %s: %q are no marks", r.ID(), p.Changes)
 			}
 		case receipts.RetentionEnding:
-			d.EndsAt = p.ExpiresAt
+			d.RetentionEndsAt = p.ExpiresAt
 		case receipts.Purged, receipts.RetentionExpired:
-			d = postgres.Desk{}
+			d = postgres.Annotations{}
 		}
 		out[r.Run] = d
 	}
@@ -119,17 +119,17 @@ func foldDesks(rs []receipts.Receipt) (map[background.RunID]postgres.Desk, error
 }
 
 // foldMarks reads what MarkRequest.mark tells of the marks that were set.
-func foldMarks(d *postgres.Desk, changes string) bool {
+func foldMarks(d *postgres.Annotations, changes string) bool {
 	for _, change := range strings.Fields(changes) {
 		name, value, _ := strings.Cut(change, "=")
-		said, err := strconv.ParseBool(value)
+		mark, err := strconv.ParseBool(value)
 		switch {
 		case err != nil:
 			return false
 		case name == "reprocess_eligible":
-			d.Reprocess = &said
+			d.Reprocess = &mark
 		case name == "manual_review_required":
-			d.Review = &said
+			d.Review = &mark
 		default:
 			return false
 		}
@@ -137,16 +137,16 @@ func foldMarks(d *postgres.Desk, changes string) bool {
 	return true
 }
 
-// sameDesk compares a desk with what receipts tell. That no end is stored is no fault:
+// sameAnnotations compares a desk with what receipts tell. That no end is stored is no fault:
 // older programs announced without keeping it, and it is announced again.
-func sameDesk(stored, told postgres.Desk) bool {
+func sameAnnotations(stored, recorded postgres.Annotations) bool {
 	same := func(a, b *bool) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
-	return stored.Held == told.Held && stored.HoldReason == told.HoldReason && same(stored.Reprocess, told.Reprocess) && same(stored.Review, told.Review) &&
-		stored.MarkReason == told.MarkReason && (stored.EndsAt.IsZero() || stored.EndsAt.Equal(told.EndsAt))
+	return stored.Held == recorded.Held && stored.HoldReason == recorded.HoldReason && same(stored.Reprocess, recorded.Reprocess) && same(stored.Review, recorded.Review) &&
+		stored.MarkReason == recorded.MarkReason && (stored.RetentionEndsAt.IsZero() || stored.RetentionEndsAt.Equal(recorded.RetentionEndsAt))
 }
 
-// deskWords tells a desk without what people wrote.
-func deskWords(d postgres.Desk) string {
+// annotationText tells a desk without what people wrote.
+func annotationText(d postgres.Annotations) string {
 	mark := func(b *bool) string {
 		if b == nil {
 			return "unsaid"
@@ -154,8 +154,8 @@ func deskWords(d postgres.Desk) string {
 		return strconv.FormatBool(*b)
 	}
 	ends := "not announced"
-	if !d.EndsAt.IsZero() {
-		ends = d.EndsAt.Format("2006-01-02T15:04:05Z07:00")
+	if !d.RetentionEndsAt.IsZero() {
+		ends = d.RetentionEndsAt.Format("2006-01-02T15:04:05Z07:00")
 	}
 	return fmt.Sprintf("held %t, reprocess_eligible %s, manual_review_required %s, end %s", d.Held, mark(d.Reprocess), mark(d.Review), ends)
 }

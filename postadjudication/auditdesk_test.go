@@ -8,9 +8,9 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// foundOut tampers with what is stored, checks that the audit says what differs, and
+// checkAuditDetects tampers with what is stored, checks that the audit says what differs, and
 // puts it right again.
-func (r *rig) foundOut(what, tamper, mend, words string) {
+func (r *rig) checkAuditDetects(what, tamper, mend, words string) {
 	r.t.Helper()
 	for _, query := range []string{tamper, mend} {
 		if _, err := r.db.Exec(query); err != nil {
@@ -31,17 +31,17 @@ func (r *rig) foundOut(what, tamper, mend, words string) {
 
 // Who holds a letter behind everybody's back, takes a hold or a mark away, or changes
 // when it ends, is found out, and the letter is named.
-func TestADeskThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
+func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	held, marked, plain, gone := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return refused() }),
-		r.dead(3, func(Call) Answer { return refused() }), r.dead(4, func(Call) Answer { return refused() })
+	held, marked, plain, gone := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() }),
+		r.deadLetter(3, func(Call) Answer { return refused() }), r.deadLetter(4, func(Call) Answer { return refused() })
 	yes, no := true, false
 	for _, do := range []func() error{
-		func() error { _, err := r.Hold(ctx, "acme", held.Run, please); return err },
-		func() error { _, err := r.Hold(ctx, "acme", marked.Run, please); return err },
-		func() error { _, err := r.ReleaseHold(ctx, "acme", marked.Run, please); return err },
+		func() error { _, err := r.Hold(ctx, "acme", held.Run, holdRequest); return err },
+		func() error { _, err := r.Hold(ctx, "acme", marked.Run, holdRequest); return err },
+		func() error { _, err := r.ReleaseHold(ctx, "acme", marked.Run, holdRequest); return err },
 		func() error {
 			_, err := r.Mark(ctx, "acme", marked.Run, MarkRequest{Actor: "user:ada", Reason: "first", ReprocessEligible: &yes, ManualReviewRequired: &yes})
 			return err
@@ -55,7 +55,7 @@ func TestADeskThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 			return err
 		},
 		func() error {
-			q := refusedOnes()
+			q := refusedLetters()
 			q.Filter.Transaction, q.Confirm = release(4).TransactionReceiptID, "1"
 			_, err := r.Purge(ctx, "acme", q)
 			return err
@@ -65,22 +65,22 @@ func TestADeskThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.keeper().at(174 * day).prune(PruneReport{Warned: 2})
-	r.sound()
+	r.retentionRig().at(174 * day).prune(PruneReport{Announced: 2})
+	r.mustAudit()
 	of := func(s Submitted) string { return ` WHERE run_id = '` + s.Run.String() + `'` }
 	named := func(s Submitted) string { return "letter " + s.Run.String() + " of acme: stored " }
-	r.foundOut("a hold is taken away", `UPDATE recourse.desk SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.desk SET held = true, hold_reason = '`+please.Reason+`'`+of(held),
+	r.checkAuditDetects("a hold is taken away", `UPDATE recourse.desk SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.desk SET held = true, hold_reason = '`+holdRequest.Reason+`'`+of(held),
 		named(held)+"held false")
-	r.foundOut("a hold has another reason", `UPDATE recourse.desk SET hold_reason = 'other'`+of(held), `UPDATE recourse.desk SET hold_reason = '`+please.Reason+`'`+of(held), named(held))
-	r.foundOut("a letter is held", `UPDATE recourse.desk SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.desk SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
-	r.foundOut("a mark is turned", `UPDATE recourse.desk SET reprocess_eligible = false`+of(marked), `UPDATE recourse.desk SET reprocess_eligible = true`+of(marked),
+	r.checkAuditDetects("a hold has another reason", `UPDATE recourse.desk SET hold_reason = 'other'`+of(held), `UPDATE recourse.desk SET hold_reason = '`+holdRequest.Reason+`'`+of(held), named(held))
+	r.checkAuditDetects("a letter is held", `UPDATE recourse.desk SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.desk SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
+	r.checkAuditDetects("a mark is turned", `UPDATE recourse.desk SET reprocess_eligible = false`+of(marked), `UPDATE recourse.desk SET reprocess_eligible = true`+of(marked),
 		"reprocess_eligible false, manual_review_required false")
-	r.foundOut("a mark is taken away", `UPDATE recourse.desk SET manual_review_required = NULL`+of(marked), `UPDATE recourse.desk SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
-	r.foundOut("the end is moved", `UPDATE recourse.desk SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.desk SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
-	r.foundOut("a desk is gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.desk`+of(held)+`; DELETE FROM recourse.desk`+of(held), `INSERT INTO recourse.desk SELECT * FROM recourse.stolen`, named(held))
-	r.foundOut("a purged letter has a desk", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk`+of(gone), named(gone)+"held true")
+	r.checkAuditDetects("a mark is taken away", `UPDATE recourse.desk SET manual_review_required = NULL`+of(marked), `UPDATE recourse.desk SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
+	r.checkAuditDetects("the end is moved", `UPDATE recourse.desk SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.desk SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
+	r.checkAuditDetects("a desk is gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.desk`+of(held)+`; DELETE FROM recourse.desk`+of(held), `INSERT INTO recourse.desk SELECT * FROM recourse.stolen`, named(held))
+	r.checkAuditDetects("a purged letter has a desk", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk`+of(gone), named(gone)+"held true")
 	never := newID().String()
-	r.foundOut("a desk of nothing", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk WHERE run_id = '`+never+`'`,
+	r.checkAuditDetects("a desk of nothing", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk WHERE run_id = '`+never+`'`,
 		"letter "+never+" of acme is held, marked or announced, and no receipt says so")
 }
 
@@ -102,18 +102,18 @@ func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	if _, err := r.RevokeKey(ctx, "acme", revoked.Prefix, "user:root", "left"); err != nil {
 		t.Fatal(err)
 	}
-	r.sound()
+	r.mustAudit()
 	of := func(k AccessKey) string { return ` WHERE prefix = '` + k.Prefix + `'` }
 	named := func(k AccessKey) string { return "the access key " + k.Prefix + " of acme: stored " }
-	r.foundOut("roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"user:ada as auditor+admin")
-	r.foundOut("principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"user:eve")
-	r.foundOut("end", `UPDATE recourse.keys SET expires_at = expires_at + interval '1 day'`+of(valid), `UPDATE recourse.keys SET expires_at = expires_at - interval '1 day'`+of(valid), named(valid))
-	r.foundOut("brought back", `CREATE TABLE recourse.was AS SELECT prefix, revoked_at, revoked_by FROM recourse.keys`+of(revoked)+`; UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(revoked),
+	r.checkAuditDetects("roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"user:ada as auditor+admin")
+	r.checkAuditDetects("principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"user:eve")
+	r.checkAuditDetects("end", `UPDATE recourse.keys SET expires_at = expires_at + interval '1 day'`+of(valid), `UPDATE recourse.keys SET expires_at = expires_at - interval '1 day'`+of(valid), named(valid))
+	r.checkAuditDetects("brought back", `CREATE TABLE recourse.was AS SELECT prefix, revoked_at, revoked_by FROM recourse.keys`+of(revoked)+`; UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(revoked),
 		`UPDATE recourse.keys k SET revoked_at = w.revoked_at, revoked_by = w.revoked_by FROM recourse.was w WHERE w.prefix = k.prefix`, named(revoked)+"as revoked false")
-	r.foundOut("revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"as revoked true")
-	r.foundOut("made without a receipt", `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by)
+	r.checkAuditDetects("revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"as revoked true")
+	r.checkAuditDetects("made without a receipt", `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by)
 		SELECT gen_random_uuid(), 'aaaaaaaaaaaa', sha256('x'), tenant, principal, roles, created_at, created_by FROM recourse.keys`+of(valid), `DELETE FROM recourse.keys WHERE prefix = 'aaaaaaaaaaaa'`,
 		"the access key aaaaaaaaaaaa of acme: no receipt says that it was made")
-	r.foundOut("gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.keys`+of(valid)+`; DELETE FROM recourse.keys`+of(valid), `INSERT INTO recourse.keys SELECT * FROM recourse.stolen`,
+	r.checkAuditDetects("gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.keys`+of(valid)+`; DELETE FROM recourse.keys`+of(valid), `INSERT INTO recourse.keys SELECT * FROM recourse.stolen`,
 		"the access key "+valid.Prefix+" of acme was made by receipt")
 }

@@ -9,11 +9,11 @@ import (
 
 // What keeps a run from ever being called, or a register from being found, decides. So the
 // audit compares it with the receipts.
-func TestTheAuditNoticesWhatKeepsARunFromBeingCalled(t *testing.T) {
+func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, aDayBetween).work()
-	r.waitsUnknown(1, false)
+	r := newRig(t, withDailyRetries).startWorkers()
+	r.waitingUnknownRun(1, false)
 	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "nobody else is there"}); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestTheAuditNoticesWhatKeepsARunFromBeingCalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.stopWork()
-	r.sound()
+	r.mustAudit()
 	for _, c := range []struct{ what, harm, mend string }{
 		{"due time of a run that is scheduled", `UPDATE recourse.runs SET due_at = due_at + interval '1000 years'`, `UPDATE recourse.runs SET due_at = due_at - interval '1000 years'`},
 		{"how many people it took, without its register", `WITH g AS (DELETE FROM recourse.registers WHERE subject = 'people') DELETE FROM recourse.people`, ``},

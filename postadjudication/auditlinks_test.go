@@ -19,12 +19,12 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: (&handled{}).handle} }).work()
-			if _, err := r.SetPolicy(ctx, tune(5)); err != nil {
+			r := newRig(t, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: (&handlerRecorder{}).handle} }).startWorkers()
+			if _, err := r.SetPolicy(ctx, policyChange(5)); err != nil {
 				t.Fatal(err)
 			}
-			r.dead(1, func(Call) Answer { return refused() })
-			r.behind(c.spoil)
+			r.deadLetter(1, func(Call) Answer { return refused() })
+			r.execAsOwner(c.spoil)
 			a, err := r.Audit(ctx)
 			if err != nil {
 				t.Fatal(err)

@@ -20,40 +20,40 @@ func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) 
 		return err
 	}
 	for _, id := range cases {
-		o, found, err := s.journal.OperationsAtOnce(ctx, tenant, id)
+		o, found, err := s.journal.OperationsWithTrail(ctx, tenant, id)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return errGone
+			return errCaseVanished
 		}
-		if err := s.auditRegister(ctx, a, tenant, o); err != nil {
+		if err := s.auditOperationLog(ctx, a, tenant, o); err != nil {
 			return err
 		}
 	}
 	for _, check := range []struct {
 		invariant string
-		each      func(context.Context, string, func(postgres.Found)) error
-	}{{InvariantFold, s.journal.EachUnkept}, {InvariantFold, s.journal.EachMiscounted}, {InvariantFold, s.journal.EachUndecided}} {
-		if err := check.each(ctx, tenant, a.found(check.invariant, tenant)); err != nil {
+		each      func(context.Context, string, func(postgres.Discrepancy)) error
+	}{{InvariantFold, s.journal.EachOperationMismatch}, {InvariantFold, s.journal.EachBulkMismatch}, {InvariantFold, s.journal.EachControlMismatch}} {
+		if err := check.each(ctx, tenant, a.addFound(check.invariant, tenant)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// auditRegister checks one case that has receipts but no run, with what they tell of.
-func (s *Service) auditRegister(ctx context.Context, a *Audit, tenant string, o postgres.Operations) error {
-	at := site{tenant: tenant, kase: o.Case}
-	a.chain(at, o.Head, o.Trail)
+// auditOperationLog checks one case that has receipts but no run, with what they tell of.
+func (s *Service) auditOperationLog(ctx context.Context, a *Audit, tenant string, o postgres.Operations) error {
+	at := breakSubject{tenant: tenant, caseID: o.Case}
+	a.auditChain(at, o.Head, o.Trail)
 	a.Receipts += int64(len(o.Trail))
 	var err error
 	switch {
 	case o.Breaker != nil:
-		err = a.breaker(at, o)
-	case o.Subject == string(postgres.RuleRegister):
-		err = a.rules(at, o)
-	case o.Subject == string(postgres.BulkRegister):
+		err = a.auditBreaker(at, o)
+	case o.Subject == string(postgres.RuleLog):
+		err = a.auditRules(at, o)
+	case o.Subject == string(postgres.BulkLog):
 		err = s.auditBulks(ctx, a, at, o)
 	}
 	if err != nil {
@@ -69,14 +69,14 @@ const overAllTenants = ", over all tenants"
 // olderBreakerStates are how programs before called the states of a circuit breaker.
 var olderBreakerStates = map[string]background.BreakerState{"released": background.BreakerClosed, "pulled": background.BreakerOpen, "easing": background.BreakerHalfOpen}
 
-// toldBreaker is a circuit breaker as its receipts tell it.
-type toldBreaker struct {
+// recordedBreaker is a circuit breaker as its receipts tell it.
+type recordedBreaker struct {
 	background.Breaker
-	overAll bool // the one over all tenants pauses the tenant's runs
-	older   bool // a program before this one told of it: that of its opening is not compared
+	openOverAll bool // the one over all tenants pauses the tenant's runs
+	older       bool // a program before this one told of it: that of its opening is not compared
 }
 
-func foldBreaker(trail []receipts.Receipt) (t toldBreaker, err error) {
+func foldBreaker(trail []receipts.Receipt) (t recordedBreaker, err error) {
 	t.State = background.BreakerClosed
 	for _, r := range trail {
 		p, err := r.Payload()
@@ -85,53 +85,53 @@ func foldBreaker(trail []receipts.Receipt) (t toldBreaker, err error) {
 		}
 		changes, ofAll := strings.CutSuffix(p.Changes, overAllTenants)
 		if ofAll {
-			t.overAll = r.Subtype == receipts.BrakePulled
+			t.openOverAll = r.Subtype == receipts.BreakerOpened
 			continue
 		}
 		from, to, _ := strings.Cut(changes, " to ")
 		if state, known := olderBreakerStates[to]; known {
 			t.older, t.State = true, state
-			if state == background.BreakerOpen && p.ReasonCode != background.CauseByHand {
+			if state == background.BreakerOpen && p.ReasonCode != background.CauseManual {
 				t.State = background.BreakerHalfOpen
 			}
 		} else {
 			t.State = background.BreakerState(to)
 		}
 		if from == string(background.BreakerClosed) {
-			t.Opening, t.OpenedAt = t.Opening+1, r.At
+			t.Openings, t.OpenedAt = t.Openings+1, r.At
 		}
 		t.Actor, t.Cause, t.Reason, t.At = r.Actor, p.ReasonCode, p.Reason, r.At
-		t.ByHand = t.State == background.BreakerOpen && t.Cause == background.CauseByHand
+		t.Manual = t.State == background.BreakerOpen && t.Cause == background.CauseManual
 	}
 	return t, nil
 }
 
-// breaker compares a circuit breaker with its receipts.
-func (a *Audit) breaker(at site, o postgres.Operations) error {
-	told, err := foldBreaker(o.Trail)
+// auditBreaker compares a circuit breaker with its receipts.
+func (a *Audit) auditBreaker(at breakSubject, o postgres.Operations) error {
+	recorded, err := foldBreaker(o.Trail)
 	if err != nil {
 		return err
 	}
 	var d differences
 	b := o.Breaker
-	d.compare("state", b.State, told.State)
-	d.compare("by hand", b.ByHand, told.ByHand)
-	d.compare("actor", b.Actor, told.Actor)
-	d.compare("cause", b.Cause, told.Cause)
-	d.compare("reason", b.Reason, told.Reason)
-	d.times("time of the last move", b.At, told.At)
-	d.compare("told of the one over all tenants", b.Told, told.overAll)
-	if !told.older {
-		d.compare("number of openings", b.Opening, told.Opening)
-		d.times("time of the last opening", b.OpenedAt, told.OpenedAt)
+	d.compare("state", b.State, recorded.State)
+	d.compare("by hand", b.Manual, recorded.Manual)
+	d.compare("actor", b.Actor, recorded.Actor)
+	d.compare("cause", b.Cause, recorded.Cause)
+	d.compare("reason", b.Reason, recorded.Reason)
+	d.compareTimes("time of the last move", b.At, recorded.At)
+	d.compare("told of the one over all tenants", b.RecordedOpen, recorded.openOverAll)
+	if !recorded.older {
+		d.compare("number of openings", b.Openings, recorded.Openings)
+		d.compareTimes("time of the last opening", b.OpenedAt, recorded.OpenedAt)
 	}
 	d.fail(a, at, fmt.Sprintf("the circuit breaker of %s for %s", b.Name, at.tenant))
 	return nil
 }
 
-// rules compares the rules of a tenant with the receipts of their register.
-func (a *Audit) rules(at site, o postgres.Operations) error {
-	told := map[string]*postgres.Rule{}
+// auditRules compares the rules of a tenant with the receipts of their register.
+func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
+	recorded := map[string]*postgres.Rule{}
 	for _, r := range o.Trail {
 		p, err := r.Payload()
 		if err != nil {
@@ -141,57 +141,57 @@ func (a *Audit) rules(at site, o postgres.Operations) error {
 		if !ok || r.Subtype != receipts.RuleChanged {
 			continue
 		}
-		t := told[name]
+		t := recorded[name]
 		if t == nil {
 			t = &postgres.Rule{}
-			told[name] = t
+			recorded[name] = t
 		}
-		var said struct {
+		var definition struct {
 			Enabled bool `json:"enabled"`
 		}
-		if err := json.Unmarshal([]byte(p.Rule), &said); err != nil {
+		if err := json.Unmarshal([]byte(p.Rule), &definition); err != nil {
 			return err
 		}
 		deleted := changes == ruleDeleted
-		*t = postgres.Rule{Tenant: r.Tenant, Name: name, Version: t.Version + 1, Enabled: said.Enabled && !deleted, Deleted: deleted, Definition: p.Rule, Actor: r.Actor, Reason: p.Reason, At: r.At}
+		*t = postgres.Rule{Tenant: r.Tenant, Name: name, Version: t.Version + 1, Enabled: definition.Enabled && !deleted, Deleted: deleted, Definition: p.Rule, Actor: r.Actor, Reason: p.Reason, At: r.At}
 	}
 	for _, stored := range o.Rules {
-		t := told[stored.Name]
-		delete(told, stored.Name)
+		t := recorded[stored.Name]
+		delete(recorded, stored.Name)
 		if t == nil {
 			a.fail(InvariantFold, at, "rule %s of %s was made, and no receipt says so", stored.Name, at.tenant)
 			continue
 		}
-		ruleDiffers(stored, *t).fail(a, at, fmt.Sprintf("rule %s of %s", stored.Name, at.tenant))
+		compareRule(stored, *t).fail(a, at, fmt.Sprintf("rule %s of %s", stored.Name, at.tenant))
 	}
-	for _, name := range sortedKeys(told) {
+	for _, name := range sortedKeys(recorded) {
 		a.fail(InvariantFold, at, "rule %s of %s, of which receipts tell, is not there", name, at.tenant)
 	}
 	return nil
 }
 
-func ruleDiffers(stored, told postgres.Rule) (d differences) {
-	d.compare("version", stored.Version, told.Version)
-	d.compare("enabled", stored.Enabled, told.Enabled)
-	d.compare("deleted", stored.Deleted, told.Deleted)
-	d.compare("definition", stored.Definition, told.Definition)
-	d.compare("actor", stored.Actor, told.Actor)
-	d.compare("reason", stored.Reason, told.Reason)
-	d.times("time", stored.At, told.At)
+func compareRule(stored, recorded postgres.Rule) (d differences) {
+	d.compare("version", stored.Version, recorded.Version)
+	d.compare("enabled", stored.Enabled, recorded.Enabled)
+	d.compare("deleted", stored.Deleted, recorded.Deleted)
+	d.compare("definition", stored.Definition, recorded.Definition)
+	d.compare("actor", stored.Actor, recorded.Actor)
+	d.compare("reason", stored.Reason, recorded.Reason)
+	d.compareTimes("time", stored.At, recorded.At)
 	return d
 }
 
-// toldBulk is a bulk plan as its receipts tell it.
-type toldBulk struct {
-	postgres.Bulk
-	hash    string
-	planned bool // a receipt tells that it was made; programs before left none
-	gone    bool // nobody started it, and it was forgotten
-	receipt string
+// recordedBulk is a bulk plan as its receipts tell it.
+type recordedBulk struct {
+	postgres.BulkPlan
+	hash             string
+	planned          bool // a receipt tells that it was made; programs before left none
+	forgottenReceipt bool // nobody started it, and it was forgotten
+	receipt          string
 }
 
-func foldBulks(trail []receipts.Receipt) (map[string]*toldBulk, error) {
-	told := map[string]*toldBulk{}
+func foldBulks(trail []receipts.Receipt) (map[string]*recordedBulk, error) {
+	recorded := map[string]*recordedBulk{}
 	for _, r := range trail {
 		p, err := r.Payload()
 		if err != nil {
@@ -201,38 +201,38 @@ func foldBulks(trail []receipts.Receipt) (map[string]*toldBulk, error) {
 		if r.Subtype != receipts.BulkChanged || !ok {
 			continue
 		}
-		t := told[p.Bulk]
+		t := recorded[p.Bulk]
 		if t == nil {
-			t = &toldBulk{}
-			told[p.Bulk] = t
+			t = &recordedBulk{}
+			recorded[p.Bulk] = t
 		}
 		t.State, t.Action, t.hash, t.receipt = postgres.BulkState(to), p.AskedFor, p.ContentDigest, r.ID()
 		switch {
 		case to == postgres.BulkForgotten:
-			t.gone = true
+			t.forgottenReceipt = true
 		case from == postgres.BulkUnplanned:
 			t.planned, t.Actor, t.Reason, t.PlannedAt = true, r.Actor, p.Reason, r.At
 		case from == string(BulkPlanned) && to == string(BulkRunning):
 			t.StartedBy = r.Actor
 		default:
-			t.MovedBy = r.Actor
+			t.ChangedBy = r.Actor
 		}
 	}
-	return told, nil
+	return recorded, nil
 }
 
 // auditBulks compares the bulk plans of a tenant with the receipts of their register, and
 // the hash of each with its items.
-func (s *Service) auditBulks(ctx context.Context, a *Audit, at site, o postgres.Operations) error {
-	told, err := foldBulks(o.Trail)
+func (s *Service) auditBulks(ctx context.Context, a *Audit, at breakSubject, o postgres.Operations) error {
+	recorded, err := foldBulks(o.Trail)
 	if err != nil {
 		return err
 	}
-	for _, b := range o.Bulks {
+	for _, b := range o.BulkPlans {
 		id := b.ID.String()
-		t := told[id]
-		delete(told, id)
-		digest, err := s.digestOf(ctx, b)
+		t := recorded[id]
+		delete(recorded, id)
+		digest, err := s.storedDigest(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -243,12 +243,12 @@ func (s *Service) auditBulks(ctx context.Context, a *Audit, at site, o postgres.
 				a.fail(InvariantFold, at, "bulk plan %s of %s is %s, and no receipt says so", id, at.tenant, b.State)
 			}
 		} else {
-			d = append(d, t.differs(b)...)
+			d = append(d, t.compare(b)...)
 		}
 		d.fail(a, at, fmt.Sprintf("bulk plan %s of %s", id, at.tenant))
 	}
-	for _, id := range sortedKeys(told) {
-		if t := told[id]; !t.forgotten() {
+	for _, id := range sortedKeys(recorded) {
+		if t := recorded[id]; !t.forgotten() {
 			a.fail(InvariantFold, at, "bulk plan %s of %s, of which receipt %s tells, is not there", id, at.tenant, t.receipt)
 		}
 	}
@@ -257,20 +257,20 @@ func (s *Service) auditBulks(ctx context.Context, a *Audit, at site, o postgres.
 
 // forgotten reports whether the plan need not be there: nobody had started it. Programs before
 // left no receipt of that.
-func (t *toldBulk) forgotten() bool {
-	return t.gone || !t.planned && t.State == BulkCancelled && t.StartedBy == ""
+func (t *recordedBulk) forgotten() bool {
+	return t.forgottenReceipt || !t.planned && t.State == BulkCancelled && t.StartedBy == ""
 }
 
-func (t *toldBulk) differs(b postgres.Bulk) (d differences) {
+func (t *recordedBulk) compare(b postgres.BulkPlan) (d differences) {
 	d.compare("state", b.State, t.State)
 	d.compare("action", b.Action, t.Action)
 	d.compare("hash", hex.EncodeToString(b.Hash[:]), t.hash)
 	if t.planned {
 		d.compare("planner", b.Actor, t.Actor)
 		d.compare("reason", b.Reason, t.Reason)
-		d.times("time of planning", b.PlannedAt, t.PlannedAt)
+		d.compareTimes("time of planning", b.PlannedAt, t.PlannedAt)
 	}
 	d.compare("who started it", b.StartedBy, t.StartedBy)
-	d.compare("who moved it last", b.MovedBy, t.MovedBy)
+	d.compare("who moved it last", b.ChangedBy, t.ChangedBy)
 	return d
 }

@@ -19,14 +19,14 @@ import (
 // that has anything.
 func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, all bool) error {
 	for _, tenant := range tenants {
-		err := s.journal.EachMisplaced(ctx, tenant, func(at postgres.Place, what string) {
-			a.fail(InvariantOrder, site{tenant: tenant, kase: at.Case}.at(at.Seq), "%s", what)
+		err := s.journal.EachEventOrderError(ctx, tenant, func(at postgres.TrailPosition, what string) {
+			a.fail(InvariantOrder, breakSubject{tenant: tenant, caseID: at.Case}.withReceipt(at.Seq), "%s", what)
 		})
 		if err != nil {
 			return err
 		}
-		err = s.journal.EachOwnGap(ctx, tenant, func(from, to int64) {
-			a.fail(InvariantOrder, site{tenant: tenant}, "%s of the tenant", gapWords(from, to))
+		err = s.journal.EachTenantEventGap(ctx, tenant, func(from, to int64) {
+			a.fail(InvariantOrder, breakSubject{tenant: tenant}, "%s of the tenant", gapText(from, to))
 		})
 		if err != nil {
 			return err
@@ -39,18 +39,18 @@ func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, al
 		}
 		shared = "; numbers are shared by all tenants, so that these may be another's"
 	}
-	err := s.journal.EachGap(ctx, func(from, to int64) {
-		a.fail(InvariantOrder, site{}, "%s%s", gapWords(from, to), shared)
+	err := s.journal.EachEventGap(ctx, func(from, to int64) {
+		a.fail(InvariantOrder, breakSubject{}, "%s%s", gapText(from, to), shared)
 	})
 	if err != nil {
 		return err
 	}
-	return s.journal.EachAhead(ctx, a.found(InvariantOrder, ""))
+	return s.journal.EachProjectionAhead(ctx, a.addFound(InvariantOrder, ""))
 }
 
-// gapWords tells of numbers that are missing, or of ones that are given twice: then those
+// gapText tells of numbers that are missing, or of ones that are given twice: then those
 // that should come next begin behind the end.
-func gapWords(from, to int64) string {
+func gapText(from, to int64) string {
 	what := "missing in the order of events"
 	if to < from {
 		from, to, what = to+1, from-1, "given twice in the order of events"

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// behind does what the triggers refuse, as only an owner of the tables can.
-func (r *rig) behind(statement string) {
+// execAsOwner does what the triggers refuse, as only an owner of the tables can.
+func (r *rig) execAsOwner(statement string) {
 	r.t.Helper()
 	testkit.Tamper(r.t, r.db, statement)
 }
@@ -17,7 +17,7 @@ func (r *rig) behind(statement string) {
 // What rows refer to is there, or the audit names what misses what.
 func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	verdict := func(tenants ...string) string {
 		t.Helper()
@@ -43,19 +43,19 @@ func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 	whole := release(len(breaks))
 	whole.Tenant = "whole"
 	r.mustSubmit(whole)
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 	r.stopWork() // else a delta would be folded before it is found
 
-	r.behind(`INSERT INTO recourse.operations (key, case_id, request) VALUES (sha256('x'), gen_random_uuid(), 'x')`)
+	r.execAsOwner(`INSERT INTO recourse.operations (key, case_id, request) VALUES (sha256('x'), gen_random_uuid(), 'x')`)
 	if v := verdict(); !strings.HasPrefix(v, "operation ") || !strings.Contains(v, "refers to case ") {
 		t.Errorf("an operation without its case: %s", v)
 	}
-	r.behind(`DELETE FROM recourse.operations WHERE request = 'x'`)
-	r.sound()
+	r.execAsOwner(`DELETE FROM recourse.operations WHERE request = 'x'`)
+	r.mustAudit()
 
 	for _, b := range breaks {
-		r.behind(b.harm)
+		r.execAsOwner(b.harm)
 		if v := verdict(b.tenant); !strings.HasPrefix(v, b.row) || !strings.Contains(v, " of "+b.tenant+" refers to "+b.misses) {
 			t.Errorf("%s: %s", b.tenant, v)
 		}

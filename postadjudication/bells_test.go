@@ -7,7 +7,7 @@ import (
 )
 
 // pause keeps Redis from ringing bells until the function that it gives is called.
-func (d desk) pause(t *testing.T) (resume func()) {
+func (d asynqInspector) pause(t *testing.T) (resume func()) {
 	t.Helper()
 	ctx := context.Background()
 	if err := d.redis.Do(ctx, "CLIENT", "PAUSE", time.Minute.Milliseconds(), "WRITE").Err(); err != nil {
@@ -21,8 +21,8 @@ func (d desk) pause(t *testing.T) (resume func()) {
 	}
 }
 
-// pending counts the bells that wait in Redis.
-func (d desk) pending(t *testing.T) int {
+// pendingNotifications counts the bells that wait in Redis.
+func (d asynqInspector) pendingNotifications(t *testing.T) int {
 	t.Helper()
 	n, err := d.redis.LLen(context.Background(), "asynq:{"+onlyQueue+"}:pending").Result()
 	if err != nil {
@@ -34,7 +34,7 @@ func (d desk) pending(t *testing.T) int {
 func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
-	d := r.desk()
+	d := r.inspector()
 	resume := d.pause(t)
 	const n = 3
 	for i := range n {
@@ -42,17 +42,17 @@ func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if rung := d.pending(t); rung != 0 {
+	if rung := d.pendingNotifications(t); rung != 0 {
 		t.Errorf("%d bells have rung in a Redis that stands still", rung)
 	}
 	resume()
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if rung := d.pending(t); rung != n {
+	if rung := d.pendingNotifications(t); rung != n {
 		t.Errorf("%d bells have rung when the service is closed, want %d", rung, n)
 	}
-	next := joinRig(t, r.url, r.redis, r.escrow, oneQueue).work()
-	next.atRest()
-	next.sound()
+	next := joinRig(t, r.url, r.redis, r.escrow, oneQueue).startWorkers()
+	next.untilNoneLive()
+	next.mustAudit()
 }

@@ -20,49 +20,49 @@ import (
 //	submitted receipt ─▶ Terms ─▶ bound: key and digest, before each claim
 //	                          └─▶ callOf: of each call and lookup
 
-// altered tells that a request is not the one that was submitted.
-type altered string
+// alteredRequest tells that a request is not the one that was submitted.
+type alteredRequest string
 
-func (a altered) Error() string {
+func (a alteredRequest) Error() string {
 	return "postadjudication: the request is not what the receipt of its submission says: " + string(a)
 }
 
 // Is makes it the answer to a claim.
-func (a altered) Is(target error) bool { return target == background.ErrRequestAltered }
+func (a alteredRequest) Is(target error) bool { return target == background.ErrRequestAltered }
 
-// bound is nil when a run's operation key and request are those that its submitted
+// checkBinding is nil when a run's operation key and request are those that its submitted
 // receipt says, else an altered. Of a plain task it is the payload that is bound.
-func bound(r *background.Run) error {
+func checkBinding(r *background.Run) error {
 	t := r.Terms
 	switch {
 	case t == nil || t.Run != r.ID || t.Case != r.Case || t.Tenant != r.Tenant:
-		return altered("no receipt submits the run")
+		return alteredRequest("no receipt submits the run")
 	case t.Target != r.Target:
-		return altered("another escrow service")
+		return alteredRequest("another escrow service")
 	case t.OperationKey == [32]byte{} && r.Operation == [32]byte{}: // a plain task
 		if t.RequestDigest != [32]byte{} && sha256.Sum256(r.Payload) != t.RequestDigest {
-			return altered("another digest of the payload")
+			return alteredRequest("another digest of the payload")
 		}
 		return nil
-	case t.OperationKey != keyOf(t) || t.OperationKey != r.Operation:
-		return altered("another operation key")
+	case t.OperationKey != operationKeyOf(t) || t.OperationKey != r.Operation:
+		return alteredRequest("another operation key")
 	case t.RequestDigest != [32]byte{}:
 		if sha256.Sum256(r.Payload) != t.RequestDigest {
-			return altered("another digest of the request")
+			return alteredRequest("another digest of the request")
 		}
 		return nil
 	}
 	// A receipt of an older program: the digest of the content binds all of the request.
 	content, err := contentOf(r.Payload, r.Target)
 	if err != nil || t.ContentDigest != [32]byte{} && content != t.ContentDigest {
-		return altered("another content of the request")
+		return alteredRequest("another content of the request")
 	}
-	_, err = agreed(r)
+	_, err = checkTerms(r)
 	return err
 }
 
-// keyOf is the operation key that follows from the terms of a run.
-func keyOf(t *receipts.Terms) OperationKey {
+// operationKeyOf is the operation key that follows from the terms of a run.
+func operationKeyOf(t *receipts.Terms) OperationKey {
 	a := Adjudication{Target: t.Target}
 	a.Tenant, a.TransactionReceiptID, a.Outcome, a.Generation = t.Tenant, t.TransactionReceiptID, settlement.Outcome(t.Outcome), t.Generation
 	return a.operationKey(t.Epoch)
@@ -71,14 +71,14 @@ func keyOf(t *receipts.Terms) OperationKey {
 // callOf is the one way to a Call: of a run that is bound to its receipts. The error is
 // an altered, or that of a request that can't be read.
 func callOf(r background.Run, attempt int) (Call, error) {
-	if err := bound(&r); err != nil {
+	if err := checkBinding(&r); err != nil {
 		return Call{}, err
 	}
 	// The request asks for what the terms say: the digest binds its bytes to the receipt that says
 	// both, and bound reads and compares the request of a receipt without a digest.
 	t := r.Terms
 	if t.OperationKey == [32]byte{} {
-		return Call{}, altered("no adjudication: its receipt submits a plain task")
+		return Call{}, alteredRequest("no adjudication: its receipt submits a plain task")
 	}
 	return Call{
 		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
@@ -86,19 +86,19 @@ func callOf(r background.Run, attempt int) (Call, error) {
 	}, nil
 }
 
-// order is what a request asks for.
-type order struct {
+// requestedPayment is what a request asks for.
+type requestedPayment struct {
 	Amount  settlement.Money   `json:"amount"`
 	Outcome settlement.Outcome `json:"outcome"`
 }
 
-// agreed reads what a run's request asks for, and compares it with its terms.
-func agreed(r *background.Run) (o order, err error) {
+// checkTerms reads what a run's request asks for, and compares it with its terms.
+func checkTerms(r *background.Run) (o requestedPayment, err error) {
 	if err := json.Unmarshal(r.Payload, &o); err != nil {
-		return o, altered("it can't be read: " + err.Error())
+		return o, alteredRequest("it can't be read: " + err.Error())
 	}
 	if t := r.Terms; o.Amount != (settlement.Money{Minor: t.Amount, Currency: t.Currency}) || string(o.Outcome) != t.Outcome {
-		return o, altered(fmt.Sprintf("another outcome or amount: %s of %d %s, not %s of %d %s",
+		return o, alteredRequest(fmt.Sprintf("another outcome or amount: %s of %d %s, not %s of %d %s",
 			o.Outcome, o.Amount.Minor, o.Amount.Currency, t.Outcome, t.Amount, t.Currency))
 	}
 	return o, nil
@@ -127,16 +127,16 @@ func contentOf(request []byte, target string) ([32]byte, error) {
 		EscrowReference: q.EscrowReference, Outcome: q.Outcome, Generation: q.Generation, Amount: q.Amount, Held: q.Held,
 	}}
 	if same, err := a.request(q.Payload); err != nil || !bytes.Equal(same, request) {
-		return [32]byte{}, errors.Join(errNotOurs, err)
+		return [32]byte{}, errors.Join(errNotCanonical, err)
 	}
-	return a.content(q.Payload), nil
+	return a.contentDigest(q.Payload), nil
 }
 
-// errNotOurs tells that a request has members or a form that we never give it.
-var errNotOurs = errors.New("postadjudication: the request is not in the form in which it is made")
+// errNotCanonical tells that a request has members or a form that we never give it.
+var errNotCanonical = errors.New("postadjudication: the request is not in the form in which it is made")
 
-// digestOf is the digest of a request as receipts say it.
-func digestOf(request []byte) string {
+// requestDigest is the digest of a request as receipts say it.
+func requestDigest(request []byte) string {
 	d := sha256.Sum256(request)
 	return hex.EncodeToString(d[:])
 }

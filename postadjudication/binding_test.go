@@ -16,14 +16,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// elsewhere is another process on the same servers, which has not seen any run before.
-func (r *rig) elsewhere(change ...func(*Config)) *rig {
+// otherProcess is another process on the same servers, which has not seen any run before.
+func (r *rig) otherProcess(change ...func(*Config)) *rig {
 	r.t.Helper()
 	return joinRig(r.t, r.url, r.redis, r.escrow, change...)
 }
 
 // requests are what the escrow service was sent.
-func (e *scriptedEscrow) sent(script func(Call) Answer) func() []Call {
+func (e *scriptedEscrow) recordCalls(script func(Call) Answer) func() []Call {
 	var all []Call
 	e.script = func(_ context.Context, c Call) Answer {
 		e.mu.Lock()
@@ -42,9 +42,9 @@ func (e *scriptedEscrow) sent(script func(Call) Answer) func() []Call {
 	}
 }
 
-// condemned waits until the run is a dead letter because its request was altered, and
+// untilRequestAlteredLetter waits until the run is a dead letter because its request was altered, and
 // checks what its receipt says.
-func (r *rig) condemned(s Submitted, class Class) {
+func (r *rig) untilRequestAlteredLetter(s Submitted, class Class) {
 	r.t.Helper()
 	r.until("the run is condemned", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	st := r.status(s.Run)
@@ -57,18 +57,18 @@ func (r *rig) condemned(s Submitted, class Class) {
 	}
 }
 
-// alters is the SQL that changes the text of a case's request.
-func alters(from, to string) string {
+// alterRequestSQL is the SQL that changes the text of a case's request.
+func alterRequestSQL(from, to string) string {
 	return fmt.Sprintf(`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '%s', '%s'), 'UTF8') WHERE case_id = $case`, from, to)
 }
 
-// harm does to a case what SQL says of $case.
-func (r *rig) harm(s Submitted, sql string) {
+// tamperCase does to a case what SQL says of $case.
+func (r *rig) tamperCase(s Submitted, sql string) {
 	r.t.Helper()
 	testkit.Tamper(r.t, r.db, strings.ReplaceAll(sql, "$case", "'"+s.Case.String()+"'"))
 }
 
-func honest(n int) Adjudication {
+func withPayee(n int) Adjudication {
 	a := release(n)
 	a.Payload = json.RawMessage(`{"payee":"honest"}`)
 	return a
@@ -79,13 +79,13 @@ func honest(n int) Adjudication {
 func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	sent := r.escrow.sent(nil)
-	whole := r.mustSubmit(honest(0))
+	sent := r.escrow.recordCalls(nil)
+	whole := r.mustSubmit(withPayee(0))
 	altered, n := map[background.RunID]string{}, 0
 	for what, sql := range map[string]string{
-		"the payee":       alters("honest", "mallory"),
-		"the amount":      alters(`"minor":1000`, `"minor":999`),
-		"the outcome":     alters("release", "refund"),
+		"the payee":       alterRequestSQL("honest", "mallory"),
+		"the amount":      alterRequestSQL(`"minor":1000`, `"minor":999`),
+		"the outcome":     alterRequestSQL("release", "refund"),
 		"no JSON":         `UPDATE recourse.operations SET request = 'x' WHERE case_id = $case`,
 		"the key":         `UPDATE recourse.operations SET key = sha256('x') WHERE case_id = $case; UPDATE recourse.runs SET operation_key = sha256('x') WHERE case_id = $case`,
 		"no key":          `UPDATE recourse.runs SET operation_key = NULL, payload = '{}' WHERE case_id = $case`,
@@ -94,12 +94,12 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 		"another request": `UPDATE recourse.runs SET operation_key = (SELECT operation_key FROM recourse.runs WHERE id = '` + whole.Run.String() + `') WHERE case_id = $case`,
 	} {
 		n++
-		s := r.mustSubmit(honest(n))
+		s := r.mustSubmit(withPayee(n))
 		altered[s.Run] = what
-		r.harm(s, sql)
+		r.tamperCase(s, sql)
 	}
-	r.elsewhere().work()
-	r.atRest()
+	r.otherProcess().startWorkers()
+	r.untilNoneLive()
 	for run, what := range altered {
 		if k := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND letter = 'open' AND reason = 'request_altered' AND error_type = 'request_altered' AND class = '' AND attempt_count = 0`, run.String()); k != 1 {
 			t.Errorf("%s: it is not condemned", what)
@@ -122,9 +122,9 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	asked := 0
-	r.escrow.life = time.Hour
+	r.escrow.keyLifetime = time.Hour
 	r.escrow.lookup = func(Call) Answer { asked++; return Answer{Class: Unknown, Retry: true} }
-	sent := r.escrow.sent(func(Call) Answer { return busy429() })
+	sent := r.escrow.recordCalls(func(Call) Answer { return busy429() })
 	a := release(1)
 	a.Payload = json.RawMessage(`{"payee":"honest"}`)
 	s := r.mustSubmit(a)
@@ -132,8 +132,8 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 		testkit.Tamper(t, r.db, fmt.Sprintf(`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '%s', '%s'), 'UTF8')`, from, to))
 	}
 	change("honest", "mallory")
-	r.work()
-	other := r.elsewhere()
+	r.startWorkers()
+	other := r.otherProcess()
 	// Of the process that took it in, the request is what it took in.
 	r.until("the run has ended", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	for _, c := range sent() {
@@ -144,11 +144,11 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	r.stopWork()
 	calls := len(sent())
 
-	var no *RefusedError
-	if _, err := other.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada", Reason: "mended"}); !errors.As(err, &no) || no.Gate != GateRequestAltered {
+	var refusal *RefusedError
+	if _, err := other.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada", Reason: "mended"}); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered {
 		t.Errorf("fork: %v", err)
 	}
-	if _, err := other.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateRequestAltered || asked != 0 {
+	if _, err := other.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered || asked != 0 {
 		t.Errorf("lookup: %v, asked %d times", err, asked)
 	}
 	if err := other.DrainEvents(ctx); err != nil {
@@ -163,9 +163,9 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	if len(sent()) != calls {
 		t.Errorf("%d calls, %d before", len(sent()), calls)
 	}
-	other.work()
-	other.atRest()
-	other.sound()
+	other.startWorkers()
+	other.untilNoneLive()
+	other.mustAudit()
 }
 
 // What is unknown of a run's money stays so when its request was altered: the escrow
@@ -173,26 +173,26 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.life = 0 // each unknown outcome is asked about before anything is sent again
+	r.escrow.keyLifetime = 0 // each unknown outcome is asked about before anything is sent again
 	asked := 0
 	r.escrow.lookup = func(Call) Answer { asked++; return Answer{Class: NotExecuted} }
 	s := r.mustSubmit(release(1))
 	testkit.Tamper(t, r.db,
 		`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '1000', '10'), 'UTF8')`,
 		`UPDATE recourse.runs SET class = 'unknown'`, `UPDATE recourse.cases SET unknown_open = 1, first_sent_at = now() - interval '1 day'`)
-	r.elsewhere().work()
-	r.condemned(s, Unknown)
+	r.otherProcess().startWorkers()
+	r.untilRequestAlteredLetter(s, Unknown)
 	if asked != 0 || r.escrow.totalCalls() != 0 {
 		t.Errorf("asked %d times, called %d times", asked, r.escrow.totalCalls())
 	}
 }
 
-// deadAgain lets runs die, and leaves nobody at work.
-func (r *rig) deadAgain(all ...Submitted) {
+// untilAllDead lets runs die, and leaves nobody at work.
+func (r *rig) untilAllDead(all ...Submitted) {
 	r.t.Helper()
 	script := r.escrow.script
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
-	w := r.elsewhere().work()
+	w := r.otherProcess().startWorkers()
 	for _, s := range all {
 		r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	}
@@ -202,7 +202,7 @@ func (r *rig) deadAgain(all ...Submitted) {
 
 func (r *rig) mustFork(letter Submitted) Submitted {
 	r.t.Helper()
-	s, err := r.Fork(context.Background(), "acme", letter.Run, again)
+	s, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -227,11 +227,11 @@ func TestLaterRunsAreBoundByTheirOwnReceipts(t *testing.T) {
 			r := joinRig(t, url, redis, e, executor)
 			var first []Submitted
 			for n := range 6 {
-				first = append(first, r.mustSubmit(honest(n)))
+				first = append(first, r.mustSubmit(withPayee(n)))
 			}
-			r.deadAgain(first...)
+			r.untilAllDead(first...)
 			twice := []Submitted{r.mustFork(first[0]), r.mustFork(first[1])}
-			r.deadAgain(twice...)
+			r.untilAllDead(twice...)
 			generation := func(n int) Submitted {
 				a := refund(n)
 				a.Generation = 2
@@ -240,13 +240,13 @@ func TestLaterRunsAreBoundByTheirOwnReceipts(t *testing.T) {
 			good := []Submitted{r.mustFork(twice[0]), r.mustFork(first[2]), generation(4)}
 			bad := []Submitted{r.mustFork(twice[1]), r.mustFork(first[3]), generation(5)}
 			for _, s := range bad {
-				r.harm(s, alters(`"generation":`, `"generation": `))
+				r.tamperCase(s, alterRequestSQL(`"generation":`, `"generation": `))
 			}
 			calls := e.totalCalls()
-			r.elsewhere(executor).work()
-			r.atRest()
+			r.otherProcess(executor).startWorkers()
+			r.untilNoneLive()
 			for _, s := range bad {
-				r.condemned(s, "")
+				r.untilRequestAlteredLetter(s, "")
 			}
 			for _, s := range good {
 				if st := r.status(s.Run); st.State != background.Succeeded {
@@ -260,15 +260,15 @@ func TestLaterRunsAreBoundByTheirOwnReceipts(t *testing.T) {
 	}
 }
 
-// asBefore gives the receipts of a case the form that older programs gave them: without
+// rewriteAsOlderVersion gives the receipts of a case the form that older programs gave them: without
 // the digest of the request, and those of forks without amount and currency.
-func (r *rig) asBefore(kase receipts.CaseID) {
+func (r *rig) rewriteAsOlderVersion(caseID receipts.CaseID) {
 	r.t.Helper()
-	trail, err := r.Receipts(context.Background(), "acme", kase, 0, 1000)
+	trail, err := r.Receipts(context.Background(), "acme", caseID, 0, 1000)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	head, changes := receipts.Genesis(kase), []string(nil)
+	head, changes := receipts.Genesis(caseID), []string(nil)
 	for _, e := range trail {
 		entry, err := receipts.Parse(e.Body)
 		if err != nil {
@@ -279,14 +279,14 @@ func (r *rig) asBefore(kase receipts.CaseID) {
 				p.Amount, p.Currency = 0, ""
 			}
 		}
-		body, err := receipts.AppendBody(nil, kase, entry.Tenant, entry.Draft)
+		body, err := receipts.AppendBody(nil, caseID, entry.Tenant, entry.Draft)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		head = head.Next(body)
-		changes = append(changes, fmt.Sprintf(`UPDATE recourse.receipts SET body = convert_from('\x%x', 'UTF8'), link = '\x%x' WHERE case_id = '%s' AND seq = %d`, body, head.Link, kase, head.Seq))
+		changes = append(changes, fmt.Sprintf(`UPDATE recourse.receipts SET body = convert_from('\x%x', 'UTF8'), link = '\x%x' WHERE case_id = '%s' AND seq = %d`, body, head.Link, caseID, head.Seq))
 	}
-	testkit.Tamper(r.t, r.db, append(changes, fmt.Sprintf(`UPDATE recourse.cases SET last_link = '\x%x' WHERE id = '%s'`, head.Link, kase))...)
+	testkit.Tamper(r.t, r.db, append(changes, fmt.Sprintf(`UPDATE recourse.cases SET last_link = '\x%x' WHERE id = '%s'`, head.Link, caseID))...)
 }
 
 // A run that an older program submitted has no digest of its request in its receipt: its
@@ -294,34 +294,34 @@ func (r *rig) asBefore(kase receipts.CaseID) {
 func TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	sent := r.escrow.sent(nil)
+	sent := r.escrow.recordCalls(nil)
 	harms := []string{
-		"", alters("honest", "mallory"), alters(`"amount":{"currency":"EUR","minor":1000`, `"amount":{"currency":"EUR","minor":999`),
-		alters(`{"adjudication_id"`, `{"amount":{"currency":"EUR","minor":1},"adjudication_id"`), alters("EUR", "SEK"), alters("release", "refund"),
+		"", alterRequestSQL("honest", "mallory"), alterRequestSQL(`"amount":{"currency":"EUR","minor":1000`, `"amount":{"currency":"EUR","minor":999`),
+		alterRequestSQL(`{"adjudication_id"`, `{"amount":{"currency":"EUR","minor":1},"adjudication_id"`), alterRequestSQL("EUR", "SEK"), alterRequestSQL("release", "refund"),
 		`UPDATE recourse.operations SET key = sha256($case) WHERE case_id = $case; UPDATE recourse.runs SET operation_key = sha256($case) WHERE case_id = $case AND live`,
 	}
 	var fresh, forks []Submitted
 	for n := range harms {
-		forks = append(forks, r.mustSubmit(honest(100+n)))
+		forks = append(forks, r.mustSubmit(withPayee(100+n)))
 	}
-	r.deadAgain(forks...)
+	r.untilAllDead(forks...)
 	for n := range harms {
-		fresh, forks[n] = append(fresh, r.mustSubmit(honest(n))), r.mustFork(forks[n])
+		fresh, forks[n] = append(fresh, r.mustSubmit(withPayee(n))), r.mustFork(forks[n])
 	}
 	for n, sql := range harms {
 		for _, s := range []Submitted{fresh[n], forks[n]} {
-			r.asBefore(s.Case)
+			r.rewriteAsOlderVersion(s.Case)
 			if sql != "" {
-				r.harm(s, sql)
+				r.tamperCase(s, sql)
 			}
 		}
 	}
-	r.elsewhere().work()
-	r.atRest()
+	r.otherProcess().startWorkers()
+	r.untilNoneLive()
 	for n, sql := range harms {
 		for _, s := range []Submitted{fresh[n], forks[n]} {
 			if sql != "" {
-				r.condemned(s, "")
+				r.untilRequestAlteredLetter(s, "")
 				continue
 			}
 			if st := r.status(s.Run); st.State != background.Succeeded {
@@ -338,19 +338,19 @@ func TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay(t *testing.T) {
 func TestAnAlteredTaskIsNotRun(t *testing.T) {
 	t.Parallel()
 	var given []string
-	chores := Plain{Name: "chores", Handle: func(_ context.Context, a background.Attempt) background.Result {
+	chores := PlainFamily{Name: "chores", Handle: func(_ context.Context, a background.Attempt) background.Result {
 		given = append(given, string(a.Run.Payload))
 		return background.Result{Class: Executed}
 	}}
-	withChores := func(c *Config) { c.Families = []Plain{chores} }
+	withChores := func(c *Config) { c.Families = []PlainFamily{chores} }
 	r := newRig(t, withChores)
 	s, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"mail":"ada"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	testkit.Tamper(t, r.db, `UPDATE recourse.runs SET payload = '{"mail":"eve"}'`)
-	r.elsewhere(withChores).work()
-	r.condemned(s, "")
+	r.otherProcess(withChores).startWorkers()
+	r.untilRequestAlteredLetter(s, "")
 	if len(given) != 0 {
 		t.Errorf("%q", given)
 	}
@@ -362,9 +362,9 @@ func TestALatePaymentIsOfTheOutcomeThatWasSubmitted(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })
 	hang := make(chan struct{})
 	r.escrow.script = func(_ context.Context, c Call) Answer { <-hang; return r.escrow.pay(c, c.Amount.Minor) }
-	r.escrow.life = 0
+	r.escrow.keyLifetime = 0
 	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Retry: true} }
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	testkit.Tamper(t, r.db, `UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), 'release', 'refund'), 'UTF8')`)
 	close(hang)

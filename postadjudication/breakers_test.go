@@ -17,12 +17,12 @@ var (
 	outageFor = flag.Duration("outage.lasts", 2*time.Second, "how long the escrow service is down in it")
 )
 
-// braking turns circuit breakers on, with all their defaults.
-func braking(c *Config) { c.Brake = BrakeRule{} }
+// withBreakers turns circuit breakers on, with all their defaults.
+func withBreakers(c *Config) { c.Breaker = BreakerRule{} }
 
 // outage is an escrow service that can be down, and notes when it was called.
 type outage struct {
-	r    *rig
+	rig  *rig
 	down atomic.Bool
 
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ type outage struct {
 }
 
 func newOutage(r *rig) *outage {
-	o := &outage{r: r}
+	o := &outage{rig: r}
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if !o.down.Load() {
 			return r.escrow.pay(c, c.Amount.Minor)
@@ -63,17 +63,17 @@ func (r *rig) submitAll(from, to int) {
 	}
 }
 
-// brake is the only circuit breaker over all tenants.
-func (r *rig) brake() Brake {
+// breaker is the only circuit breaker over all tenants.
+func (r *rig) breaker() Breaker {
 	r.t.Helper()
-	bs, err := r.Brakes(context.Background(), AllTenants)
+	bs, err := r.Breakers(context.Background(), AllTenants)
 	if err != nil || len(bs) != 1 {
 		r.t.Fatalf("%+v, %v", bs, err)
 	}
 	return bs[0]
 }
 
-func (r *rig) untilBrake(state background.BreakerState) {
+func (r *rig) untilBreaker(state background.BreakerState) {
 	r.t.Helper()
 	r.until("the circuit breaker is "+string(state), `SELECT EXISTS (SELECT FROM recourse.brakes WHERE state = $1 AND version > 0)`, string(state))
 }
@@ -84,8 +84,8 @@ func (r *rig) untilClosed() {
 	r.until("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.brakes WHERE state <> 'closed')`)
 }
 
-// brakeTrail is what the receipts of a tenant's only circuit breaker tell, oldest first.
-func (r *rig) brakeTrail(tenant string) (subtypes []receipts.Subtype, causes []string) {
+// breakerReceipts is what the receipts of a tenant's only circuit breaker tell, oldest first.
+func (r *rig) breakerReceipts(tenant string) (subtypes []receipts.Subtype, causes []string) {
 	r.t.Helper()
 	ids, err := r.journal.OperationsCases(context.Background(), tenant)
 	if err != nil || len(ids) != 1 {
@@ -110,9 +110,9 @@ func (r *rig) brakeTrail(tenant string) (subtypes []receipts.Subtype, causes []s
 func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	t.Parallel()
 	var moves atomic.Int64
-	r := newRig(t, braking, func(c *Config) { c.OnBrake = func(background.Breaker) { moves.Add(1) } })
+	r := newRig(t, withBreakers, func(c *Config) { c.OnBreaker = func(background.Breaker) { moves.Add(1) } })
 	o, n := newOutage(r), *outageOf
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, n/3)
 	r.until("the work is in full swing", `SELECT count(*) >= $1 FROM recourse.cases WHERE progression = 'settled'`, n/6)
 	o.down.Store(true)
@@ -120,37 +120,37 @@ func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	defer over.Stop()
 	began := time.Now()
 	r.submitAll(n/3, n)
-	r.atRest()
+	r.untilNoneLive()
 	took := time.Since(began)
 	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`)
 	settled := r.count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`)
 	t.Logf("%d adjudications, down for %s: %d dead letters, %d settled, at rest after %s, %d calls while down", n, *outageFor, dead, settled, took, len(o.callsWhileDown()))
-	if dead > 2 || dead+settled != n || len(r.escrow.effects) != settled {
-		t.Errorf("%d dead letters, %d settled, %d paid", dead, settled, len(r.escrow.effects))
+	if dead > 2 || dead+settled != n || len(r.escrow.payments) != settled {
+		t.Errorf("%d dead letters, %d settled, %d paid", dead, settled, len(r.escrow.payments))
 	}
 	r.untilClosed()
-	subtypes, _ := r.brakeTrail(AllTenants)
-	if len(subtypes) < 2 || subtypes[0] != receipts.BrakePulled || subtypes[len(subtypes)-1] != receipts.BrakeReleased || int(moves.Load()) != len(subtypes) {
+	subtypes, _ := r.breakerReceipts(AllTenants)
+	if len(subtypes) < 2 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased || int(moves.Load()) != len(subtypes) {
 		t.Errorf("receipts %v, %d told", subtypes, moves.Load())
 	}
 	r.until("the tenant's trail says that it began and ended", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE tenant = 'acme' AND told > 0 AND over = told)`)
-	if subtypes, causes := r.brakeTrail("acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BrakePulled || subtypes[len(subtypes)-1] != receipts.BrakeReleased {
+	if subtypes, causes := r.breakerReceipts("acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased {
 		t.Errorf("receipts %v %v", subtypes, causes)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // While the target is down, all processes together probe it by one leader, and the
 // sweeper notifies for nothing that is paused.
 func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, braking)
+	r := newRig(t, withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	other := joinRig(t, r.url, r.redis, r.escrow, braking).work()
-	r.work()
+	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
+	r.startWorkers()
 	r.submitAll(0, 60)
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	r.until("every new case was asked", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
 	before, bells := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
 	r.untilTrue("three probes for want of a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
@@ -167,28 +167,28 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 2 {
 		t.Errorf("%d of 60 are dead letters", dead)
 	}
-	r.untilTrue("both know", func() bool { return r.Stats().Braked+other.Stats().Braked == 2 })
+	r.untilTrue("both know", func() bool { return r.Stats().BreakersNotClosed+other.Stats().BreakersNotClosed == 2 })
 	o.down.Store(false)
-	r.atRest()
+	r.untilNoneLive()
 	r.untilClosed()
-	r.sound()
+	r.mustAudit()
 }
 
 // A leader that is lost is replaced.
 func TestALeaderThatIsLostIsReplaced(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, braking)
+	r := newRig(t, withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 20)
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	r.stopWork()
 	o.down.Store(false)
-	joinRig(t, r.url, r.redis, r.escrow, braking).work()
-	r.atRest()
+	joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
+	r.untilNoneLive()
 	r.untilClosed()
-	r.sound()
+	r.mustAudit()
 }
 
 // Cases that fail by themselves are no outage: good ones settle beside them, though they
@@ -196,16 +196,16 @@ func TestALeaderThatIsLostIsReplaced(t *testing.T) {
 func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 	t.Parallel()
 	const bad, good = 40, 20
-	r := newRig(t, braking)
+	r := newRig(t, withBreakers)
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if c.Amount.Minor == 1000 {
 			return Answer{Class: Unknown, Retry: true, Type: "http.status", Code: "500", Message: "internal error"}
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, bad)
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	for n := range good { // one by one, so that none opens the way for the next
 		a := release(bad + n)
 		a.Amount = euros(1)
@@ -217,14 +217,14 @@ func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 			}
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != bad {
 		t.Errorf("%d letters of %d", dead, bad)
 	}
 	if settled := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); settled != good {
 		t.Errorf("%d settled of %d", settled, good)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // With nothing good beside, many that fail wait, say so, and raise the alarm; a person
@@ -232,14 +232,14 @@ func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Stalled: time.Second, Lead: 200 * time.Millisecond}
+		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, StalledAfter: time.Second, LeaderTimeout: 200 * time.Millisecond}
 	})
 	o := newOutage(r)
 	o.down.Store(true)
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 20)
-	r.untilTrue("it is said", func() bool { _, stalled := r.OpenBrakes(); return len(stalled) == 1 && stalled[0].Paused == 20 })
-	if s := r.Stats(); s.Stalled != 1 || s.StalledRuns != 20 {
+	r.untilTrue("it is said", func() bool { _, stalled := r.OpenBreakers(); return len(stalled) == 1 && stalled[0].Paused == 20 })
+	if s := r.Stats(); s.StalledBreakers != 1 || s.StalledRuns != 20 {
 		t.Errorf("%+v", s)
 	}
 	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
@@ -249,30 +249,30 @@ func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 		t.Errorf("%+v", by)
 	}
 	o.down.Store(false)
-	r.atRest()
+	r.untilNoneLive()
 	r.untilClosed()
-	r.untilTrue("it is said no more", func() bool { open, stalled := r.OpenBrakes(); return len(open)+len(stalled) == 0 })
+	r.untilTrue("it is said no more", func() bool { open, stalled := r.OpenBreakers(); return len(open)+len(stalled) == 0 })
 	if st, err := r.Status(context.Background(), "acme", c.Runs[0].Run); err != nil || st.PausedBy != nil {
 		t.Errorf("%+v, %v", st.PausedBy, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Few that fail with nothing beside end by their own failures.
 func TestFewThatFailWithNothingBesideEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 5 * time.Millisecond, FewFor: 100 * time.Millisecond, Lead: 100 * time.Millisecond}
+		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FewPausedFor: 100 * time.Millisecond, LeaderTimeout: 100 * time.Millisecond}
 	})
 	o := newOutage(r)
 	o.down.Store(true)
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 9)
-	r.atRest()
+	r.untilNoneLive()
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 9 {
 		t.Errorf("%d letters", dead)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Runs that hang whenever they are called must not be probed for ever when nothing else
@@ -281,8 +281,8 @@ func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.TimeLimit, c.Slots = 50*time.Millisecond, 8
-		c.Brake = BrakeRule{Attempts: 1 << 20, Row: 1 << 20, LastRow: 1 << 20, Abandoned: 1,
-			Probe: 5 * time.Millisecond, Rest: 5 * time.Millisecond, FewFor: 100 * time.Millisecond, Lead: 100 * time.Millisecond}
+		c.Breaker = BreakerRule{MinAttempts: 1 << 20, Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MaxAbandoned: 1,
+			ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FewPausedFor: 100 * time.Millisecond, LeaderTimeout: 100 * time.Millisecond}
 	})
 	ended := make(chan struct{})
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -291,21 +291,21 @@ func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	for n := range 3 {
 		r.mustSubmit(release(n))
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 3 {
 		t.Errorf("%d open letters", dead)
 	}
 	good := release(3)
 	good.Amount = euros(1)
 	r.mustSubmit(good)
-	r.atRest()
+	r.untilNoneLive()
 	close(ended)
 	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
-	r.sound()
+	r.mustAudit()
 }
 
 // Calls that take long leave their slots to others.
@@ -321,15 +321,15 @@ func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 30)
 	r.untilTrue("four times the slots are out", func() bool { return out.Load() == 16 })
 	if n := r.Stats().Running; n != 16 {
 		t.Errorf("%d calls", n)
 	}
 	close(answer)
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // A breaker of one tenant that was pulled by itself before breakers were over all tenants
@@ -337,21 +337,21 @@ func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, braking)
-	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "brake:old", "20 of the last 20 attempts failed"); err != nil {
+	r := newRig(t, withBreakers)
+	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "brake:old", "20 of the last 20 attempts failed"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.db.Exec(`UPDATE recourse.brakes SET state = 'half_open', by_hand = false`); err != nil { // as migration 18 leaves it
 		t.Fatal(err)
 	}
 	r.submitAll(0, 3)
-	r.work()
-	r.atRest()
+	r.startWorkers()
+	r.untilNoneLive()
 	r.untilClosed()
-	if subtypes, causes := r.brakeTrail("acme"); len(subtypes) != 2 || subtypes[1] != receipts.BrakeReleased || causes[1] != background.CauseReplaced {
+	if subtypes, causes := r.breakerReceipts("acme"); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased || causes[1] != background.CauseReplaced {
 		t.Errorf("%v %v", subtypes, causes)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // noLookup is an executor that can't look up, and whose keys are not to be used again.
@@ -366,7 +366,7 @@ func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Executor = noLookup{c.Executor.(*scriptedEscrow)}
-		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 50 * time.Millisecond}
+		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
 	})
 	var down atomic.Bool
 	down.Store(true)
@@ -377,17 +377,17 @@ func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	r.submitAll(0, 40)
-	r.work()
-	r.untilBrake(background.BreakerOpen)
-	r.atRest()
+	r.startWorkers()
+	r.untilBreaker(background.BreakerOpen)
+	r.untilNoneLive()
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND reason = 'outcome_unknown'`); dead != 40 {
 		t.Errorf("%d letters", dead)
 	}
 	down.Store(false)
 	r.submitAll(100, 103) // three that are answered close the breaker
-	r.atRest()
+	r.untilNoneLive()
 	r.untilClosed()
-	r.sound()
+	r.mustAudit()
 }
 
 // What is paused and can't be called again is asked about once the escrow service answers,
@@ -396,8 +396,8 @@ func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		e := c.Executor.(*scriptedEscrow)
-		e.life, e.recalls = time.Millisecond, Forever
-		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 50 * time.Millisecond}
+		e.keyLifetime, e.lookupLifetime = time.Millisecond, Forever
+		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
 	})
 	var down atomic.Bool
 	var asked atomic.Int64
@@ -414,15 +414,15 @@ func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 		}
 		return Answer{Class: NotExecuted}
 	}
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 30)
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	r.until("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
 	before := asked.Load()
 	r.untilTrue("they are asked about in vain", func() bool { return asked.Load() >= before+5 })
 	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`)
 	down.Store(false)
-	r.atRest()
+	r.untilNoneLive()
 	r.untilClosed()
 	if settled := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); dead > 5 || settled != 30-dead {
 		t.Errorf("%d dead letters, %d settled of 30", dead, settled)

@@ -16,17 +16,17 @@ import (
 func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, braking)
-	b, err := r.PullBrake(ctx, AllTenants, DefaultTarget, "ops:kim", "maintenance")
+	r := newRig(t, withBreakers)
+	b, err := r.OpenBreaker(ctx, AllTenants, DefaultTarget, "ops:kim", "maintenance")
 	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Tenant != AllTenants || b.Since == nil {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 30)
 	foreign := release(99)
 	foreign.Tenant = "other"
 	s := r.mustSubmit(foreign)
-	r.untilTrue("all bells were answered", func() bool { return r.Stats().Parked >= 31 })
+	r.untilTrue("all bells were answered", func() bool { return r.Stats().PausedDeliveries >= 31 })
 	flushed := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = flushed.Close() }()
 	if err := flushed.FlushAll(ctx).Err(); err != nil { // paused runs have no bell to lose
@@ -39,25 +39,25 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 		t.Errorf("%+v, %v", st.PausedBy, err)
 	}
 	for _, tenant := range []string{"acme", "other"} { // each sees it in its own trail
-		if subtypes, _ := r.brakeTrail(tenant); len(subtypes) != 1 || subtypes[0] != receipts.BrakePulled {
+		if subtypes, _ := r.breakerReceipts(tenant); len(subtypes) != 1 || subtypes[0] != receipts.BreakerOpened {
 			t.Errorf("%s: %v", tenant, subtypes)
 		}
 	}
-	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "ops:kim", "x"); !errors.Is(err, ErrBrakeReleased) {
+	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "ops:kim", "x"); !errors.Is(err, ErrBreakerNotOpen) {
 		t.Errorf("a tenant releases what is over all: %v", err)
 	}
-	if b, err = r.ReleaseBrake(ctx, AllTenants, DefaultTarget, "ops:kim", "done"); err != nil || b.State != background.BreakerHalfOpen {
+	if b, err = r.ReleaseBreaker(ctx, AllTenants, DefaultTarget, "ops:kim", "done"); err != nil || b.State != background.BreakerHalfOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	r.untilClosed()
 	r.until("both are told", `SELECT count(*) = 2 FROM recourse.brakes WHERE tenant <> '' AND told = 1 AND over = 1`)
 	for _, tenant := range []string{"acme", "other"} {
-		if subtypes, _ := r.brakeTrail(tenant); len(subtypes) != 2 || subtypes[1] != receipts.BrakeReleased {
+		if subtypes, _ := r.breakerReceipts(tenant); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased {
 			t.Errorf("%s: %v", tenant, subtypes)
 		}
 	}
-	if _, causes := r.brakeTrail(AllTenants); len(causes) < 3 || causes[0] != background.CauseByHand || causes[len(causes)-1] != background.CauseRecovered {
+	if _, causes := r.breakerReceipts(AllTenants); len(causes) < 3 || causes[0] != background.CauseManual || causes[len(causes)-1] != background.CauseRecovered {
 		t.Errorf("%v", causes)
 	}
 	var field *FieldError
@@ -66,21 +66,21 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	if _, err := r.Submit(ctx, star); !errors.As(err, &field) || field.Field != "tenant" {
 		t.Errorf("handed over for all tenants: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A person's pull for a tenant outlives every process and is not probed; only a person
 // ends it.
-func TestManualPullStaysUntilAPersonReleasesIt(t *testing.T) {
+func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, braking)
-	r.work()
-	b, err := r.PullBrake(ctx, "acme", DefaultTarget, "ops:kim", "they asked us to")
-	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Actor != "ops:kim" || b.Cause != background.CauseByHand {
+	r := newRig(t, withBreakers)
+	r.startWorkers()
+	b, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ops:kim", "they asked us to")
+	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Actor != "ops:kim" || b.Cause != background.CauseManual {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	if again, err := r.PullBrake(ctx, "acme", DefaultTarget, "ops:lee", "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
+	if again, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ops:lee", "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	r.submitAll(0, 20)
@@ -89,42 +89,42 @@ func TestManualPullStaysUntilAPersonReleasesIt(t *testing.T) {
 	r.mustSubmit(foreign)
 	r.until("another tenant's run is executed", `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = 'other' AND progression = 'settled')`)
 	r.stopWork()
-	next := joinRig(t, r.url, r.redis, r.escrow, braking).work()
-	next.untilTrue("the next process knows", func() bool { return next.Stats().Braked == 1 })
+	next := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
+	next.untilTrue("the next process knows", func() bool { return next.Stats().BreakersNotClosed == 1 })
 	next.submitAll(20, 30)
-	next.untilTrue("it pauses what comes", func() bool { return next.Stats().Parked >= 10 })
+	next.untilTrue("it pauses what comes", func() bool { return next.Stats().PausedDeliveries >= 10 })
 	if calls := r.escrow.totalCalls(); calls != 1 {
 		t.Errorf("%d calls", calls)
 	}
-	if _, err := next.ReleaseBrake(ctx, "acme", "somebody else", "ops:kim", "x"); !errors.Is(err, ErrBrakeReleased) {
+	if _, err := next.ReleaseBreaker(ctx, "acme", "somebody else", "ops:kim", "x"); !errors.Is(err, ErrBreakerNotOpen) {
 		t.Errorf("%v", err)
 	}
-	if b, err = next.ReleaseBrake(ctx, "acme", DefaultTarget, "ops:lee", "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
+	if b, err = next.ReleaseBreaker(ctx, "acme", DefaultTarget, "ops:lee", "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	next.atRest()
+	next.untilNoneLive()
 	if calls := r.escrow.totalCalls(); calls != 31 {
 		t.Errorf("%d calls", calls)
 	}
-	if _, causes := next.brakeTrail("acme"); len(causes) != 2 || causes[1] != background.CauseByHand {
+	if _, causes := next.breakerReceipts("acme"); len(causes) != 2 || causes[1] != background.CauseManual {
 		t.Errorf("%v", causes)
 	}
-	next.sound()
+	next.mustAudit()
 }
 
-func TestBrakeOrdersNameWhoAndWhy(t *testing.T) {
+func TestBreakerChangesNameWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, args := range [][4]string{{"", "escrow", "a", "b"}, {"acme", "", "a", "b"}, {"acme", "escrow", "", "b"}, {"acme", "escrow", "a", ""}, {"acme", "escrow", "a\n", "b"}, {"acme", "escrow", "a", "b\u009b2J"}} {
 		var field *FieldError
-		if _, err := r.PullBrake(context.Background(), args[0], args[1], args[2], args[3]); !errors.As(err, &field) {
+		if _, err := r.OpenBreaker(context.Background(), args[0], args[1], args[2], args[3]); !errors.As(err, &field) {
 			t.Errorf("%v: %v", args, err)
 		}
-		if _, err := r.ReleaseBrake(context.Background(), args[0], args[1], args[2], args[3]); !errors.As(err, &field) {
+		if _, err := r.ReleaseBreaker(context.Background(), args[0], args[1], args[2], args[3]); !errors.As(err, &field) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	if bs, err := r.Brakes(context.Background(), "acme"); err != nil || len(bs) != 0 {
+	if bs, err := r.Breakers(context.Background(), "acme"); err != nil || len(bs) != 0 {
 		t.Errorf("%v, %v", bs, err)
 	}
 }

@@ -16,17 +16,17 @@ import (
 // the first of each kind alone.
 func TestTheAuditListsEveryBreak(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	var dead [4]Submitted
 	for n := range dead {
-		dead[n] = r.dead(n, func(Call) Answer { return refused() })
+		dead[n] = r.deadLetter(n, func(Call) Answer { return refused() })
 	}
-	r.sound()
+	r.mustAudit()
 	if err := r.DrainEvents(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.journal.DrainLetters(ctx); err != nil {
+	if err := r.journal.CatchUpLetters(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r.stopWork()
@@ -41,7 +41,7 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := func(invariant string, run Submitted, what string) (n int) {
+	countBreaks := func(invariant string, run Submitted, what string) (n int) {
 		for _, b := range a.Breaks {
 			if b.Invariant == invariant && b.Run == run.Run && strings.Contains(b.What, what) {
 				if b.Tenant != "acme" || b.Case.IsZero() {
@@ -60,7 +60,7 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 		{InvariantFold, dead[0], "queue"}, {InvariantFold, dead[0], "stored reason"}, {InvariantFold, dead[1], "queue"},
 		{InvariantLetters, dead[2], "is not in the list"}, {InvariantLetters, dead[3], "other columns"}, {InvariantLetters, dead[0], "other columns"},
 	} {
-		if n := told(c.invariant, c.run, c.what); n != 1 {
+		if n := countBreaks(c.invariant, c.run, c.what); n != 1 {
 			t.Errorf("%s of run %s is told %d times: %+v", c.what, c.run.Run, n, a.Breaks)
 		}
 	}
@@ -74,8 +74,8 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 		}
 	}
 	if broken != 1 || gaps != 2 || // one in the order of the tenant, one in that of all
-		a.InAll != len(a.Breaks) || a.Unlisted() != 0 {
-		t.Errorf("%d broken receipts, %d gaps, %d of %d breaks: %+v", broken, gaps, len(a.Breaks), a.InAll, a.Breaks)
+		a.TotalBreaks != len(a.Breaks) || a.Omitted() != 0 {
+		t.Errorf("%d broken receipts, %d gaps, %d of %d breaks: %+v", broken, gaps, len(a.Breaks), a.TotalBreaks, a.Breaks)
 	}
 }
 
@@ -84,32 +84,32 @@ func TestBreaksThatAreNotKeptAreCounted(t *testing.T) {
 	t.Parallel()
 	one, all := newAudit(), newAudit()
 	for n := range MaxBreaks + 7 {
-		one.fail(InvariantFold, site{tenant: "acme"}, "break %d", n)
+		one.fail(InvariantFold, breakSubject{tenant: "acme"}, "break %d", n)
 	}
-	all.fail(InvariantFold, site{}, "the first")
+	all.fail(InvariantFold, breakSubject{}, "the first")
 	all.add(one)
-	if len(all.Breaks) != MaxBreaks || all.InAll != MaxBreaks+8 || all.Unlisted() != 8 || all.Verdict(InvariantFold) != "the first" {
-		t.Errorf("%d kept of %d, %s", len(all.Breaks), all.InAll, all.Verdict(InvariantFold))
+	if len(all.Breaks) != MaxBreaks || all.TotalBreaks != MaxBreaks+8 || all.Omitted() != 8 || all.Verdict(InvariantFold) != "the first" {
+		t.Errorf("%d kept of %d, %s", len(all.Breaks), all.TotalBreaks, all.Verdict(InvariantFold))
 	}
 }
 
 // How far an audit has got is told as cases, of all of them.
-func TestAnAuditTellsHowFarItIs(t *testing.T) {
+func TestAnAuditReportsItsProgress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const cases = 2*auditEvery + 1
+	const cases = 2*progressEvery + 1
 	for n := range cases {
 		r.mustSubmit(release(n))
 	}
-	told := map[string][]int{}
-	_, err := r.AuditAll(context.Background(), AuditQuery{Progress: func(part string, done, of int) {
+	progress := map[string][]int{}
+	_, err := r.AuditWith(context.Background(), AuditQuery{Progress: func(part string, done, of int) {
 		if of != cases {
 			t.Errorf("%s: of %d", part, of)
 		}
-		told[part] = append(told[part], done)
+		progress[part] = append(progress[part], done)
 	}})
-	if err != nil || fmt.Sprint(told["cases"]) != fmt.Sprint([]int{auditEvery, 2 * auditEvery}) || fmt.Sprint(told["the order of events"]) != fmt.Sprint([]int{cases}) {
-		t.Errorf("%v, %v", told, err)
+	if err != nil || fmt.Sprint(progress["cases"]) != fmt.Sprint([]int{progressEvery, 2 * progressEvery}) || fmt.Sprint(progress["the order of events"]) != fmt.Sprint([]int{cases}) {
+		t.Errorf("%v, %v", progress, err)
 	}
 }
 
@@ -117,14 +117,14 @@ func TestAnAuditTellsHowFarItIs(t *testing.T) {
 // around it is.
 func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	mine, other := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return refused() })
-	if _, err := r.Hold(ctx, "acme", mine.Run, please); err != nil {
+	mine, other := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() })
+	if _, err := r.Hold(ctx, "acme", mine.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.sound()
-	if err := r.journal.DrainLetters(ctx); err != nil {
+	r.mustAudit()
+	if err := r.journal.CatchUpLetters(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r.stopWork()
@@ -172,10 +172,10 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 		{6, 8, "", true}, {9, 8, "", false}, {900, -1, "", true},
 	} {
 		run := background.Run{ID: background.RunID(newID()), State: background.Pending, Attempt: c.lost, Recoveries: c.lost, Reason: c.reason}
-		told := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost}}}
+		history := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost}}}
 		a := newAudit()
 		a.maxRecoveries = c.most
-		auditRuns(a, site{tenant: "acme"}, []postgres.Snapshot{{Run: run}}, told)
+		auditRuns(a, breakSubject{tenant: "acme"}, []postgres.Snapshot{{Run: run}}, history)
 		if a.OK() != c.holds || !c.holds && !strings.Contains(a.Verdict(InvariantBudgets), "may lose") {
 			t.Errorf("%+v: %+v", c, a.Breaks)
 		}
@@ -186,7 +186,7 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 // edited is named, with what it says and what the body does.
 func TestABreakSaysWhatIsStoredAndWhatIsExpected(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	var first Submitted
 	for n := range 3 {
 		a := release(n)
@@ -195,7 +195,7 @@ func TestABreakSaysWhatIsStoredAndWhatIsExpected(t *testing.T) {
 			first = s
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	r.stopWork()
 	testkit.Tamper(t, r.db, `UPDATE recourse.escrows SET held = 9001`, `UPDATE recourse.receipts SET actor = 'user:eve', link = sha256(link) WHERE seq = 2 AND case_id = '`+first.Case.String()+`'`)
 	a, err := r.Audit(context.Background())

@@ -63,7 +63,7 @@ type Bulk struct {
 	Tenant   string     `json:"tenant"`
 	State    BulkState  `json:"state"`
 	Action   BulkAction `json:"action"`
-	Asked    BulkAsked  `json:"asked"`
+	Spec     BulkSpec   `json:"asked"`
 	Actor    string     `json:"actor"` // who made the plan
 	Reason   string     `json:"reason"`
 	Parallel int        `json:"parallel"`
@@ -87,10 +87,10 @@ type Bulk struct {
 	// People is how many people it takes to let it run: two where it states or frees money,
 	// forks settlements or purges them, unless the tenant takes one. Of a plan that was started
 	// it is how many it took: one also where somebody let it run alone, for an incident.
-	People       int    `json:"people"`
-	SelfDeclared bool   `json:"self_declared,omitempty"` // no key proves who planned or who started it
-	Incident     string `json:"break_glass,omitempty"`
-	IncidentWhy  string `json:"break_glass_reason,omitempty"`
+	People         int    `json:"people"`
+	SelfDeclared   bool   `json:"self_declared,omitempty"` // no key proves who planned or who started it
+	Incident       string `json:"break_glass,omitempty"`
+	IncidentReason string `json:"break_glass_reason,omitempty"`
 
 	PlannedAt     time.Time    `json:"planned_at"`
 	StartedBy     string       `json:"started_by,omitempty"` // in whose name it acts
@@ -106,8 +106,8 @@ type Bulk struct {
 	Forks map[string]int64 `json:"forks,omitempty"`
 }
 
-// BulkAsked is what a plan was asked to do, as BulkRequest has it.
-type BulkAsked struct {
+// BulkSpec is what a plan was asked to do, as BulkRequest has it.
+type BulkSpec struct {
 	Filter    LetterFilter `json:"filter"`
 	Where     string       `json:"where,omitempty"`
 	All       bool         `json:"all,omitempty"`
@@ -119,13 +119,13 @@ type BulkAsked struct {
 
 	// Of what is planned by methods of its own.
 
-	Finding   *BulkFound  `json:"finding,omitempty"`
-	Cases     *CaseFilter `json:"cases,omitempty"`     // of free
-	Reference string      `json:"reference,omitempty"` // of free: where it can be checked why
+	Finding   *PlannedFinding `json:"finding,omitempty"`
+	Cases     *CaseFilter     `json:"cases,omitempty"`     // of free
+	Reference string          `json:"reference,omitempty"` // of free: where it can be checked why
 }
 
-// BulkFound is what a plan of a finding states of the money of its one run.
-type BulkFound struct {
+// PlannedFinding is what a plan of a finding states of the money of its one run.
+type PlannedFinding struct {
 	Class       Class  `json:"class"`
 	Moved       int64  `json:"moved"` // minor units
 	Reference   string `json:"reference"`
@@ -163,23 +163,23 @@ type BulkItem struct {
 }
 
 // bulkOf tells of a plan as it is kept, with its counts.
-func bulkOf(b postgres.Bulk, asked BulkAsked, counts []postgres.BulkCount) Bulk {
+func bulkOf(b postgres.BulkPlan, spec BulkSpec, counts []postgres.BulkCount) Bulk {
 	out := Bulk{
-		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: BulkAction(b.Action), Asked: asked, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
+		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: BulkAction(b.Action), Spec: spec, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
 		Items: b.Items, Money: map[string]int64{}, Refused: map[Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
-		SelfDeclared: b.Declared, Incident: b.Incident, IncidentWhy: b.StartedWhy, People: max(1, b.People), PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: given(b.StartedAt), ChangedBy: b.MovedBy, ChangedReason: b.MovedWhy, ChangedAt: given(b.MovedAt), EndedAt: given(b.EndedAt),
+		SelfDeclared: b.SelfDeclared, Incident: b.Incident, IncidentReason: b.IncidentReason, People: max(1, b.People), PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: timeOrNil(b.StartedAt), ChangedBy: b.ChangedBy, ChangedReason: b.ChangeReason, ChangedAt: timeOrNil(b.ChangedAt), EndedAt: timeOrNil(b.EndedAt),
 		Progress: BulkProgress{Pending: b.Items, ByGate: map[Gate]int64{}, Money: map[string]int64{}},
 	}
 	for _, c := range counts {
 		switch {
-		case c.Ran:
+		case c.ByOutcome:
 			out.Progress.add(c)
-		case c.Word == postgres.BulkScanned:
+		case c.Label == postgres.BulkScanned:
 			out.Scanned = c.Items
-		case c.Word == postgres.BulkUndecided:
+		case c.Label == postgres.BulkUndecided:
 			out.Undecided = c.Items
-		case c.Word != "":
-			out.Refused[Gate(c.Word)] += c.Items
+		case c.Label != "":
+			out.Refused[Gate(c.Label)] += c.Items
 		default:
 			out.Ready += c.Items
 			if c.Currency != "" {
@@ -190,7 +190,7 @@ func bulkOf(b postgres.Bulk, asked BulkAsked, counts []postgres.BulkCount) Bulk 
 	return out
 }
 
-func given(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -199,7 +199,7 @@ func given(t time.Time) *time.Time {
 
 func (p *BulkProgress) add(c postgres.BulkCount) {
 	p.Pending -= c.Items
-	outcome, gate := splitOutcome(c.Word)
+	outcome, gate := splitOutcome(c.Label)
 	switch outcome {
 	case OutcomeDone:
 		p.Done += c.Items

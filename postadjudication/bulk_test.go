@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// deadAll makes open letters by answering every call so.
-func (r *rig) deadAll(from, to int, answer func(Call) Answer) (letters []Submitted) {
+// deadLetters makes open letters by answering every call so.
+func (r *rig) deadLetters(from, to int, answer func(Call) Answer) (letters []Submitted) {
 	r.t.Helper()
 	r.escrow.mu.Lock()
 	r.escrow.script = func(_ context.Context, c Call) Answer { return answer(c) }
@@ -24,18 +24,18 @@ func (r *rig) deadAll(from, to int, answer func(Call) Answer) (letters []Submitt
 	for n := from; n < to; n++ {
 		letters = append(letters, r.mustSubmit(release(n)))
 	}
-	r.atRest()
+	r.untilNoneLive()
 	r.escrow.mu.Lock()
 	r.escrow.script = nil
 	r.escrow.mu.Unlock()
 	return letters
 }
 
-func everything(a BulkAction) BulkRequest {
+func allLetters(a BulkAction) BulkRequest {
 	return BulkRequest{Tenant: "acme", All: true, Action: a, Actor: "user:ada", Reason: "the escrow service was mended"}
 }
 
-func (r *rig) planned(q BulkRequest) Bulk {
+func (r *rig) mustPlan(q BulkRequest) Bulk {
 	r.t.Helper()
 	b, err := r.PlanBulk(context.Background(), q)
 	if err != nil {
@@ -60,16 +60,16 @@ func (r *rig) plansNothing(q BulkRequest) *NothingSelectedError {
 	return nothing
 }
 
-// ran starts a plan in somebody else's name and waits for its end.
-func (r *rig) ran(b Bulk) Bulk {
+// runPlan starts a plan in somebody else's name and waits for its end.
+func (r *rig) runPlan(b Bulk) Bulk {
 	r.t.Helper()
 	if _, err := r.RunBulk(context.Background(), b.Tenant, b.ID, b.Hash, "user:bob"); err != nil {
 		r.t.Fatal(err)
 	}
-	return r.doneBulk(b.ID)
+	return r.untilPlanDone(b.ID)
 }
 
-func (r *rig) doneBulk(id uuid.UUID) Bulk {
+func (r *rig) untilPlanDone(id uuid.UUID) Bulk {
 	r.t.Helper()
 	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, id)
 	b, err := r.Bulk(context.Background(), "acme", id)
@@ -105,23 +105,23 @@ func (r *rig) bulkItems(id uuid.UUID, outcome string) (all []BulkItem) {
 
 func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	const n = 30
-	letters := r.deadAll(0, n, func(Call) Answer { return refused() })
-	q := everything(BulkFork)
+	letters := r.deadLetters(0, n, func(Call) Answer { return refused() })
+	q := allLetters(BulkFork)
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
-	plan := r.planned(q)
+	plan := r.mustPlan(q)
 	if plan.State != BulkPlanned || plan.Items != n || plan.Ready != n || !maps.Equal(plan.Money, map[string]int64{"EUR": n * 1000}) || len(plan.Refused) != 0 || plan.Progress.Pending != n {
 		t.Errorf("%+v", plan)
 	}
 	if forked := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); forked != 0 {
 		t.Errorf("the plan forked %d letters", forked)
 	}
-	b := r.ran(plan)
+	b := r.runPlan(plan)
 	if b.Progress.Done != n || b.StartedBy != "user:bob" || b.Actor != "user:ada" || !maps.Equal(b.Progress.Money, plan.Money) {
 		t.Errorf("%+v", b)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	r.plansNothing(q)
 	if _, err := r.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:cem"); err != nil {
 		t.Errorf("to start it again: %v", err)
@@ -136,16 +136,16 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 		if c, err := r.CaseByID(context.Background(), "acme", l.Case); err != nil || c.Progression != settlement.Settled || len(c.Runs) != 2 {
 			t.Errorf("%+v, %v", c, err)
 		}
-		r.namesThePlan(l, plan, receipts.ManualRetryRequested)
-		r.namesThePlan(l, plan, receipts.Replayed)
+		r.checkReceiptNamesPlan(l, plan, receipts.ManualRetryRequested)
+		r.checkReceiptNamesPlan(l, plan, receipts.Replayed)
 	}
-	r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
-	r.sound()
+	r.checkPlanReceipts(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
+	r.mustAudit()
 }
 
-// namesThePlan checks that exactly one receipt of a kind, by who started the plan,
+// checkReceiptNamesPlan checks that exactly one receipt of a kind, by who started the plan,
 // names it.
-func (r *rig) namesThePlan(l Submitted, b Bulk, s receipts.Subtype) {
+func (r *rig) checkReceiptNamesPlan(l Submitted, b Bulk, s receipts.Subtype) {
 	r.t.Helper()
 	n := r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND actor = 'user:bob' AND body::json->'payload'->>'bulk' = $3`,
 		l.Case.String(), string(s), b.ID)
@@ -154,8 +154,8 @@ func (r *rig) namesThePlan(l Submitted, b Bulk, s receipts.Subtype) {
 	}
 }
 
-// movedInRegister checks the receipts of what was done with a plan itself.
-func (r *rig) movedInRegister(b Bulk, want ...string) {
+// checkPlanReceipts checks the receipts of what was done with a plan itself.
+func (r *rig) checkPlanReceipts(b Bulk, want ...string) {
 	r.t.Helper()
 	rows, err := r.db.Query(`SELECT actor || ' ' || (body::json->'payload'->>'changes') FROM recourse.receipts WHERE subtype = 'bulk-changed' AND body::json->'payload'->>'bulk' = $1 ORDER BY seq`, b.ID)
 	if err != nil {
@@ -175,8 +175,8 @@ func (r *rig) movedInRegister(b Bulk, want ...string) {
 	}
 }
 
-// names reports whether a run is among items, whose order is that of the deaths.
-func names(items []BulkItem, run background.RunID) bool {
+// containsRun reports whether a run is among items, whose order is that of the deaths.
+func containsRun(items []BulkItem, run background.RunID) bool {
 	return slices.ContainsFunc(items, func(i BulkItem) bool { return i.Run == run })
 }
 
@@ -185,29 +185,29 @@ func names(items []BulkItem, run background.RunID) bool {
 func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.life = 1 // its keys are over at once
+	r.escrow.keyLifetime = 1 // its keys are over at once
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
+	r.startWorkers()
 	ctx := context.Background()
-	letters := r.deadAll(0, 6, func(Call) Answer { return refused() })
-	r.deadAll(6, 8, func(Call) Answer { return noAnswer() })
-	plan := r.planned(everything(BulkFork))
+	letters := r.deadLetters(0, 6, func(Call) Answer { return refused() })
+	r.deadLetters(6, 8, func(Call) Answer { return noAnswer() })
+	plan := r.mustPlan(allLetters(BulkFork))
 	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[GateReconcileFirst] != 2 || plan.Money["EUR"] != 6000 {
 		t.Errorf("%+v", plan)
 	}
-	if _, err := r.Fork(ctx, "acme", letters[0].Run, again); err != nil {
+	if _, err := r.Fork(ctx, "acme", letters[0].Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Hold(ctx, "acme", letters[1].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
-	r.deadAll(8, 9, func(Call) Answer { return refused() }) // died after the plan
-	b := r.ran(plan)
+	r.deadLetters(8, 9, func(Call) Answer { return refused() }) // died after the plan
+	b := r.runPlan(plan)
 	if p := b.Progress; p.Done != 4 || p.PlanStale != 2 || p.Refused != 2 || p.ByGate[GateReconcileFirst] != 2 || p.Money["EUR"] != 4000 {
 		t.Errorf("%+v", p)
 	}
 	stale := r.bulkItems(plan.ID, "plan_stale")
-	if len(stale) != 2 || !names(stale, letters[0].Run) || !names(stale, letters[1].Run) {
+	if len(stale) != 2 || !containsRun(stale, letters[0].Run) || !containsRun(stale, letters[1].Run) {
 		t.Errorf("%+v", stale)
 	}
 	for _, i := range r.bulkItems(plan.ID, "refused:reconcile_first") {
@@ -218,16 +218,16 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	if left := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); left != 4 {
 		t.Errorf("%d letters are open", left)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	lost := r.deadAll(0, 3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.startWorkers()
+	lost := r.deadLetters(0, 3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
 	r.escrow.mu.Lock()
 	r.escrow.lookup = nil
 	r.escrow.mu.Unlock()
@@ -237,38 +237,38 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 		subtype receipts.Subtype
 		holds   string
 	}{
-		{everything(BulkHold), receipts.HoldPlaced, `SELECT count(*) = 3 FROM recourse.desk WHERE held`},
-		{everything(BulkRelease), receipts.HoldReleased, `SELECT count(*) = 0 FROM recourse.desk WHERE held`},
-		{func() BulkRequest { q := everything(BulkMark); q.Review = &yes; return q }(), receipts.Marked, `SELECT count(*) = 3 FROM recourse.desk WHERE manual_review_required`},
-		{everything(BulkReconcile), receipts.Reconciled, `SELECT count(*) = 3 FROM recourse.cases WHERE progression = 'settled'`},
+		{allLetters(BulkHold), receipts.HoldPlaced, `SELECT count(*) = 3 FROM recourse.desk WHERE held`},
+		{allLetters(BulkRelease), receipts.HoldReleased, `SELECT count(*) = 0 FROM recourse.desk WHERE held`},
+		{func() BulkRequest { q := allLetters(BulkMark); q.Review = &yes; return q }(), receipts.Marked, `SELECT count(*) = 3 FROM recourse.desk WHERE manual_review_required`},
+		{allLetters(BulkReconcile), receipts.Reconciled, `SELECT count(*) = 3 FROM recourse.cases WHERE progression = 'settled'`},
 	} {
-		b := r.ran(r.planned(step.q))
+		b := r.runPlan(r.mustPlan(step.q))
 		if b.Progress.Done != 3 {
 			t.Errorf("%s: %+v", step.q.Action, b.Progress)
 		}
 		for _, l := range lost {
-			r.namesThePlan(l, b, step.subtype)
+			r.checkReceiptNamesPlan(l, b, step.subtype)
 		}
-		if !r.isSo(step.holds) {
+		if !r.queryBool(step.holds) {
 			t.Errorf("%s: not %s", step.q.Action, step.holds)
 		}
 	}
-	gone := r.deadAll(3, 6, func(Call) Answer { return refused() })
+	gone := r.deadLetters(3, 6, func(Call) Answer { return refused() })
 	if _, err := r.Hold(context.Background(), "acme", gone[0].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
-	plan := r.planned(everything(BulkPurge))
+	plan := r.mustPlan(allLetters(BulkPurge))
 	if plan.Refused[GateHeld] != 1 || plan.Ready != 2 {
 		t.Errorf("%+v", plan)
 	}
-	if b := r.ran(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
+	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
-	r.namesThePlan(gone[1], plan, receipts.Purged)
-	r.sound()
+	r.checkReceiptNamesPlan(gone[1], plan, receipts.Purged)
+	r.mustAudit()
 }
 
-func (r *rig) isSo(query string) (so bool) {
+func (r *rig) queryBool(query string) (so bool) {
 	r.t.Helper()
 	if err := r.db.QueryRow(query).Scan(&so); err != nil {
 		r.t.Fatal(err)
@@ -288,7 +288,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 		"filter": func(q *BulkRequest) { q.All = false },
 		"all":    func(q *BulkRequest) { q.Filter.Currency = "EUR" },
 		"letter": func(q *BulkRequest) {
-			q.All, q.Filter.Standing, q.Filter.Currency = false, background.LetterForked, "EUR"
+			q.All, q.Filter.Status, q.Filter.Currency = false, background.LetterForked, "EUR"
 		},
 		"currency":                  func(q *BulkRequest) { q.All, q.Filter.Currency = false, "euro" },
 		"limit":                     func(q *BulkRequest) { q.Limit = -1 },
@@ -299,7 +299,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 		"marks":                     func(q *BulkRequest) { q.Action = BulkMark },
 		"policy.max_retry_attempts": func(q *BulkRequest) { q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 1 << 30} },
 	} {
-		q := everything(BulkFork)
+		q := allLetters(BulkFork)
 		change(&q)
 		var wrong *FieldError
 		if _, err := r.PlanBulk(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
@@ -309,7 +309,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
 		t.Errorf("%d plans", n)
 	}
-	plan := r.planned(everything(BulkFork))
+	plan := r.mustPlan(allLetters(BulkFork))
 	for _, tenant := range []string{"", "other"} {
 		_, found := r.Bulk(ctx, tenant, plan.ID)
 		_, ran := r.RunBulk(ctx, tenant, plan.ID, plan.Hash, "user:bob")

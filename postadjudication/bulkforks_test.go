@@ -10,9 +10,9 @@ import (
 // That a plan is done says that its forks were made: it tells also what became of them.
 func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.deadAll(0, 5, func(Call) Answer { return refused() })
-	plan := r.planned(everything(BulkFork))
+	r := newRig(t).startWorkers()
+	r.deadLetters(0, 5, func(Call) Answer { return refused() })
+	plan := r.mustPlan(allLetters(BulkFork))
 	if len(plan.Forks) != 0 {
 		t.Errorf("before it runs: %v", plan.Forks)
 	}
@@ -31,8 +31,8 @@ func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	r.escrow.mu.Unlock()
-	r.ran(plan)
-	r.atRest()
+	r.runPlan(plan)
+	r.untilNoneLive()
 	b, err := r.Bulk(context.Background(), "acme", plan.ID)
 	if want := map[string]int64{"dead_lettered": 2, "succeeded": 3}; err != nil || b.State != BulkDone || b.Progress.Done != 5 || !maps.Equal(b.Forks, want) {
 		t.Errorf("%v, %+v", err, b)
@@ -41,5 +41,5 @@ func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 	if err != nil || len(page.Bulks) != 1 || page.Bulks[0].Forks != nil {
 		t.Errorf("%v, %+v", err, page)
 	}
-	r.sound()
+	r.mustAudit()
 }

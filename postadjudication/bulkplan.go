@@ -43,8 +43,8 @@ const (
 	bulkThrottleMax = 10_000
 	bulkPlanChunk   = 20_000
 
-	// BulkPlansKept is how long a plan that nobody starts is kept at least.
-	BulkPlansKept = 7 * 24 * time.Hour
+	// BulkPlanRetention is how long a plan that nobody starts is kept at least.
+	BulkPlanRetention = 7 * 24 * time.Hour
 )
 
 // PlanBulk makes a plan, and changes nothing else: it stores which letters the filter
@@ -57,42 +57,42 @@ const (
 // *NothingSelectedError. Bad input is a *FieldError (joined, one per field). With a condition
 // it returns ErrTooManyConditions while too many are worked on.
 func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
-	return s.planBulk(ctx, q, bulkReach{bulkScanMost, bulkScanTime})
+	return s.planBulk(ctx, q, scanLimit{bulkScanLetters, bulkScanTimeLimit})
 }
 
-func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (Bulk, error) {
-	condition, err := s.bulkCondition(ctx, q.Tenant, q.Where, most)
+func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) (Bulk, error) {
+	condition, err := s.newPlanCondition(ctx, q.Tenant, q.Where, limit)
 	defer condition.done()
 	if err := errors.Join(q.validate(), err); err != nil {
 		return Bulk{}, err
 	}
 	at := s.now()
-	asked := q.asked()
-	text, err := json.Marshal(asked)
+	spec := q.spec()
+	text, err := json.Marshal(spec)
 	if err != nil {
 		return Bulk{}, err
 	}
 	f := q.Filter
-	f.Standing = background.LetterOpen
+	f.Status = background.LetterOpen
 	if died := at.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
-	b := postgres.Bulk{
-		ID: newID(), Tenant: q.Tenant, Action: string(q.Action), Asked: string(text), Actor: q.Actor, Key: callerOf(ctx).Key, Reason: clean(q.Reason, 1024),
+	b := postgres.BulkPlan{
+		ID: newID(), Tenant: q.Tenant, Action: string(q.Action), Request: string(text), Actor: q.Actor, PlannedKey: callerOf(ctx).Key, Reason: cleanText(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
 	if b.Parallel == 0 {
 		b.Parallel = bulkParallel
 	}
-	if err := s.journal.DrainForPlan(ctx); err != nil {
+	if err := s.journal.CatchUpForPlan(ctx); err != nil {
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)
-	b, err = s.journal.PlanBulk(ctx, b, condition.of(postgres.BulkScope{
-		Filter: s.selection(f, at), Limit: q.Limit, Chunk: bulkPlanChunk, Outdated: at.Add(-BulkPlansKept), Seal: digest.sum,
-		Judge: func(l *postgres.PlannedLetter) string {
+	b, err = s.journal.CreateBulkPlan(ctx, b, condition.applyTo(postgres.BulkScope{
+		Filter: s.journalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.sum,
+		GateOf: func(l *postgres.PlannedLetter) string {
 			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
-			return string(s.judge(q.Action, l, at))
+			return string(s.predictGate(q.Action, l, at))
 		},
 	}))
 	switch {
@@ -101,7 +101,7 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (
 	case err != nil:
 		return Bulk{}, err
 	}
-	return s.bulk(ctx, b)
+	return s.withCounts(ctx, b)
 }
 
 // NothingSelectedError says that there is no plan since nothing is what was asked for.
@@ -118,17 +118,17 @@ func (e *NothingSelectedError) Error() string {
 	return text
 }
 
-// judge is the gate that would refuse an action on a letter now, or empty. It is only
+// predictGate is the gate that would refuse an action on a letter now, or empty. It is only
 // told: whether the letter is refused is decided when its turn comes.
-func (s *Service) judge(a BulkAction, l *postgres.PlannedLetter, at time.Time) Gate {
+func (s *Service) predictGate(a BulkAction, l *postgres.PlannedLetter, at time.Time) Gate {
 	seen := postgres.Snapshot{Run: l.Run, Case: l.Case}
 	switch {
 	case a == BulkFork:
-		return s.forkInBulk(postgres.Filed{Snapshot: seen, Desk: postgres.Desk{Held: l.Held}}, at)
+		return s.bulkForkGate(postgres.LetterRow{Snapshot: seen, Annotations: postgres.Annotations{Held: l.Held}}, at)
 	case a == BulkReconcile:
-		return open(seen)
+		return openLetterGate(seen)
 	case a == BulkPurge:
-		return keeps(postgres.Filed{Snapshot: seen, Desk: postgres.Desk{Held: l.Held}})
+		return purgeGate(postgres.LetterRow{Snapshot: seen, Annotations: postgres.Annotations{Held: l.Held}})
 	case l.Run.Letter != background.LetterOpen:
 		return GateNotOpen
 	case a == BulkHold && l.Held:
@@ -139,10 +139,10 @@ func (s *Service) judge(a BulkAction, l *postgres.PlannedLetter, at time.Time) G
 	return ""
 }
 
-// forkInBulk is the gate of a fork, and of what is forked without being named: a plan
+// bulkForkGate is the gate of a fork, and of what is forked without being named: a plan
 // passes by what somebody holds.
-func (s *Service) forkInBulk(f postgres.Filed, at time.Time) Gate {
-	if gate := s.settlements.gate(f.Snapshot, at); gate != "" || !f.Desk.Held {
+func (s *Service) bulkForkGate(f postgres.LetterRow, at time.Time) Gate {
+	if gate := s.settlements.forkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
 		return gate
 	}
 	return GateHeld
@@ -155,11 +155,11 @@ func (q *BulkRequest) validate() error {
 			errs = append(errs, &FieldError{Field: field, Problem: problem})
 		}
 	}
-	errs = append(errs, named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), q.Filter.Validate())
-	refuse(!slices.Contains(BulkActions, q.Action), "action", "must be one of "+strings.Join(words(BulkActions...), ", "))
-	refuse(q.Filter.Standing != background.NoLetter && q.Filter.Standing != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
+	errs = append(errs, requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), q.Filter.Validate())
+	refuse(!slices.Contains(BulkActions, q.Action), "action", "must be one of "+strings.Join(stringsOf(BulkActions...), ", "))
+	refuse(q.Filter.Status != background.NoLetter && q.Filter.Status != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
 	f := q.Filter
-	f.Standing = background.NoLetter
+	f.Status = background.NoLetter
 	selects := f != (LetterFilter{}) || q.Where != ""
 	refuse(!selects && !q.All, "filter", "must say which letters; for all of them say so in all")
 	refuse(selects && q.All, "all", "must not be given beside a filter")
@@ -169,17 +169,17 @@ func (q *BulkRequest) validate() error {
 	forks, marks := q.Action == BulkFork, q.Action == BulkMark
 	refuse(q.Policy != nil && !forks, "policy", "is of forks only")
 	refuse(q.Queue != "" && !forks, "queue", "is of forks only")
-	refuse(len(q.Queue) > maxFilterText || !plainText(q.Queue), "queue", "must be the name of a queue")
+	refuse(len(q.Queue) > maxFilterText || !isPlainText(q.Queue), "queue", "must be the name of a queue")
 	refuse((q.Reprocess != nil || q.Review != nil) != marks, "marks", "reprocess_eligible or manual_review_required are given with the action mark, and with no other")
 	if q.Policy != nil {
-		errs = append(errs, validPolicy(*q.Policy))
+		errs = append(errs, validatePolicy(*q.Policy))
 	}
 	return errors.Join(errs...)
 }
 
-func (q *BulkRequest) asked() BulkAsked {
-	a := BulkAsked{Filter: q.Filter, Where: q.Where, All: q.All, Limit: q.Limit, Queue: q.Queue, Reprocess: q.Reprocess, Review: q.Review}
-	a.Filter.From, a.Filter.To = instantOf(a.Filter.From), instantOf(a.Filter.To)
+func (q *BulkRequest) spec() BulkSpec {
+	a := BulkSpec{Filter: q.Filter, Where: q.Where, All: q.All, Limit: q.Limit, Queue: q.Queue, Reprocess: q.Reprocess, Review: q.Review}
+	a.Filter.From, a.Filter.To = journalTime(a.Filter.From), journalTime(a.Filter.To)
 	if q.Policy != nil {
 		a.Policy = q.Policy.Normalize().Encode()
 	}
@@ -190,11 +190,11 @@ func (q *BulkRequest) asked() BulkAsked {
 // Every part has its length before it, or has always the same.
 type bulkDigest struct{ hash.Hash }
 
-func newBulkDigest(b postgres.Bulk) bulkDigest {
+func newBulkDigest(b postgres.BulkPlan) bulkDigest {
 	d := bulkDigest{sha256.New()}
-	parts := []string{"recourse/bulk/1", b.Tenant, b.Action, b.Asked, b.Actor, b.Reason}
-	if b.Key != "" {
-		parts = append(parts, b.Key)
+	parts := []string{"recourse/bulk/1", b.Tenant, b.Action, b.Request, b.Actor, b.Reason}
+	if b.PlannedKey != "" {
+		parts = append(parts, b.PlannedKey)
 		parts[0] = "recourse/bulk/2"
 	}
 	for _, part := range parts {

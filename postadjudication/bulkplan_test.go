@@ -16,25 +16,25 @@ import (
 func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.life, r.escrow.lookup = 1, func(Call) Answer { return noAnswer() }
-	r.work()
+	r.escrow.keyLifetime, r.escrow.lookup = 1, func(Call) Answer { return noAnswer() }
+	r.startWorkers()
 	ctx := context.Background()
-	r.deadAll(0, 12, func(Call) Answer { return refused() })
-	r.deadAll(12, 17, func(Call) Answer { return noAnswer() })
-	r.deadAll(17, 23, func(Call) Answer { return busy429() })
+	r.deadLetters(0, 12, func(Call) Answer { return refused() })
+	r.deadLetters(12, 17, func(Call) Answer { return noAnswer() })
+	r.deadLetters(17, 23, func(Call) Answer { return busy429() })
 	for name, f := range map[string]LetterFilter{
 		"all": {}, "class": {Class: NotExecuted}, "reason": {ReasonCode: background.ReasonFinal}, "text": {ErrorText: "closed"}, "transaction": {Transaction: "txr_3"},
 		"age": {From: r.now().Add(-time.Hour)}, "none": {Currency: "JPY"},
 	} {
-		q := everything(BulkFork)
+		q := allLetters(BulkFork)
 		q.Filter, q.All = f, f == (LetterFilter{})
 		if name == "none" {
 			r.plansNothing(q)
 			continue
 		}
-		whole := r.planned(q)
+		whole := r.mustPlan(q)
 		want := r.bulkItems(whole.ID, "")
-		f.Standing = background.LetterOpen
+		f.Status = background.LetterOpen
 		page, err := r.Letters(ctx, "acme", LetterQuery{Filter: f, Sort: OldestFirst, Limit: 100})
 		if err != nil || len(page.Letters) != len(want) || whole.Items != int64(len(want)) {
 			t.Fatalf("%s: %d letters, %d items, %v", name, len(page.Letters), len(want), err)
@@ -52,58 +52,58 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 			t.Errorf("%s: %+v, %d are refused", name, whole, refused)
 		}
 		for _, chunk := range []int64{1, 2, 5, int64(max(1, len(want))), int64(len(want) + 1)} {
-			got, items := r.inPieces(whole, f, chunk, 0, nil)
-			met, each := r.inPieces(whole, f, chunk, 0, func(context.Context, postgres.FoundLetter) (bool, error) { return true, nil })
+			got, items := r.planInChunks(whole, f, chunk, 0, nil)
+			met, each := r.planInChunks(whole, f, chunk, 0, func(context.Context, postgres.FoundLetter) (bool, error) { return true, nil })
 			if met.Hash != whole.Hash || !slices.Equal(each, want) {
 				t.Errorf("%s in pieces of %d, each asked: %+v", name, chunk, met)
 			}
 			if got.Hash != whole.Hash || got.Items != whole.Items || got.Ready != whole.Ready || !slices.Equal(items, want) {
 				t.Errorf("%s in pieces of %d: %+v", name, chunk, got)
 			}
-			if got, items := r.inPieces(whole, f, chunk, 3, nil); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
+			if got, items := r.planInChunks(whole, f, chunk, 3, nil); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
 				t.Errorf("%s in pieces of %d, at most 3: %+v", name, chunk, items)
 			}
 		}
 	}
 }
 
-// inPieces makes a plan like one that there is, of what is listed by now.
-func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
+// planInChunks makes a plan like one that there is, of what is listed by now.
+func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
 	r.t.Helper()
 	ctx := context.Background()
-	b, err := r.journal.FindBulk(ctx, "acme", like.ID)
+	b, err := r.journal.FindBulkPlan(ctx, "acme", like.ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	b.ID = newID()
 	digest := newBulkDigest(b)
-	b, err = r.journal.PlanBulk(ctx, b, postgres.BulkScope{
-		Filter: r.selection(f, like.PlannedAt), Limit: limit, Chunk: chunk, Seal: digest.sum, Meets: meets,
-		Judge: func(l *postgres.PlannedLetter) string {
+	b, err = r.journal.CreateBulkPlan(ctx, b, postgres.BulkScope{
+		Filter: r.journalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.sum, Matches: meets,
+		GateOf: func(l *postgres.PlannedLetter) string {
 			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
 			for _, then := range judged {
 				then()
 			}
-			return string(r.Service.judge(BulkFork, l, like.PlannedAt))
+			return string(r.Service.predictGate(BulkFork, l, like.PlannedAt))
 		},
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	told, err := r.bulk(ctx, b)
+	plan, err := r.withCounts(ctx, b)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return told, r.bulkItems(b.ID, "")
+	return plan, r.bulkItems(b.ID, "")
 }
 
 // A plan does nothing with a letter that has come to be none of those that it is about,
 // whether that was listed while the plan was made, or not yet.
 func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letters := r.deadAll(0, 6, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 6, func(Call) Answer { return refused() })
 	r.stopWork()
 	no, yes := false, true
 	mark := func(letter Submitted) {
@@ -115,40 +115,40 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	run := func(plan Bulk, done, stale int64) {
 		t.Helper()
 		started, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob")
-		r.workOn(r.bulkIs(started, err, BulkRunning))
-		if b := r.doneBulk(plan.ID); b.Progress.Done != done || b.Progress.PlanStale != stale || b.Items != done+stale {
+		r.mustWorkBulk(r.checkBulkState(started, err, BulkRunning))
+		if b := r.untilPlanDone(plan.ID); b.Progress.Done != done || b.Progress.PlanStale != stale || b.Items != done+stale {
 			t.Errorf("%+v", b.Progress)
 		}
 	}
-	q := everything(BulkHold)
+	q := allLetters(BulkHold)
 	q.Filter, q.All = LetterFilter{Review: &no}, false
-	hold := r.planned(q)
+	hold := r.mustPlan(q)
 	q.Action = BulkRelease
-	release := r.planned(q)
+	release := r.mustPlan(q)
 	first := true
-	plan, _ := r.inPieces(hold, q.Filter, 1, 0, nil, func() {
+	plan, _ := r.planInChunks(hold, q.Filter, 1, 0, nil, func() {
 		if first {
 			mark(letters[3])
-			if err := r.journal.DrainLetters(ctx); err != nil {
+			if err := r.journal.CatchUpLetters(ctx); err != nil {
 				t.Error(err)
 			}
 		}
 		first = false
 	})
 	run(plan, 5, 1)
-	if err := r.journal.DrainForPlan(ctx); err != nil {
+	if err := r.journal.CatchUpForPlan(ctx); err != nil {
 		t.Fatal(err)
 	}
 	mark(letters[1])
 	asked := func(context.Context, postgres.FoundLetter) (bool, error) { return true, nil }
-	plan, _ = r.inPieces(release, q.Filter, 2, 0, asked)
+	plan, _ = r.planInChunks(release, q.Filter, 2, 0, asked)
 	run(plan, 4, 1)
 	for n, l := range letters {
-		if d, err := r.Desk(ctx, "acme", l.Run); err != nil || d.Held != (n == 1) {
+		if d, err := r.Annotations(ctx, "acme", l.Run); err != nil || d.Held != (n == 1) {
 			t.Errorf("letter %d: %+v, %v", n, d, err)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A plan that nobody starts is forgotten; one that was started is kept.
@@ -158,19 +158,19 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Simulated = true
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	}).work()
-	r.deadAll(0, 2, func(Call) Answer { return refused() })
-	idle := r.planned(everything(BulkFork))
-	used := r.ran(r.planned(everything(BulkFork)))
-	r.atRest()
+	}).startWorkers()
+	r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	idle := r.mustPlan(allLetters(BulkFork))
+	used := r.runPlan(r.mustPlan(allLetters(BulkFork)))
+	r.untilNoneLive()
 	r.stopWork()
-	ahead.Store(int64(BulkPlansKept - time.Minute))
-	r.plansNothing(everything(BulkFork))
+	ahead.Store(int64(BulkPlanRetention - time.Minute))
+	r.plansNothing(allLetters(BulkFork))
 	if n := r.count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 1 {
 		t.Error("a plan was forgotten before its time")
 	}
-	ahead.Store(int64(BulkPlansKept + time.Minute))
-	if _, err := r.PlanBulk(context.Background(), everything(BulkFork)); err == nil {
+	ahead.Store(int64(BulkPlanRetention + time.Minute))
+	if _, err := r.PlanBulk(context.Background(), allLetters(BulkFork)); err == nil {
 		t.Error("a plan of nothing")
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks WHERE id = $1) + (SELECT count(*) FROM recourse.bulk_items WHERE bulk_id = $1)
@@ -186,11 +186,11 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 // counts still add up; no other outcome changes.
 func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadAll(0, 3, func(Call) Answer { return refused() })
-	plan := r.planned(everything(BulkFork))
-	items, err := r.journal.BulkItemsLeft(ctx, plan.ID, 0, 10)
+	r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	plan := r.mustPlan(allLetters(BulkFork))
+	items, err := r.journal.PendingBulkItems(ctx, plan.ID, 0, 10)
 	if err != nil || len(items) != 3 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}
@@ -210,7 +210,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if left, err := r.journal.BulkItemsLeft(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
+	if left, err := r.journal.PendingBulkItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
 		t.Errorf("%+v, %v", left, err)
 	}
 }

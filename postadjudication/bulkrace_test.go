@@ -9,16 +9,16 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// begun is a plan that is running, though nobody runs plans.
-func (r *rig) begun(q BulkRequest) Bulk {
+// startedPlan is a plan that is running, though nobody runs plans.
+func (r *rig) startedPlan(q BulkRequest) Bulk {
 	r.t.Helper()
-	plan := r.planned(q)
+	plan := r.mustPlan(q)
 	b, err := r.RunBulk(context.Background(), plan.Tenant, plan.ID, plan.Hash, "user:bob")
-	return r.bulkIs(b, err, BulkRunning)
+	return r.checkBulkState(b, err, BulkRunning)
 }
 
-func (r *rig) workOn(b Bulk) {
-	kept, err := r.journal.FindBulk(context.Background(), b.Tenant, b.ID)
+func (r *rig) mustWorkBulk(b Bulk) {
+	kept, err := r.journal.FindBulkPlan(context.Background(), b.Tenant, b.ID)
 	if err == nil {
 		err = r.workBulk(context.Background(), kept)
 	}
@@ -34,19 +34,19 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 	for _, action := range []BulkAction{BulkFork, BulkPurge, BulkHold} {
 		t.Run(string(action), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t).work()
+			r := newRig(t).startWorkers()
 			const n = 300 // more than a chunk
-			r.deadAll(0, n, func(Call) Answer { return refused() })
+			r.deadLetters(0, n, func(Call) Answer { return refused() })
 			r.stopWork()
-			q := everything(action)
-			plan := r.begun(q)
+			q := allLetters(action)
+			plan := r.startedPlan(q)
 			var all sync.WaitGroup
 			for range 3 {
 				other := joinRig(t, r.url, r.redis, r.escrow)
-				all.Go(func() { other.workOn(plan) })
+				all.Go(func() { other.mustWorkBulk(plan) })
 			}
 			all.Wait()
-			b := r.doneBulk(plan.ID)
+			b := r.untilPlanDone(plan.ID)
 			if b.Progress.Done != n {
 				t.Errorf("%+v", b.Progress)
 			}
@@ -54,11 +54,11 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 				AND subtype IN ('manual-retry-requested', 'purged', 'hold-placed')`, plan.ID); got != n {
 				t.Errorf("%d receipts of %d letters", got, n)
 			}
-			r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
+			r.checkPlanReceipts(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
 			if action == BulkFork {
-				joinRig(t, r.url, r.redis, r.escrow).work().atRest()
+				joinRig(t, r.url, r.redis, r.escrow).startWorkers().untilNoneLive()
 			}
-			r.sound()
+			r.mustAudit()
 		})
 	}
 }
@@ -68,10 +68,10 @@ func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	lost := r.deadAll(0, 5, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.startWorkers()
+	lost := r.deadLetters(0, 5, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
 	r.stopWork()
-	plan := r.begun(everything(BulkReconcile))
+	plan := r.startedPlan(allLetters(BulkReconcile))
 	r.escrow.mu.Lock()
 	r.escrow.lookup = func(c Call) Answer {
 		switch c.Run {
@@ -83,8 +83,8 @@ func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 		return Answer{Class: Executed, Moved: c.Amount.Minor, Reference: "looked up"}
 	}
 	r.escrow.mu.Unlock()
-	r.workOn(plan)
-	b := r.doneBulk(plan.ID)
+	r.mustWorkBulk(plan)
+	b := r.untilPlanDone(plan.ID)
 	if p := b.Progress; p.Done != 3 || p.Refused != 2 || p.ByGate[GateReconcileFirst] != 2 {
 		t.Errorf("%+v", p)
 	}
@@ -93,25 +93,25 @@ func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What somebody holds is forked by nobody who has not named it.
-func TestABulkForkPassesByWhatIsHeld(t *testing.T) {
+func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
 	if _, err := r.Hold(context.Background(), "acme", letters[1].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
-	plan := r.planned(everything(BulkFork))
+	plan := r.mustPlan(allLetters(BulkFork))
 	if plan.Refused[GateHeld] != 1 || plan.Ready != 2 || plan.Money["EUR"] != 2000 {
 		t.Errorf("%+v", plan)
 	}
-	if b := r.ran(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
+	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if st, err := r.Status(context.Background(), "acme", letters[1].Run); err != nil || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}

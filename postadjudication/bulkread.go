@@ -33,46 +33,46 @@ type BulkItemPage struct {
 // Bulk tells of a plan of a tenant, and how far it has got. ErrNotFound when the
 // tenant has none such.
 func (s *Service) Bulk(ctx context.Context, tenant string, id uuid.UUID) (Bulk, error) {
-	b, err := s.foundBulk(ctx, tenant, id)
+	b, err := s.findBulk(ctx, tenant, id)
 	if err != nil {
 		return Bulk{}, err
 	}
-	out, err := s.bulk(ctx, b)
+	out, err := s.withCounts(ctx, b)
 	if err == nil && out.Action == BulkFork && out.Progress.Done > 0 {
-		out.Forks, err = s.journal.BulkForks(ctx, id)
+		out.Forks, err = s.journal.CountBulkForks(ctx, id)
 	}
 	return out, err
 }
 
-func (s *Service) foundBulk(ctx context.Context, tenant string, id uuid.UUID) (postgres.Bulk, error) {
+func (s *Service) findBulk(ctx context.Context, tenant string, id uuid.UUID) (postgres.BulkPlan, error) {
 	if tenant == "" {
-		return postgres.Bulk{}, ErrNotFound
+		return postgres.BulkPlan{}, ErrNotFound
 	}
-	return s.journal.FindBulk(ctx, tenant, id)
+	return s.journal.FindBulkPlan(ctx, tenant, id)
 }
 
-// bulk adds the counts to a plan.
-func (s *Service) bulk(ctx context.Context, b postgres.Bulk) (Bulk, error) {
+// withCounts adds the counts to a plan.
+func (s *Service) withCounts(ctx context.Context, b postgres.BulkPlan) (Bulk, error) {
 	counts, err := s.journal.BulkCounts(ctx, b.ID)
 	if err != nil {
 		return Bulk{}, err
 	}
-	asked, err := askedOf(b)
+	spec, err := specOf(b)
 	if err != nil {
 		return Bulk{}, err
 	}
-	out := bulkOf(b, asked, counts)
-	if b.StartedAt.IsZero() && takesTwo(&b) {
-		out.People, err = s.peopleFor(ctx, b.Tenant)
+	out := bulkOf(b, spec, counts)
+	if b.StartedAt.IsZero() && needsTwoPeople(&b) {
+		out.People, err = s.requiredPeople(ctx, b.Tenant)
 	}
 	return out, err
 }
 
-func askedOf(b postgres.Bulk) (asked BulkAsked, err error) {
-	if err := json.Unmarshal([]byte(b.Asked), &asked); err != nil {
-		return asked, fmt.Errorf("postadjudication: bulk plan %s: %w", b.ID, err)
+func specOf(b postgres.BulkPlan) (spec BulkSpec, err error) {
+	if err := json.Unmarshal([]byte(b.Request), &spec); err != nil {
+		return spec, fmt.Errorf("postadjudication: bulk plan %s: %w", b.ID, err)
 	}
-	return asked, nil
+	return spec, nil
 }
 
 // Bulks lists the plans of a tenant, newest first, a page at a time. cursor is
@@ -88,17 +88,17 @@ func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, e
 			return BulkPage{}, &FieldError{Field: "cursor", Problem: "must be the one that the page before gave"}
 		}
 	}
-	found, err := s.journal.Bulks(ctx, tenant, before, bulksPage+1)
+	found, err := s.journal.BulkPlans(ctx, tenant, before, bulksPage+1)
 	if err != nil {
 		return BulkPage{}, err
 	}
 	page := BulkPage{Bulks: []Bulk{}, More: len(found) > bulksPage}
 	for _, b := range found[:min(len(found), bulksPage)] {
-		told, err := s.bulk(ctx, b)
+		plan, err := s.withCounts(ctx, b)
 		if err != nil {
 			return BulkPage{}, err
 		}
-		page.Bulks = append(page.Bulks, told)
+		page.Bulks = append(page.Bulks, plan)
 		page.Next = b.ID.String()
 	}
 	if !page.More {
@@ -115,7 +115,7 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 	if limit < 1 || limit > maxLetters {
 		return BulkItemPage{}, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
 	}
-	word, err := outcomeWord(outcome)
+	word, err := storedOutcome(outcome)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
@@ -125,7 +125,7 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 			return BulkItemPage{}, &FieldError{Field: "cursor", Problem: "must be the one that the page before gave"}
 		}
 	}
-	b, err := s.foundBulk(ctx, tenant, id)
+	b, err := s.findBulk(ctx, tenant, id)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
@@ -150,7 +150,7 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 
 // itemWaitsFor is the gate that an item of a running plan waits for; empty when it waits for
 // its turn, or has an outcome.
-func (s *Service) itemWaitsFor(ctx context.Context, b postgres.Bulk, i BulkItem) (Gate, error) {
+func (s *Service) itemWaitsFor(ctx context.Context, b postgres.BulkPlan, i BulkItem) (Gate, error) {
 	if b.State != BulkRunning || BulkAction(b.Action) != BulkFinding || i.Outcome != OutcomePending {
 		return "", nil
 	}
@@ -161,14 +161,14 @@ func (s *Service) itemWaitsFor(ctx context.Context, b postgres.Bulk, i BulkItem)
 	return "", err
 }
 
-// outcomeWord is an outcome as the journal has it.
-func outcomeWord(outcome string) (string, error) {
+// storedOutcome is an outcome as the journal has it.
+func storedOutcome(outcome string) (string, error) {
 	switch o, gate := splitOutcome(outcome); {
 	case outcome == "":
 		return "", nil
 	case o == OutcomeRefused && gate == "":
 		return string(OutcomeRefused) + ":", nil
-	case o == OutcomeRefused && plainText(outcome) && len(outcome) < 64:
+	case o == OutcomeRefused && isPlainText(outcome) && len(outcome) < 64:
 		return outcome, nil
 	case gate != "":
 	case o == OutcomePending:

@@ -15,13 +15,13 @@ import (
 
 // BulkStateError says that a plan can't be changed so from where it stands.
 type BulkStateError struct {
-	ID    uuid.UUID
-	State BulkState
-	Asked string // what it was to become
+	ID        uuid.UUID
+	State     BulkState
+	Requested string // what it was to become
 }
 
 func (e *BulkStateError) Error() string {
-	return fmt.Sprintf("postadjudication: bulk plan %s is %s, and can't be %s", e.ID, e.State, e.Asked)
+	return fmt.Sprintf("postadjudication: bulk plan %s is %s, and can't be %s", e.ID, e.State, e.Requested)
 }
 
 // RunBulk starts a plan in the name of an actor, who need not be the one who made it;
@@ -38,21 +38,21 @@ func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 	return s.runBulk(ctx, tenant, id, hash, actor, nil)
 }
 
-// RunBulkAlone is RunBulk for one person who also made the plan, because of an incident. The
+// RunBulkBreakGlass is RunBulk for one person who also made the plan, because of an incident. The
 // receipts name that, an event makes it public, and an alarm is raised: an error in the log and
 // a metric. Where a key proves who it is, it has to be an approver's.
-func (s *Service) RunBulkAlone(ctx context.Context, tenant string, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
-	if err := errors.Join(named("reason", by.Reason, 1024), identified("break_glass", by.Incident, 255)); err != nil {
+func (s *Service) RunBulkBreakGlass(ctx context.Context, tenant string, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
+	if err := errors.Join(requireText("reason", by.Reason, 1024), requireIdentifier("break_glass", by.Incident, 255)); err != nil {
 		return Bulk{}, err
 	}
 	return s.runBulk(ctx, tenant, id, hash, by.Actor, &by)
 }
 
-func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, alone *BreakGlass) (Bulk, error) {
-	if err := identified("actor", actor, 128); err != nil {
+func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, breakGlass *BreakGlass) (Bulk, error) {
+	if err := requireIdentifier("actor", actor, 128); err != nil {
 		return Bulk{}, err
 	}
-	b, err := s.foundBulk(ctx, tenant, id)
+	b, err := s.findBulk(ctx, tenant, id)
 	if err != nil {
 		return Bulk{}, err
 	}
@@ -60,29 +60,29 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 	if err != nil || len(given) != len(b.Hash) {
 		return Bulk{}, &FieldError{Field: "hash", Problem: "must be the hash of the plan, in hex"}
 	}
-	stored, err := s.digestOf(ctx, b)
+	stored, err := s.storedDigest(ctx, b)
 	if err != nil {
 		return Bulk{}, err
 	}
 	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
 		return Bulk{}, &FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the plan's; make a new plan, and look at it"}
 	}
-	by, err := s.starter(ctx, tenant, actor, alone)
+	by, err := s.newStarter(ctx, tenant, actor, breakGlass)
 	if err != nil {
 		return Bulk{}, err
 	}
 	var reason string
-	if alone != nil {
-		reason = alone.Reason
+	if breakGlass != nil {
+		reason = breakGlass.Reason
 	}
-	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
+	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *postgres.BulkPlan, _ bool) error {
 		next := *b
-		because, err := by.judge(&next)
+		because, err := by.authorize(&next)
 		switch {
 		case err != nil:
 			return err
 		case because != "":
-			return &secondPerson{*b, because}
+			return &secondPersonRequired{*b, because}
 		}
 		switch b.State {
 		case BulkRunning, BulkPaused, BulkDone:
@@ -96,8 +96,8 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 	})
 }
 
-// digestOf is the hash of what is stored of a plan.
-func (s *Service) digestOf(ctx context.Context, b postgres.Bulk) ([32]byte, error) {
+// storedDigest is the hash of what is stored of a plan.
+func (s *Service) storedDigest(ctx context.Context, b postgres.BulkPlan) ([32]byte, error) {
 	d := newBulkDigest(b)
 	err := s.journal.EachBulkItem(ctx, b.ID, func(i *postgres.BulkItem) { d.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency) })
 	return d.sum(), err
@@ -106,20 +106,20 @@ func (s *Service) digestOf(ctx context.Context, b postgres.Bulk) ([32]byte, erro
 // PauseBulk stops a running plan: within a second nothing more is begun. What was begun
 // ends. A plan that is paused already stays so.
 func (s *Service) PauseBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
-	return s.turnBulk(ctx, tenant, id, actor, reason, BulkRunning, BulkPaused)
+	return s.switchBulk(ctx, tenant, id, actor, reason, BulkRunning, BulkPaused)
 }
 
 // ResumeBulk lets a paused plan go on where it stopped. A plan that runs already stays
 // so.
 func (s *Service) ResumeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
-	return s.turnBulk(ctx, tenant, id, actor, reason, BulkPaused, BulkRunning)
+	return s.switchBulk(ctx, tenant, id, actor, reason, BulkPaused, BulkRunning)
 }
 
-func (s *Service) turnBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to BulkState) (Bulk, error) {
-	if err := errors.Join(identified("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+func (s *Service) switchBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to BulkState) (Bulk, error) {
+	if err := errors.Join(requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
-	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
+	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *postgres.BulkPlan, _ bool) error {
 		switch b.State {
 		case to:
 			return postgres.ErrNoChange
@@ -135,64 +135,64 @@ func (s *Service) turnBulk(ctx context.Context, tenant string, id uuid.UUID, act
 // done stays done. A plan that is cancelled already stays so; one that is done is a
 // *BulkStateError.
 func (s *Service) CancelBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
-	if err := errors.Join(identified("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+	if err := errors.Join(requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
-	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
+	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *postgres.BulkPlan, _ bool) error {
 		switch b.State {
 		case BulkCancelled:
 			return postgres.ErrNoChange
 		case BulkDone:
 			return &BulkStateError{b.ID, b.State, string(BulkCancelled)}
 		}
-		b.Settled = b.StartedAt.IsZero()
+		b.OutcomesKnown = b.StartedAt.IsZero()
 		b.State, b.EndedAt = BulkCancelled, s.now()
 		return nil
 	})
 }
 
-// moveBulk changes where a plan stands, with its receipt.
-func (s *Service) moveBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *postgres.Bulk, left bool) error) (Bulk, error) {
+// changeBulk changes where a plan stands, with its receipt.
+func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *postgres.BulkPlan, left bool) error) (Bulk, error) {
 	if tenant == "" {
 		return Bulk{}, ErrNotFound
 	}
-	at, reason := s.now(), clean(reason, 1024)
-	b, err := s.journal.MoveBulk(ctx, tenant, id, func(now postgres.Bulk, left bool) (postgres.Bulk, receipts.Draft, error) {
+	at, reason := s.now(), cleanText(reason, 1024)
+	b, err := s.journal.UpdateBulkPlan(ctx, tenant, id, func(now postgres.BulkPlan, left bool) (postgres.BulkPlan, receipts.Draft, error) {
 		next := now
 		if err := change(&next, left); err != nil {
 			return now, receipts.Draft{}, err
 		}
 		if now.State != BulkPlanned || next.State == BulkCancelled {
-			next.MovedBy, next.MovedWhy, next.MovedAt = actor, reason, at
+			next.ChangedBy, next.ChangeReason, next.ChangedAt = actor, reason, at
 		}
-		told := receipts.Payload{
+		payload := receipts.Payload{
 			Bulk: id.String(), AskedFor: now.Action, ContentDigest: hex.EncodeToString(now.Hash[:]), Reason: reasonOf(now, reason),
 			Changes: fmt.Sprintf("%s to %s", now.State, next.State),
 		}
 		if now.StartedAt.IsZero() && !next.StartedAt.IsZero() {
-			marksOf(next).on(&told)
+			provenanceOf(next).stamp(&payload)
 		}
-		return next, receipts.Draft{Actor: actor, At: at, Payload: told}, nil
+		return next, receipts.Draft{Actor: actor, At: at, Payload: payload}, nil
 	})
-	var second *secondPerson
-	if errors.As(err, &second) {
-		plan, failed := s.bulk(ctx, second.plan)
-		if failed != nil {
-			return Bulk{}, failed
+	var required *secondPersonRequired
+	if errors.As(err, &required) {
+		plan, planErr := s.withCounts(ctx, required.plan)
+		if planErr != nil {
+			return Bulk{}, planErr
 		}
-		return Bulk{}, s.notedSecondPerson(ctx, tenant, actor, &SecondPersonError{plan, second.because})
+		return Bulk{}, s.recordSecondPersonRefusal(ctx, tenant, actor, &SecondPersonError{plan, required.because})
 	}
 	if err != nil {
 		return Bulk{}, err
 	}
-	s.bulks.nudge()
-	return s.bulk(ctx, b)
+	s.bulks.notifyChanged()
+	return s.withCounts(ctx, b)
 }
 
 // reasonOf is the reason of a change of a plan: when nobody gave one, the plan's.
-func reasonOf(b postgres.Bulk, reason string) string {
+func reasonOf(b postgres.BulkPlan, reason string) string {
 	if reason == "" {
-		return clean("planned by "+b.Actor+": "+b.Reason, 1024)
+		return cleanText("planned by "+b.Actor+": "+b.Reason, 1024)
 	}
 	return reason
 }

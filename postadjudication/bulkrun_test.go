@@ -9,14 +9,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// slow is a plan that takes long: one letter after the other, four a second.
-func slow() BulkRequest {
-	q := everything(BulkFork)
+// throttledPlan is a plan that takes long: one letter after the other, four a second.
+func throttledPlan() BulkRequest {
+	q := allLetters(BulkFork)
 	q.Throttle = 4
 	return q
 }
 
-func (r *rig) bulkIs(b Bulk, err error, state BulkState) Bulk {
+func (r *rig) checkBulkState(b Bulk, err error, state BulkState) Bulk {
 	r.t.Helper()
 	if err != nil || b.State != state {
 		r.t.Fatalf("the plan is %s, not %s: %v", b.State, state, err)
@@ -24,8 +24,8 @@ func (r *rig) bulkIs(b Bulk, err error, state BulkState) Bulk {
 	return b
 }
 
-// untilNobodyWorks waits until no process holds the lock of a plan.
-func (r *rig) untilNobodyWorks() {
+// untilNoPlanLocked waits until no process holds the lock of a plan.
+func (r *rig) untilNoPlanLocked() {
 	r.t.Helper()
 	r.until("nobody works on a plan", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
@@ -33,11 +33,11 @@ func (r *rig) untilNobodyWorks() {
 
 func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	const n = 12
-	r.deadAll(0, n, func(Call) Answer { return refused() })
-	plan := r.planned(slow())
+	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	plan := r.mustPlan(throttledPlan())
 	var wrong *BulkStateError
 	if _, err := r.PauseBulk(ctx, "acme", plan.ID, "user:bob", "wait"); !errors.As(err, &wrong) || wrong.State != BulkPlanned {
 		t.Errorf("a pause before the start: %v", err)
@@ -47,42 +47,42 @@ func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	}
 	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
 	b, err := r.PauseBulk(ctx, "acme", plan.ID, "user:cem", "the bank asks")
-	r.bulkIs(b, err, BulkPaused)
+	r.checkBulkState(b, err, BulkPaused)
 	if b.ChangedBy != "user:cem" || b.ChangedReason != "the bank asks" || b.ChangedAt == nil || b.EndedAt != nil {
 		t.Errorf("%+v", b)
 	}
-	r.untilNobodyWorks()
+	r.untilNoPlanLocked()
 	b, err = r.PauseBulk(ctx, "acme", plan.ID, "user:cem", "again")
-	stood := r.bulkIs(b, err, BulkPaused).Progress
+	stood := r.checkBulkState(b, err, BulkPaused).Progress
 	if stood.Done == 0 || stood.Pending == 0 || b.ChangedReason != "the bank asks" {
 		t.Errorf("%+v, %+v", stood, b)
 	}
 	b, err = r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:dee")
-	if r.bulkIs(b, err, BulkPaused); b.StartedBy != "user:bob" {
+	if r.checkBulkState(b, err, BulkPaused); b.StartedBy != "user:bob" {
 		t.Errorf("started by %s", b.StartedBy)
 	}
 	b, err = r.ResumeBulk(ctx, "acme", plan.ID, "user:cem", "the bank is content")
-	if r.bulkIs(b, err, BulkRunning); b.Progress.Done != stood.Done {
+	if r.checkBulkState(b, err, BulkRunning); b.Progress.Done != stood.Done {
 		t.Errorf("%d were done while it stood still", b.Progress.Done-stood.Done)
 	}
-	if b = r.doneBulk(plan.ID); b.Progress.Done != n {
+	if b = r.untilPlanDone(plan.ID); b.Progress.Done != n {
 		t.Errorf("%+v", b.Progress)
 	}
 	if _, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "no"); !errors.As(err, &wrong) || wrong.State != BulkDone {
 		t.Errorf("a cancel after the end: %v", err)
 	}
-	r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
-	r.atRest()
-	r.sound()
+	r.checkPlanReceipts(plan, "user:ada none to planned", "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	const n = 12
-	r.deadAll(0, n, func(Call) Answer { return refused() })
-	plan, never := r.planned(slow()), r.planned(slow())
+	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	plan, never := r.mustPlan(throttledPlan()), r.mustPlan(throttledPlan())
 	if plan.Hash != never.Hash || plan.ID == never.ID {
 		t.Error("two plans of the same letters are not the same")
 	}
@@ -91,13 +91,13 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	}
 	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
 	b, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "not these")
-	if r.bulkIs(b, err, BulkCancelled); b.EndedAt == nil {
+	if r.checkBulkState(b, err, BulkCancelled); b.EndedAt == nil {
 		t.Errorf("%+v", b)
 	}
 	r.until("it is settled", `SELECT bool_and(settled) FROM recourse.bulks`)
-	r.untilNobodyWorks()
+	r.untilNoPlanLocked()
 	b, err = r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "again")
-	p := r.bulkIs(b, err, BulkCancelled).Progress
+	p := r.checkBulkState(b, err, BulkCancelled).Progress
 	forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`)
 	if p.Done != int64(forks) || p.Pending != int64(n-forks) || p.Pending == 0 {
 		t.Errorf("%+v of %d forks", p, forks)
@@ -107,7 +107,7 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 		t.Errorf("to start it again: %v", err)
 	}
 	b, err = r.CancelBulk(ctx, "acme", never.ID, "user:cem", "nor these")
-	if r.bulkIs(b, err, BulkCancelled); b.StartedAt != nil || b.Progress.Pending != n {
+	if r.checkBulkState(b, err, BulkCancelled); b.StartedAt != nil || b.Progress.Pending != n {
 		t.Errorf("%+v", b)
 	}
 	for _, err := range []error{
@@ -130,15 +130,15 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	if page, err = r.Bulks(ctx, "other", ""); err != nil || len(page.Bulks) != 0 {
 		t.Errorf("another tenant sees %+v, %v", page, err)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // Whoever changes a stored plan can't have it run by the hash that somebody has seen.
 func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
 	for _, change := range []string{
 		`UPDATE recourse.bulk_items SET amount = 1 WHERE position = 1 AND bulk_id = $1`,
 		`UPDATE recourse.bulk_items SET seq = seq + 1 WHERE position = 2 AND bulk_id = $1`,
@@ -150,7 +150,7 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 		`UPDATE recourse.bulks SET actor = 'user:eve' WHERE id = $1`,
 		`UPDATE recourse.bulks SET reason = 'because' WHERE id = $1`,
 	} {
-		plan := r.planned(everything(BulkFork))
+		plan := r.mustPlan(allLetters(BulkFork))
 		if _, err := r.db.Exec(change, plan.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -159,11 +159,11 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
-	plan := r.planned(everything(BulkFork))
-	if _, err := r.Fork(context.Background(), "acme", letters[0].Run, again); err != nil {
+	plan := r.mustPlan(allLetters(BulkFork))
+	if _, err := r.Fork(context.Background(), "acme", letters[0].Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	other := r.planned(everything(BulkFork))
+	other := r.mustPlan(allLetters(BulkFork))
 	var wrong *FieldError
 	if _, err := r.RunBulk(context.Background(), "acme", plan.ID, other.Hash, "user:bob"); plan.Hash == other.Hash || !errors.As(err, &wrong) {
 		t.Errorf("by the hash of another plan: %v", err)
@@ -184,7 +184,7 @@ func TestAThrottledPlanGoesEvenly(t *testing.T) {
 		items, throttle int
 		want            time.Duration
 	}{{5, 0, 0}, {1, 1, time.Second}, {10, 40, 250 * time.Millisecond}, {0, 7, 0}, {250, 10_000, 25 * time.Millisecond}} {
-		if got := pace(c.items, c.throttle); got != c.want {
+		if got := minBatchTime(c.items, c.throttle); got != c.want {
 			t.Errorf("%d items at %d a second must take %s, not %s", c.items, c.throttle, c.want, got)
 		}
 	}
@@ -192,13 +192,13 @@ func TestAThrottledPlanGoesEvenly(t *testing.T) {
 
 func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.deadAll(0, 2, func(Call) Answer { return refused() })
-	b, err := r.journal.FindBulk(context.Background(), "acme", r.ran(r.planned(everything(BulkFork))).ID)
+	r := newRig(t).startWorkers()
+	letter := r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	b, err := r.journal.FindBulkPlan(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, other := forkOf(b, letter[0].Run), forkOf(b, letter[1].Run)
+	one, other := forkID(b, letter[0].Run), forkID(b, letter[1].Run)
 	for _, id := range []uuid.UUID{uuid.UUID(one), uuid.UUID(other)} {
 		if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
 			t.Errorf("%s is a UUID of version %d", id, id.Version())

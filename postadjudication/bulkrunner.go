@@ -15,13 +15,13 @@ import (
 
 // Times of the runner of bulk plans.
 const (
-	bulkLook = time.Second            // how often it looks for plans to work on
-	bulkBeat = 250 * time.Millisecond // how often it asks whether a plan still runs
+	bulkPollEvery  = time.Second            // how often it looks for plans to work on
+	bulkWatchEvery = 250 * time.Millisecond // how often it asks whether a plan still runs
 )
 
-// bulksAtOnce is how many plans a process works on at once. Each takes a connection
+// maxRunningBulks is how many plans a process works on at once. Each takes a connection
 // from those of the sequencer, which must keep one.
-const bulksAtOnce = 2
+const maxRunningBulks = 2
 
 // bulkActor is whom the receipt of a plan's end names.
 const bulkActor = "system:bulk"
@@ -35,131 +35,131 @@ const bulkActor = "system:bulk"
 // after the others.
 //
 // The lock goes with the process. What was acted on and not recorded when it dies is
-// found by the receipts: see bulkWork.
+// found by the receipts: see planWork.
 type bulkRunner struct {
 	service *Service
 
-	mu      sync.Mutex
-	working map[uuid.UUID]bool
-	waiting map[uuid.UUID]time.Time // plans that were left for runs that are being called: when
-	next    chan struct{}           // closed when this process moves a plan
+	mu       sync.Mutex
+	running  map[uuid.UUID]bool
+	deferred map[uuid.UUID]time.Time // plans that were left for runs that are being called: when
+	changed  chan struct{}           // closed when this process moves a plan
 }
 
 func newBulkRunner(s *Service) *bulkRunner {
-	return &bulkRunner{service: s, working: map[uuid.UUID]bool{}, waiting: map[uuid.UUID]time.Time{}, next: make(chan struct{})}
+	return &bulkRunner{service: s, running: map[uuid.UUID]bool{}, deferred: map[uuid.UUID]time.Time{}, changed: make(chan struct{})}
 }
 
-// nudge tells that this process has moved a plan.
-func (r *bulkRunner) nudge() {
+// notifyChanged tells that this process has moved a plan.
+func (r *bulkRunner) notifyChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	close(r.next)
-	r.next = make(chan struct{})
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
-// moved is closed when this process moves a plan, from now on.
-func (r *bulkRunner) moved() <-chan struct{} {
+// changes is closed when this process moves a plan, from now on.
+func (r *bulkRunner) changes() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.next
+	return r.changed
 }
 
 // run works until ctx ends, and what was begun has ended.
 func (r *bulkRunner) run(ctx context.Context) {
-	var all sync.WaitGroup
-	defer all.Wait()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	failing := false
 	for {
-		moved := r.moved()
-		due, err := r.service.journal.BulksToWork(ctx)
+		changed := r.changes()
+		due, err := r.service.journal.UnfinishedBulkPlans(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			r.service.log.Error("bulk plans can't be looked for, trying on", zap.Error(err))
 		}
 		failing = err != nil
-		for _, b := range r.inTurn(due) {
-			if r.enter(b.ID) {
-				all.Go(func() {
-					defer r.leave(b.ID)
-					r.take(ctx, b)
+		for _, b := range r.ordered(due) {
+			if r.acquire(b.ID) {
+				wg.Go(func() {
+					defer r.release(b.ID)
+					r.runPlan(ctx, b)
 				})
 			}
 		}
-		if !pass(ctx, bulkLook, moved) {
+		if !sleepOr(ctx, bulkPollEvery, changed) {
 			return
 		}
 	}
 }
 
-// inTurn sorts the plans that are due: those that wait for calls behind the others, the one
+// ordered sorts the plans that are due: those that wait for calls behind the others, the one
 // that was left longest ago first. It forgets plans that are not due.
-func (r *bulkRunner) inTurn(due []postgres.Bulk) []postgres.Bulk {
+func (r *bulkRunner) ordered(due []postgres.BulkPlan) []postgres.BulkPlan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := make(map[uuid.UUID]time.Time, len(r.waiting))
+	deferred := make(map[uuid.UUID]time.Time, len(r.deferred))
 	for _, b := range due {
-		if at, waits := r.waiting[b.ID]; waits {
-			left[b.ID] = at
+		if at, ok := r.deferred[b.ID]; ok {
+			deferred[b.ID] = at
 		}
 	}
-	r.waiting = left
-	slices.SortStableFunc(due, func(a, b postgres.Bulk) int { return left[a.ID].Compare(left[b.ID]) })
+	r.deferred = deferred
+	slices.SortStableFunc(due, func(a, b postgres.BulkPlan) int { return deferred[a.ID].Compare(deferred[b.ID]) })
 	return due
 }
 
-// waits reports whether the plan was left for runs that are being called.
-func (r *bulkRunner) waits(id uuid.UUID) bool {
+// isDeferred reports whether the plan was left for runs that are being called.
+func (r *bulkRunner) isDeferred(id uuid.UUID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, waits := r.waiting[id]
-	return waits
+	_, ok := r.deferred[id]
+	return ok
 }
 
-// wait notes that the plan is left for runs that are being called.
-func (r *bulkRunner) wait(id uuid.UUID) {
+// deferPlan notes that the plan is left for runs that are being called.
+func (r *bulkRunner) deferPlan(id uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting[id] = time.Now()
+	r.deferred[id] = time.Now()
 }
 
-func (r *bulkRunner) enter(id uuid.UUID) bool {
+func (r *bulkRunner) acquire(id uuid.UUID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.working[id] || len(r.working) == bulksAtOnce {
+	if r.running[id] || len(r.running) == maxRunningBulks {
 		return false
 	}
-	r.working[id] = true
+	r.running[id] = true
 	return true
 }
 
-func (r *bulkRunner) leave(id uuid.UUID) {
+func (r *bulkRunner) release(id uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.working, id)
+	delete(r.running, id)
 }
 
-// take works on a plan, if no other process does.
-func (r *bulkRunner) take(ctx context.Context, b postgres.Bulk) {
+// runPlan works on a plan, if no other process does.
+func (r *bulkRunner) runPlan(ctx context.Context, b postgres.BulkPlan) {
 	log := r.service.log.With(zap.Stringer("bulk", b.ID))
-	lock, err := r.service.journal.LockBulk(ctx, b)
+	lock, err := r.service.journal.LockBulkPlan(ctx, b)
 	if err != nil && ctx.Err() == nil {
 		log.Warn("a bulk plan can't be taken up, trying on", zap.Error(err))
 	}
 	if err != nil || lock == nil {
 		return
 	}
-	if b.Incident != "" && !r.waits(b.ID) { // then the alarm was raised
-		r.service.brokeGlass(b)
+	if b.Incident != "" && !r.isDeferred(b.ID) { // then the alarm was raised
+		r.service.alarmBreakGlass(b)
 	}
-	working, stop := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { defer stop(); r.watch(working, lock) })
-	err = r.service.workBulk(working, b)
+	workCtx, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { defer stop(); r.watch(workCtx, lock) })
+	err = r.service.workBulk(workCtx, b)
 	stop()
-	watching.Wait()
+	watcher.Wait()
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):
-	case errors.Is(err, errBeingCalled):
-		r.wait(b.ID)
+	case errors.Is(err, errAttemptRunning):
+		r.deferPlan(b.ID)
 	default:
 		log.Warn("a bulk plan was left, somebody takes it up again", zap.Error(err))
 	}
@@ -172,12 +172,12 @@ func (r *bulkRunner) take(ctx context.Context, b postgres.Bulk) {
 // on. A cancelled plan is looked at until that is settled.
 func (r *bulkRunner) watch(ctx context.Context, lock *postgres.BulkLock) {
 	for {
-		moved := r.moved()
+		changed := r.changes()
 		state, err := lock.State(ctx)
 		if err != nil || state != BulkRunning {
 			return
 		}
-		if !pass(ctx, bulkBeat, moved) {
+		if !sleepOr(ctx, bulkWatchEvery, changed) {
 			return
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// where asks for a plan of the letters that meet a condition.
-func where(a BulkAction, condition string) BulkRequest {
-	q := everything(a)
+// planWhere asks for a plan of the letters that meet a condition.
+func planWhere(a BulkAction, condition string) BulkRequest {
+	q := allLetters(a)
 	q.All, q.Where = false, condition
 	return q
 }
@@ -22,14 +22,14 @@ func where(a BulkAction, condition string) BulkRequest {
 // their deaths, and says of how many it could not be told.
 func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	refusals := r.deadAll(0, 9, func(Call) Answer { return refused() })
-	r.deadAll(9, 15, func(Call) Answer { return busy429() })
+	refusals := r.deadLetters(0, 9, func(Call) Answer { return refused() })
+	r.deadLetters(9, 15, func(Call) Answer { return busy429() })
 	if _, err := r.Fork(ctx, "acme", refusals[0].Run, ForkRequest{Actor: "user:ada", Reason: "mended"}); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	for _, l := range refusals[1:3] { // what is held has no end
 		if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{Actor: "user:ada", Reason: "in court"}); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 		{`expires_at > dead_lettered_at && age < duration("1h")`, LetterFilter{}, 12, 14, 2},
 		{`true`, LetterFilter{Currency: "JPY"}, 0, 0, 0},
 	} {
-		q := where(BulkReconcile, c.where)
+		q := planWhere(BulkReconcile, c.where)
 		q.Filter = c.filter
 		if c.items == 0 {
 			if nothing := r.plansNothing(q); nothing.Scanned != c.scanned || nothing.Undecided != c.undecided {
@@ -55,9 +55,9 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 			}
 			continue
 		}
-		plan := r.planned(q)
+		plan := r.mustPlan(q)
 		f := c.filter
-		f.Standing = background.LetterOpen
+		f.Status = background.LetterOpen
 		found, err := r.SearchLetters(ctx, "acme", LetterSearch{Filter: f, Where: c.where, Sort: OldestFirst, Limit: 100})
 		items := r.bulkItems(plan.ID, "")
 		if err != nil || len(items) != len(found.Letters) {
@@ -68,7 +68,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 				t.Errorf("%s: item %+v is not letter %s", c.where, items[n], l.Run)
 			}
 		}
-		if plan.Asked.Where != c.where || plan.Items != c.items || plan.Ready != c.items || plan.Money["EUR"] != 1000*c.items || len(plan.Refused) != 0 {
+		if plan.Spec.Where != c.where || plan.Items != c.items || plan.Ready != c.items || plan.Money["EUR"] != 1000*c.items || len(plan.Refused) != 0 {
 			t.Errorf("%s: %+v", c.where, plan)
 		}
 		if plan.Scanned != c.scanned || plan.Undecided != c.undecided || found.Scanned != int(c.scanned) || found.Undecided != int(c.undecided) {
@@ -81,11 +81,11 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 // of all that was asked.
 func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadAll(0, 6, func(Call) Answer { return refused() })
-	plan := r.planned(where(BulkFork, `transaction_receipt_id != "txr_4"`))
-	other := r.planned(where(BulkFork, `!(transaction_receipt_id == "txr_4")`))
+	r.deadLetters(0, 6, func(Call) Answer { return refused() })
+	plan := r.mustPlan(planWhere(BulkFork, `transaction_receipt_id != "txr_4"`))
+	other := r.mustPlan(planWhere(BulkFork, `!(transaction_receipt_id == "txr_4")`))
 	if plan.Items != 5 || plan.Hash == other.Hash {
 		t.Errorf("%+v\n%+v", plan, other)
 	}
@@ -99,39 +99,39 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	if _, err := r.db.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_5', 'txr_4') WHERE id = $1`, other.ID); err != nil {
 		t.Fatal(err)
 	}
-	if b := r.ran(plan); b.Progress.Done != 5 || b.Scanned != 6 {
+	if b := r.runPlan(plan); b.Progress.Done != 5 || b.Scanned != 6 {
 		t.Errorf("%+v", b)
 	}
-	r.atRest()
-	if left := r.letters(LetterFilter{Standing: background.LetterOpen}); len(left) != 1 || left[0].Transaction != "txr_4" {
+	r.untilNoneLive()
+	if left := r.letters(LetterFilter{Status: background.LetterOpen}); len(left) != 1 || left[0].Transaction != "txr_4" {
 		t.Errorf("%+v", left)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Where not all can be looked at there is no plan, rather than one of a part; with a limit
 // there is one when the oldest that meet the condition are found within the bound.
-func TestAPlanThatCouldNotLookAtAllLettersIsRefused(t *testing.T) {
+func TestAPlanThatCouldNotScanAllLettersIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadAll(0, 8, func(Call) Answer { return refused() })
-	for _, most := range []bulkReach{{7, time.Hour}, {8, -time.Second}} {
+	r.deadLetters(0, 8, func(Call) Answer { return refused() })
+	for _, most := range []scanLimit{{7, time.Hour}, {8, -time.Second}} {
 		var wrong *FieldError
-		if _, err := r.planBulk(ctx, where(BulkFork, "held || can_fork"), most); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
+		if _, err := r.planBulk(ctx, planWhere(BulkFork, "held || can_fork"), most); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
 			t.Errorf("%+v: %v", most, err)
 		}
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`); n != 0 {
 		t.Errorf("%d rows are left of plans that were refused", n)
 	}
-	if plan, err := r.planBulk(ctx, where(BulkFork, "held || can_fork"), bulkReach{8, time.Hour}); err != nil || plan.Items != 8 {
+	if plan, err := r.planBulk(ctx, planWhere(BulkFork, "held || can_fork"), scanLimit{8, time.Hour}); err != nil || plan.Items != 8 {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	oldest := r.letters(LetterFilter{Standing: background.LetterOpen})
-	q := where(BulkFork, "can_fork")
+	oldest := r.letters(LetterFilter{Status: background.LetterOpen})
+	q := planWhere(BulkFork, "can_fork")
 	q.Limit = 3
-	plan, err := r.planBulk(ctx, q, bulkReach{3, time.Hour})
+	plan, err := r.planBulk(ctx, q, scanLimit{3, time.Hour})
 	if err != nil || plan.Items != 3 || plan.Scanned != 3 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
@@ -147,11 +147,11 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 	r := newRig(t)
 	for condition, field := range map[string]string{"held &&": "where", `error.typ == "x"`: "where", " ": "where", "amount.minor": "where"} {
 		var wrong *FieldError
-		if _, err := r.PlanBulk(context.Background(), where(BulkFork, condition)); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.PlanBulk(context.Background(), planWhere(BulkFork, condition)); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%q: %v", condition, err)
 		}
 	}
-	q := everything(BulkFork)
+	q := allLetters(BulkFork)
 	q.Where = "held"
 	var wrong *FieldError
 	if _, err := r.PlanBulk(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != "all" {
@@ -161,13 +161,13 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 
 // A letter is planned as it was when it met the condition: what anybody does with it
 // behind that look leaves it alone.
-func TestALetterThatChangesBehindTheLookIsLeftAlone(t *testing.T) {
+func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.deadAll(0, 3, func(Call) Answer { return refused() })
-	like := r.planned(everything(BulkFork))
+	r := newRig(t).startWorkers()
+	r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	like := r.mustPlan(allLetters(BulkFork))
 	var moved background.RunID
-	plan, items := r.inPieces(like, LetterFilter{}, 2, 0, func(ctx context.Context, l postgres.FoundLetter) (bool, error) {
+	plan, items := r.planInChunks(like, LetterFilter{}, 2, 0, func(ctx context.Context, l postgres.FoundLetter) (bool, error) {
 		if !moved.IsZero() {
 			return !l.Review, nil
 		}
@@ -179,12 +179,12 @@ func TestALetterThatChangesBehindTheLookIsLeftAlone(t *testing.T) {
 	if len(items) != 3 || items[0].Run != moved {
 		t.Fatalf("%+v", items)
 	}
-	if b := r.ran(plan); b.Progress.Done != 2 || b.Progress.PlanStale != 1 {
+	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.PlanStale != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
 	if stale := r.bulkItems(plan.ID, "plan_stale"); len(stale) != 1 || stale[0].Run != moved {
 		t.Errorf("%+v", stale)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }

@@ -15,53 +15,53 @@ import (
 // written: what may be in doubt when a process dies.
 const bulkChunk = 250
 
-// bulkWork is the work on one plan by the process that holds its lock. Nobody is kept
+// planWork is the work on one plan by the process that holds its lock. Nobody is kept
 // from an item by the lock alone. What an action does to a letter is guarded by the
 // head of its case as the plan has it, so that it is done at most once, and its first
 // receipt, the first one after that head that decides anything, names the plan. An item whose guard does not hold
 // was done by this plan if that receipt says so, and else moved by somebody else.
-type bulkWork struct {
+type planWork struct {
 	*Service
-	plan  postgres.Bulk
-	asked BulkAsked
+	plan postgres.BulkPlan
+	spec BulkSpec
 }
 
-// as guards what is done with an item.
-func (w *bulkWork) as(i *postgres.BulkItem) *asPlanned {
-	return &asPlanned{bulk: w.plan.ID, head: &i.Head, marks: marksOf(w.plan)}
+// guardFor guards what is done with an item.
+func (w *planWork) guardFor(i *postgres.BulkItem) *planGuard {
+	return &planGuard{bulk: w.plan.ID, head: &i.Head, provenance: provenanceOf(w.plan)}
 }
 
 // workBulk works on a plan until it is done or ctx ends. Only then may items that were
-// begun be left without an outcome, and they are the first ones without. It is errBeingCalled
+// begun be left without an outcome, and they are the first ones without. It is errAttemptRunning
 // when only items are left whose runs are being called.
-func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {
-	asked, err := askedOf(b)
+func (s *Service) workBulk(ctx context.Context, b postgres.BulkPlan) error {
+	spec, err := specOf(b)
 	if err != nil {
 		return err
 	}
-	w := bulkWork{s, b, asked}
+	w := planWork{s, b, spec}
 	if b.State == BulkCancelled {
-		return w.settle(context.WithoutCancel(ctx))
+		return w.settleCancelled(context.WithoutCancel(ctx))
 	}
 	size, last, called := chunkSize(b.Throttle), int64(0), false
 	for ctx.Err() == nil {
 		begun := time.Now()
-		items, err := s.journal.BulkItemsLeft(ctx, b.ID, last, size)
+		items, err := s.journal.PendingBulkItems(ctx, b.ID, last, size)
 		switch {
 		case err != nil:
 			return err
 		case len(items) == 0 && called:
-			return errBeingCalled
+			return errAttemptRunning
 		case len(items) == 0:
-			return w.end(ctx)
+			return w.finishPlan(ctx)
 		}
 		last = items[len(items)-1].Position
-		done := w.act(ctx, items)
+		done := w.applyItems(ctx, items)
 		called = called || len(done) < len(items) && ctx.Err() == nil
-		if err := w.record(ctx, done); err != nil {
+		if err := w.recordOutcomes(ctx, done); err != nil {
 			return err
 		}
-		if wait := pace(len(done), b.Throttle) - time.Since(begun); wait > 0 && !pass(ctx, wait, nil) {
+		if wait := minBatchTime(len(done), b.Throttle) - time.Since(begun); wait > 0 && !sleepOr(ctx, wait, nil) {
 			break
 		}
 	}
@@ -77,25 +77,25 @@ func chunkSize(throttle int) int {
 	return min(bulkChunk, max(1, throttle/4))
 }
 
-// pace is how long so many items must take.
-func pace(items, throttle int) time.Duration {
+// minBatchTime is how long so many items must take.
+func minBatchTime(items, throttle int) time.Duration {
 	if throttle == 0 {
 		return 0
 	}
 	return time.Duration(items) * time.Second / time.Duration(throttle)
 }
 
-// act acts on items, so many at once as the plan says, and gives those that have an
+// applyItems acts on items, so many at once as the plan says, and gives those that have an
 // outcome. When ctx ends nothing more is begun.
-func (w *bulkWork) act(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
-	w.inCompany(ctx, items)
-	var all sync.WaitGroup
+func (w *planWork) applyItems(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
+	w.applyInBatches(ctx, items)
+	var wg sync.WaitGroup
 	next := make(chan *postgres.BulkItem)
 	for range min(w.plan.Parallel, len(items)) {
-		all.Go(func() {
+		wg.Go(func() {
 			for i := range next {
 				if ctx.Err() == nil {
-					w.one(ctx, i)
+					w.applyUntilOutcome(ctx, i)
 				}
 			}
 		})
@@ -106,7 +106,7 @@ func (w *bulkWork) act(ctx context.Context, items []postgres.BulkItem) []postgre
 		}
 	}
 	close(next)
-	all.Wait()
+	wg.Wait()
 	return withOutcome(items)
 }
 
@@ -127,33 +127,33 @@ const (
 	bulkPauseMax = time.Second
 )
 
-// one acts on an item until it has an outcome, its run turns out to be called, or ctx ends.
+// applyUntilOutcome acts on an item until it has an outcome, its run turns out to be called, or ctx ends.
 // What was begun is not broken off when ctx ends, which would leave it in doubt.
-func (w *bulkWork) one(ctx context.Context, i *postgres.BulkItem) {
-	begun := context.WithoutCancel(ctx)
+func (w *planWork) applyUntilOutcome(ctx context.Context, i *postgres.BulkItem) {
+	workCtx := context.WithoutCancel(ctx)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		err := survived(func() error { return w.do(begun, i) })
+		err := recoverPanic(func() error { return w.applyItem(workCtx, i) })
 		if err != nil && i.Outcome == "" {
-			i.NewRun, err = w.why(begun, i, err)
+			i.NewRun, err = w.diagnose(workCtx, i, err)
 		}
-		if errors.Is(err, errBeingCalled) {
+		if errors.Is(err, errAttemptRunning) {
 			return
 		}
 		if i.Outcome == "" {
-			ended(i, err)
+			setOutcome(i, err)
 		}
 		if i.Outcome == "" && try == bulkTries {
-			i.Outcome, i.Error = string(OutcomeFailed), clean(err.Error(), 1024)
+			i.Outcome, i.Error = string(OutcomeFailed), cleanText(err.Error(), 1024)
 		}
-		if i.Outcome != "" || !pass(ctx, pause, nil) {
+		if i.Outcome != "" || !sleepOr(ctx, pause, nil) {
 			return
 		}
 	}
 }
 
-// survived does something whose panic, such as of an executor that is asked what
+// recoverPanic does something whose panic, such as of an executor that is asked what
 // became of a payment, is an error like another.
-func survived(do func() error) (err error) {
+func recoverPanic(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &FieldError{Field: "executor", Problem: fmt.Sprint("panicked: ", p)}
@@ -162,9 +162,9 @@ func survived(do func() error) (err error) {
 	return do()
 }
 
-// why looks closer at an item that could not be done: whatever stopped it, when its
+// diagnose looks closer at an item that could not be done: whatever stopped it, when its
 // case is not as planned, then either this plan has done it before, or it is stale.
-func (w *bulkWork) why(ctx context.Context, i *postgres.BulkItem, err error) (background.RunID, error) {
+func (w *planWork) diagnose(ctx context.Context, i *postgres.BulkItem, err error) (background.RunID, error) {
 	if outcomeOf(err) == "" {
 		return background.RunID{}, err
 	}
@@ -174,26 +174,26 @@ func (w *bulkWork) why(ctx context.Context, i *postgres.BulkItem, err error) (ba
 			return background.RunID{}, errors.Join(err, failed)
 		}
 	}
-	return w.whose(ctx, i)
+	return w.doneByPlan(ctx, i)
 }
 
-// record writes outcomes, however often that must be tried: until then they are in
+// recordOutcomes writes outcomes, however often that must be tried: until then they are in
 // doubt.
-func (w *bulkWork) record(ctx context.Context, items []postgres.BulkItem) error {
+func (w *planWork) recordOutcomes(ctx context.Context, items []postgres.BulkItem) error {
 	if len(items) == 0 {
 		return nil
 	}
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
 		err := w.journal.RecordBulkItems(ctx, w.plan.ID, items)
-		if err == nil || try == bulkTries || !pass(ctx, pause, nil) {
+		if err == nil || try == bulkTries || !sleepOr(ctx, pause, nil) {
 			return err
 		}
 	}
 }
 
-// end closes a plan of which nothing is left.
-func (w *bulkWork) end(ctx context.Context) error {
-	_, err := w.moveBulk(ctx, w.plan.Tenant, w.plan.ID, bulkActor, "every item has an outcome", func(b *postgres.Bulk, left bool) error {
+// finishPlan closes a plan of which nothing is left.
+func (w *planWork) finishPlan(ctx context.Context) error {
+	_, err := w.changeBulk(ctx, w.plan.Tenant, w.plan.ID, bulkActor, "every item has an outcome", func(b *postgres.BulkPlan, left bool) error {
 		if b.State != BulkRunning || left {
 			return postgres.ErrNoChange
 		}
@@ -203,24 +203,24 @@ func (w *bulkWork) end(ctx context.Context) error {
 	return err
 }
 
-// settle finds what a process did for a plan and could not record before it died,
+// settleCancelled finds what a process did for a plan and could not record before it died,
 // when the plan was cancelled meanwhile.
-func (w *bulkWork) settle(ctx context.Context) error {
-	items, err := w.journal.BulkItemsLeft(ctx, w.plan.ID, 0, bulkChunk)
+func (w *planWork) settleCancelled(ctx context.Context) error {
+	items, err := w.journal.PendingBulkItems(ctx, w.plan.ID, 0, bulkChunk)
 	if err != nil {
 		return err
 	}
 	for n := range items {
-		made, err := w.whose(ctx, &items[n])
+		made, err := w.doneByPlan(ctx, &items[n])
 		switch {
 		case err == nil:
 			items[n].Outcome, items[n].NewRun = string(OutcomeDone), made
-		case !errors.Is(err, errPlanStale) && !errors.Is(err, errLeft):
+		case !errors.Is(err, errPlanStale) && !errors.Is(err, errContended):
 			return err
 		}
 	}
-	if err := w.record(ctx, withOutcome(items)); err != nil {
+	if err := w.recordOutcomes(ctx, withOutcome(items)); err != nil {
 		return err
 	}
-	return w.journal.SettleBulk(ctx, w.plan.ID)
+	return w.journal.MarkBulkOutcomesKnown(ctx, w.plan.ID)
 }

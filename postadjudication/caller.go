@@ -19,10 +19,10 @@ type Caller struct {
 	// SelfDeclared says that the actor is whoever typed the name, as on a command line beside
 	// the database. The receipts of what is done say so.
 	SelfDeclared bool
-	// Refused is called before a refusal leaves a receipt. When it returns a time to wait, the
+	// RefusalDelay is called before a refusal leaves a receipt. When it returns a time to wait, the
 	// caller was refused too often: no receipt is left, and the error is a
 	// *TooManyRefusalsError. May be nil.
-	Refused func() time.Duration
+	RefusalDelay func() time.Duration
 }
 
 // TooManyRefusalsError says that a caller was refused so often that no more of it is recorded,
@@ -35,12 +35,12 @@ func (e *TooManyRefusalsError) Error() string {
 	return "postadjudication: refused too often; ask again in " + e.After.String()
 }
 
-// mayBeRefused is a *TooManyRefusalsError when the caller was refused too often.
-func (c Caller) mayBeRefused() error {
-	if c.Refused == nil {
+// checkRefusalLimit is a *TooManyRefusalsError when the caller was refused too often.
+func (c Caller) checkRefusalLimit() error {
+	if c.RefusalDelay == nil {
 		return nil
 	}
-	if wait := c.Refused(); wait > 0 {
+	if wait := c.RefusalDelay(); wait > 0 {
 		return &TooManyRefusalsError{wait}
 	}
 	return nil
@@ -51,7 +51,7 @@ type callerKey struct{}
 // WithCaller gives a context that carries who calls.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	if c.SelfDeclared {
-		ctx = postgres.Declared(ctx)
+		ctx = postgres.WithSelfDeclared(ctx)
 	}
 	return context.WithValue(ctx, callerKey{}, c)
 }

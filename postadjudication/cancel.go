@@ -24,17 +24,17 @@ var (
 // What the run had reserved is freed. Of a fork it stays reserved, as its dead letter kept it:
 // PlanFree frees it, or a higher generation takes it over.
 func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (_ Status, err error) {
-	if actor == "" || len(actor) > 128 || !plainText(actor) {
+	if actor == "" || len(actor) > 128 || !isPlainText(actor) {
 		return Status{}, &FieldError{Field: "actor", Problem: "must be 1 to 128 bytes of plain text"}
 	}
-	if err := noSecret("actor", actor); err != nil {
+	if err := rejectSecret("actor", actor); err != nil {
 		return Status{}, err
 	}
-	if reason == "" || len(reason) > 1024 || !plainText(reason) {
+	if reason == "" || len(reason) > 1024 || !isPlainText(reason) {
 		return Status{}, &FieldError{Field: "reason", Problem: "must be 1 to 1024 bytes of plain text"}
 	}
-	defer func() { err = s.noted(ctx, request{"cancel", id, actor, reason}, err) }()
-	move := newID()
+	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"cancel", id, actor, reason}, err) }()
+	transition := newID()
 	for {
 		snap, err := s.journal.Snapshot(ctx, id)
 		switch {
@@ -42,20 +42,20 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 			return Status{}, err
 		case tenant == "" || snap.Run.Tenant != tenant:
 			return Status{}, ErrNotFound
-		case snap.Run.State == background.Cancelled || snap.Run.State == background.Running && snap.Run.CancelAsked:
+		case snap.Run.State == background.Cancelled || snap.Run.State == background.Running && snap.Run.CancelRequested:
 			return statusOf(snap.Run), nil
 		case !snap.Run.State.Live():
 			return statusOf(snap.Run), ErrEnded
 		case snap.Run.State == background.Running:
-			asked := receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Attempt: snap.Run.Attempt, Reason: clean(reason, 1024)}}
-			if _, err := s.journal.AskCancel(ctx, snap.Run, asked); err != nil {
+			asked := receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Attempt: snap.Run.Attempt, Reason: cleanText(reason, 1024)}}
+			if _, err := s.journal.RequestCancel(ctx, snap.Run, asked); err != nil {
 				return Status{}, err
 			}
 			continue
 		}
-		m := background.Move{ID: move, Run: snap.Run, Fact: receipts.Cancelled, At: s.now(), Actor: actor, Reason: reason}
+		m := background.Transition{ID: transition, Run: snap.Run, Event: receipts.Cancelled, At: s.now(), Actor: actor, Reason: reason}
 		run, err := s.recorder(snap.Run.Family).Record(ctx, m)
-		if errors.Is(err, background.ErrLostGuard) {
+		if errors.Is(err, background.ErrConflict) {
 			continue
 		}
 		if err != nil {
@@ -69,13 +69,13 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 // recorder is who records moves of a family's runs. A process without an executor
 // can still record what a person asks for.
 func (s *Service) recorder(name string) interface {
-	Record(context.Context, background.Move) (background.Run, error)
+	Record(context.Context, background.Transition) (background.Run, error)
 } {
-	if p, ok := s.plain[name]; ok {
+	if p, ok := s.plainFamilies[name]; ok {
 		return p
 	}
 	if name != Family {
-		return &plainFamily{journal: s.journal}
+		return &plainAdapter{journal: s.journal}
 	}
 	return s.settlements
 }

@@ -28,8 +28,8 @@ func TestCancelOfAPendingRunFreesItsReservation(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.work().atRest()
-	r.sound()
+	r.startWorkers().untilNoneLive()
+	r.mustAudit()
 }
 
 // The sender of a decision that lost our first answer sends it again after somebody has
@@ -41,7 +41,7 @@ func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 	if _, err := r.cancel(s); err != nil {
 		t.Fatal(err)
 	}
-	r.work()
+	r.startWorkers()
 	tx, err := r.db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 	if again := r.mustSubmit(higher); again.Reply != Created {
 		t.Errorf("a higher generation: %+v", again)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // On a busy machine a wait may be over before it is cancelled: then another run is tried.
@@ -82,7 +82,7 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
-	r.work()
+	r.startWorkers()
 	for n := 1; ; n++ {
 		s := r.mustSubmit(release(n))
 		r.until("the run waits", `SELECT state = 'scheduled' FROM recourse.runs WHERE id = $1`, s.Run.String())
@@ -94,11 +94,11 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 			t.Fatalf("%+v, %v", st, err)
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if calls, attempts := r.escrow.totalCalls(), r.count(`SELECT sum(attempt_count) FROM recourse.runs`); calls != attempts {
 		t.Errorf("%d calls in %d attempts: one was made after the run was cancelled", calls, attempts)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A running attempt decides at its end: cancelled when nothing may have been paid,
@@ -127,7 +127,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 				<-answer
 				return c.answer(r, call)
 			}
-			s := r.work().mustSubmit(release(1))
+			s := r.startWorkers().mustSubmit(release(1))
 			<-called
 			if st, err := r.cancel(s); err != nil || !st.CancelAsked || st.State != background.Running {
 				t.Fatalf("%+v, %v", st, err)
@@ -136,7 +136,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 				t.Fatalf("asked twice: %+v, %v", st, err)
 			}
 			close(answer)
-			r.atRest()
+			r.untilNoneLive()
 			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested'`); n != 1 {
 				t.Errorf("%d receipts of a request to cancel", n)
 			}
@@ -151,11 +151,11 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancelled' AND actor = 'user:ada'`); (n == 1) != (c.want == background.Cancelled) {
 				t.Errorf("%d receipts name who cancelled", n)
 			}
-			r.sound()
+			r.mustAudit()
 			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
 				t.Errorf("%d receipts name who asked", n)
 			}
-			r.foundOut("who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
+			r.checkAuditDetects("who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
 		})
 	}
 }
@@ -164,12 +164,12 @@ func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = time.Hour; c.Policy.MaxDelay = time.Hour })
 	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	if st, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) || st.State != background.Scheduled {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
@@ -181,9 +181,9 @@ func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	for _, s := range []Submitted{r.mustSubmit(release(1)), r.mustSubmit(refund(2))} {
-		r.atRest()
+		r.untilNoneLive()
 		if st, err := r.cancel(s); !errors.Is(err, ErrEnded) {
 			t.Errorf("%+v, %v", st, err)
 		}
@@ -194,7 +194,7 @@ func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 	if _, err := r.Cancel(context.Background(), "", r.mustSubmit(release(1)).Run, "user:eve", "all"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A request to stop an attempt that came when it had ended, or second, leaves no receipt: it
@@ -208,7 +208,7 @@ func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	<-called
 	seen, err := r.journal.Snapshot(context.Background(), s.Run)
 	if err != nil {
@@ -217,17 +217,17 @@ func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
 	ask := func(want bool) {
 		t.Helper()
 		draft := receipts.Draft{Actor: "user:ada", At: r.now(), Payload: receipts.Payload{Attempt: 1, Reason: "stop"}}
-		if asked, err := r.journal.AskCancel(context.Background(), seen.Run, draft); asked != want || err != nil {
+		if asked, err := r.journal.RequestCancel(context.Background(), seen.Run, draft); asked != want || err != nil {
 			t.Errorf("asked %t, %v", asked, err)
 		}
 	}
 	ask(true)
 	ask(false)
 	close(answer)
-	r.atRest()
+	r.untilNoneLive()
 	ask(false)
-	if n := len(r.told(s, receipts.CancelRequested)); n != 1 {
+	if n := len(r.payloadsOf(s, receipts.CancelRequested)); n != 1 {
 		t.Errorf("%d receipts of a request to cancel", n)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -16,38 +16,38 @@ import (
 func (r *rig) cancelledFork(n int) Submitted {
 	r.t.Helper()
 	ctx := context.Background()
-	letter := r.dead(n, func(Call) Answer { return refused() })
-	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	letter := r.deadLetter(n, func(Call) Answer { return refused() })
+	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		r.t.Fatal(err)
 	}
-	fork, err := r.Fork(ctx, "acme", letter.Run, again)
+	fork, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	if st, err := r.cancel(fork); err != nil || st.State != background.Cancelled {
 		r.t.Fatalf("%+v, %v", st, err)
 	}
-	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
 		r.t.Fatal(err)
 	}
 	return fork
 }
 
-// keptFor checks that the reservation of a case is there, and that the list of cases says so.
-func (r *rig) keptFor(a Adjudication, fork Submitted, reserved int64) {
+// checkReservationKept checks that the reservation of a case is there, and that the list of cases says so.
+func (r *rig) checkReservationKept(a Adjudication, fork Submitted, reserved int64) {
 	r.t.Helper()
 	if c := r.caseOf(a); c.Progression != settlement.ReviewNeeded || c.ReasonCode != settlement.RequestRevision || c.Reserved != reserved {
 		r.t.Errorf("%+v", c.State)
 	}
-	told := r.told(fork, receipts.Cancelled)
-	if len(told) != 1 || !told[0].ReservationKept || told[0].Settlement == nil || told[0].Settlement.Reserved != reserved {
-		r.t.Errorf("%+v", told)
+	payloads := r.payloadsOf(fork, receipts.Cancelled)
+	if len(payloads) != 1 || !payloads[0].ReservationKept || payloads[0].Settlement == nil || payloads[0].Settlement.Reserved != reserved {
+		r.t.Errorf("%+v", payloads)
 	}
 	page, err := r.Cases(context.Background(), "acme", CaseFilter{Reserved: true, Transaction: a.TransactionReceiptID}, "", 10)
 	if err != nil || len(page.Cases) != 1 {
 		r.t.Fatalf("%+v, %v", page, err)
 	}
-	if row := page.Cases[0]; row.WaitsFor != WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.May, []string{"free", "adjudicate"}) {
+	if row := page.Cases[0]; row.WaitsFor != WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.Actions, []string{"free", "adjudicate"}) {
 		r.t.Errorf("%+v", row)
 	}
 }
@@ -55,15 +55,15 @@ func (r *rig) keptFor(a Adjudication, fork Submitted, reserved int64) {
 // What a dead letter kept reserved stays so when its fork is cancelled: two people free it.
 func TestACancelOfAForkFreesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	fork := r.cancelledFork(1)
-	r.keptFor(release(1), fork, 1000)
-	r.sound()
+	r.checkReservationKept(release(1), fork, 1000)
+	r.mustAudit()
 	if s := r.mustSubmit(release(1)); s.Reply != Cancelled || s.Actor != "user:ada" {
 		t.Errorf("the same again: %+v", s)
 	}
-	plan := r.mustPlanFree(withdrawn("txr_1"))
+	plan := r.mustPlanFree(freeRequest("txr_1"))
 	if plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v", plan)
 	}
@@ -71,7 +71,7 @@ func TestACancelOfAForkFreesNothing(t *testing.T) {
 	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
-	if b := r.ran(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
+	if b := r.runPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
 		t.Errorf("%+v", b.Progress)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 || c.Committed != 0 {
@@ -80,13 +80,13 @@ func TestACancelOfAForkFreesNothing(t *testing.T) {
 	if st := r.status(fork.Run); st.State != background.Cancelled || st.Letter != background.NoLetter {
 		t.Errorf("%+v", st)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A higher generation takes the reservation over, as that of an open letter.
 func TestAHigherGenerationTakesOverWhatACancelledForkKept(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	r.cancelledFork(1)
 	next := release(1)
 	next.Generation = 2
@@ -95,34 +95,34 @@ func TestAHigherGenerationTakesOverWhatACancelledForkKept(t *testing.T) {
 	if s.Reply != Created {
 		t.Fatalf("%+v", s)
 	}
-	if told := r.told(s, receipts.Submitted); len(told) != 3 || told[2].Generation != 2 || told[2].Settlement.Reserved != 600 || told[2].Freed != 400 || told[0].Freed != 0 || told[1].Freed != 0 {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(s, receipts.Submitted); len(payloads) != 3 || payloads[2].Generation != 2 || payloads[2].Settlement.Reserved != 600 || payloads[2].Freed != 400 || payloads[0].Freed != 0 || payloads[1].Freed != 0 {
+		t.Errorf("%+v", payloads)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if c := r.caseOf(next); c.Progression != settlement.Settled || c.Released != 600 || c.Committed != 600 {
 		t.Errorf("%+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // The same holds of a fork that is asked to end while it is called, of a fork of a fork, and where
 // one person is enough.
 func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}); err != nil {
 		t.Fatal(err)
 	}
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.escrow.mu.Unlock()
-	first, err := r.Fork(ctx, "acme", letter.Run, again)
+	first, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	called, answer := make(chan struct{}, 1), make(chan struct{})
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer {
@@ -131,7 +131,7 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 		return busy429()
 	}
 	r.escrow.mu.Unlock()
-	fork, err := r.Fork(ctx, "acme", first.Run, again)
+	fork, err := r.Fork(ctx, "acme", first.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,18 +140,18 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	close(answer)
-	r.atRest()
-	r.keptFor(release(1), fork, 1000)
-	if b := r.ran(r.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 || b.People != 1 {
+	r.untilNoneLive()
+	r.checkReservationKept(release(1), fork, 1000)
+	if b := r.runPlan(r.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 || b.People != 1 {
 		t.Errorf("%+v", b)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Receipts of versions before, which freed it, say nothing of it, and are read as they were.
 func TestOlderReceiptsOfCancelsAndClosingsFreedTheReservation(t *testing.T) {
 	t.Parallel()
-	var f refolded
+	var f foldedSettlement
 	for kept, reserved := range map[bool]int64{false: 0, true: 10} {
 		for subtype, from := range map[receipts.Subtype]settlement.Status{receipts.Cancelled: settlement.InProgress, receipts.Reconciled: settlement.DisputeReady} {
 			e, ok := f.event(receipts.Receipt{Subtype: subtype}, receipts.Payload{ReservationKept: kept, LetterClosed: true})

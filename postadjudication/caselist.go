@@ -24,16 +24,16 @@ func (f CaseFilter) validate() error {
 	var errs []error
 	for _, s := range f.States {
 		if s == "" || !slices.Contains(settlement.Statuses, settlement.Status(s)) {
-			errs = append(errs, &FieldError{Field: "state", Problem: "must be one of " + strings.Join(words(settlement.Statuses[1:]...), ", ")})
+			errs = append(errs, &FieldError{Field: "state", Problem: "must be one of " + strings.Join(stringsOf(settlement.Statuses[1:]...), ", ")})
 		}
 	}
-	if len(f.Transaction) > 128 || !plainText(f.Transaction) {
+	if len(f.Transaction) > 128 || !isPlainText(f.Transaction) {
 		errs = append(errs, &FieldError{Field: "transaction_receipt_id", Problem: "must be up to 128 bytes of plain text"})
 	}
 	return errors.Join(errs...)
 }
 
-func (f CaseFilter) rows() postgres.CaseFilter {
+func (f CaseFilter) journalFilter() postgres.CaseFilter {
 	return postgres.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
 }
 
@@ -45,12 +45,12 @@ type CaseRow struct {
 	Escrow      string            `json:"escrow_reference"`
 	Currency    string            `json:"currency"`
 	settlement.State
-	UnknownOpen int               `json:"unknown_open"`
-	Run         background.RunID  `json:"run_id"` // that holds the case, or held it last
-	RunState    background.State  `json:"run_state"`
-	Letter      background.Letter `json:"letter,omitempty"`
-	WaitsFor    string            `json:"waits_for"` // why nothing runs; empty where a run does or the case has ended
-	May         []string          `json:"may"`       // what may be done now: names of actions
+	UnknownOpen int                     `json:"unknown_open"`
+	Run         background.RunID        `json:"run_id"` // that holds the case, or held it last
+	RunState    background.State        `json:"run_state"`
+	Letter      background.LetterStatus `json:"letter,omitempty"`
+	WaitsFor    string                  `json:"waits_for"` // why nothing runs; empty where a run does or the case has ended
+	Actions     []string                `json:"may"`       // what may be done now: names of actions
 }
 
 // CaseMoney is the money of cases in one currency, in minor units.
@@ -73,12 +73,12 @@ type CasePage struct {
 
 // What a case waits for of which nothing runs.
 const (
-	WaitsForLetter  = "dead_letter"     // its dead letter is open: somebody has to fork or reconcile it
-	WaitsForFinding = "unknown_money"   // likewise, and what became of its money has to be found out first
-	WaitsForPurged  = "purged_letter"   // its dead letter is purged; what it has reserved stays so until it is freed
-	WaitsForFreeing = "cancelled_fork"  // the fork of its dead letter is cancelled; what that has reserved stays so until it is freed, or a higher generation takes it over
-	WaitsForHigher  = "adjudication"    // it was cancelled or freed: only a higher generation begins anew
-	WaitsForRest    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest, and what is reserved for it stays so until it is freed
+	WaitsForLetter           = "dead_letter"     // its dead letter is open: somebody has to fork or reconcile it
+	WaitsForFinding          = "unknown_money"   // likewise, and what became of its money has to be found out first
+	WaitsForPurgedLetter     = "purged_letter"   // its dead letter is purged; what it has reserved stays so until it is freed
+	WaitsForFreeing          = "cancelled_fork"  // the fork of its dead letter is cancelled; what that has reserved stays so until it is freed, or a higher generation takes it over
+	WaitsForHigherGeneration = "adjudication"    // it was cancelled or freed: only a higher generation begins anew
+	WaitsForRestOfPayment    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest, and what is reserved for it stays so until it is freed
 )
 
 // Cases lists cases of settlements, also those whose dead letter was purged, a page at a time.
@@ -101,11 +101,11 @@ func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor
 	if err := errors.Join(errs...); err != nil {
 		return CasePage{}, err
 	}
-	found, err := s.journal.CaseList(ctx, tenant, f.rows(), after, limit+1)
+	found, err := s.journal.CaseList(ctx, tenant, f.journalFilter(), after, limit+1)
 	if err != nil {
 		return CasePage{}, err
 	}
-	sums, err := s.journal.CaseSums(ctx, tenant, f.rows())
+	sums, err := s.journal.CaseSums(ctx, tenant, f.journalFilter())
 	if err != nil {
 		return CasePage{}, err
 	}
@@ -127,10 +127,10 @@ func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor
 func caseRowOf(c *postgres.CaseRow) CaseRow {
 	out := CaseRow{
 		Case: c.ID, Transaction: c.Subject, Escrow: c.Reference, Currency: c.Currency, State: c.State, UnknownOpen: c.UnknownOpen,
-		Run: c.Holder, RunState: c.RunState, Letter: c.Letter, May: []string{},
+		Run: c.ActiveRun, RunState: c.RunState, Letter: c.Letter, Actions: []string{},
 	}
 	out.WaitsFor = waitsFor(c)
-	out.May = append(out.May, mayBeDone(c, out.WaitsFor)...)
+	out.Actions = append(out.Actions, allowedActions(c, out.WaitsFor)...)
 	return out
 }
 
@@ -145,40 +145,40 @@ func waitsFor(c *postgres.CaseRow) string {
 	case c.Letter == background.LetterOpen:
 		return WaitsForLetter
 	case c.Letter == background.LetterPurged && c.State.Progression == settlement.DisputeReady:
-		return WaitsForPurged
+		return WaitsForPurgedLetter
 	case c.RunState == background.Cancelled && c.State.Reserved > 0:
 		return WaitsForFreeing
 	case c.State.Progression == settlement.PartiallySettled:
-		return WaitsForRest
+		return WaitsForRestOfPayment
 	}
-	return WaitsForHigher
+	return WaitsForHigherGeneration
 }
 
-// mayBeDone are the actions that go on from there, as far as the rows of the case tell.
-func mayBeDone(c *postgres.CaseRow, waits string) (may []string) {
-	open, frees := c.Letter == background.LetterOpen, ""
+// allowedActions are the actions that go on from there, as far as the rows of the case tell.
+func allowedActions(c *postgres.CaseRow, waits string) (actions []string) {
+	open, freeAction := c.Letter == background.LetterOpen, ""
 	if c.State.Reserved > 0 && !c.Held {
-		frees = string(BulkFree)
+		freeAction = string(BulkFree)
 	}
 	switch waits {
 	case "":
 		if c.RunState.Waiting() && c.UnknownOpen == 0 {
-			may = append(may, "cancel")
+			actions = append(actions, "cancel")
 		}
-		return may
+		return actions
 	case WaitsForFinding:
 		if open {
-			return append(may, string(ActionLookup), string(ActionReconcile), string(ActionHold))
+			return append(actions, string(ActionLookup), string(ActionReconcile), string(ActionHold))
 		}
-		return append(may, string(ActionReconcile))
+		return append(actions, string(ActionReconcile))
 	case WaitsForLetter:
-		if !c.State.Undercut() {
-			may = append(may, string(ActionFork))
+		if !c.State.Underfunded() {
+			actions = append(actions, string(ActionFork))
 		}
-		may = append(may, string(ActionReconcile), string(ActionHold), string(ActionPurge))
+		actions = append(actions, string(ActionReconcile), string(ActionHold), string(ActionPurge))
 	}
-	if frees != "" {
-		may = append(may, frees)
+	if freeAction != "" {
+		actions = append(actions, freeAction)
 	}
-	return append(may, "adjudicate")
+	return append(actions, "adjudicate")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// aheadBy is a machine whose clock is wrong.
-func aheadBy(d time.Duration) func(*Config) {
+// withClockAhead is a machine whose clock is wrong.
+func withClockAhead(d time.Duration) func(*Config) {
 	return func(c *Config) { c.Now = func() time.Time { return time.Now().Add(d) } }
 }
 
@@ -21,10 +21,10 @@ func aheadBy(d time.Duration) func(*Config) {
 func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
 	const ahead = 6 * time.Second
-	r := newRig(t, aheadBy(ahead), func(c *Config) {
+	r := newRig(t, withClockAhead(ahead), func(c *Config) {
 		c.LostAfter, c.TimeLimit = 3*time.Second, time.Second
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, 5*time.Second
-		c.Executor.(*scriptedEscrow).life = 10 * time.Second
+		c.Executor.(*scriptedEscrow).keyLifetime = 10 * time.Second
 	})
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		a := r.escrow.pay(c, c.Amount.Minor)
@@ -34,15 +34,15 @@ func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
 		return a
 	}
 	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Type: "down"} }
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	r.stopWork()
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND due_at BETWEEN now() AND now() + '5s'`, s.Run.String()); n != 1 {
 		t.Error("it is not due by the database's clock")
 	}
-	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter, c.TimeLimit = 3*time.Second, time.Second }).work()
-	r.atRest()
-	r.sound()
+	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter, c.TimeLimit = 3*time.Second, time.Second }).startWorkers()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // A machine whose clock is ahead starts no attempt early by the clock of the escrow
@@ -61,7 +61,7 @@ func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work().mustSubmit(release(1))
+	r.startWorkers().mustSubmit(release(1))
 	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	r.stopWork()
 	client := r.redis.MakeRedisClient().(redis.UniversalClient) // the sweeper of the other machine brings it
@@ -71,20 +71,20 @@ func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 	if err := client.Close(); err != nil {
 		t.Error(err)
 	}
-	joinRig(t, r.url, r.redis, r.escrow, aheadBy(8*time.Second)).work()
-	r.atRest()
+	joinRig(t, r.url, r.redis, r.escrow, withClockAhead(8*time.Second)).startWorkers()
+	r.untilNoneLive()
 	if gap := calls[1].Sub(calls[0]); gap < delay-50*time.Millisecond {
 		t.Errorf("attempt 2 came %s after the first, not %s", gap, delay)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A process whose clock is off, which the others' are not, leaves the work to them.
 func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	r.until("it has measured its clock", `SELECT count(*) = 1 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
-	off := joinRig(t, r.url, r.redis, r.escrow, aheadBy(-3*time.Second), func(c *Config) { c.Worker = "off" }).work()
+	off := joinRig(t, r.url, r.redis, r.escrow, withClockAhead(-3*time.Second), func(c *Config) { c.Worker = "off" }).startWorkers()
 	off.untilTrue("it says so", func() bool {
 		err := off.Healthy(context.Background())
 		return err != nil && strings.Contains(err.Error(), "the clock of this machine is ")
@@ -92,20 +92,20 @@ func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	for n := range 10 {
 		off.mustSubmit(release(n))
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'worker:off' AND subtype = 'attempt-started'`); n != 0 {
 		t.Errorf("%d claims by a clock that is off", n)
 	}
 	if err := r.Healthy(context.Background()); err != nil {
 		t.Error(err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What is handed over by a process that executes nothing has the database's time as well.
 func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, aheadBy(time.Hour), func(c *Config) { c.Executor = nil })
+	r := newRig(t, withClockAhead(time.Hour), func(c *Config) { c.Executor = nil })
 	s := r.mustSubmit(release(1))
 	if n := r.count(`SELECT count(*) FROM recourse.runs r JOIN recourse.receipts p ON p.case_id = r.case_id
 		WHERE r.id = $1 AND r.due_at <= now() AND p.at BETWEEN now() - '1m'::interval AND now()`, s.Run.String()); n != 1 {
@@ -117,20 +117,20 @@ func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
 // tell, and one past the lifetime knows.
 func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 	t.Parallel()
-	f := &family{executor: newEscrow(), targets: targetsOf(&Config{}), limit: time.Second, callBound: 3 * time.Second}
-	f.executor.(*scriptedEscrow).life = time.Minute
+	f := &settlementFamily{executor: newEscrow(), targets: targetsOf(&Config{}), timeLimit: time.Second, callBound: 3 * time.Second}
+	f.executor.(*scriptedEscrow).keyLifetime = time.Minute
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	r := background.Run{Target: DefaultTarget, State: background.Scheduled, UnknownOpen: 1, FirstSentAt: first}
+	r := background.Run{Target: DefaultTarget, State: background.Scheduled, UnresolvedUnknowns: 1, FirstSentAt: first}
 	for after, want := range map[time.Duration]error{
 		-time.Hour: background.ErrKeyExpired, -2*time.Second - 1: background.ErrKeyExpired,
 		-2 * time.Second: background.ErrBeforeFirstCall, -1: background.ErrBeforeFirstCall,
 		0: nil, 54*time.Second - 1: nil, 54 * time.Second: background.ErrKeyExpired, time.Hour: background.ErrKeyExpired,
 	} {
-		if got := f.keyAllows(&r, first.Add(after)); got != want {
+		if got := f.checkKeyLifetime(&r, first.Add(after)); got != want {
 			t.Errorf("%s after the first call: %v, want %v", after, got, want)
 		}
 	}
-	if r.UnknownOpen = 0; f.keyAllows(&r, first.Add(time.Hour)) != nil {
+	if r.UnresolvedUnknowns = 0; f.checkKeyLifetime(&r, first.Add(time.Hour)) != nil {
 		t.Error("a key that nothing unknown was sent under is over")
 	}
 }
@@ -156,10 +156,10 @@ func TestARunWhoseSessionIsGoneIsFoundAndContinues(t *testing.T) {
 	if err != nil || !strings.Contains(a.Verdict(InvariantAccounted), "session") {
 		t.Errorf("the audit says %q, %v", a.Verdict(InvariantAccounted), err)
 	}
-	r2 := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).work()
-	r2.atRest()
+	r2 := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).startWorkers()
+	r2.untilNoneLive()
 	if st, err := r2.Status(ctx, "acme", s.Run); err != nil || st.State != background.Succeeded || st.Recoveries != 1 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r2.sound()
+	r2.mustAudit()
 }

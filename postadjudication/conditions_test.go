@@ -24,9 +24,9 @@ import (
 // A worker whose database was migrated beyond it says so and claims nothing more.
 func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.mustRing(r.mustSubmit(release(1)))
-	r.atRest()
+	r := newRig(t).startWorkers()
+	r.mustNotify(r.mustSubmit(release(1)))
+	r.untilNoneLive()
 	if _, err := r.db.Exec(`INSERT INTO recourse.schema_version (version_id, is_applied) VALUES (999999, true)`); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 		return errors.Is(err, ErrSchema) && strings.Contains(err.Error(), "newer than this program's")
 	})
 	s := r.mustSubmit(release(2))
-	r.mustRing(s)
+	r.mustNotify(s)
 	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
 	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 1 {
@@ -46,8 +46,8 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 // Triggers that are turned off beside a worker keep it from claiming, until they are in force again.
 func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.atRest()
+	r := newRig(t).startWorkers()
+	r.untilNoneLive()
 	if _, err := r.db.Exec(`ALTER TABLE recourse.runs DISABLE TRIGGER never_changed`); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 		return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "runs.never_changed")
 	})
 	s := r.mustSubmit(release(1))
-	r.mustRing(s)
+	r.mustNotify(s)
 	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
 	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
 	if st := r.status(s.Run); st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 0 {
@@ -65,14 +65,14 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	if _, _, err := Migrate(context.Background(), testkit.Owner(t, r.url)); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if st := r.status(s.Run); st.State != background.Succeeded {
 		t.Errorf("%+v", st)
 	}
 	if err := r.Healthy(context.Background()); err != nil {
 		t.Error(err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Where another database stands in the place of the one that was opened, or one that has lost
@@ -88,8 +88,8 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			r := newRig(t, func(c *Config) { c.Lookups = LookupRule{} })
 			var asked atomic.Int64
 			r.escrow.lookup = func(Call) Answer { asked.Add(1); return noAnswer() }
-			r.work()
-			r.deadAll(1, 2, func(Call) Answer { return noAnswer() })
+			r.startWorkers()
+			r.deadLetters(1, 2, func(Call) Answer { return noAnswer() })
 			if _, err := r.db.Exec(change); err != nil {
 				t.Fatal(err)
 			}
@@ -106,8 +106,8 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			other := joinRig(t, r.url, elsewhere, newEscrow(), func(c *Config) { c.Lookups = LookupRule{} })
 			var answered atomic.Bool
 			other.escrow.lookup = func(c Call) Answer { answered.Store(true); return noAnswer() }
-			other.work()
-			other.mustRing(other.mustSubmit(release(3)))
+			other.startWorkers()
+			other.mustNotify(other.mustSubmit(release(3)))
 			other.until("who opened it as it is now works on it", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
 			other.untilTrue("and looks up what is unknown", answered.Load)
 			if r.escrow.totalCalls() != calls || asked.Load() > lookups+1 { // one may have been on its way
@@ -122,7 +122,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 
 // A standby takes no writes: nothing is opened on it but to audit. Once it is promoted it
 // is worked on, and everybody is told that the last commits may be lost.
-func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
+func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	t.Parallel()
 	ctx, dir := context.Background(), t.TempDir()
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
@@ -147,8 +147,8 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 	_, redis := testkit.Redis(t)
 	r := joinRig(t, url, redis, newEscrow())
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	r.deadAll(1, 2, func(Call) Answer { return noAnswer() })
+	r.startWorkers()
+	r.deadLetters(1, 2, func(Call) Answer { return noAnswer() })
 	r.until("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
 	r.untilTrue("the timeline is noted", func() bool { return r.count(`SELECT timeline FROM recourse.installation`) == 1 })
 	if over := r.Failover(); over != nil {
@@ -170,7 +170,7 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	audits := config
-	audits.Unguarded, audits.Executor = true, nil
+	audits.AllowUnsuitable, audits.Executor = true, nil
 	s, err := Open(ctx, audits)
 	if err != nil {
 		t.Fatal(err)
@@ -182,12 +182,12 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 		t.Error(err)
 	}
 
-	promoted := database(t, server.URL("postgres"))
+	promoted := openAsOwner(t, server.URL("postgres"))
 	if _, err := promoted.Exec(`SELECT pg_promote()`); err != nil {
 		t.Fatal(err)
 	}
 	joined := joinRig(t, server.AppURL("postgres"), redis, r.escrow)
-	joined.work()
+	joined.startWorkers()
 	joined.untilTrue("the failover is told, with what was decided before", func() bool { over := joined.Failover(); return over != nil && over.Counted })
 	over := joined.Failover()
 	if over.From != 1 || over.To != 2 || len(over.Tenants) != 1 || over.Tenants[0].Tenant != "acme" || over.Tenants[0].Unknown == 0 {
@@ -198,7 +198,7 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 	}
 }
 
-func database(t *testing.T, url string) *sql.DB {
+func openAsOwner(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("postgres", testkit.Owner(t, url))
 	if err != nil {
@@ -216,7 +216,7 @@ func database(t *testing.T, url string) *sql.DB {
 // anything is claimed; one that was emptied is healed.
 func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	r.untilTrue("its Redis is named", func() bool { return r.count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
 	client := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = client.Close() }()
@@ -243,7 +243,7 @@ func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	}
 	joinRig(t, r.url, r.redis, r.escrow)
 	r.mustSubmit(release(1))
-	r.atRest()
+	r.untilNoneLive()
 	if err := r.Healthy(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -275,9 +275,9 @@ func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T
 	if s, err := Open(t.Context(), Config{DatabaseURL: url, Redis: asynq.RedisClientOpt{Addr: node.Addr(), Password: node.Password()}, Executor: e}); !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
 		t.Fatalf("%v, %v", s, err)
 	}
-	r := joinRig(t, url, asynq.RedisClusterClientOpt{Addrs: []string{node.Addr()}, Password: node.Password()}, e).work()
-	r.mustRing(r.mustSubmit(release(1)))
-	r.atRest()
+	r := joinRig(t, url, asynq.RedisClusterClientOpt{Addrs: []string{node.Addr()}, Password: node.Password()}, e).startWorkers()
+	r.mustNotify(r.mustSubmit(release(1)))
+	r.untilNoneLive()
 	if r.escrow.totalCalls() != 1 {
 		t.Errorf("%d calls", r.escrow.totalCalls())
 	}

@@ -31,7 +31,7 @@ type DeadLetter struct {
 // named as the handler of others.
 func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
 	var l DeadLetter
-	if _, is := handles(a.Run); !is {
+	if _, is := handledRun(a.Run); !is {
 		return l, fmt.Errorf("postadjudication: run %s handles no dead letter", a.Run.ID)
 	}
 	err := json.Unmarshal(a.Run.Payload, &l)
@@ -53,8 +53,8 @@ func deadLetterOf(s postgres.Snapshot) DeadLetter {
 	return l
 }
 
-// letterOfDeath reads a letter off the receipt of its death.
-func letterOfDeath(d postgres.Death) (DeadLetter, error) {
+// deadLetterFromReceipt reads a letter off the receipt of its death.
+func deadLetterFromReceipt(d postgres.DeathEvent) (DeadLetter, error) {
 	p, err := d.Known()
 	if err != nil {
 		return DeadLetter{}, err

@@ -25,6 +25,6 @@ func TestARealExecutorIsNotRunOnADemonstration(t *testing.T) {
 	if st, err := real.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.work().atRest()
-	r.sound()
+	r.startWorkers().untilNoneLive()
+	r.mustAudit()
 }

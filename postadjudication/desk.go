@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Desk is what people have said of an open letter, and what follows from it.
-type Desk struct {
+// Annotations is what people have said of an open letter, and what follows from it.
+type Annotations struct {
 	Run                  background.RunID `json:"run_id"`
 	Held                 bool             `json:"held"`
 	HoldReason           string           `json:"hold_reason,omitempty"`
@@ -20,21 +20,21 @@ type Desk struct {
 	ExpiresAt            *time.Time       `json:"expires_at,omitempty"`  // nil: retention does not touch it while it is held, or its money unknown; or this process has no rule for it
 }
 
-// Desk tells what people have said of an open letter. ErrNotFound when the tenant has
+// Annotations tells what people have said of an open letter. ErrNotFound when the tenant has
 // none such, *RefusedError when the letter is not open.
-func (s *Service) Desk(ctx context.Context, tenant string, id background.RunID) (Desk, error) {
-	f, err := s.filed(ctx, tenant, id)
-	return s.deskOf(f), err
+func (s *Service) Annotations(ctx context.Context, tenant string, id background.RunID) (Annotations, error) {
+	f, err := s.openLetter(ctx, tenant, id)
+	return s.annotationsOf(f), err
 }
 
-// filed reads an open letter of a tenant with its desk.
-func (s *Service) filed(ctx context.Context, tenant string, id background.RunID) (postgres.Filed, error) {
-	found, err := s.journal.Filed(ctx, id)
+// openLetter reads an open letter of a tenant with its desk.
+func (s *Service) openLetter(ctx context.Context, tenant string, id background.RunID) (postgres.LetterRow, error) {
+	found, err := s.journal.LetterRowsByID(ctx, id)
 	if err != nil {
-		return postgres.Filed{}, err
+		return postgres.LetterRow{}, err
 	}
 	if len(found) == 0 || tenant == "" || found[0].Run.Tenant != tenant || found[0].Run.Letter == background.LetterPurged {
-		return postgres.Filed{}, ErrNotFound
+		return postgres.LetterRow{}, ErrNotFound
 	}
 	switch f := found[0]; {
 	case f.Run.State != background.DeadLettered:
@@ -46,64 +46,64 @@ func (s *Service) filed(ctx context.Context, tenant string, id background.RunID)
 	}
 }
 
-func (s *Service) deskOf(f postgres.Filed) Desk {
-	out := Desk{
-		Run: f.Run.ID, Held: f.Desk.Held, HoldReason: f.Desk.HoldReason, MarkReason: f.Desk.MarkReason,
-		ReprocessEligible:    or(f.Desk.Reprocess, reprocessEligible(f.Snapshot)),
-		ManualReviewRequired: or(f.Desk.Review, manualReviewRequired(f.Snapshot)),
+func (s *Service) annotationsOf(f postgres.LetterRow) Annotations {
+	out := Annotations{
+		Run: f.Run.ID, Held: f.Annotations.Held, HoldReason: f.Annotations.HoldReason, MarkReason: f.Annotations.MarkReason,
+		ReprocessEligible:    valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)),
+		ManualReviewRequired: valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot)),
 	}
-	if kept, ends := s.lifetime(f.Run.Family, f.Run.Queue); ends && keeps(f) == "" {
-		at := later(f.Desk.EndsAt, f.Run.DeadAt.Add(kept))
+	if age, ends := s.retentionOf(f.Run.Family, f.Run.Queue); ends && purgeGate(f) == "" {
+		at := laterOf(f.Annotations.RetentionEndsAt, f.Run.DeadAt.Add(age))
 		out.ExpiresAt = &at
 	}
 	return out
 }
 
-func or(said *bool, derived bool) bool {
-	if said != nil {
-		return *said
+func valueOr(value *bool, derived bool) bool {
+	if value != nil {
+		return *value
 	}
 	return derived
 }
 
-// deskDecision gives the change of a letter's desk with its receipt, or why there is
+// annotationDecision gives the change of a letter's desk with its receipt, or why there is
 // none.
-type deskDecision func(f postgres.Filed, move background.MoveID) (postgres.Change, error)
+type annotationDecision func(f postgres.LetterRow, move background.TransitionID) (postgres.Change, error)
 
-// desked is a change of a letter's desk that is decided on the letter as it is.
-func (s *Service) desked(ctx context.Context, tenant string, id background.RunID, decide deskDecision) (Desk, error) {
-	move := newID()
+// annotate is a change of a letter's desk that is decided on the letter as it is.
+func (s *Service) annotate(ctx context.Context, tenant string, id background.RunID, decide annotationDecision) (Annotations, error) {
+	transition := newID()
 	for {
-		seen, err := s.filed(ctx, tenant, id)
+		seen, err := s.openLetter(ctx, tenant, id)
 		if err != nil {
-			return Desk{}, err
+			return Annotations{}, err
 		}
-		if seen.Run.LastMove == move {
-			return s.deskOf(seen), nil
+		if seen.Run.LastTransition == transition {
+			return s.annotationsOf(seen), nil
 		}
-		change, err := decide(seen, move)
+		change, err := decide(seen, transition)
 		if err != nil {
-			return s.deskOf(seen), err
+			return s.annotationsOf(seen), err
 		}
-		_, err = s.journal.Apply(ctx, id, move, func(now *postgres.Snapshot) (postgres.Change, error) {
+		_, err = s.journal.Apply(ctx, id, transition, func(now *postgres.Snapshot) (postgres.Change, error) {
 			if now.Case.Head != seen.Case.Head {
-				return postgres.Change{}, errMovedOn
+				return postgres.Change{}, errCaseChanged
 			}
 			return change, nil
 		})
 		if err == nil {
-			seen.Desk = change.Beside.(postgres.DeskRow).Desk
-			return s.deskOf(seen), nil
+			seen.Annotations = change.SideEffect.(postgres.AnnotationsRow).Annotations
+			return s.annotationsOf(seen), nil
 		}
-		if !errors.Is(err, errMovedOn) {
-			return Desk{}, err
+		if !errors.Is(err, errCaseChanged) {
+			return Annotations{}, err
 		}
 	}
 }
 
-// deskChange is the change of a letter that leaves the letter as it is.
-func deskChange(f postgres.Filed, move background.MoveID, desk postgres.Desk) postgres.Change {
+// annotationChange is the change of a letter that leaves the letter as it is.
+func annotationChange(f postgres.LetterRow, transition background.TransitionID, annotations postgres.Annotations) postgres.Change {
 	after := f.Snapshot
-	after.Run.LastMove = move
-	return postgres.Change{Move: move, Before: &f.Snapshot, After: &after, Beside: postgres.DeskRow{Run: f.Run.ID, Tenant: f.Run.Tenant, Desk: desk}}
+	after.Run.LastTransition = transition
+	return postgres.Change{Transition: transition, Before: &f.Snapshot, After: &after, SideEffect: postgres.AnnotationsRow{Run: f.Run.ID, Tenant: f.Run.Tenant, Annotations: annotations}}
 }

@@ -14,47 +14,47 @@ import (
 
 const (
 	foldEvery = time.Second
-	// keeperShare bounds the part of the time that folding, and looking for breaches, may
+	// foldCostFactor bounds the part of the time that folding, and looking for breaches, may
 	// take: the deltas of an escrow that a transaction holds are many after a while.
-	keeperShare = 20
-	keeperPause = 10 * time.Second // at most
-	// breachesNamed is how many breached escrows are compared with those that the log has
+	foldCostFactor = 20
+	foldMaxPause   = 10 * time.Second // at most
+	// maxLoggedBreaches is how many breached escrows are compared with those that the log has
 	// named; the others are only counted.
-	breachesNamed = 100
+	maxLoggedBreaches = 100
 )
 
 // Breaches is how often conservation was breached.
 type Breaches = postgres.Breaches
 
-// escrowKeeper folds the open deltas of escrows that no admission folds, and raises the
+// escrowMaintainer folds the open deltas of escrows that no admission folds, and raises the
 // alarm when an escrow has committed more than it holds. Every process that works has
 // one: what another has locked is skipped.
 //
 //	move ─same commit─▶ escrow_deltas ─▶ folded by an admission, or here within a second
 //	                                          └▶ breached ─▶ log, metric, readiness
-type escrowKeeper struct {
+type escrowMaintainer struct {
 	journal *postgres.Journal
 	log     *zap.Logger
-	seen    atomic.Pointer[Breaches] // nil before the first look
-	named   map[escrowID]int64       // breached, of the escrows that the log has named
+	last    atomic.Pointer[Breaches] // nil before the first look
+	logged  map[escrowID]int64       // breached, of the escrows that the log has named
 }
 
 type escrowID struct{ tenant, reference string }
 
-func newEscrowKeeper(j *postgres.Journal, log *zap.Logger) *escrowKeeper {
-	return &escrowKeeper{journal: j, log: log, named: map[escrowID]int64{}}
+func newEscrowMaintainer(j *postgres.Journal, log *zap.Logger) *escrowMaintainer {
+	return &escrowMaintainer{journal: j, log: log, logged: map[escrowID]int64{}}
 }
 
 // run folds every second until ctx ends.
-func (k *escrowKeeper) run(ctx context.Context) {
-	var look time.Time // for breaches
+func (k *escrowMaintainer) run(ctx context.Context) {
+	var nextCheck time.Time // for breaches
 	for failing := false; ; {
 		began := time.Now()
 		_, err := k.journal.FoldDeltas(ctx)
 		took := time.Since(began)
-		if began = time.Now(); err == nil && began.After(look) {
-			err = k.alarm(ctx)
-			look = time.Now().Add(min(keeperPause, keeperShare*time.Since(began)))
+		if began = time.Now(); err == nil && began.After(nextCheck) {
+			err = k.logBreaches(ctx)
+			nextCheck = time.Now().Add(min(foldMaxPause, foldCostFactor*time.Since(began)))
 		}
 		if ctx.Err() != nil {
 			return
@@ -63,34 +63,34 @@ func (k *escrowKeeper) run(ctx context.Context) {
 			k.log.Error("the escrows can't be kept up to date, trying on", zap.Error(err))
 		}
 		failing = err != nil
-		if !pass(ctx, min(keeperPause, max(foldEvery, keeperShare*took)), nil) {
+		if !sleepOr(ctx, min(foldMaxPause, max(foldEvery, foldCostFactor*took)), nil) {
 			return
 		}
 	}
 }
 
-// alarm logs what was breached since the last look; at the first look, all there is.
-func (k *escrowKeeper) alarm(ctx context.Context) error {
+// logBreaches logs what was breached since the last look; at the first look, all there is.
+func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
 	now, err := k.journal.Breaches(ctx)
 	if err != nil {
 		return err
 	}
-	before := k.seen.Swap(&now)
-	if now.Beyond == 0 || before != nil && before.Beyond == now.Beyond && before.Escrows == now.Escrows {
+	before := k.last.Swap(&now)
+	if now.Overdrawn == 0 || before != nil && before.Overdrawn == now.Overdrawn && before.Escrows == now.Escrows {
 		return nil
 	}
-	escrows, err := k.journal.BreachedEscrows(ctx, breachesNamed)
+	escrows, err := k.journal.BreachedEscrows(ctx, maxLoggedBreaches)
 	if err != nil {
-		k.seen.Store(before) // the next look tells
+		k.last.Store(before) // the next look tells
 		return err
 	}
 	k.log.Error("escrows have committed more than they hold", zap.Int64("escrows", now.Escrows), zap.Int64("payments_beyond_adjudication", now.Excesses))
 	for _, e := range escrows {
 		id := escrowID{e.Tenant, e.Reference}
-		if k.named[id] == e.Breached {
+		if k.logged[id] == e.Breached {
 			continue
 		}
-		k.named[id] = e.Breached
+		k.logged[id] = e.Breached
 		k.log.Error("an escrow has committed more than it holds", zap.String("tenant", e.Tenant), zap.String("escrow", e.Reference),
 			zap.String("currency", e.Currency), zap.Int64("held", e.Held), zap.Int64("committed", e.Committed), zap.Int64("breached", e.Breached))
 	}
@@ -100,7 +100,7 @@ func (k *escrowKeeper) alarm(ctx context.Context) error {
 // Breaches is how often conservation was breached, as this process saw it last; zero
 // while it does not run. Each is a matter for a person, and none keeps it from its work.
 func (s *Service) Breaches() Breaches {
-	if seen := s.escrows.seen.Load(); seen != nil {
+	if seen := s.escrows.last.Load(); seen != nil {
 		return *seen
 	}
 	return Breaches{}
@@ -116,8 +116,8 @@ func excessIn(ch *postgres.Change) (excess int64) {
 	return excess
 }
 
-// excess raises the alarm for a payment beyond its adjudication that was just recorded.
-func (k *escrowKeeper) excess(c *postgres.Case, run background.RunID, excess int64) {
+// logExcess raises the alarm for a payment beyond its adjudication that was just recorded.
+func (k *escrowMaintainer) logExcess(c *postgres.Case, run background.RunID, excess int64) {
 	k.log.Error("more was paid than was adjudicated", zap.String("tenant", c.Tenant), zap.String("transaction", c.Subject), zap.String("escrow", c.Reference),
 		zap.Stringer("run", run), zap.Int64("excess", excess), zap.String("currency", c.Currency))
 }

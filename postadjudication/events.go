@@ -19,18 +19,18 @@ type Event struct {
 	receipts.Event
 }
 
-// MostEvents is how many events one call gives at most.
-const MostEvents = 1000
+// MaxEvents is how many events one call gives at most.
+const MaxEvents = 1000
 
 // The receipt with the number n in the order of the tenant's receipts has its events from
-// n*perReceipt on; the last position of the stretch stands for all of them.
-const perReceipt = 8
+// n*positionsPerReceipt on; the last position of the stretch stands for all of them.
+const positionsPerReceipt = 8
 
-// leastReceipts are read together: some receipts have no event.
-const leastReceipts = 100
+// minReceiptPage are read together: some receipts have no event.
+const minReceiptPage = 100
 
 // Events reads a tenant's events in their order, strictly after a position (0 for
-// the first), at most limit and at most MostEvents of them. It gives the position
+// the first), at most limit and at most MaxEvents of them. It gives the position
 // to go on from; any event's own position may be used as well, also after a
 // restart: whoever goes on from there misses nothing and sees nothing twice. Events
 // of one case come in the order in which they happened. A position behind the newest one of the
@@ -40,7 +40,7 @@ const leastReceipts = 100
 // runs, see Run and DrainEvents; once read, an event's place never changes. No
 // tenant means no events.
 func (s *Service) Events(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
-	if err := checkPage(after, limit); err != nil || tenant == "" {
+	if err := checkEventPage(after, limit); err != nil || tenant == "" {
 		return nil, after, err
 	}
 	events, next, err := s.eventsAfter(ctx, tenant, after, limit)
@@ -63,7 +63,7 @@ func (s *Service) checkPosition(ctx context.Context, tenant string, after Positi
 	if err != nil {
 		return err
 	}
-	if newest := Position(last*perReceipt + perReceipt - 1); after > newest {
+	if newest := Position(last*positionsPerReceipt + positionsPerReceipt - 1); after > newest {
 		return &FieldError{Field: "after", Problem: fmt.Sprintf(
 			"is beyond %d, the newest position of the tenant: it is of another tenant, of an older program or of a database that was restored since; begin with a position that is known to be good, or with 0", newest)}
 	}
@@ -72,11 +72,11 @@ func (s *Service) checkPosition(ctx context.Context, tenant string, after Positi
 
 // eventsAfter is Events of what is to be read.
 func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
-	limit = min(limit, MostEvents)
+	limit = min(limit, MaxEvents)
 	var out []Event
 	for len(out) < limit {
-		from, want := (int64(after)+1)/perReceipt, max(limit-len(out), leastReceipts)
-		page, err := s.journal.Numbered(ctx, tenant, from, want)
+		from, want := (int64(after)+1)/positionsPerReceipt, max(limit-len(out), minReceiptPage)
+		page, err := s.journal.ReceiptsFrom(ctx, tenant, from, want)
 		if err != nil {
 			return nil, after, err
 		}
@@ -85,7 +85,7 @@ func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position
 			if err != nil {
 				return nil, after, err
 			}
-			first := Position(r.Number * perReceipt)
+			first := Position(r.Position * positionsPerReceipt)
 			for i, e := range events {
 				at := first + Position(i)
 				if at <= after {
@@ -96,7 +96,7 @@ func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position
 					return out, after, nil
 				}
 			}
-			after = first + perReceipt - 1
+			after = first + positionsPerReceipt - 1
 		}
 		if len(page) < want {
 			break
@@ -105,7 +105,7 @@ func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position
 	return out, after, nil
 }
 
-func checkPage(after Position, limit int) error {
+func checkEventPage(after Position, limit int) error {
 	switch {
 	case after < 0:
 		return &FieldError{Field: "after", Problem: "is negative"}
@@ -131,7 +131,7 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 	}
 	read := s.Events
 	for pause := eventsPauseMin; ; pause = min(2*pause, eventsPauseMax) {
-		fresh := s.arrivals.next(tenant)
+		wake := s.eventSignals.wait(tenant)
 		events, next, err := read(ctx, tenant, after, limit)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -140,7 +140,7 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 			return events, next, err
 		}
 		after, read = next, s.eventsAfter // the position is checked once
-		if !pass(ctx, pause, fresh) {
+		if !sleepOr(ctx, pause, wake) {
 			return nil, after, nil
 		}
 	}
@@ -148,4 +148,4 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 
 // DrainEvents returns when everything that was committed before the call is
 // readable as events. Where no process runs it does the numbering itself.
-func (s *Service) DrainEvents(ctx context.Context) error { return s.journal.Drain(ctx) }
+func (s *Service) DrainEvents(ctx context.Context) error { return s.journal.DrainOutbox(ctx) }

@@ -14,14 +14,14 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// reader goes through a tenant's events in pages of an odd size until it is told
+// eventReader goes through a tenant's events in pages of an odd size until it is told
 // to stop and has come to the end.
-type reader struct {
+type eventReader struct {
 	events []Event
 	next   Position
 }
 
-func (d *reader) page(t *testing.T, s *Service, tenant string, limit int) bool {
+func (d *eventReader) page(t *testing.T, s *Service, tenant string, limit int) bool {
 	t.Helper()
 	events, next, err := s.Events(context.Background(), tenant, d.next, limit)
 	if err != nil {
@@ -41,7 +41,7 @@ func (d *reader) page(t *testing.T, s *Service, tenant string, limit int) bool {
 }
 
 // letters counts the dead letters told of by run, and checks the order in each case.
-func (d *reader) letters(t *testing.T) map[background.RunID]int {
+func (d *eventReader) letters(t *testing.T) map[background.RunID]int {
 	t.Helper()
 	seen, last := map[string]bool{}, map[receipts.CaseID]int64{}
 	out := map[background.RunID]int{}
@@ -54,9 +54,9 @@ func (d *reader) letters(t *testing.T) map[background.RunID]int {
 		if parts := strings.Split(e.ID, "."); len(parts) != 3 {
 			t.Fatalf("id %s", e.ID)
 		} else {
-			seq, place = number(t, parts[1]), number(t, parts[2])
+			seq, place = parseNumber(t, parts[1]), parseNumber(t, parts[2])
 		}
-		if at := seq*perReceipt + place; at <= last[e.Case] {
+		if at := seq*positionsPerReceipt + place; at <= last[e.Case] {
 			t.Fatalf("%s comes after a later one of its case", e.ID)
 		} else {
 			last[e.Case] = at
@@ -68,7 +68,7 @@ func (d *reader) letters(t *testing.T) map[background.RunID]int {
 	return out
 }
 
-func number(t *testing.T, s string) (n int64) {
+func parseNumber(t *testing.T, s string) (n int64) {
 	t.Helper()
 	for _, c := range s {
 		if c < '0' || c > '9' {
@@ -79,7 +79,7 @@ func number(t *testing.T, s string) (n int64) {
 	return n
 }
 
-func (r *rig) drained() {
+func (r *rig) drainEvents() {
 	r.t.Helper()
 	if err := r.DrainEvents(context.Background()); err != nil {
 		r.t.Fatal(err)
@@ -90,13 +90,13 @@ func (r *rig) drained() {
 // the sequencer's among them: a reader with a cursor sees every dead letter once.
 func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
-	other := joinRig(t, r.url, r.redis, r.escrow).work()
+	other := joinRig(t, r.url, r.redis, r.escrow).startWorkers()
 	const writers, each = 16, 8
-	stopKilling := r.killing(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+	stopKilling := r.killRepeatedly(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 		AND (pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted) OR random() < 0.1)`)
-	var read reader
+	var read eventReader
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -124,9 +124,9 @@ func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 		})
 	}
 	all.Wait()
-	r.untilTrying("all dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, writers*each)
+	r.untilRetrying("all dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, writers*each)
 	stopKilling()
-	r.drained()
+	r.drainEvents()
 	close(stop)
 	<-done
 	letters := read.letters(t)
@@ -141,13 +141,13 @@ func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	if n := r.count(`SELECT max(last) - (SELECT count(*) FROM recourse.receipts) FROM recourse.event_log`); n != 0 {
 		t.Errorf("the last number is off the count of receipts by %d", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
-// killing runs a statement that kills every 40ms, until the answer is called.
-func (r *rig) killing(statement string) (stop func()) {
+// killRepeatedly runs a statement that kills every 40ms, until the answer is called.
+func (r *rig) killRepeatedly(statement string) (stop func()) {
 	r.t.Helper()
-	assassin, err := r.db.Conn(context.Background())
+	killerConn, err := r.db.Conn(context.Background())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func (r *rig) killing(statement string) (stop func()) {
 			case <-ended:
 				return
 			case <-tick.C:
-				if _, err := assassin.ExecContext(context.Background(), statement); err != nil {
+				if _, err := killerConn.ExecContext(context.Background(), statement); err != nil {
 					r.t.Error(err)
 				}
 			}
@@ -170,7 +170,7 @@ func (r *rig) killing(statement string) (stop func()) {
 	return func() {
 		close(ended)
 		killer.Wait()
-		if err := assassin.Close(); err != nil {
+		if err := killerConn.Close(); err != nil {
 			r.t.Error(err)
 		}
 	}
@@ -178,19 +178,19 @@ func (r *rig) killing(statement string) (stop func()) {
 
 // A dead letter tells why and after how many attempts, and its run's failure is the
 // last that is told of the run.
-func TestADeadLetterIsToldWithItsReasonAndAttempts(t *testing.T) {
+func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
 	s := r.mustSubmit(release(1))
-	r.atRest()
-	r.drained()
-	var d reader
+	r.untilNoneLive()
+	r.drainEvents()
+	var d eventReader
 	for d.page(t, r.Service, "acme", 3) {
 	}
-	var told []string
+	var reported []string
 	for _, e := range d.events {
-		told = append(told, string(e.Type))
+		reported = append(reported, string(e.Type))
 		if e.Type != receipts.RunDeadLettered {
 			continue
 		}
@@ -199,19 +199,19 @@ func TestADeadLetterIsToldWithItsReasonAndAttempts(t *testing.T) {
 		}
 	}
 	want := "run.created run.started node.started node.retried node.started node.retried node.started node.failed run.dead_lettered run.failed"
-	if got := strings.Join(told, " "); got != want {
+	if got := strings.Join(reported, " "); got != want {
 		t.Errorf("%s", got)
 	}
-	again, next, err := r.Events(context.Background(), "acme", 0, MostEvents)
+	again, next, err := r.Events(context.Background(), "acme", 0, MaxEvents)
 	if err != nil || next != d.next || !slices.EqualFunc(again, d.events, func(a, b Event) bool { return a.ID == b.ID && a.Position == b.Position }) {
 		t.Errorf("a second reading differs: %v", err)
 	}
 	for i, e := range again { // any event's position is a cursor
-		if rest, _, err := r.Events(context.Background(), "acme", e.Position, MostEvents); err != nil || len(rest) != len(again)-i-1 {
+		if rest, _, err := r.Events(context.Background(), "acme", e.Position, MaxEvents); err != nil || len(rest) != len(again)-i-1 {
 			t.Errorf("after %s: %d of %d, %v", e.ID, len(rest), len(again)-i-1, err)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // When the sequencer's connection dies, another process numbers within seconds.
@@ -246,7 +246,7 @@ func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 	if err := errors.Join(follower.Release(), holder.Release()); err != nil {
 		t.Error(err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What a caller's transaction commits late comes late, and is not missed, though
@@ -264,7 +264,7 @@ func TestATransactionThatCommitsLateIsNotMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.mustSubmit(release(2))
-	r.drained()
+	r.drainEvents()
 	events, next, err := r.Events(ctx, "acme", 0, 10)
 	if err != nil || len(events) != 1 || events[0].Run == late.Run {
 		t.Fatalf("%+v, %v", events, err)
@@ -272,11 +272,11 @@ func TestATransactionThatCommitsLateIsNotMissed(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	r.drained()
+	r.drainEvents()
 	if events, _, err = r.Events(ctx, "acme", next, 10); err != nil || len(events) != 1 || events[0].Run != late.Run {
 		t.Fatalf("%+v, %v", events, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
@@ -294,9 +294,9 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 	if _, errs := r.SubmitBatch(ctx, batch); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	r.drained()
+	r.drainEvents()
 	for _, tenant := range []string{"acme", "bank"} {
-		events, _, err := r.Events(ctx, tenant, 0, MostEvents)
+		events, _, err := r.Events(ctx, tenant, 0, MaxEvents)
 		if err != nil || len(events) != 20 {
 			t.Errorf("%s: %d events, %v", tenant, len(events), err)
 		}
@@ -321,7 +321,7 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 	if _, _, err := r.Events(ctx, "acme", 0, 0); !errors.As(err, &field) {
 		t.Errorf("no limit: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What a tenant is told of its own receipts is the same whatever the others do, so that
@@ -341,16 +341,16 @@ func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
 			if _, errs := r.SubmitBatch(ctx, append(batch, release(n))); errors.Join(errs...) != nil {
 				t.Fatal(errs)
 			}
-			r.drained()
+			r.drainEvents()
 		}
-		events, next, err := r.Events(ctx, "acme", 0, MostEvents)
+		events, next, err := r.Events(ctx, "acme", 0, MaxEvents)
 		if err != nil || len(events) != 4 {
 			t.Fatalf("%d events, %v", len(events), err)
 		}
 		for _, e := range events {
 			out = append(out, e.Position)
 		}
-		r.sound()
+		r.mustAudit()
 		return append(out, next)
 	}
 	if alone, beside := positions(0), positions(3); !slices.Equal(alone, beside) {
@@ -362,7 +362,7 @@ func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
 // before it is not told again.
 func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	ctx := context.Background()
 	both := func(n int) {
 		other := release(n)
@@ -372,26 +372,26 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.drained()
+		r.drainEvents()
 	}
 	both(1)
 	both(2)
 	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = NULL WHERE last > 2`, `UPDATE recourse.event_log SET tenant_last = NULL`) // as older programs left it
-	before, kept, err := r.Events(ctx, "acme", 0, MostEvents)
+	before, kept, err := r.Events(ctx, "acme", 0, MaxEvents)
 	if err != nil || len(before) != 2 {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	both(3)
 	both(4)
-	after, next, err := r.Events(ctx, "acme", kept, MostEvents)
-	if err != nil || len(after) != 2 || after[1].Position-after[0].Position != perReceipt || after[0].Position <= kept || next < after[1].Position {
+	after, next, err := r.Events(ctx, "acme", kept, MaxEvents)
+	if err != nil || len(after) != 2 || after[1].Position-after[0].Position != positionsPerReceipt || after[0].Position <= kept || next < after[1].Position {
 		t.Errorf("after %d: %+v up to %d, %v", kept, after, next, err)
 	}
-	all, _, err := r.Events(ctx, "acme", 0, MostEvents)
+	all, _, err := r.Events(ctx, "acme", 0, MaxEvents)
 	if err != nil || len(all) != 4 || all[1].Position != before[1].Position {
 		t.Errorf("%+v, %v", all, err)
 	}
-	r.sound()
+	r.mustAudit()
 	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = tenant_last + 1 WHERE tenant = 'acme' AND tenant_last = (SELECT max(tenant_last) FROM recourse.event_log WHERE tenant = 'acme')`)
 	a, err := r.Audit(ctx)
 	if err != nil {
@@ -406,7 +406,7 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 // what comes.
 func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	ctx := t.Context()
 	r.mustSubmit(release(1))
 	other := release(1)
@@ -416,9 +416,9 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 		other.TransactionReceiptID += "x"
 		other.EscrowReference += "x"
 	}
-	r.drained()
-	_, next, err := r.Events(ctx, "acme", 0, MostEvents)
-	if err != nil || next != 2*perReceipt-1 {
+	r.drainEvents()
+	_, next, err := r.Events(ctx, "acme", 0, MaxEvents)
+	if err != nil || next != 2*positionsPerReceipt-1 {
 		t.Fatalf("%d, %v", next, err)
 	}
 	wait, enough := context.WithTimeout(ctx, time.Millisecond)
@@ -427,7 +427,7 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 		t.Errorf("at the newest: %+v up to %d, %v", events, still, err)
 	}
 	for name, read := range map[string]func(context.Context, string, Position, int) ([]Event, Position, error){"Events": r.Events, "WaitEvents": r.WaitEvents} {
-		for tenant, after := range map[string]Position{"acme": next + 1, "nobody": perReceipt} {
+		for tenant, after := range map[string]Position{"acme": next + 1, "nobody": positionsPerReceipt} {
 			var wrong *FieldError
 			if events, _, err := read(ctx, tenant, after, 1); !errors.As(err, &wrong) || wrong.Field != "after" || len(events) > 0 {
 				t.Errorf("%s of %s after %d: %+v, %v", name, tenant, after, events, err)
@@ -435,8 +435,8 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 		}
 	}
 	r.mustSubmit(release(2))
-	r.drained()
-	if events, _, err := r.Events(ctx, "acme", next, MostEvents); err != nil || len(events) == 0 {
+	r.drainEvents()
+	if events, _, err := r.Events(ctx, "acme", next, MaxEvents); err != nil || len(events) == 0 {
 		t.Errorf("after %d: %+v, %v", next, events, err)
 	}
 }
@@ -445,7 +445,7 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 // its time is over.
 func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
 	var after [2]Position
 	for i, from := range []*rig{r, elsewhere} {
@@ -466,8 +466,8 @@ func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 				t.Errorf("%+v", events)
 			}
 		}
-		r.atRest()
-		r.drained()
+		r.untilNoneLive()
+		r.drainEvents()
 		for k := range after {
 			_, next, err := r.Events(context.Background(), "acme", after[k], 100)
 			if err != nil {
@@ -481,5 +481,5 @@ func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 	if events, next, err := r.WaitEvents(over, "acme", after[0], 100); err != nil || len(events) != 0 || next != after[0] {
 		t.Errorf("%v, %d, %v", events, next, err)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -19,22 +19,22 @@ const (
 	maxLookupURL = 1 << 10
 )
 
-// redacted is the move with every free text cleaned: the one place where text of
+// redactTransition is the move with every free text cleaned: the one place where text of
 // executors and handlers enters receipts, rows and events.
-func redacted(m background.Move) background.Move {
-	m.Reason = clean(m.Reason, maxMessage)
-	if m.Result.Reference = clean(m.Result.Reference, maxMessage); len(m.Result.Reference) > maxReference {
+func redactTransition(m background.Transition) background.Transition {
+	m.Reason = cleanText(m.Reason, maxMessage)
+	if m.Result.Reference = cleanText(m.Result.Reference, maxMessage); len(m.Result.Reference) > maxReference {
 		m.Result.Reference = "" // a reference that is cut would name something else
 	}
 	if f := m.Result.Failure; f != nil {
 		m.Result.Failure = &background.Failure{
-			Type: clean(f.Type, maxType), Code: clean(f.Code, maxCode), Message: clean(f.Message, maxMessage), Stack: clean(f.Stack, maxStack),
+			Type: cleanText(f.Type, maxType), Code: cleanText(f.Code, maxCode), Message: cleanText(f.Message, maxMessage), Stack: cleanText(f.Stack, maxStack),
 		}
 	}
 	return m
 }
 
-func clean(s string, limit int) string {
+func cleanText(s string, limit int) string {
 	s = redact.Text(s)
 	if len(s) > limit {
 		s = s[:limit]
@@ -42,23 +42,23 @@ func clean(s string, limit int) string {
 	return receipts.CleanText(s)
 }
 
-// evidence is what a receipt says of a move: what happened, and the counts after.
-func evidence(m *background.Move, before, after *background.Run) receipts.Payload {
+// receiptPayload is what a receipt says of a move: what happened, and the counts after.
+func receiptPayload(m *background.Transition, before, after *background.Run) receipts.Payload {
 	p := receipts.Payload{
 		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
-		UnknownOpen: after.UnknownOpen, Worker: m.Worker, TraceID: m.Trace, Lookup: string(m.Lookup), DurationUS: m.Duration.Microseconds(),
+		UnknownOpen: after.UnresolvedUnknowns, Worker: m.Worker, TraceID: m.Trace, Lookup: string(m.Lookup), DurationUS: m.Duration.Microseconds(),
 	}
 	ended := before.State == background.Running
-	if ended || m.Fact == receipts.AnsweredLate {
+	if ended || m.Event == receipts.AnsweredLate {
 		p.AttemptClass, p.Moved, p.Reference = string(m.Result.Class), m.Result.Moved, m.Result.Reference
 	}
 	if f := m.Result.Failure; f != nil {
 		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack}
 	}
 	if ended {
-		p.Call = callAtEnd(m)
+		p.Call = callState(m)
 	}
-	switch m.Fact {
+	switch m.Event {
 	case receipts.AttemptStarted:
 		p.Attempt = after.Attempt
 		p.DispatchReference = dispatchReference(*after)
@@ -69,7 +69,7 @@ func evidence(m *background.Move, before, after *background.Run) receipts.Payloa
 	case receipts.AttemptInterrupted:
 		p.NextRetryAt = after.DueAt
 	case receipts.DeadLettered:
-		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, whyDead(after)
+		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, deathReason(after)
 		p.DispatchReference = dispatchReference(*after)
 	case receipts.Cancelled:
 		p.Reason = m.Reason
@@ -84,11 +84,11 @@ func evidence(m *background.Move, before, after *background.Run) receipts.Payloa
 	return p
 }
 
-// callAtEnd tells of the call of an attempt that ends, if it was cut short, whether it is out.
-func callAtEnd(m *background.Move) string {
+// callState tells of the call of an attempt that ends, if it was cut short, whether it is out.
+func callState(m *background.Transition) string {
 	f := m.Result.Failure
 	switch {
-	case m.CallGoesOn:
+	case m.CallStillRunning:
 		return receipts.CallOut
 	case f != nil && (f.Type == background.FailureTimeout || f.Type == background.FailureInterrupted):
 		return receipts.CallOver
@@ -97,27 +97,29 @@ func callAtEnd(m *background.Move) string {
 }
 
 // dispatchReference is the id of the asynq task that delivers the run now.
-func dispatchReference(r background.Run) string { return r.ID.String() + "." + strconv.Itoa(r.Bell) }
+func dispatchReference(r background.Run) string {
+	return r.ID.String() + "." + strconv.Itoa(r.NotificationNumber)
+}
 
-func whyDead(r *background.Run) string {
+func deathReason(r *background.Run) string {
 	if r.Failure == nil || r.Failure.Message == "" {
 		return r.Reason
 	}
 	return r.Failure.Message
 }
 
-func actorOf(m *background.Move) string {
+func actorOf(m *background.Transition) string {
 	switch {
 	case m.Actor != "":
 		return m.Actor
-	case m.Fact == receipts.Cancelled && m.Run.CancelBy != "":
+	case m.Event == receipts.Cancelled && m.Run.CancelBy != "":
 		return m.Run.CancelBy
 	}
 	return "worker:" + m.Worker
 }
 
-// moneyDrafts are the receipts that money leaves beside the move's own.
-func moneyDrafts(m *background.Move, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
+// excessReceipts are the receipts that money leaves beside the move's own.
+func excessReceipts(m *background.Transition, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
 	if e.Excess <= 0 {
 		return nil
 	}

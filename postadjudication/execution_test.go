@@ -15,16 +15,16 @@ import (
 
 func TestReleaseSettlesAndRefundRefunds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	r.mustSubmit(release(1))
 	r.mustSubmit(refund(2))
-	r.atRest()
+	r.untilNoneLive()
 	for n, want := range map[int]settlement.Status{1: settlement.Settled, 2: settlement.Refunded} {
 		if c := r.caseOf(release(n)); c.Progression != want || c.Moved != 1000 || c.Reserved != 0 || c.Lifecycle != "" {
 			t.Errorf("case %d: %+v", n, c)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // An exhausted run leaves exactly the trail and the state that the policy promises.
@@ -32,8 +32,8 @@ func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
-	s := r.work().mustSubmit(release(1))
-	r.atRest()
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	trail, err := r.Receipts(context.Background(), "acme", s.Case, 0, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 	if c.State != want2 || c.Runs[0].Letter != background.LetterOpen {
 		t.Errorf("case: %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestRetriesWaitTheirTimeAndThenSettle(t *testing.T) {
@@ -78,13 +78,13 @@ func TestRetriesWaitTheirTimeAndThenSettle(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(release(1))
-	r.atRest()
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.Succeeded || st.Attempts != 3 || st.BudgetSpent != 2 {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A lost answer may hide a payment: a refusal that follows does not clear it.
@@ -99,8 +99,8 @@ func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 		}
 		return refused()
 	}
-	s := r.work().mustSubmit(release(1))
-	r.atRest()
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.DeadLettered || st.Class != Unknown {
 		t.Errorf("status %+v, %v", st, err)
@@ -110,7 +110,7 @@ func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 	if got := r.mustSubmit(higher); got.Reply != ReconcileFirst {
 		t.Errorf("re-adjudication while money is unknown: %s", got.Reply)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Before a run with an unknown outcome dies, the escrow service is asked.
@@ -121,23 +121,23 @@ func TestLookupSettlesWhatTheAnswersLost(t *testing.T) {
 		r.escrow.pay(c, c.Amount.Minor)
 		return noAnswer()
 	}
-	r.work().mustSubmit(release(1))
-	r.atRest()
+	r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Past the lifetime of its operation key a call could pay twice: it is not made.
 func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.life = 0
+	r.escrow.keyLifetime = 0
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
 	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	s := r.work().mustSubmit(release(1))
-	r.atRest()
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.DeadLettered || st.ReasonCode != background.ReasonOutcomeUnknown || st.Attempts != 1 {
 		t.Errorf("status %+v, %v", st, err)
@@ -145,7 +145,7 @@ func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
 	if n := r.escrow.totalCalls(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
@@ -158,8 +158,8 @@ func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(release(1))
-	r.atRest()
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	trail, err := r.Receipts(context.Background(), "acme", s.Case, 0, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // An answer that comes after the limit, having paid, settles the case and ends the
@@ -188,10 +188,10 @@ func TestLateAnswerThatPaidIsAFact(t *testing.T) {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the attempt has timed out", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	close(answer)
-	r.atRest()
+	r.untilNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.Succeeded || st.Class != Executed {
 		t.Errorf("status %+v, %v", st, err)
@@ -199,15 +199,15 @@ func TestLateAnswerThatPaidIsAFact(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, min(400, c.Amount.Minor)) }
-	r.work().mustSubmit(release(1))
-	r.atRest()
+	r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.PartiallySettled || c.Released != 400 || c.Reserved != 0 {
 		t.Errorf("case %+v", c)
 	}
@@ -216,11 +216,11 @@ func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
 	if s := r.mustSubmit(rest); s.Reply != Created {
 		t.Fatalf("reply %s", s.Reply)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.Refunded || c.Released != 400 || c.Refunded != 400 {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // More money than was reserved is still a fact: recorded, with a breach.
@@ -228,10 +228,10 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	t.Parallel()
 	logged, logs := observer.New(zap.ErrorLevel)
 	r := newRig(t, func(c *Config) { c.Logger = zap.New(logged) })
-	r.overpays = true
+	r.allowOverpaid = true
 	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, 1500) }
-	r.work().mustSubmit(release(1))
-	r.atRest()
+	r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 1 {
 		t.Errorf("%d breach receipts", n)
 	}
@@ -246,10 +246,10 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	}
 	r.until("the breach shows", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
 	r.untilTrue("the alarm is raised", func() bool {
-		return r.Breaches() == Breaches{Excesses: 1, Escrows: 1, Beyond: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
+		return r.Breaches() == Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
 	})
-	if l, err := r.Levels(context.Background()); err != nil || l.Breaches != r.Breaches() || !l.Unfolded.IsZero() {
-		t.Errorf("levels: %+v, %v, %v", l.Breaches, l.Unfolded, err)
+	if l, err := r.Levels(context.Background()); err != nil || l.Breaches != r.Breaches() || !l.OldestUnfolded.IsZero() {
+		t.Errorf("levels: %+v, %v, %v", l.Breaches, l.OldestUnfolded, err)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -45,24 +45,24 @@ type Exported struct {
 // With a condition it takes at most two minutes, then fails with a *FieldError of where,
 // and returns ErrTooManyConditions while too many are worked on.
 func (s *Service) Export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer) (Exported, error) {
-	return s.export(ctx, tenant, f, where, format, out, exportTime)
+	return s.export(ctx, tenant, f, where, format, out, exportTimeLimit)
 }
 
-// exportTime is how long an export with a condition may take. Without one nothing is
+// exportTimeLimit is how long an export with a condition may take. Without one nothing is
 // computed, and whoever reads decides how long it takes.
-const exportTime = 2 * time.Minute
+const exportTimeLimit = 2 * time.Minute
 
-func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer, most time.Duration) (Exported, error) {
+func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer, limit time.Duration) (Exported, error) {
 	var done Exported
 	if !slices.Contains(ExportFormats, format) {
 		return done, &FieldError{Field: "format", Problem: fmt.Sprintf("must be one of %v", ExportFormats)}
 	}
-	w, err := s.walk(ctx, tenant, f, where, OldestFirst, "")
+	w, err := s.newLetterScan(ctx, tenant, f, where, OldestFirst, "")
 	if err != nil {
 		return done, err
 	}
 	defer w.where.done()
-	ends := time.Now().Add(most)
+	deadline := time.Now().Add(limit)
 	if began := w.at.asOf.Add(time.Microsecond); w.filter.To.IsZero() || began.Before(w.filter.To) {
 		w.filter.To = began
 	}
@@ -72,15 +72,15 @@ func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, whe
 		return done, err
 	}
 	for !w.done() {
-		if w.where != nil && time.Now().After(ends) {
-			return done, errors.Join(badExpr(fmt.Sprintf("took over %v: %d letters were looked at, and others follow. Narrow the filter", most, done.Scanned)), buffer.Flush())
+		if w.where != nil && time.Now().After(deadline) {
+			return done, errors.Join(conditionError(fmt.Sprintf("took over %v: %d letters were looked at, and others follow. Narrow the filter", limit, done.Scanned)), buffer.Flush())
 		}
-		l, there, err := w.next(ctx, scanPage)
+		l, matches, err := w.next(ctx, scanPage)
 		done.Scanned, done.Undecided = w.scanned, w.undecided
 		if err != nil {
 			return done, errors.Join(err, buffer.Flush())
 		}
-		if !there {
+		if !matches {
 			continue
 		}
 		if err := to.letter(l); err != nil {
@@ -102,28 +102,28 @@ type exporter interface {
 func newExporter(format ExportFormat, out *bufio.Writer) (exporter, error) {
 	switch format {
 	case CSV:
-		return newLetterSheet(out)
+		return newCSVExporter(out)
 	case JSON:
-		return &letterArray{out: out}, nil
+		return &jsonArrayExporter{out: out}, nil
 	}
-	return letterLines{out}, nil
+	return jsonLinesExporter{out}, nil
 }
 
-// letterLines writes a letter a line, whole lines at a time.
-type letterLines struct{ out *bufio.Writer }
+// jsonLinesExporter writes a letter a line, whole lines at a time.
+type jsonLinesExporter struct{ out *bufio.Writer }
 
-func (e letterLines) letter(l Letter) error {
+func (e jsonLinesExporter) letter(l Letter) error {
 	line, err := json.Marshal(l)
 	if err != nil {
 		return err
 	}
-	return writeWhole(e.out, append(line, '\n'))
+	return writeUnsplit(e.out, append(line, '\n'))
 }
 
-func (letterLines) end() error { return nil }
+func (jsonLinesExporter) end() error { return nil }
 
-// writeWhole lets no flush of the buffer's own cut a line in two.
-func writeWhole(out *bufio.Writer, line []byte) error {
+// writeUnsplit lets no flush of the buffer's own cut a line in two.
+func writeUnsplit(out *bufio.Writer, line []byte) error {
 	if out.Buffered() > 0 && len(line) > out.Available() {
 		if err := out.Flush(); err != nil {
 			return err
@@ -133,13 +133,13 @@ func writeWhole(out *bufio.Writer, line []byte) error {
 	return err
 }
 
-// letterArray writes an array of a letter a line. It is closed at the end only.
-type letterArray struct {
+// jsonArrayExporter writes an array of a letter a line. It is closed at the end only.
+type jsonArrayExporter struct {
 	out     *bufio.Writer
 	letters int
 }
 
-func (e *letterArray) letter(l Letter) error {
+func (e *jsonArrayExporter) letter(l Letter) error {
 	line, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -149,13 +149,13 @@ func (e *letterArray) letter(l Letter) error {
 		between = "[\n"
 	}
 	e.letters++
-	return writeWhole(e.out, append([]byte(between), line...))
+	return writeUnsplit(e.out, append([]byte(between), line...))
 }
 
-func (e *letterArray) end() error {
+func (e *jsonArrayExporter) end() error {
 	closing := "\n]\n"
 	if e.letters == 0 {
 		closing = "[]\n"
 	}
-	return writeWhole(e.out, []byte(closing))
+	return writeUnsplit(e.out, []byte(closing))
 }

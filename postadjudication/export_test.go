@@ -17,10 +17,10 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// plant puts so many open letters of settlements into the journal, as their deaths
+// insertLetters puts so many open letters of settlements into the journal, as their deaths
 // would have left them but for the receipts before the last. Their causes look like
 // formulas.
-func (r *rig) plant(n int) {
+func (r *rig) insertLetters(n int) {
 	r.t.Helper()
 	for _, q := range []string{
 		`CREATE TABLE planted AS SELECT n, gen_random_uuid() AS run, gen_random_uuid() AS kase, '2026-11-01T00:00:00Z'::timestamptz + (n % 5000) * interval '1 second' AS at FROM generate_series(1, ` + strconv.Itoa(n) + `) n`,
@@ -41,17 +41,17 @@ func (r *rig) plant(n int) {
 	}
 }
 
-// watched counts what is written, and looks at the memory that is in use meanwhile.
-type watched struct {
-	bytes, looks int
-	most         uint64
+// memoryWatcher counts what is written, and looks at the memory that is in use meanwhile.
+type memoryWatcher struct {
+	bytes, samples int
+	maxHeap        uint64
 }
 
-func (w *watched) Write(b []byte) (int, error) {
+func (w *memoryWatcher) Write(b []byte) (int, error) {
 	w.bytes += len(b)
-	if w.bytes/(2<<20) > w.looks {
-		w.looks++
-		w.most = max(w.most, inUse())
+	if w.bytes/(2<<20) > w.samples {
+		w.samples++
+		w.maxHeap = max(w.maxHeap, inUse())
 	}
 	return len(b), nil
 }
@@ -67,21 +67,21 @@ func inUse() uint64 {
 func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 	r := newRig(t)
 	const n = 20_000
-	r.plant(n)
+	r.insertLetters(n)
 	ctx := context.Background()
 	if count, err := r.CountLetters(ctx, "acme", LetterFilter{}); err != nil || count.Total != n {
 		t.Fatal(count, err)
 	}
 	for _, format := range ExportFormats {
-		before, out := inUse(), &watched{}
+		before, out := inUse(), &memoryWatcher{}
 		done, err := r.Export(ctx, "acme", LetterFilter{}, "attempts > 0", format, out)
 		if err != nil || done.Letters != n || done.Scanned != n || done.Undecided != 0 {
 			t.Fatalf("%s: %+v, %v", format, done, err)
 		}
-		grown := int64(out.most) - int64(before)
-		t.Logf("%s: %d bytes, at most %d KiB more memory in use, looked at %d times", format, out.bytes, grown>>10, out.looks)
-		if out.looks < 2 || grown > 6<<20 {
-			t.Errorf("%s: %d bytes took %d bytes of memory, looked at %d times", format, out.bytes, grown, out.looks)
+		grown := int64(out.maxHeap) - int64(before)
+		t.Logf("%s: %d bytes, at most %d KiB more memory in use, looked at %d times", format, out.bytes, grown>>10, out.samples)
+		if out.samples < 2 || grown > 6<<20 {
+			t.Errorf("%s: %d bytes took %d bytes of memory, looked at %d times", format, out.bytes, grown, out.samples)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 func TestEachFormatTellsTheSameLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.plant(1300)
+	r.insertLetters(1300)
 	ctx := context.Background()
 	f, where := LetterFilter{MinAmount: ptr(int64(100))}, `amount.minor <= 1299`
 	texts := map[ExportFormat]*bytes.Buffer{}
@@ -120,25 +120,25 @@ func TestEachFormatTellsTheSameLetters(t *testing.T) {
 		}
 		row := cells[i+1]
 		if row[column("run_id")] != l.Run.String() || row[column("amount_minor")] != strconv.Itoa(int(l.Amount.Minor)) || row[column("amount_currency")] != "EUR" ||
-			row[column("error_message")][:2] != "'=" || sheet.Text(row[column("error_message")]) != l.Error.Message {
+			row[column("error_message")][:2] != "'=" || sheet.UnescapeFormula(row[column("error_message")]) != l.Error.Message {
 			t.Fatalf("line %d: %q", i, row)
 		}
 	}
 }
 
-// cut takes so many bytes and then nothing.
-type cut struct {
+// truncatingWriter takes so many bytes and then nothing.
+type truncatingWriter struct {
 	bytes.Buffer
 	left int
 }
 
-var errHungUp = errors.New("gone")
+var errWriterClosed = errors.New("gone")
 
-func (c *cut) Write(b []byte) (int, error) {
+func (c *truncatingWriter) Write(b []byte) (int, error) {
 	n := min(len(b), c.left)
 	c.Buffer.Write(b[:n])
 	if c.left -= n; n < len(b) {
-		return n, errHungUp
+		return n, errWriterClosed
 	}
 	return n, nil
 }
@@ -148,12 +148,12 @@ func (c *cut) Write(b []byte) (int, error) {
 func TestABrokenExportShows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.plant(300)
+	r.insertLetters(300)
 	ctx := context.Background()
 	for _, left := range []int{0, 1, 777, 50_000, 99_001} {
 		for _, format := range ExportFormats {
-			out := &cut{left: left}
-			if _, err := r.Export(ctx, "acme", LetterFilter{}, "", format, out); !errors.Is(err, errHungUp) {
+			out := &truncatingWriter{left: left}
+			if _, err := r.Export(ctx, "acme", LetterFilter{}, "", format, out); !errors.Is(err, errWriterClosed) {
 				t.Fatalf("%s cut at %d: %v", format, left, err)
 			}
 			text := out.String()

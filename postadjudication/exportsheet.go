@@ -27,7 +27,7 @@ var letterColumns = []struct {
 	{"amount_currency", func(l *Letter) any { return currencyCell(l.Amount) }},
 	{"at_risk_minor", func(l *Letter) any { return minorCell(l.AtRisk) }},
 	{"at_risk_currency", func(l *Letter) any { return currencyCell(l.AtRisk) }},
-	{"letter", func(l *Letter) any { return string(l.Standing) }},
+	{"letter", func(l *Letter) any { return string(l.Status) }},
 	{"dead_lettered_at", func(l *Letter) any { return l.DeadAt }},
 	{"age_seconds", func(l *Letter) any { return int64(time.Duration(l.Age) / time.Second) }},
 	{"reason_code", func(l *Letter) any { return l.ReasonCode }},
@@ -70,15 +70,15 @@ func timeCell(t *time.Time) any {
 	return *t
 }
 
-// letterSheet writes letters as lines of a sheet, whole lines at a time.
-type letterSheet struct {
+// csvExporter writes letters as lines of a sheet, whole lines at a time.
+type csvExporter struct {
 	out   *bufio.Writer
 	line  bytes.Buffer
 	sheet *sheet.Writer
 }
 
-func newLetterSheet(out *bufio.Writer) (*letterSheet, error) {
-	e := &letterSheet{out: out}
+func newCSVExporter(out *bufio.Writer) (*csvExporter, error) {
+	e := &csvExporter{out: out}
 	names := make([]string, len(letterColumns))
 	for i, c := range letterColumns {
 		names[i] = c.name
@@ -88,7 +88,7 @@ func newLetterSheet(out *bufio.Writer) (*letterSheet, error) {
 	return e, err
 }
 
-func (e *letterSheet) letter(l Letter) error {
+func (e *csvExporter) letter(l Letter) error {
 	cells := make([]any, len(letterColumns))
 	for i, c := range letterColumns {
 		cells[i] = c.cell(&l)
@@ -100,13 +100,13 @@ func (e *letterSheet) letter(l Letter) error {
 }
 
 // flush hands over the lines that were written.
-func (e *letterSheet) flush() error {
+func (e *csvExporter) flush() error {
 	if err := e.sheet.Flush(); err != nil {
 		return err
 	}
 	defer e.line.Reset()
-	return writeWhole(e.out, e.line.Bytes())
+	return writeUnsplit(e.out, e.line.Bytes())
 }
 
 // end writes the header, when there is nothing under it.
-func (e *letterSheet) end() error { return e.flush() }
+func (e *csvExporter) end() error { return e.flush() }

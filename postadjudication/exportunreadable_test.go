@@ -11,7 +11,7 @@ import (
 func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.plant(5)
+	r.insertLetters(5)
 	ctx := context.Background()
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = 'of a newer program' WHERE retry_key = 'txr_3:release'`); err != nil {
 		t.Fatal(err)

@@ -12,13 +12,13 @@ import (
 // ErrTooManyConditions means that a search, an export or a plan with a condition was not
 // begun since as many of the tenant, or of the process, are being worked on. It may be asked
 // again some seconds later.
-var ErrTooManyConditions = fmt.Errorf("postadjudication: too many searches with a condition at once: %d of a tenant and %d of a process are worked on", conditionsOfTenant, conditionsOfProcess)
+var ErrTooManyConditions = fmt.Errorf("postadjudication: too many searches with a condition at once: %d of a tenant and %d of a process are worked on", maxConditionsPerTenant, maxConditionsPerProcess)
 
 // How many searches, exports and plans with a condition are worked on at once. Each keeps
 // one page of letters and one program in memory.
 const (
-	conditionsOfTenant  = 2
-	conditionsOfProcess = 16
+	maxConditionsPerTenant  = 2
+	maxConditionsPerProcess = 16
 )
 
 // exprLimiter bounds the work that conditions make in a process. All of them are compiled and
@@ -40,7 +40,7 @@ func newExprLimiter() *exprLimiter {
 func (l *exprLimiter) acquire(tenant string) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.active == conditionsOfProcess || l.byTenant[tenant] == conditionsOfTenant {
+	if l.active == maxConditionsPerProcess || l.byTenant[tenant] == maxConditionsPerTenant {
 		return nil, ErrTooManyConditions
 	}
 	l.active++
@@ -86,17 +86,17 @@ func (l *exprLimiter) condition(ctx context.Context, tenant, where string) (*lim
 // CheckCondition returns the error that a search, an export or a plan of a tenant with the
 // condition would be refused with: a *FieldError of where, or ErrTooManyConditions.
 func (s *Service) CheckCondition(ctx context.Context, tenant, where string) error {
-	c, err := s.exprs.condition(ctx, tenant, where)
+	c, err := s.conditionLimiter.condition(ctx, tenant, where)
 	c.done()
 	return err
 }
 
-// Meets waits for a processor to evaluate.
-func (c *limitedCondition) Meets(ctx context.Context, letter Letter) (met bool, err error) {
-	if waited := c.limiter.cpu.Do(ctx, c.tenant, func() { met, err = c.LetterExpr.Meets(ctx, letter) }); waited != nil {
-		return false, waited
+// Matches waits for a processor to evaluate.
+func (c *limitedCondition) Matches(ctx context.Context, letter Letter) (matches bool, err error) {
+	if waitErr := c.limiter.cpu.Do(ctx, c.tenant, func() { matches, err = c.LetterExpr.Matches(ctx, letter) }); waitErr != nil {
+		return false, waitErr
 	}
-	return met, err
+	return matches, err
 }
 
 // done gives the place back. It does nothing for no condition.

@@ -14,14 +14,14 @@ import (
 	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
 
-// heldWriter lets an export begin, and holds it at its first write.
-type heldWriter struct {
-	begun, release chan struct{}
-	once           sync.Once
+// blockingWriter lets an export begin, and holds it at its first write.
+type blockingWriter struct {
+	started, release chan struct{}
+	once             sync.Once
 }
 
-func (w *heldWriter) Write(b []byte) (int, error) {
-	w.once.Do(func() { close(w.begun) })
+func (w *blockingWriter) Write(b []byte) (int, error) {
+	w.once.Do(func() { close(w.started) })
 	<-w.release
 	return len(b), nil
 }
@@ -30,8 +30,8 @@ func (w *heldWriter) Write(b []byte) (int, error) {
 // every one gives its place back.
 func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.causes()
+	r := newRig(t).startWorkers()
+	r.lettersOfThreeCauses()
 	ctx := context.Background()
 	ask := map[string]func(tenant string) error{
 		"search": func(tenant string) error {
@@ -43,7 +43,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			return err
 		},
 		"plan": func(tenant string) error {
-			q := where(BulkHold, "held || can_fork")
+			q := planWhere(BulkHold, "held || can_fork")
 			q.Tenant = tenant
 			_, err := r.PlanBulk(ctx, q)
 			var nothing *NothingSelectedError
@@ -54,14 +54,14 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 		},
 	}
 	release := make(chan struct{})
-	ended := make(chan error, conditionsOfTenant)
-	for range conditionsOfTenant {
-		one := &heldWriter{begun: make(chan struct{}), release: release}
+	ended := make(chan error, maxConditionsPerTenant)
+	for range maxConditionsPerTenant {
+		one := &blockingWriter{started: make(chan struct{}), release: release}
 		go func() {
 			_, err := r.Export(ctx, "acme", LetterFilter{}, "true", JSON, one)
 			ended <- err
 		}()
-		<-one.begun
+		<-one.started
 	}
 	for name, one := range ask {
 		if err := one("acme"); !errors.Is(err, ErrTooManyConditions) {
@@ -75,7 +75,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 		t.Errorf("without a condition: %v", err)
 	}
 	close(release)
-	for range conditionsOfTenant {
+	for range maxConditionsPerTenant {
 		if err := <-ended; err != nil {
 			t.Errorf("an export that had its place: %v", err)
 		}
@@ -96,7 +96,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 		},
 	}
 	for name, one := range wrong {
-		for range conditionsOfTenant + 1 {
+		for range maxConditionsPerTenant + 1 {
 			var refused *FieldError
 			if err := one(); !errors.As(err, &refused) {
 				t.Errorf("%s: %v", name, err)
@@ -104,13 +104,13 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 		}
 	}
 	for name, one := range ask {
-		for range conditionsOfTenant + 1 {
+		for range maxConditionsPerTenant + 1 {
 			if err := one("acme"); err != nil {
 				t.Errorf("%s, when all have ended: %v", name, err)
 			}
 		}
 	}
-	if l := r.exprs; l.active != 0 || len(l.byTenant) != 0 {
+	if l := r.conditionLimiter; l.active != 0 || len(l.byTenant) != 0 {
 		t.Errorf("places are still taken: %d, %v", l.active, l.byTenant)
 	}
 }
@@ -119,7 +119,7 @@ func TestAProcessHasConditionsOfFewTenantsAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newExprLimiter()
 	var releases []func()
-	for i := range conditionsOfProcess {
+	for i := range maxConditionsPerProcess {
 		release, err := l.acquire(fmt.Sprint(i))
 		if err != nil {
 			t.Fatal(i, err)
@@ -147,13 +147,13 @@ func TestEvaluationsTakeTurns(t *testing.T) {
 	ctx, leave := context.WithCancel(context.Background())
 	if err := l.cpu.Do(ctx, "other", func() {
 		leave()
-		if _, err := c.Meets(ctx, exampleLetter()); !errors.Is(err, context.Canceled) {
+		if _, err := c.Matches(ctx, exampleLetter()); !errors.Is(err, context.Canceled) {
 			t.Errorf("without a free processor: %v", err)
 		}
 	}); err != nil {
 		t.Error(err)
 	}
-	if met, err := c.Meets(context.Background(), exampleLetter()); err != nil || !met {
+	if met, err := c.Matches(context.Background(), exampleLetter()); err != nil || !met {
 		t.Errorf("%v, %v", met, err)
 	}
 }
@@ -161,7 +161,7 @@ func TestEvaluationsTakeTurns(t *testing.T) {
 func TestAnExportWithAConditionEndsWithItsTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.plant(10)
+	r.insertLetters(10)
 	var out bytes.Buffer
 	var refused *FieldError
 	if _, err := r.export(context.Background(), "acme", LetterFilter{}, "true", JSONL, &out, -time.Second); !errors.As(err, &refused) || refused.Field != "where" || !strings.Contains(refused.Problem, "Narrow the filter") || out.Len() > 0 {

@@ -10,69 +10,69 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// forkedThoughPaid is a letter that the escrow service refused though it had paid, and its fork,
+// forkedPaidLetter is a letter that the escrow service refused though it had paid, and its fork,
 // which waits behind a breaker.
-func (r *rig) forkedThoughPaid(minor int64) (letter, fork Submitted) {
+func (r *rig) forkedPaidLetter(minor int64) (letter, fork Submitted) {
 	r.t.Helper()
-	letter = r.dead(1, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
-	if _, err := r.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	letter = r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
+	if _, err := r.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	return letter, r.mustFork(letter)
 }
 
-// foundPaid records by two people that a run was paid.
-func (r *rig) foundPaid(s Submitted, f Finding) {
+// findPaid records by two people that a run was paid.
+func (r *rig) findPaid(s Submitted, f Finding) {
 	r.t.Helper()
 	_, err := r.Service.Reconcile(context.Background(), "acme", s.Run, f)
-	if b := r.ran(r.secondPerson(err)); b.Progress.Done != 1 {
+	if b := r.runPlan(r.secondPerson(err)); b.Progress.Done != 1 {
 		r.t.Errorf("%+v", b.Progress)
 	}
 }
 
-// isPaid checks the case of a forked letter that was found to be paid in full.
-func (r *rig) isPaid(letter Submitted) {
+// checkPaid checks the case of a forked letter that was found to be paid in full.
+func (r *rig) checkPaid(letter Submitted) {
 	r.t.Helper()
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 || c.UnknownOpen != 0 || c.Excess != 0 {
 		r.t.Errorf("%+v", c)
 	}
-	if got := r.standing(letter); got != background.LetterForked {
+	if got := r.letterStatus(letter); got != background.LetterForked {
 		r.t.Errorf("the letter is %s", got)
 	}
-	r.unbreached()
-	r.sound()
+	r.checkNoBreach()
+	r.mustAudit()
 }
 
 // The fork has the operation key of its letter: what was paid under it is the fork's payment too,
 // and nothing is called on top.
 func TestAFindingOfAForkedLetterEndsTheForkThatWaits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter, fork := r.forkedThoughPaid(1000)
+	r := newRig(t).startWorkers()
+	letter, fork := r.forkedPaidLetter(1000)
 	calls := r.escrow.totalCalls()
-	r.foundPaid(letter, bankSays)
+	r.findPaid(letter, paidFinding)
 	if st := r.status(fork.Run); st.State != background.Succeeded || st.Class != Executed || st.Attempts != 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, err := r.ReleaseBrake(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := r.ReleaseBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if n := r.escrow.totalCalls(); n != calls {
 		t.Errorf("%d calls after the finding", n-calls)
 	}
-	told := r.told(letter, receipts.Reconciled)
-	if len(told) != 2 || told[0].FindingReference != "stmt-7" || told[0].PlannedBy != "user:ada" || !told[1].Ended || told[1].PlannedBy != "user:ada" {
-		t.Errorf("%+v", told)
+	payloads := r.payloadsOf(letter, receipts.Reconciled)
+	if len(payloads) != 2 || payloads[0].FindingReference != "stmt-7" || payloads[0].PlannedBy != "user:ada" || !payloads[1].Ended || payloads[1].PlannedBy != "user:ada" {
+		t.Errorf("%+v", payloads)
 	}
-	r.isPaid(letter)
+	r.checkPaid(letter)
 }
 
 // A fork that is called ends with that attempt, whatever it is answered.
 func TestAFindingOfAForkedLetterStopsTheRetriesOfAForkThatRuns(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
 	called, answer := make(chan struct{}), make(chan struct{})
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer {
@@ -83,16 +83,16 @@ func TestAFindingOfAForkedLetterStopsTheRetriesOfAForkThatRuns(t *testing.T) {
 	r.escrow.mu.Unlock()
 	fork := r.mustFork(letter)
 	<-called
-	r.foundPaid(letter, bankSays)
+	r.findPaid(letter, paidFinding)
 	if st := r.status(fork.Run); st.State != background.Running {
 		t.Errorf("%+v", st)
 	}
 	close(answer)
-	r.atRest()
+	r.untilNoneLive()
 	if st := r.status(fork.Run); st.State != background.Succeeded || st.Class != Executed || st.Attempts != 1 {
 		t.Errorf("%+v", st)
 	}
-	r.isPaid(letter)
+	r.checkPaid(letter)
 }
 
 // A fork with a key of its own would pay on top. Where all was paid it is cancelled; where a part
@@ -105,27 +105,27 @@ func TestAFindingOfAForkedLetterEndsAForkOfAnotherKey(t *testing.T) {
 		reason string
 	}{
 		"all":    {1000, background.Cancelled, ""},
-		"a part": {400, background.DeadLettered, reasonPaidOlder},
+		"a part": {400, background.DeadLettered, reasonPaidUnderOlderKey},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.Executor = replayingEscrow{c.Executor.(*scriptedEscrow)} }).work()
-			letter, fork := r.forkedThoughPaid(c.paid)
+			r := newRig(t, func(c *Config) { c.Executor = replayingEscrow{c.Executor.(*scriptedEscrow)} }).startWorkers()
+			letter, fork := r.forkedPaidLetter(c.paid)
 			calls := r.escrow.totalCalls()
-			found := bankSays
+			found := paidFinding
 			found.Moved, found.OtherAmount = c.paid, c.paid != 1000
-			r.foundPaid(letter, found)
+			r.findPaid(letter, found)
 			if st := r.status(fork.Run); st.State != c.state || st.ReasonCode != c.reason || st.Attempts != 0 {
 				t.Errorf("%+v", st)
 			}
-			if _, err := r.ReleaseBrake(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
+			if _, err := r.ReleaseBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
 				t.Fatal(err)
 			}
-			r.atRest()
+			r.untilNoneLive()
 			if k := r.caseOf(release(1)); k.Released != c.paid || k.Reserved != 0 || k.Excess != 0 || r.escrow.totalCalls() != calls {
 				t.Errorf("%+v, %d calls", k, r.escrow.totalCalls()-calls)
 			}
-			r.sound()
+			r.mustAudit()
 		})
 	}
 }
@@ -135,31 +135,31 @@ func TestAFindingOfAForkedLetterIsTakenAfterItsForkHasEnded(t *testing.T) {
 	t.Parallel()
 	t.Run("as a letter", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t).work()
-		letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
+		r := newRig(t).startWorkers()
+		letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
 		r.escrow.mu.Lock()
 		r.escrow.script = func(context.Context, Call) Answer { return refused() }
 		r.escrow.mu.Unlock()
 		fork := r.mustFork(letter)
-		r.atRest()
-		r.foundPaid(letter, bankSays)
-		if got := r.standing(fork); got != background.LetterReconciled {
+		r.untilNoneLive()
+		r.findPaid(letter, paidFinding)
+		if got := r.letterStatus(fork); got != background.LetterReconciled {
 			t.Errorf("the fork's letter is %s", got)
 		}
-		r.isPaid(letter)
+		r.checkPaid(letter)
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t).work()
-		letter, fork := r.forkedThoughPaid(1000)
+		r := newRig(t).startWorkers()
+		letter, fork := r.forkedPaidLetter(1000)
 		if _, err := r.cancel(fork); err != nil {
 			t.Fatal(err)
 		}
-		r.foundPaid(letter, bankSays)
+		r.findPaid(letter, paidFinding)
 		if st := r.status(fork.Run); st.State != background.Cancelled {
 			t.Errorf("%+v", st)
 		}
-		r.isPaid(letter)
+		r.checkPaid(letter)
 	})
 }
 
@@ -167,27 +167,27 @@ func TestAFindingOfAForkedLetterIsTakenAfterItsForkHasEnded(t *testing.T) {
 // was paid.
 func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	r.mustFork(letter)
-	r.atRest()
-	var no *RefusedError
-	if _, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays); !errors.As(err, &no) || no.Gate != GateNotOpen || no.Letter != background.LetterForked || no.Because == "" {
+	r.untilNoneLive()
+	var refusal *RefusedError
+	if _, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked || refusal.Because == "" {
 		t.Errorf("%v", err)
 	}
-	nothing := bankSays
+	nothing := paidFinding
 	nothing.Class, nothing.Moved = NotExecuted, 0
-	if _, err := r.Reconcile(ctx, "acme", letter.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotOpen {
+	if _, err := r.Reconcile(ctx, "acme", letter.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
 		t.Errorf("%v", err)
 	}
-	if b := r.ran(plan); b.Progress.PlanStale != 1 {
+	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
 		t.Errorf("planned before the fork: %+v", b.Progress)
 	}
-	if told := r.told(letter, receipts.Reconciled); len(told) != 0 {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 0 {
+		t.Errorf("%+v", payloads)
 	}
-	r.isPaid(letter)
+	r.checkPaid(letter)
 }

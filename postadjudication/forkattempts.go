@@ -17,7 +17,7 @@ const ForkAttempts = 10
 // attemptsWithinReach refuses to give a fork of a plan more attempts than those may who planned
 // and started it: the plan may be of a program that did not look, or the policy of new runs may
 // have been lowered since.
-func (w *bulkWork) attemptsWithinReach(ctx context.Context, family string, p *retrypolicy.Policy, setsPolicies bool) error {
+func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *retrypolicy.Policy, setsPolicies bool) error {
 	if p == nil || setsPolicies {
 		return nil
 	}
@@ -25,7 +25,7 @@ func (w *bulkWork) attemptsWithinReach(ctx context.Context, family string, p *re
 	if c := w.configured(family); c != nil {
 		configured = *c
 	}
-	most := max(w.policies.of(ctx, w.plan.Tenant, family, configured).Normalize().MaxRetryAttempts, ForkAttempts)
+	most := max(w.policies.policyFor(ctx, w.plan.Tenant, family, configured).Normalize().MaxRetryAttempts, ForkAttempts)
 	if p.Normalize().MaxRetryAttempts <= most {
 		return nil
 	}
@@ -34,8 +34,8 @@ func (w *bulkWork) attemptsWithinReach(ctx context.Context, family string, p *re
 
 // setsPolicies reports whether the key that planned or the one that started the plan may set
 // policies. Beside the database there are no roles.
-func (w *bulkWork) setsPolicies(ctx context.Context) (bool, error) {
-	if w.asked.Policy == "" || w.plan.Key == "" || w.plan.StartedKey == "" {
+func (w *planWork) setsPolicies(ctx context.Context) (bool, error) {
+	if w.spec.Policy == "" || w.plan.PlannedKey == "" || w.plan.StartedKey == "" {
 		return true, nil
 	}
 	for _, tenant := range []string{w.plan.Tenant, postgres.AllTenants} {
@@ -44,7 +44,7 @@ func (w *bulkWork) setsPolicies(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		if slices.ContainsFunc(keys, func(k access.Key) bool {
-			return (k.Prefix == w.plan.Key || k.Prefix == w.plan.StartedKey) && access.May(k.Roles, access.Policy)
+			return (k.Prefix == w.plan.PlannedKey || k.Prefix == w.plan.StartedKey) && access.May(k.Roles, access.Policy)
 		}) {
 			return true, nil
 		}

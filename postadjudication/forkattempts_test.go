@@ -23,12 +23,12 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t).work()
+			r := newRig(t).startWorkers()
 			ctx := context.Background()
 			_, planner := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{tc.planner}, Actor: "user:root", Reason: "test"})
 			_, approver := r.mustKey(NewKey{Tenant: "acme", Principal: "user:bob", Roles: []access.Role{access.Approver}, Actor: "user:root", Reason: "test"})
-			r.deadAll(0, 2, func(Call) Answer { return refused() })
-			q := everything(BulkFork)
+			r.deadLetters(0, 2, func(Call) Answer { return refused() })
+			q := allLetters(BulkFork)
 			more := r.policy
 			more.MaxRetryAttempts = tc.attempts
 			q.Policy = &more
@@ -39,7 +39,7 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 			if _, err := r.RunBulk(WithCaller(ctx, Caller{Key: approver.Prefix}), "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
 				t.Fatal(err)
 			}
-			b := r.doneBulk(plan.ID)
+			b := r.untilPlanDone(plan.ID)
 			if tc.fails && (b.Progress.Failed != 2 || b.Progress.Done != 0) || !tc.fails && b.Progress.Done != 2 {
 				t.Errorf("%+v", b.Progress)
 			}
@@ -48,8 +48,8 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 					t.Errorf("%+v", i)
 				}
 			}
-			r.atRest()
-			r.sound()
+			r.untilNoneLive()
+			r.mustAudit()
 		})
 	}
 }

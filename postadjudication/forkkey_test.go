@@ -26,17 +26,17 @@ func TestAForkOfAnUnknownLetterKeepsItsKey(t *testing.T) {
 		paid = true
 		return noAnswer()
 	}
-	r.work()
+	r.startWorkers()
 	s := r.mustSubmit(release(1))
 	r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
-	if _, err := r.Fork(context.Background(), "acme", s.Run, again); err != nil {
+	if _, err := r.Fork(context.Background(), "acme", s.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	r.until("it is settled", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
 	if first, second := <-keys, <-keys; second != first {
 		t.Errorf("the fork has another key than its letter, %s and %s", second, first)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A call whose process is gone never comes back. Once it can't be on its way any more, and
@@ -57,14 +57,14 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 		}
 		return refused()
 	}
-	first.work().until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	first.startWorkers().until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	first.stopWork()
 
-	r := joinRig(t, first.url, first.redis, first.escrow, replaying).work()
+	r := joinRig(t, first.url, first.redis, first.escrow, replaying).startWorkers()
 	ctx := context.Background()
 	forked := func(of Submitted) Submitted {
 		t.Helper()
-		f, err := r.Fork(ctx, "acme", of.Run, again)
+		f, err := r.Fork(ctx, "acme", of.Run, forkRequest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,5 +80,5 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 	if hung, refused, third := <-keys, <-keys, <-keys; refused != hung || third == hung {
 		t.Errorf("the keys are %s, %s, %s", hung, refused, third)
 	}
-	r.sound()
+	r.mustAudit()
 }

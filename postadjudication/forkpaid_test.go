@@ -27,10 +27,10 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 		<-answer
 		return noAnswer() // and another attempt would get one
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	forked.Store(true)
-	f, err := r.Fork(ctx, "acme", s.Run, again)
+	f, err := r.Fork(ctx, "acme", s.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,12 +41,12 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 		t.Fatalf("the fork has ended: %+v", st)
 	}
 	close(answer)
-	r.atRest()
+	r.untilNoneLive()
 	if st := r.status(f.Run); st.State != background.Succeeded || st.Letter != background.NoLetter || st.Class != Executed {
 		t.Errorf("%+v", st)
 	}
 	if c := r.caseOf(release(1)); c.UnknownOpen != 0 || c.Released != 1000 || c.Progression != settlement.Settled {
 		t.Errorf("%+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }

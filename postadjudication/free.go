@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// freeMost is how many cases a plan frees at most.
-const freeMost = 1_000
+// maxFreeCases is how many cases a plan frees at most.
+const maxFreeCases = 1_000
 
 // FreeRequest asks that what cases have reserved be freed.
 type FreeRequest struct {
@@ -37,12 +37,12 @@ type FreeRequest struct {
 func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	q.Filter.Reserved = true
 	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
-	errs := []error{named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), identified("reference", q.Reference, 255), q.Filter.validate()}
+	errs := []error{requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), requireIdentifier("reference", q.Reference, 255), q.Filter.validate()}
 	if selects == q.All {
 		errs = append(errs, &FieldError{Field: "filter", Problem: "must say which cases, or all must be given"})
 	}
-	if q.Limit < 0 || q.Limit > freeMost {
-		errs = append(errs, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", freeMost)})
+	if q.Limit < 0 || q.Limit > maxFreeCases {
+		errs = append(errs, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxFreeCases)})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return Bulk{}, err
@@ -57,8 +57,8 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	if err != nil {
 		return Bulk{}, err
 	}
-	return s.planGiven(ctx, postgres.Bulk{Tenant: q.Tenant, Action: string(BulkFree), Actor: q.Actor, Reason: q.Reason},
-		BulkAsked{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
+	return s.storePlan(ctx, postgres.BulkPlan{Tenant: q.Tenant, Action: string(BulkFree), Actor: q.Actor, Reason: q.Reason},
+		BulkSpec{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
 }
 
 // nothingToFree says of a transaction that was named why there is nothing to free: ErrNotFound
@@ -79,17 +79,17 @@ func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
 func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postgres.BulkItem, err error) {
 	var after background.CaseID
 	for {
-		found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.rows(), after, freeMost+1)
+		found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.journalFilter(), after, maxFreeCases+1)
 		if err != nil {
 			return nil, err
 		}
-		if q.Limit == 0 && len(found) > freeMost {
-			return nil, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it, or give a limit", freeMost)}
+		if q.Limit == 0 && len(found) > maxFreeCases {
+			return nil, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it, or give a limit", maxFreeCases)}
 		}
 		if items, err = s.addFreeable(ctx, items, found, q.Limit); err != nil {
 			return nil, err
 		}
-		if len(found) <= freeMost || len(items) == q.Limit {
+		if len(found) <= maxFreeCases || len(items) == q.Limit {
 			return items, nil
 		}
 		after = found[len(found)-1].ID
@@ -101,13 +101,13 @@ func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postg
 func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, cases []postgres.CaseRow, limit int) ([]postgres.BulkItem, error) {
 	ids := make([]background.RunID, len(cases))
 	for i := range cases {
-		ids[i] = cases[i].Holder
+		ids[i] = cases[i].ActiveRun
 	}
-	seen, err := s.journal.Filed(ctx, ids...)
+	seen, err := s.journal.LetterRowsByID(ctx, ids...)
 	if err != nil {
 		return nil, err
 	}
-	byRun := make(map[background.RunID]postgres.Filed, len(seen))
+	byRun := make(map[background.RunID]postgres.LetterRow, len(seen))
 	for _, f := range seen {
 		byRun[f.Run.ID] = f
 	}
@@ -131,8 +131,8 @@ func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, ca
 	return items, nil
 }
 
-// freeable is the gate of freeing what a case has reserved, by the run that holds it.
-func freeable(f postgres.Filed) Gate {
+// reservationGate is the gate of freeing what a case has reserved, by the run that holds it.
+func reservationGate(f postgres.LetterRow) Gate {
 	switch {
 	case f.Case.Kind != postgres.KindSettlement:
 		return GateNotSettlement
@@ -144,7 +144,7 @@ func freeable(f postgres.Filed) Gate {
 		return GateNothingReserved
 	case f.Run.State != background.DeadLettered && f.Run.State != background.Cancelled:
 		return GateNotALetter
-	case f.Desk.Held:
+	case f.Annotations.Held:
 		return GateHeld
 	}
 	return ""
@@ -152,16 +152,16 @@ func freeable(f postgres.Filed) Gate {
 
 // freeGate is freeable with a look at all runs of the case: a call of any of them may be on its
 // way.
-func (s *Service) freeGate(ctx context.Context, f postgres.Filed) (Gate, error) {
-	if gate := freeable(f); gate != "" {
+func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, error) {
+	if gate := reservationGate(f); gate != "" {
 		return gate, nil
 	}
-	all, err := s.journal.Siblings(ctx, f.Run.Tenant, f.Case.ID)
+	all, err := s.journal.CaseRunsPartial(ctx, f.Run.Tenant, f.Case.ID)
 	if err != nil {
 		return "", err
 	}
 	for _, r := range all {
-		switch why, err := s.settlements.mayPayYet(ctx, r.Run); {
+		switch why, err := s.settlements.mayStillPay(ctx, r.Run); {
 		case err != nil:
 			return "", err
 		case r.Run.State.Live():
@@ -173,10 +173,10 @@ func (s *Service) freeGate(ctx context.Context, f postgres.Filed) (Gate, error) 
 	return "", nil
 }
 
-// free frees what the case of an item has reserved. No call begins meanwhile: the change is
+// freeReservation frees what the case of an item has reserved. No call begins meanwhile: the change is
 // written only if nothing of the case has moved since it was planned.
-func (w *bulkWork) free(ctx context.Context, i *postgres.BulkItem, as *asPlanned) error {
-	found, err := w.journal.Filed(ctx, i.Run)
+func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, guard *planGuard) error {
+	found, err := w.journal.LetterRowsByID(ctx, i.Run)
 	if err != nil {
 		return err
 	}
@@ -190,10 +190,10 @@ func (w *bulkWork) free(ctx context.Context, i *postgres.BulkItem, as *asPlanned
 	case gate != "":
 		return refusedBy(gate, found[0].Snapshot)
 	}
-	move, at := newID(), w.now()
-	_, err = w.journal.Apply(ctx, i.Run, move, as.bind(func(s *postgres.Snapshot) (postgres.Change, error) {
-		return freed(postgres.Filed{Snapshot: *s, Desk: found[0].Desk}, move, receipts.Draft{Actor: w.plan.StartedBy, At: at, Payload: receipts.Payload{
-			Reason: w.plan.Reason, FindingReference: w.asked.Reference,
+	transition, at := newID(), w.now()
+	_, err = w.journal.Apply(ctx, i.Run, transition, guard.guard(func(s *postgres.Snapshot) (postgres.Change, error) {
+		return freedChange(postgres.LetterRow{Snapshot: *s, Annotations: found[0].Annotations}, transition, receipts.Draft{Actor: w.plan.StartedBy, At: at, Payload: receipts.Payload{
+			Reason: w.plan.Reason, FindingReference: w.spec.Reference,
 		}}, s)
 	}))
 	if err == nil {
@@ -202,10 +202,10 @@ func (w *bulkWork) free(ctx context.Context, i *postgres.BulkItem, as *asPlanned
 	return err
 }
 
-// freed is the change that frees what a case has reserved, and closes its open letter: it has
+// freedChange is the change that frees what a case has reserved, and closes its open letter: it has
 // nothing to wait for.
-func freed(f postgres.Filed, move background.MoveID, draft receipts.Draft, before *postgres.Snapshot) (postgres.Change, error) {
-	if gate := freeable(f); gate != "" {
+func freedChange(f postgres.LetterRow, transition background.TransitionID, draft receipts.Draft, before *postgres.Snapshot) (postgres.Change, error) {
+	if gate := reservationGate(f); gate != "" {
 		return postgres.Change{}, refusedBy(gate, f.Snapshot)
 	}
 	state, _, err := settlement.Apply(f.Case.State, settlement.Event{Fact: settlement.Freed})
@@ -213,11 +213,11 @@ func freed(f postgres.Filed, move background.MoveID, draft receipts.Draft, befor
 		return postgres.Change{}, err
 	}
 	after := f.Snapshot
-	after.Case.State, after.Run.LastMove = state, move
+	after.Case.State, after.Run.LastTransition = state, transition
 	if after.Run.Letter == background.LetterOpen {
 		after.Run.Letter = background.LetterReconciled
 	}
 	draft.Run, draft.Subtype = f.Run.ID, receipts.ReservationFreed
-	draft.Payload.Freed, draft.Payload.Outcome, draft.Payload.Settlement = f.Case.State.Reserved, string(state.Adjudication), snapshotOf(state)
-	return postgres.Change{Move: move, Before: before, After: &after, Drafts: []receipts.Draft{draft}}, nil
+	draft.Payload.Freed, draft.Payload.Outcome, draft.Payload.Settlement = f.Case.State.Reserved, string(state.Adjudication), settlementSnapshot(state)
+	return postgres.Change{Transition: transition, Before: before, After: &after, Drafts: []receipts.Draft{draft}}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func withdrawn(transactions string) FreeRequest {
+func freeRequest(transactions string) FreeRequest {
 	return FreeRequest{Tenant: "acme", Filter: CaseFilter{Transaction: transactions}, Actor: "user:ada", Reason: "both sides withdrew", Reference: "mail 3"}
 }
 
@@ -28,38 +28,38 @@ func (r *rig) mustPlanFree(q FreeRequest) Bulk {
 // letter is open or was purged; then a higher generation begins anew.
 func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letters := r.deadAll(1, 3, func(Call) Answer { return refused() })
-	q := refusedOnes()
+	letters := r.deadLetters(1, 3, func(Call) Answer { return refused() })
+	q := refusedLetters()
 	q.Filter.Transaction, q.Confirm = "txr_2", "1"
 	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	for n, letter := range letters {
-		plan := r.mustPlanFree(withdrawn([]string{"txr_1", "txr_2"}[n]))
-		if plan.Action != BulkFree || plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 || plan.Asked.Reference != "mail 3" {
+		plan := r.mustPlanFree(freeRequest([]string{"txr_1", "txr_2"}[n]))
+		if plan.Action != BulkFree || plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 || plan.Spec.Reference != "mail 3" {
 			t.Errorf("%+v", plan)
 		}
 		var second *SecondPersonError
 		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
 			t.Errorf("alone: %v", err)
 		}
-		if b := r.ran(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
+		if b := r.runPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
 			t.Errorf("%+v", b.Progress)
 		}
-		told := r.told(letter, receipts.ReservationFreed)
-		if len(told) != 1 || told[0].Freed != 1000 || told[0].PlannedBy != "user:ada" || told[0].FindingReference != "mail 3" || told[0].Reason != "both sides withdrew" || told[0].Bulk != plan.ID.String() {
-			t.Errorf("%+v", told)
+		payloads := r.payloadsOf(letter, receipts.ReservationFreed)
+		if len(payloads) != 1 || payloads[0].Freed != 1000 || payloads[0].PlannedBy != "user:ada" || payloads[0].FindingReference != "mail 3" || payloads[0].Reason != "both sides withdrew" || payloads[0].Bulk != plan.ID.String() {
+			t.Errorf("%+v", payloads)
 		}
 		if c := r.caseOf(release(n + 1)); c.Progression != settlement.ReviewNeeded || c.ReasonCode != settlement.RequestRevision || c.Reserved != 0 || c.Committed != 0 {
 			t.Errorf("%+v", c)
 		}
-		if got := r.standing(letter); got != []background.Letter{background.LetterReconciled, background.LetterPurged}[n] {
+		if got := r.letterStatus(letter); got != []background.LetterStatus{background.LetterReconciled, background.LetterPurged}[n] {
 			t.Errorf("the letter is %s", got)
 		}
-		r.sound()
-		if _, err := r.Fork(ctx, "acme", letter.Run, again); err == nil {
+		r.mustAudit()
+		if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err == nil {
 			t.Error("what was freed is forked")
 		}
 		if s := r.mustSubmit(release(n + 1)); s.Reply != Cancelled || s.Actor != "user:bob" || s.Reason != "both sides withdrew" {
@@ -71,13 +71,13 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 			t.Errorf("a higher generation: %+v", s)
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	for n := range letters {
 		if c := r.caseOf(release(n + 1)); c.Progression != settlement.Settled || c.Released != 1000 {
 			t.Errorf("%+v", c)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Nothing is freed while money may move yet: while it is unknown, a run is live, or somebody
@@ -86,53 +86,53 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
+	r.startWorkers()
 	ctx := context.Background()
-	r.deadAll(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
-	held, moved := r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return refused() })
+	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, moved := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
 	r.mustSubmit(release(4))
-	r.atRest()
-	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+	r.untilNoneLive()
+	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
 	for transaction, gate := range map[string]Gate{"txr_1": GateReconcileFirst, "txr_2": GateHeld} {
-		plan := r.mustPlanFree(withdrawn(transaction))
+		plan := r.mustPlanFree(freeRequest(transaction))
 		if plan.Ready != 0 || plan.Refused[gate] != 1 {
 			t.Errorf("%s: %+v", transaction, plan)
 		}
-		if b := r.ran(plan); b.Progress.Refused != 1 || b.Progress.ByGate[gate] != 1 {
+		if b := r.runPlan(plan); b.Progress.Refused != 1 || b.Progress.ByGate[gate] != 1 {
 			t.Errorf("%s: %+v", transaction, b.Progress)
 		}
 	}
-	plan := r.mustPlanFree(withdrawn("txr_3"))
-	if _, err := r.Fork(ctx, "acme", moved.Run, again); err != nil {
+	plan := r.mustPlanFree(freeRequest("txr_3"))
+	if _, err := r.Fork(ctx, "acme", moved.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	if b := r.ran(plan); b.Progress.PlanStale != 1 {
+	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
 		t.Errorf("forked meanwhile: %+v", b.Progress)
 	}
-	var no *RefusedError
-	if plan, err := r.PlanFree(ctx, withdrawn("txr_4")); !errors.As(err, &no) || no.Gate != GateNothingReserved {
+	var refusal *RefusedError
+	if plan, err := r.PlanFree(ctx, freeRequest("txr_4")); !errors.As(err, &refusal) || refusal.Gate != GateNothingReserved {
 		t.Errorf("settled: %+v, %v", plan, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reservation-freed'`); n != 0 {
 		t.Errorf("%d were freed", n)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // A limit takes the oldest cases. Who is refused to let the plan run leaves a receipt, by whatever
 // door.
 func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letters := r.deadAll(1, 4, func(Call) Answer { return refused() })
-	q := withdrawn("")
+	letters := r.deadLetters(1, 4, func(Call) Answer { return refused() })
+	q := freeRequest("")
 	q.All, q.Limit = true, 2
 	plan := r.mustPlanFree(q)
-	if plan.Items != 2 || plan.Asked.Limit != 2 {
+	if plan.Items != 2 || plan.Spec.Limit != 2 {
 		t.Errorf("%+v", plan)
 	}
 	var second *SecondPersonError
@@ -142,13 +142,13 @@ func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:ada' AND body::json->'payload'->>'refused_by' = 'second_person_required'`); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
-	if b := r.ran(plan); b.Progress.Done != 2 {
+	if b := r.runPlan(plan); b.Progress.Done != 2 {
 		t.Errorf("%+v", b.Progress)
 	}
-	if got := r.standing(letters[2]); got != background.LetterOpen {
+	if got := r.letterStatus(letters[2]); got != background.LetterOpen {
 		t.Errorf("the third letter is %s", got)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Older cases that can't be freed do not use up the limit: those whose money is unknown, whose
@@ -157,12 +157,12 @@ func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
+	r.startWorkers()
 	ctx := context.Background()
-	r.deadAll(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
-	held, live := r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return refused() })
-	letters := r.deadAll(4, 7, func(Call) Answer { return refused() })
-	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, live := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(4, 7, func(Call) Answer { return refused() })
+	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan struct{})
@@ -172,13 +172,13 @@ func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	r.escrow.mu.Unlock()
-	if _, err := r.Fork(ctx, "acme", live.Run, again); err != nil {
+	if _, err := r.Fork(ctx, "acme", live.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	q := withdrawn("")
+	q := freeRequest("")
 	q.All, q.Limit = true, 2
 	plan := r.mustPlanFree(q)
-	if plan.Items != 2 || plan.Ready != 2 || plan.Asked.Limit != 2 {
+	if plan.Items != 2 || plan.Ready != 2 || plan.Spec.Limit != 2 {
 		t.Fatalf("%+v", plan)
 	}
 	for i, item := range r.bulkItems(plan.ID, "") {
@@ -187,8 +187,8 @@ func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 		}
 	}
 	close(answer)
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
@@ -200,7 +200,7 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 		"state": func(q *FreeRequest) { q.Filter.States = []string{"closed"} },
 		"limit": func(q *FreeRequest) { q.Limit = 1001 },
 	} {
-		q := withdrawn("txr_1")
+		q := freeRequest("txr_1")
 		spoil(&q)
 		var wrong *FieldError
 		if _, err := r.PlanFree(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != field {
@@ -213,7 +213,7 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if b, err := r.PlanFree(context.Background(), withdrawn("txr_2")); !errors.Is(err, ErrNotFound) {
+	if b, err := r.PlanFree(context.Background(), freeRequest("txr_2")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
@@ -227,13 +227,13 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
+	r.startWorkers()
 	ctx := context.Background()
-	r.deadAll(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
-	r.deadAll(2, 4, func(Call) Answer { return refused() })
+	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.deadLetters(2, 4, func(Call) Answer { return refused() })
 	r.mustSubmit(release(4))
-	r.atRest()
-	q := refusedOnes()
+	r.untilNoneLive()
+	q := refusedLetters()
 	q.Filter.Transaction, q.Confirm = "txr_3", "1"
 	if _, err := r.Purge(ctx, "acme", q); err != nil {
 		t.Fatal(err)
@@ -243,19 +243,19 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for i, want := range []CaseRow{
-		{Transaction: "txr_1", WaitsFor: WaitsForFinding, May: []string{"lookup", "reconcile", "hold"}},
-		{Transaction: "txr_2", WaitsFor: WaitsForLetter, May: []string{"fork", "reconcile", "hold", "purge", "free", "adjudicate"}},
-		{Transaction: "txr_3", WaitsFor: WaitsForPurged, May: []string{"free", "adjudicate"}},
-		{Transaction: "txr_4", May: []string{}},
+		{Transaction: "txr_1", WaitsFor: WaitsForFinding, Actions: []string{"lookup", "reconcile", "hold"}},
+		{Transaction: "txr_2", WaitsFor: WaitsForLetter, Actions: []string{"fork", "reconcile", "hold", "purge", "free", "adjudicate"}},
+		{Transaction: "txr_3", WaitsFor: WaitsForPurgedLetter, Actions: []string{"free", "adjudicate"}},
+		{Transaction: "txr_4", Actions: []string{}},
 	} {
 		got := all.Cases[i]
-		if got.Transaction != want.Transaction || got.WaitsFor != want.WaitsFor || len(got.May) != len(want.May) {
+		if got.Transaction != want.Transaction || got.WaitsFor != want.WaitsFor || len(got.Actions) != len(want.Actions) {
 			t.Errorf("%+v", got)
 			continue
 		}
-		for n := range want.May {
-			if got.May[n] != want.May[n] {
-				t.Errorf("%s may %v", got.Transaction, got.May)
+		for n := range want.Actions {
+			if got.Actions[n] != want.Actions[n] {
+				t.Errorf("%s may %v", got.Transaction, got.Actions)
 			}
 		}
 	}
@@ -290,34 +290,34 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 // and free a reservation once.
 func TestManyWhoWorkOnAPlanOfOneDoItOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letters := []Submitted{
-		r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }),
-		r.dead(2, func(Call) Answer { return refused() }),
+		r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }),
+		r.deadLetter(2, func(Call) Answer { return refused() }),
 	}
 	r.stopWork()
-	finding, err := r.PlanFinding(ctx, "acme", letters[0].Run, bankSays)
+	finding, err := r.PlanFinding(ctx, "acme", letters[0].Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, plan := range []Bulk{finding, r.mustPlanFree(withdrawn("txr_2"))} {
+	for _, plan := range []Bulk{finding, r.mustPlanFree(freeRequest("txr_2"))} {
 		b, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob")
-		r.bulkIs(b, err, BulkRunning)
+		r.checkBulkState(b, err, BulkRunning)
 		var all sync.WaitGroup
 		for range 4 {
 			other := joinRig(t, r.url, r.redis, r.escrow)
-			all.Go(func() { other.workOn(plan) })
+			all.Go(func() { other.mustWorkBulk(plan) })
 		}
 		all.Wait()
-		if b := r.doneBulk(plan.ID); b.Progress.Done != 1 {
+		if b := r.untilPlanDone(plan.ID); b.Progress.Done != 1 {
 			t.Errorf("%s: %+v", plan.Action, b.Progress)
 		}
 	}
 	for subtype, letter := range map[receipts.Subtype]Submitted{receipts.Reconciled: letters[0], receipts.ReservationFreed: letters[1]} {
-		if told := r.told(letter, subtype); len(told) != 1 {
-			t.Errorf("%s: %+v", subtype, told)
+		if payloads := r.payloadsOf(letter, subtype); len(payloads) != 1 {
+			t.Errorf("%s: %+v", subtype, payloads)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }

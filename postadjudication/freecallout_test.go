@@ -22,13 +22,13 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	letter := func(s Submitted) {
 		t.Helper()
 		r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, s.Run.String())
 	}
 	letter(hangs)
-	fork, err := r.Fork(ctx, "acme", hangs.Run, again)
+	fork, err := r.Fork(ctx, "acme", hangs.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +37,11 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", fork.Run, found); err != nil {
 		t.Fatal(err)
 	}
-	plan := r.mustPlanFree(withdrawn("txr_1"))
+	plan := r.mustPlanFree(freeRequest("txr_1"))
 	if plan.Ready != 0 || plan.Refused[GateCallOutstanding] != 1 {
 		t.Errorf("planned: %+v", plan)
 	}
-	if b := r.ran(plan); b.Progress.Refused != 1 || b.Progress.ByGate[GateCallOutstanding] != 1 {
+	if b := r.runPlan(plan); b.Progress.Refused != 1 || b.Progress.ByGate[GateCallOutstanding] != 1 {
 		t.Errorf("run: %+v", b.Progress)
 	}
 	close(answer)
@@ -49,5 +49,5 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Excess != 0 {
 		t.Errorf("%+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }

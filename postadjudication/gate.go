@@ -5,20 +5,20 @@ type Gate string
 
 // The gates.
 const (
-	GateNotALetter      Gate = "not_a_letter"         // the run is not dead-lettered
-	GateNotOpen         Gate = "not_open"             // the letter was forked, reconciled, superseded or purged
-	GateReconcileFirst  Gate = "reconcile_first"      // money may have moved, and the operation key may be over
-	GateCallOutstanding Gate = "call_outstanding"     // a call may still be on its way, and pay
-	GateCaseEnded       Gate = "case_ended"           // the case is settled or refunded
-	GateNotSettlement   Gate = "not_a_settlement"     // a plain task has no money to find out about
-	GateHeld            Gate = "held"                 // somebody holds the letter
-	GatePaidOlder       Gate = "paid_under_older_key" // money moved under the key of an earlier decision
-	GateNotHeld         Gate = "not_held"             // nobody holds the letter
-	GateRequestAltered  Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
-	GateFamilyNotServed Gate = "family_not_served"    // no running process has the run's family
-	GateLive            Gate = "live"                 // a run of the case is live
-	GateNothingReserved Gate = "nothing_reserved"     // the case has nothing reserved
-	GateRunning         Gate = "running"              // an attempt is under way; what becomes of it is not known yet
+	GateNotALetter        Gate = "not_a_letter"         // the run is not dead-lettered
+	GateNotOpen           Gate = "not_open"             // the letter was forked, reconciled, superseded or purged
+	GateReconcileFirst    Gate = "reconcile_first"      // money may have moved, and the operation key may be over
+	GateCallOutstanding   Gate = "call_outstanding"     // a call may still be on its way, and pay
+	GateCaseEnded         Gate = "case_ended"           // the case is settled or refunded
+	GateNotSettlement     Gate = "not_a_settlement"     // a plain task has no money to find out about
+	GateHeld              Gate = "held"                 // somebody holds the letter
+	GatePaidUnderOlderKey Gate = "paid_under_older_key" // money moved under the key of an earlier decision
+	GateNotHeld           Gate = "not_held"             // nobody holds the letter
+	GateRequestAltered    Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
+	GateFamilyNotServed   Gate = "family_not_served"    // no running process has the run's family
+	GateLive              Gate = "live"                 // a run of the case is live
+	GateNothingReserved   Gate = "nothing_reserved"     // the case has nothing reserved
+	GateRunning           Gate = "running"              // an attempt is under way; what becomes of it is not known yet
 )
 
 // Meaning tells a person why a gate refuses, and what to do first if that helps.
@@ -38,7 +38,7 @@ func (g Gate) Meaning() string {
 		return "a plain task has no money to find out about"
 	case GateHeld:
 		return "the letter is held"
-	case GatePaidOlder:
+	case GatePaidUnderOlderKey:
 		return "money moved under another operation key than the run's own, so a fork could pay a second time: adjudicate again in a higher generation, or reconcile with a finding"
 	case GateNotHeld:
 		return "nobody holds the letter"

@@ -14,13 +14,13 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// handlerKey begins the retry key of a run that handles a dead letter; the run that
+// handlerKeyPrefix begins the retry key of a run that handles a dead letter; the run that
 // died follows. No other task may have such a key.
-const handlerKey = "dlq:"
+const handlerKeyPrefix = "dlq:"
 
-// handles tells which run's letter a run handles. Its forks handle it too.
-func handles(r background.Run) (letter background.RunID, ok bool) {
-	text, found := strings.CutPrefix(r.RetryKey, handlerKey)
+// handledRun tells which run's letter a run handles. Its forks handle it too.
+func handledRun(r background.Run) (letter background.RunID, ok bool) {
+	text, found := strings.CutPrefix(r.RetryKey, handlerKeyPrefix)
 	if !found || r.Family == Family {
 		return letter, false
 	}
@@ -33,49 +33,49 @@ func handles(r background.Run) (letter background.RunID, ok bool) {
 //
 //	family.Record ──▶ decide: the run dies ──▶ with a handler ──▶ one commit ──▶ bell
 type handlers struct {
-	service *Service
-	of      map[string]string // the handler's family, by the family of the run that dies
+	service   *Service
+	familyFor map[string]string // the handler's family, by the family of the run that dies
 }
 
-// apply makes a move of a run, and begins the handler if the run dies of it.
-func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.Move, decide postgres.Decide) (*postgres.Snapshot, error) {
-	if h == nil || len(h.of) == 0 {
+// applyWithHandler makes a move of a run, and begins the handler if the run dies of it.
+func (h *handlers) applyWithHandler(ctx context.Context, j *postgres.Journal, m background.Transition, decide postgres.Decision) (*postgres.Snapshot, error) {
+	if h == nil || len(h.familyFor) == 0 {
 		return j.Apply(ctx, m.Run.ID, m.ID, decide)
 	}
 	for handled := false; ; handled = true {
-		var begins *background.Run
+		var handlerRun *background.Run
 		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
-			begins = nil
+			handlerRun = nil
 			ch, err := decide(s)
 			if err != nil || handled {
 				return ch, err
 			}
-			ch, err = h.attach(ctx, ch, &begins)
-			return ch, answer(err)
+			ch, err = h.attachHandler(ctx, ch, &handlerRun)
+			return ch, unrecordableUnlessAnswered(err)
 		})
-		if errors.Is(err, postgres.ErrHandled) && !handled {
+		if errors.Is(err, postgres.ErrHandlerExists) && !handled {
 			h.service.log.Error("a dead letter gets no handler, its retry key is taken", zap.Stringer("run", m.Run.ID))
 			continue
 		}
-		if err == nil && begins != nil {
-			h.service.manager.BellBeside(ctx, *begins)
+		if err == nil && handlerRun != nil {
+			h.service.manager.NotifyAsync(ctx, *handlerRun)
 		}
 		return s, err
 	}
 }
 
-// answer is the error of a decision as an answer: what is none of those that a move can
+// unrecordableUnlessAnswered is the error of a decision as an answer: what is none of those that a move can
 // meet is about the values of the move, and to ask again would not help.
-func answer(err error) error {
-	if err == nil || background.Answered(err) || errors.Is(err, errSiblings) {
+func unrecordableUnlessAnswered(err error) error {
+	if err == nil || background.WriteOutcomeKnown(err) || errors.Is(err, errCaseRunsStale) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", background.ErrUnrecordable, err)
 }
 
-// dies tells which run dies in a change, if one does: the run that it is about, or
+// newlyDeadRun tells which run dies in a change, if one does: the run that it is about, or
 // the one that holds its case.
-func dies(ch *postgres.Change) (dead background.Run, does bool) {
+func newlyDeadRun(ch *postgres.Change) (deadRun background.Run, found bool) {
 	if ch.After.Run.Letter == background.LetterOpen && ch.Before.Run.Letter != background.LetterOpen {
 		return ch.After.Run, true
 	}
@@ -84,36 +84,36 @@ func dies(ch *postgres.Change) (dead background.Run, does bool) {
 			return r.After, true
 		}
 	}
-	return dead, false
+	return deadRun, false
 }
 
-// attach adds the handler to a change in which a run dies. A run that handles a
+// attachHandler adds the handler to a change in which a run dies. A run that handles a
 // letter itself has none: it dies like any other, and there is no loop.
-func (h *handlers) attach(ctx context.Context, ch postgres.Change, begins **background.Run) (postgres.Change, error) {
-	dead, does := dies(&ch)
-	if !does {
+func (h *handlers) attachHandler(ctx context.Context, ch postgres.Change, handlerRun **background.Run) (postgres.Change, error) {
+	deadRun, found := newlyDeadRun(&ch)
+	if !found {
 		return ch, nil
 	}
-	family := h.service.plain[h.of[dead.Family]]
-	if _, is := handles(dead); is || family == nil {
+	family := h.service.plainFamilies[h.familyFor[deadRun.Family]]
+	if _, is := handledRun(deadRun); is || family == nil {
 		return ch, nil
 	}
-	payload, err := json.Marshal(deadLetterOf(postgres.Snapshot{Case: ch.After.Case, Run: dead}))
+	payload, err := json.Marshal(deadLetterOf(postgres.Snapshot{Case: ch.After.Case, Run: deadRun}))
 	if err != nil {
 		return ch, err
 	}
 	opening, err := h.service.taskSubmission(ctx, family, Task{
-		Tenant: dead.Tenant, Family: family.Plain.Name, RetryKey: handlerKey + dead.ID.String(), Payload: payload, Actor: "system:dead-letter",
+		Tenant: deadRun.Tenant, Family: family.PlainFamily.Name, RetryKey: handlerKeyPrefix + deadRun.ID.String(), Payload: payload, Actor: "system:dead-letter",
 	}).Open()
 	if err != nil {
 		return ch, err
 	}
 	run := opening.After.Run
 	for i, d := range ch.Drafts {
-		if d.Subtype == receipts.DeadLettered && d.Run == dead.ID {
+		if d.Subtype == receipts.DeadLettered && d.Run == deadRun.ID {
 			ch.Drafts[i].Payload.NewRun = run.ID
 		}
 	}
-	ch.Beside, *begins = postgres.Handler{Letter: dead.ID, Opens: opening}, &run
+	ch.SideEffect, *handlerRun = postgres.Handler{Letter: deadRun.ID, Opens: opening}, &run
 	return ch, nil
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// handled notes the letters that a handler was given.
-type handled struct {
+// handlerRecorder notes the letters that a handler was given.
+type handlerRecorder struct {
 	mu      sync.Mutex
 	letters []DeadLetter
 	answer  background.Result // Executed when zero
 }
 
-func (h *handled) handle(_ context.Context, l DeadLetter) background.Result {
+func (h *handlerRecorder) handle(_ context.Context, l DeadLetter) background.Result {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.letters = append(h.letters, l)
@@ -29,13 +29,13 @@ func (h *handled) handle(_ context.Context, l DeadLetter) background.Result {
 	return h.answer
 }
 
-func (h *handled) all() []DeadLetter {
+func (h *handlerRecorder) all() []DeadLetter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]DeadLetter(nil), h.letters...)
 }
 
-func fail(context.Context, background.Attempt) background.Result {
+func failTask(context.Context, background.Attempt) background.Result {
 	return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.failed", Message: "no"}}
 }
 
@@ -74,9 +74,9 @@ func (r *rig) payloadOf(st Status, subtype receipts.Subtype) (p receipts.Payload
 // other: in their status and in their receipts.
 func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 	t.Parallel()
-	var seen handled
-	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	var seen handlerRecorder
+	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	dead := r.status(letter.Run)
 	if dead.Letter != background.LetterOpen || dead.Handler.IsZero() {
 		t.Fatalf("the letter: %+v", dead)
@@ -102,69 +102,69 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Runs[0].Handler != dead.Handler {
 		t.Errorf("the case does not tell of the handler: %+v", c.Runs[0])
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A success has no handler, a fork that dies has one of its own, and so has every
 // one of many deaths at once.
 func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 	t.Parallel()
-	var seen handled
-	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).work()
+	var seen handlerRecorder
+	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).startWorkers()
 	r.mustSubmit(release(1000))
-	r.atRest()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r.untilNoneLive()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
 	r.escrow.mu.Unlock()
-	if _, err := r.Fork(context.Background(), "acme", letter.Run, again); err != nil {
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	const many = 60
 	for i := range many {
 		r.mustSubmit(release(10 + i))
 	}
-	r.atRest()
-	told := map[background.RunID]int{}
+	r.untilNoneLive()
+	delivered := map[background.RunID]int{}
 	for _, l := range seen.all() {
-		told[l.Run]++
+		delivered[l.Run]++
 	}
-	if len(told) != many+2 || len(seen.all()) != many+2 {
-		t.Errorf("%d letters handled in %d calls, want %d", len(told), len(seen.all()), many+2)
+	if len(delivered) != many+2 || len(seen.all()) != many+2 {
+		t.Errorf("%d letters handled in %d calls, want %d", len(delivered), len(seen.all()), many+2)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs d ON d.id = h.letter AND d.state = 'dead_lettered'
 		JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || h.letter`); n != many+2 {
 		t.Errorf("%d links, want %d", n, many+2)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A handler that fails is a letter like any other, and nothing handles it: also not
 // where a default is named for every family, and not when it is forked.
 func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 	t.Parallel()
-	seen := handled{answer: background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "pager.down"}}}
+	seen := handlerRecorder{answer: background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "pager.down"}}}
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: fail}}
+		c.Families = []PlainFamily{{Name: "chores", Handle: failTask}}
 		c.OnAnyDeath = LetterHandler{Handle: seen.handle, Policy: retrypolicy.Policy{MaxRetryAttempts: 2}}
-	}).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	}).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	ctx := context.Background()
 	chore, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	for _, id := range []background.RunID{letter.Run, chore.Run} {
 		handler := r.status(r.status(id).Handler)
 		if handler.Letter != background.LetterOpen || handler.Attempts != 2 || handler.Family != DefaultHandlerFamily || !handler.Handler.IsZero() {
 			t.Errorf("the handler of %s: %+v", id, handler)
 		}
-		fork, err := r.Fork(ctx, "acme", handler.Run, again)
+		fork, err := r.Fork(ctx, "acme", handler.Run, forkRequest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.atRest()
+		r.untilNoneLive()
 		if st := r.status(fork.Run); st.LetterOf != id || st.Letter != background.LetterOpen || !st.Handler.IsZero() {
 			t.Errorf("the fork of the handler: %+v", st)
 		}
@@ -172,15 +172,15 @@ func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 6 {
 		t.Errorf("%d runs", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Another family handles what it is named for, and reads the letter off its task.
 func TestAnotherFamilyHandlesLetters(t *testing.T) {
 	t.Parallel()
-	var seen, fallback handled
+	var seen, fallback handlerRecorder
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{
+		c.Families = []PlainFamily{
 			{Name: "desk", Handle: func(ctx context.Context, a background.Attempt) background.Result {
 				l, err := ReadDeadLetter(a)
 				if err != nil {
@@ -188,31 +188,31 @@ func TestAnotherFamilyHandlesLetters(t *testing.T) {
 				}
 				return seen.handle(ctx, l)
 			}},
-			{Name: "chores", Handle: fail, OnDeath: LetterHandler{Family: "desk"}},
-			{Name: "errands", Handle: fail},
+			{Name: "chores", Handle: failTask, OnDeath: LetterHandler{Family: "desk"}},
+			{Name: "errands", Handle: failTask},
 		}
 		c.OnAnyDeath = LetterHandler{Handle: fallback.handle}
-	}).work()
+	}).startWorkers()
 	ctx := context.Background()
 	for _, family := range []string{"chores", "errands", "desk"} { // a task of desk's own is no letter: it dies
 		if _, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: family, RetryKey: "one"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if got := seen.all(); len(got) != 1 || got[0].Family != "chores" || got[0].RetryKey != "one" || got[0].Error.Type != "chore.failed" {
 		t.Errorf("desk handled %+v", got)
 	}
 	if got := fallback.all(); len(got) != 2 {
 		t.Errorf("the default handled %+v", got)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	handle := (&handled{}).handle
+	handle := (&handlerRecorder{}).handle
 	for word, spoil := range map[string]func(*Config){
 		"there are two":    func(c *Config) { c.OnDeath = LetterHandler{Handle: handle, Family: "chores"} },
 		"are two":          func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: handle, Family: "chores"} },
@@ -227,7 +227,7 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 			c.OnDeath = LetterHandler{Handle: handle, Policy: retrypolicy.Policy{OnExhaustion: retrypolicy.Discard}}
 		},
 	} {
-		c := Config{DatabaseURL: r.url, Redis: r.redis, Families: []Plain{{Name: "chores", Handle: fail}, {Name: "errands", Handle: fail}}}
+		c := Config{DatabaseURL: r.url, Redis: r.redis, Families: []PlainFamily{{Name: "chores", Handle: failTask}, {Name: "errands", Handle: failTask}}}
 		spoil(&c)
 		s, err := Open(context.Background(), c)
 		if err == nil {
@@ -241,7 +241,7 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 		}
 	}
 	var wrong *FieldError
-	chores := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.Families = []Plain{{Name: "chores", Handle: fail}} })
+	chores := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.Families = []PlainFamily{{Name: "chores", Handle: failTask}} })
 	if _, err := chores.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "dlq:mine"}); !errors.As(err, &wrong) || wrong.Field != "retry_key" {
 		t.Errorf("a retry key of handlers: %v", err)
 	}
@@ -251,11 +251,11 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 // all the same, without one; those that die with it have theirs.
 func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	t.Parallel()
-	var seen handled
+	var seen handlerRecorder
 	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} })
 	ctx := context.Background()
 	s := r.mustSubmit(release(1))
-	taken := r.taskSubmission(ctx, r.plain["settlement-dlq"], Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)})
+	taken := r.taskSubmission(ctx, r.plainFamilies["settlement-dlq"], Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)})
 	if out, err := r.submit(ctx, taken, nil); err != nil || out.Reply != Created {
 		t.Fatalf("%+v, %v", out, err)
 	}
@@ -271,8 +271,8 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 		all.Wait()
 		return refused()
 	}
-	r.work()
-	r.atRest()
+	r.startWorkers()
+	r.untilNoneLive()
 	if st := r.status(s.Run); st.Letter != background.LetterOpen || !st.Handler.IsZero() {
 		t.Errorf("%+v", st)
 	}
@@ -282,5 +282,5 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded'`); n != many {
 		t.Errorf("%d of %d deaths have a handler", n, many)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -16,7 +16,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.TimeLimit, c.Slots = 100*time.Millisecond, 64
-		c.Brake = BrakeRule{Row: 1 << 20, LastRow: 1 << 20, Attempts: 1 << 20} // so that only what hangs opens
+		c.Breaker = BreakerRule{Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MinAttempts: 1 << 20} // so that only what hangs opens
 	})
 	hang, calls := make(chan struct{}), atomic.Int64{}
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -24,11 +24,11 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 		<-hang
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 100)
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	if b := r.brake(); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
+	if b := r.breaker(); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
 		t.Errorf("%+v after %d calls", b, calls.Load())
 	}
 	if s := r.Stats(); s.Abandoned <= 16 {
@@ -36,13 +36,13 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	}
 	close(hang)
 	r.submitAll(100, 120) // which probe: the others may all have been called before it opened
-	r.atRest()
+	r.untilNoneLive()
 	r.untilClosed()
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
 		t.Errorf("%d open letters", dead)
 	}
 	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
-	r.sound()
+	r.mustAudit()
 }
 
 // Calls that hang while the escrow service answers others hang by themselves: they become
@@ -58,7 +58,7 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	ctx, stop := context.WithCancel(t.Context())
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
@@ -78,10 +78,10 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	stop()
 	feeding.Wait()
 	if opened := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'brake-pulled'`); opened != 0 {
-		t.Errorf("%d circuit breakers opened: %+v", opened, r.brake())
+		t.Errorf("%d circuit breakers opened: %+v", opened, r.breaker())
 	}
 	close(hang)
-	r.atRest()
+	r.untilNoneLive()
 	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
-	r.sound()
+	r.mustAudit()
 }

@@ -21,7 +21,7 @@ func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	opposite := refund(1)
 	opposite.Generation = 2
@@ -33,7 +33,7 @@ func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || st.Class != Executed {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A call that was given up waits in the network, and pays after a lookup found nothing.
@@ -59,7 +59,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 		}
 		return Answer{Class: NotExecuted}
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	ctx := context.Background()
 	opposite := refund(1)
@@ -67,8 +67,8 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
 		t.Errorf("the opposite outcome while a call is on its way: %s", got.Reply)
 	}
-	var no *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
+	var refusal *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
 		t.Errorf("%v", err)
 	}
 	letter, err := r.journal.Snapshot(ctx, s.Run)
@@ -89,7 +89,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	if c, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Nor is it believed of a fork, which uses the same operation key.
@@ -106,16 +106,16 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	letter = r.mustSubmit(release(1))
-	r.work()
+	r.startWorkers()
 	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	ctx := context.Background()
-	fork, err := r.Fork(ctx, "acme", letter.Run, again)
+	fork, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.until("the fork is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, fork.Run.String())
-	var no *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", fork.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+	var refusal *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", fork.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("reconciled by lookup: %v", err)
 	}
 	opposite := refund(1)
@@ -125,11 +125,11 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 	}
 	close(answer)
 	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
-	r.atRest()
+	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // replayingEscrow answers a repeated key with the failure that it stored, as it says.
@@ -153,12 +153,12 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
+	r.startWorkers()
 	ctx := context.Background()
 	again := func(of Submitted) Submitted {
 		t.Helper()
 		r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, of.Run.String())
-		f, err := r.Fork(ctx, "acme", of.Run, again)
+		f, err := r.Fork(ctx, "acme", of.Run, forkRequest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 	}
 	close(answer)
 	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
-	r.sound()
+	r.mustAudit()
 }
 
 // A late answer under an older key neither ends nor clears the run of a newer one.
@@ -198,7 +198,7 @@ func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
 		}
 		return r.escrow.pay(c, 400)
 	}
-	first := r.work().mustSubmit(release(1))
+	first := r.startWorkers().mustSubmit(release(1))
 	r.until("paid in part", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'partially-settled')`)
 	r.stopWork()
 	next := refund(1)
@@ -216,12 +216,12 @@ func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
 		t.Errorf("the older run: %+v, %v", st, err)
 	}
 	close(go2)
-	joinRig(t, r.url, r.redis, r.escrow).work()
-	r.atRest()
+	joinRig(t, r.url, r.redis, r.escrow).startWorkers()
+	r.untilNoneLive()
 	if c := r.caseOf(next); c.Released != 400 || c.Refunded != 600 || c.Progression != settlement.Refunded {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A claim whose answer took too long is not called on: the operation key may be over.
@@ -230,13 +230,13 @@ func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.LostAfter, c.TimeLimit, c.Policy.BaseDelay = 3*time.Second, 100*time.Millisecond, 500*time.Millisecond
 	})
-	r.escrow.life = 7 * time.Second
+	r.escrow.keyLifetime = 7 * time.Second
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		r.escrow.pay(c, c.Amount.Minor)
 		return noAnswer()
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the first attempt ended", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	tx, err := r.db.Begin()
 	if err != nil {
@@ -245,15 +245,15 @@ func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR UPDATE`, s.Case.String()); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(r.escrow.life) // past the key's lifetime: what the test is about
+	<-time.After(r.escrow.keyLifetime) // past the key's lifetime: what the test is about
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if n := r.escrow.totalCalls(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Contention for one escrow is not an outage: other runs go on.
@@ -276,7 +276,7 @@ func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.escrows FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	r.work()
+	r.startWorkers()
 	var all sync.WaitGroup
 	for n := 2; n < 12; n++ {
 		all.Go(func() { r.mustSubmit(release(n)) })
@@ -286,8 +286,8 @@ func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // What an executor cannot have moved is not taken for a fact, and stops nobody.
@@ -303,14 +303,14 @@ func TestAnAbsurdAmountIsAnUnknownOutcome(t *testing.T) {
 	}
 	absurd := release(1)
 	absurd.Amount = euros(999)
-	r.work()
+	r.startWorkers()
 	s := r.mustSubmit(absurd)
 	r.mustSubmit(release(2))
-	r.atRest()
+	r.untilNoneLive()
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.DeadLettered || st.Class != Unknown {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestAPayloadIsComparedAndKeptInCanonicalForm(t *testing.T) {

@@ -17,7 +17,7 @@ type HoldRequest struct {
 }
 
 func (q HoldRequest) validate() error {
-	return errors.Join(identified("actor", q.Actor, 128), named("reason", q.Reason, 1024))
+	return errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024))
 }
 
 // Hold keeps an open letter: while it is held, retention, Purge and Clear pass it by,
@@ -25,23 +25,23 @@ func (q HoldRequest) validate() error {
 // a re-adjudication supersedes it: a hold keeps the evidence, not the money. The
 // letter of a fork that dies is another one, and not held. It is a *RefusedError of
 // GateHeld when the letter is held.
-func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Desk, error) {
+func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Annotations, error) {
 	if err := q.validate(); err != nil {
-		return Desk{}, err
+		return Annotations{}, err
 	}
-	desk, err := s.desked(ctx, tenant, id, q.place(s.now()))
-	return desk, s.noted(ctx, request{"hold", id, q.Actor, q.Reason}, err)
+	annotations, err := s.annotate(ctx, tenant, id, q.placeHold(s.now()))
+	return annotations, s.recordGateRefusal(ctx, actionRequest{"hold", id, q.Actor, q.Reason}, err)
 }
 
-func (q HoldRequest) place(at time.Time) deskDecision {
-	return func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
-		if f.Desk.Held {
+func (q HoldRequest) placeHold(at time.Time) annotationDecision {
+	return func(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+		if f.Annotations.Held {
 			return postgres.Change{}, refusedBy(GateHeld, f.Snapshot)
 		}
-		desk := f.Desk
-		desk.Held, desk.HoldReason = true, clean(q.Reason, 1024)
-		ch := deskChange(f, move, desk)
-		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.HoldPlaced, Actor: q.Actor, At: at, Payload: receipts.Payload{Reason: desk.HoldReason}}}
+		annotations := f.Annotations
+		annotations.Held, annotations.HoldReason = true, cleanText(q.Reason, 1024)
+		ch := annotationChange(f, transition, annotations)
+		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.HoldPlaced, Actor: q.Actor, At: at, Payload: receipts.Payload{Reason: annotations.HoldReason}}}
 		return ch, nil
 	}
 }
@@ -49,23 +49,23 @@ func (q HoldRequest) place(at time.Time) deskDecision {
 // ReleaseHold lets a held letter go: its retention applies again, counted from its
 // death as ever, but its end is announced anew, so that there is time to hold it again:
 // what was announced before the hold, and may have been why, is void. It is a *RefusedError of GateNotHeld when nobody holds it.
-func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Desk, error) {
+func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Annotations, error) {
 	if err := q.validate(); err != nil {
-		return Desk{}, err
+		return Annotations{}, err
 	}
-	desk, err := s.desked(ctx, tenant, id, q.release(s.now()))
-	return desk, s.noted(ctx, request{"release", id, q.Actor, q.Reason}, err)
+	annotations, err := s.annotate(ctx, tenant, id, q.releaseHold(s.now()))
+	return annotations, s.recordGateRefusal(ctx, actionRequest{"release", id, q.Actor, q.Reason}, err)
 }
 
-func (q HoldRequest) release(at time.Time) deskDecision {
-	return func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
-		if !f.Desk.Held {
+func (q HoldRequest) releaseHold(at time.Time) annotationDecision {
+	return func(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+		if !f.Annotations.Held {
 			return postgres.Change{}, refusedBy(GateNotHeld, f.Snapshot)
 		}
-		desk := f.Desk
-		desk.Held, desk.HoldReason, desk.EndsAt = false, "", time.Time{}
-		ch := deskChange(f, move, desk)
-		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.HoldReleased, Actor: q.Actor, At: at, Payload: receipts.Payload{Reason: clean(q.Reason, 1024)}}}
+		annotations := f.Annotations
+		annotations.Held, annotations.HoldReason, annotations.RetentionEndsAt = false, "", time.Time{}
+		ch := annotationChange(f, transition, annotations)
+		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.HoldReleased, Actor: q.Actor, At: at, Payload: receipts.Payload{Reason: cleanText(q.Reason, 1024)}}}
 		return ch, nil
 	}
 }

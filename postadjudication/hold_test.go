@@ -11,10 +11,10 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-var please = HoldRequest{Actor: "user:ada", Reason: "the auditors asked for it"}
+var holdRequest = HoldRequest{Actor: "user:ada", Reason: "the auditors asked for it"}
 
-// told are the receipts of a case with a subtype.
-func (r *rig) told(of Submitted, subtype receipts.Subtype) (out []receipts.Payload) {
+// payloadsOf are the receipts of a case with a subtype.
+func (r *rig) payloadsOf(of Submitted, subtype receipts.Subtype) (out []receipts.Payload) {
 	r.t.Helper()
 	trail, err := r.Receipts(context.Background(), "acme", of.Case, 0, 1000)
 	if err != nil {
@@ -35,68 +35,68 @@ func (r *rig) told(of Submitted, subtype receipts.Subtype) (out []receipts.Paylo
 
 func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	ctx := context.Background()
-	var no *RefusedError
-	if _, err := r.ReleaseHold(ctx, "acme", letter.Run, please); !errors.As(err, &no) || no.Gate != GateNotHeld {
+	var refusal *RefusedError
+	if _, err := r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotHeld {
 		t.Errorf("release of what nobody holds: %v", err)
 	}
-	d, err := r.Hold(ctx, "acme", letter.Run, please)
-	if err != nil || !d.Held || d.HoldReason != please.Reason || d.ExpiresAt != nil {
+	d, err := r.Hold(ctx, "acme", letter.Run, holdRequest)
+	if err != nil || !d.Held || d.HoldReason != holdRequest.Reason || d.ExpiresAt != nil {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if _, err := r.Hold(ctx, "acme", letter.Run, please); !errors.As(err, &no) || no.Gate != GateHeld {
+	if _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateHeld {
 		t.Errorf("held again: %v", err)
 	}
-	if again, err := r.Desk(ctx, "acme", letter.Run); err != nil || again != d {
+	if again, err := r.Annotations(ctx, "acme", letter.Run); err != nil || again != d {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if d, err = r.ReleaseHold(ctx, "acme", letter.Run, please); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
+	if d, err = r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
-	placed, released := r.told(letter, receipts.HoldPlaced), r.told(letter, receipts.HoldReleased)
-	if len(placed) != 1 || len(released) != 1 || placed[0].Reason != please.Reason {
+	placed, released := r.payloadsOf(letter, receipts.HoldPlaced), r.payloadsOf(letter, receipts.HoldReleased)
+	if len(placed) != 1 || len(released) != 1 || placed[0].Reason != holdRequest.Reason {
 		t.Errorf("%+v, %+v", placed, released)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Who holds a letter because its end was announced, and lets it go after that end, has
 // as long as ever until it is taken: it is announced again.
-func TestALetterThatIsLetGoIsAnnouncedAgain(t *testing.T) {
+func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	ctx := context.Background()
-	k := r.keeper(inArchive(t)).at(174 * day)
-	k.prune(PruneReport{Warned: 1})
-	if _, err := k.Hold(ctx, "acme", letter.Run, please); err != nil {
+	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k.prune(PruneReport{Announced: 1})
+	if _, err := k.Hold(ctx, "acme", letter.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
 	k.at(300 * day).prune(PruneReport{})
-	if _, err := k.ReleaseHold(ctx, "acme", letter.Run, please); err != nil {
+	if _, err := k.ReleaseHold(ctx, "acme", letter.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.sound()
+	r.mustAudit()
 	of := ` WHERE run_id = '` + letter.Run.String() + `'`
-	r.foundOut("the end from before the hold is back", `UPDATE recourse.desk SET warned = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
+	r.checkAuditDetects("the end from before the hold is back", `UPDATE recourse.desk SET warned = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
 		`UPDATE recourse.desk SET warned = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
-	k.prune(PruneReport{Warned: 1})
-	told := k.told(letter, receipts.RetentionEnding)
-	if len(told) != 2 || told[1].ExpiresAt.Before(k.now().Add(6*day)) {
-		t.Errorf("%+v", told)
+	k.prune(PruneReport{Announced: 1})
+	payloads := k.payloadsOf(letter, receipts.RetentionEnding)
+	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.now().Add(6*day)) {
+		t.Errorf("%+v", payloads)
 	}
 	k.at(306 * day).prune(PruneReport{})
 	k.at(308 * day).prune(PruneReport{Pruned: 1})
-	r.sound()
+	r.mustAudit()
 }
 
 func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter, paid := r.dead(1, func(Call) Answer { return refused() }), r.mustSubmit(release(2))
-	r.atRest()
+	r := newRig(t).startWorkers()
+	letter, paid := r.deadLetter(1, func(Call) Answer { return refused() }), r.mustSubmit(release(2))
+	r.untilNoneLive()
 	ctx := context.Background()
 	for field, q := range map[string]HoldRequest{"actor": {Reason: "x"}, "reason": {Actor: "user:ada", Reason: " "}} {
 		var bad *FieldError
@@ -108,89 +108,89 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 		}
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.Hold(ctx, tenant, letter.Run, please); !errors.Is(err, ErrNotFound) {
+		if _, err := r.Hold(ctx, tenant, letter.Run, holdRequest); !errors.Is(err, ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
-	var no *RefusedError
-	if _, err := r.Hold(ctx, "acme", paid.Run, please); !errors.As(err, &no) || no.Gate != GateNotALetter {
+	var refusal *RefusedError
+	if _, err := r.Hold(ctx, "acme", paid.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
 		t.Errorf("hold of a run that succeeded: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
 		t.Errorf("%d desks", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A hold keeps the evidence, not the money: a person who names the letter may fork it.
 func TestAPersonMayForkAHeldLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	if _, err := r.Hold(context.Background(), "acme", letter.Run, please); err != nil {
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fork(context.Background(), "acme", letter.Run, again); err != nil {
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	var no *RefusedError
-	if _, err := r.Hold(context.Background(), "acme", letter.Run, please); !errors.As(err, &no) || no.Gate != GateNotOpen || no.Letter != background.LetterForked {
+	r.untilNoneLive()
+	var refusal *RefusedError
+	if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked {
 		t.Errorf("hold of a forked letter: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	var all sync.WaitGroup
 	for range 12 {
 		all.Go(func() {
-			var no *RefusedError
-			if _, err := r.Hold(context.Background(), "acme", letter.Run, please); err != nil && (!errors.As(err, &no) || no.Gate != GateHeld) {
+			var refusal *RefusedError
+			if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateHeld) {
 				t.Errorf("%v", err)
 			}
 		})
 	}
 	all.Wait()
-	if n := len(r.told(letter, receipts.HoldPlaced)); n != 1 {
+	if n := len(r.payloadsOf(letter, receipts.HoldPlaced)); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A process that does not have the family knows nothing of how long its letters stay.
 func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Families = []Plain{{Name: "chores", Handle: fail}} }).work()
+	r := newRig(t, func(c *Config) { c.Families = []PlainFamily{{Name: "chores", Handle: failTask}} }).startWorkers()
 	ctx := context.Background()
 	task, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	if d, err := r.Desk(ctx, "acme", task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.status(task.Run).DeadAt) {
+	r.untilNoneLive()
+	if d, err := r.Annotations(ctx, "acme", task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.status(task.Run).DeadAt) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
-	if d, err := elsewhere.Desk(ctx, "acme", task.Run); err != nil || d.ExpiresAt != nil {
+	if d, err := elsewhere.Annotations(ctx, "acme", task.Run); err != nil || d.ExpiresAt != nil {
 		t.Errorf("in a process without the family: %+v, %v", d, err)
 	}
 }
 
-func TestNoSecretOfAPersonEntersTheDesk(t *testing.T) {
+func TestNoSecretOfAPersonEntersTheAnnotations(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	q := please
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	q := holdRequest
 	q.Reason = "paid with card 4111 1111 1111 1111"
 	d, err := r.Hold(context.Background(), "acme", letter.Run, q)
 	if err != nil || strings.Contains(d.HoldReason, "4111") {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if p := r.told(letter, receipts.HoldPlaced); strings.Contains(p[0].Reason, "4111") {
+	if p := r.payloadsOf(letter, receipts.HoldPlaced); strings.Contains(p[0].Reason, "4111") {
 		t.Errorf("the receipt says %q", p[0].Reason)
 	}
 }

@@ -13,7 +13,7 @@ func TestRequestsWithOutdatedKeysDoNotStandInEachOthersWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	old := r.keeper().at(-2 * RequestsKept)
+	old := r.retentionRig().at(-2 * RequestRetention)
 	const keys = 8
 	for round := range 20 {
 		for n := range keys {

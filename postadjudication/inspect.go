@@ -11,15 +11,15 @@ import (
 
 // Inspection is all that an operator needs to judge a dead letter.
 type Inspection struct {
-	Letter   Letter             `json:"letter"`
-	Actions  []Action           `json:"actions"`           // what may be done now, and what not
-	Desk     Desk               `json:"desk"`              // with the reasons of hold and marks
-	Lookups  *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: what the escrow service said when it was asked without a person
-	Attempts []Attempt          `json:"attempts"`          // of the letter's run, in order
-	Run      Status             `json:"run"`
-	Case     CaseStatus         `json:"case"`              // its money, and all its runs: parents and forks
-	Handler  *Status            `json:"handler,omitempty"` // the run that handles the letter
-	Receipts []InspectedReceipt `json:"receipts"`          // the first of the case
+	Letter      Letter             `json:"letter"`
+	Actions     []Action           `json:"actions"`           // what may be done now, and what not
+	Annotations Annotations        `json:"desk"`              // with the reasons of hold and marks
+	Lookups     *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: what the escrow service said when it was asked without a person
+	Attempts    []Attempt          `json:"attempts"`          // of the letter's run, in order
+	Run         Status             `json:"run"`
+	Case        CaseStatus         `json:"case"`              // its money, and all its runs: parents and forks
+	Handler     *Status            `json:"handler,omitempty"` // the run that handles the letter
+	Receipts    []InspectedReceipt `json:"receipts"`          // the first of the case
 	// More receipts follow: Receipts after this sequence number.
 	ReceiptsAfter int64 `json:"receipts_after,omitempty"`
 }
@@ -64,7 +64,7 @@ type AttemptError struct {
 // tenant has no such run, when it is no letter, and when the letter was purged; the run
 // and its case are still told by Status and Case.
 func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunID) (Inspection, error) {
-	seen, err := s.letter(ctx, tenant, id)
+	seen, err := s.ownRun(ctx, tenant, id)
 	if err != nil {
 		return Inspection{}, err
 	}
@@ -76,14 +76,14 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		return Inspection{}, ErrNotFound
 	}
 	out := Inspection{Letter: found.Letters[0]}
-	filed, err := s.journal.Filed(ctx, id)
+	filed, err := s.journal.LetterRowsByID(ctx, id)
 	switch {
 	case err != nil:
 		return Inspection{}, err
 	case len(filed) == 0:
 		return Inspection{}, ErrNotFound
 	}
-	runs, trail, err := s.journal.CaseAtOnce(ctx, tenant, seen.Case.ID)
+	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, seen.Case.ID)
 	if err != nil {
 		return Inspection{}, err
 	}
@@ -91,8 +91,8 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 	if err != nil {
 		return Inspection{}, err
 	}
-	out.Case, out.Desk, out.Actions = caseOf(runs, statuses), s.deskOf(filed[0]), s.actionsOn(filed[0], runs)
-	if err := s.addMoney(ctx, &out.Case); err != nil {
+	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), s.annotationsOf(filed[0]), s.actionsOn(filed[0], runs)
+	if err := s.addEscrow(ctx, &out.Case); err != nil {
 		return Inspection{}, err
 	}
 	for _, st := range statuses {
@@ -117,11 +117,11 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		trail = trail[:inspectedReceipts]
 		out.ReceiptsAfter = trail[inspectedReceipts-1].Seq
 	}
-	out.Receipts, err = inspected(trail)
+	out.Receipts, err = inspectReceipts(trail)
 	return out, err
 }
 
-func inspected(trail []receipts.Receipt) ([]InspectedReceipt, error) {
+func inspectReceipts(trail []receipts.Receipt) ([]InspectedReceipt, error) {
 	out := make([]InspectedReceipt, len(trail))
 	for i, r := range trail {
 		var body struct {

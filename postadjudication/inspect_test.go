@@ -16,23 +16,23 @@ import (
 func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.life = time.Second
+	r.escrow.keyLifetime = time.Second
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
+	r.startWorkers()
 	ctx := context.Background()
-	plain, held, forked, unknown := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return busy429() }), r.dead(4, func(Call) Answer { return noAnswer() })
+	plain, held, forked, unknown := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return busy429() }), r.deadLetter(4, func(Call) Answer { return noAnswer() })
 	by := HoldRequest{Actor: "user:ada", Reason: "a court asks"}
 	if _, err := r.Hold(ctx, "acme", held.Run, by); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fork(ctx, "acme", forked.Run, again); err != nil {
+	if _, err := r.Fork(ctx, "acme", forked.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	<-time.After(time.Second) // the key's lifetime: what the test is about
 	finding := Finding{Actor: "user:ada", Reason: "the statement", Class: NotExecuted, Reference: "stmt-7"}
 	do := map[ActionName]func(id background.RunID) error{
-		ActionFork:      func(id background.RunID) error { _, err := r.Fork(ctx, "acme", id, again); return err },
+		ActionFork:      func(id background.RunID) error { _, err := r.Fork(ctx, "acme", id, forkRequest); return err },
 		ActionRetry:     func(id background.RunID) error { _, err := r.Retry(ctx, "acme", id, "user:ada", "again"); return err },
 		ActionReconcile: func(id background.RunID) error { _, err := r.Reconcile(ctx, "acme", id, finding); return err },
 		ActionHold:      func(id background.RunID) error { _, err := r.Hold(ctx, "acme", id, by); return err },
@@ -64,8 +64,8 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			if act == nil || a.Allowed {
 				continue
 			}
-			var no *RefusedError
-			if err := act(c.letter.Run); !errors.As(err, &no) || no.Gate != a.RefusedBy {
+			var refusal *RefusedError
+			if err := act(c.letter.Run); !errors.As(err, &refusal) || refusal.Gate != a.RefusedBy {
 				t.Errorf("%s: %s answers %v, said was %q", name, a.Name, err, a.RefusedBy)
 			}
 		}
@@ -75,25 +75,25 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			t.Errorf("%s was allowed: %v", name, err)
 		}
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // An inspection tells the whole case: attempts with their errors, receipts, forks, the
 // desk, and money; and no other tenant's.
 func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	first := r.dead(1, func(Call) Answer { return busy429() })
+	first := r.deadLetter(1, func(Call) Answer { return busy429() })
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.escrow.mu.Unlock()
-	fork, err := r.Fork(ctx, "acme", first.Run, again)
+	fork, err := r.Fork(ctx, "acme", first.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if _, err := r.Hold(ctx, "acme", fork.Run, HoldRequest{Actor: "user:ada", Reason: "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	}
 	i, err := r.Inspect(ctx, "acme", fork.Run)
 	if err != nil || len(i.Attempts) != 1 || i.Attempts[0].Error.Message != "account closed" || len(i.Run.Parents) != 1 || len(i.Case.Runs) != 2 || i.Case.Reserved != 1000 || i.Handler != nil ||
-		!i.Desk.Held || i.Desk.HoldReason != "a court asks" || i.Desk.ExpiresAt != nil || i.Letter.ExpiresAt != nil {
+		!i.Annotations.Held || i.Annotations.HoldReason != "a court asks" || i.Annotations.ExpiresAt != nil || i.Letter.ExpiresAt != nil {
 		t.Fatalf("%+v, %v", i, err)
 	}
 	if n := len(i.Receipts); int64(n) != i.Case.Receipts || i.ReceiptsAfter != 0 || i.Receipts[n-1].Subtype != receipts.HoldPlaced || i.Receipts[n-1].Actor != "user:ada" || string(i.Receipts[n-1].Payload) == "" || *i.Receipts[0].Run != first.Run {
@@ -119,9 +119,9 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 // Of a long trail an inspection shows the beginning, and says where it goes on.
 func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	for n := range inspectedReceipts {
 		if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
 			t.Fatal(err)

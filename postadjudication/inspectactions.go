@@ -34,14 +34,14 @@ type Action struct {
 }
 
 // actionsOn judges a letter by the rules that the actions themselves go by.
-func (s *Service) actionsOn(f postgres.Filed, runs []postgres.Snapshot) []Action {
+func (s *Service) actionsOn(f postgres.LetterRow, runs []postgres.Snapshot) []Action {
 	at := s.now()
 	newest := f.Snapshot
-	line := lineOf(runs, f.Run.ID)
-	if i := slices.IndexFunc(runs, func(r postgres.Snapshot) bool { return r.Run.ID == line[len(line)-1] }); i >= 0 {
+	lineage := lineageOf(runs, f.Run.ID)
+	if i := slices.IndexFunc(runs, func(r postgres.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
 		newest = runs[i]
 	}
-	lookup := open(f.Snapshot)
+	lookup := openLetterGate(f.Snapshot)
 	if lookup == "" && s.settlements.executorOf(f.Run.Target) == nil {
 		lookup = GateNoExecutor
 	}
@@ -50,21 +50,21 @@ func (s *Service) actionsOn(f postgres.Filed, runs []postgres.Snapshot) []Action
 		name ActionName
 		gate Gate
 	}{
-		{ActionFork, s.settlements.gate(f.Snapshot, at)}, {ActionRetry, s.settlements.gate(newest, at)}, {ActionReconcile, open(f.Snapshot)}, {ActionLookup, lookup},
-		{ActionHold, deskGate(f, GateHeld)}, {ActionRelease, deskGate(f, GateNotHeld)}, {ActionMark, deskGate(f, "")}, {ActionPurge, keeps(f)},
+		{ActionFork, s.settlements.forkGate(f.Snapshot, at)}, {ActionRetry, s.settlements.forkGate(newest, at)}, {ActionReconcile, openLetterGate(f.Snapshot)}, {ActionLookup, lookup},
+		{ActionHold, annotationGate(f, GateHeld)}, {ActionRelease, annotationGate(f, GateNotHeld)}, {ActionMark, annotationGate(f, "")}, {ActionPurge, purgeGate(f)},
 	} {
 		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})
 	}
 	return out
 }
 
-// deskGate is the rule that refuses to change a letter's desk: it has to be open, and
+// annotationGate is the rule that refuses to change a letter's desk: it has to be open, and
 // not held, or held.
-func deskGate(f postgres.Filed, hold Gate) Gate {
+func annotationGate(f postgres.LetterRow, hold Gate) Gate {
 	switch {
 	case f.Run.Letter != background.LetterOpen:
 		return GateNotOpen
-	case hold == GateHeld && f.Desk.Held, hold == GateNotHeld && !f.Desk.Held:
+	case hold == GateHeld && f.Annotations.Held, hold == GateNotHeld && !f.Annotations.Held:
 		return hold
 	}
 	return ""

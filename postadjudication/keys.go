@@ -21,7 +21,7 @@ type NewKey struct {
 	Tenant    string       // whose runs and money it opens; required
 	Principal string       // who will hold it, and the actor of what is done with it, as access.CheckPrincipal has it; required
 	Roles     []AccessRole // at least one
-	ExpiresAt time.Time    // within access.LongestLifetime; zero: after access.DefaultLifetime
+	ExpiresAt time.Time    // within access.MaxLifetime; zero: after access.DefaultLifetime
 	// NeverExpires is why the key has no end; empty: it has one. It stands in the receipt.
 	NeverExpires string
 	Actor        string // who makes it; required
@@ -49,7 +49,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k Acce
 		reason += "; never expires: " + n.NeverExpires
 	}
 	err = s.journal.CreateKey(ctx, k, receipts.Draft{Actor: n.Actor, At: at, Payload: receipts.Payload{
-		Reference: prefix, Reason: clean(reason, 2048), Changes: keyWords(k),
+		Reference: prefix, Reason: cleanText(reason, 2048), Changes: keyText(k),
 	}})
 	if err != nil {
 		return "", AccessKey{}, err
@@ -103,7 +103,7 @@ func (s *Service) RotateKey(ctx context.Context, q KeyRotation) (token string, k
 // nobody used for access.UnusedFor.
 func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []AccessKey, err error) {
 	now := s.now()
-	found, err := s.journal.KeysToRenew(ctx, now, now.Add(access.EndsWithin), now.Add(-access.UnusedFor))
+	found, err := s.journal.KeysToRenew(ctx, now, now.Add(access.ExpiryNotice), now.Add(-access.UnusedFor))
 	for _, k := range found {
 		used := k.CreatedAt
 		if k.LastUsed != nil {
@@ -112,7 +112,7 @@ func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []Ac
 		switch {
 		case k.ExpiresAt == nil:
 			endless = append(endless, k)
-		case access.EndsSoon(k.ExpiresAt, now):
+		case access.ExpiresSoon(k.ExpiresAt, now):
 			ending = append(ending, k)
 		}
 		if now.Sub(used) > access.UnusedFor {
@@ -133,37 +133,37 @@ func (s *Service) Key(ctx context.Context, tenant, prefix string) (AccessKey, er
 
 func (n NewKey) validate(now time.Time) error {
 	errs := []error{
-		identified("tenant", n.Tenant, 128), identified("actor", n.Actor, 128), named("reason", n.Reason, 1024),
+		requireIdentifier("tenant", n.Tenant, 128), requireIdentifier("actor", n.Actor, 128), requireText("reason", n.Reason, 1024),
 	}
 	if err := access.CheckPrincipal(n.Principal); err != nil {
 		errs = append(errs, &FieldError{Field: "principal", Problem: err.Error()})
 	} else {
-		errs = append(errs, noSecret("principal", n.Principal))
+		errs = append(errs, rejectSecret("principal", n.Principal))
 	}
 	if err := access.CheckRoles(n.Roles); err != nil {
 		errs = append(errs, &FieldError{Field: "roles", Problem: err.Error()})
 	}
 	switch {
 	case n.NeverExpires != "":
-		errs = append(errs, named("never_expires", n.NeverExpires, 512))
+		errs = append(errs, requireText("never_expires", n.NeverExpires, 512))
 		if !n.ExpiresAt.IsZero() {
 			errs = append(errs, &FieldError{Field: "expires_at", Problem: "can't be given together with never_expires"})
 		}
 	case n.ExpiresAt.IsZero():
 	case !n.ExpiresAt.After(now):
 		errs = append(errs, &FieldError{Field: "expires_at", Problem: "has passed"})
-	case n.ExpiresAt.Sub(now) > access.LongestLifetime:
+	case n.ExpiresAt.Sub(now) > access.MaxLifetime:
 		errs = append(errs, &FieldError{Field: "expires_at", Problem: "is more than 2 years ahead; a key that never expires says why in never_expires"})
 	}
 	return errors.Join(errs...)
 }
 
-func roleWords(roles []AccessRole) string {
-	words := make([]string, len(roles))
+func roleText(roles []AccessRole) string {
+	names := make([]string, len(roles))
 	for i, r := range roles {
-		words[i] = string(r)
+		names[i] = string(r)
 	}
-	return strings.Join(words, "+")
+	return strings.Join(names, "+")
 }
 
 // Keys lists the access keys that a tenant has ever had, oldest first. No tenant
@@ -179,10 +179,10 @@ func (s *Service) Keys(ctx context.Context, tenant string) ([]AccessKey, error) 
 // refuses it at most access.Memory (2s) later. One that is revoked already stays as it
 // is. The key is named by its prefix; ErrNotFound when the tenant has none such.
 func (s *Service) RevokeKey(ctx context.Context, tenant, prefix, actor, reason string) (AccessKey, error) {
-	if err := errors.Join(named("tenant", tenant, 128), identified("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return AccessKey{}, err
 	}
-	return s.journal.RevokeKey(ctx, tenant, prefix, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Reference: prefix, Reason: clean(reason, 1024)}})
+	return s.journal.RevokeKey(ctx, tenant, prefix, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Reference: prefix, Reason: cleanText(reason, 1024)}})
 }
 
 // KeyStore is where an access.Keyring finds the keys of all tenants.

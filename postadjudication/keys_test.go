@@ -28,8 +28,8 @@ func (r *rig) mustKey(n NewKey) (string, AccessKey) {
 	return token, k
 }
 
-// register reads the trail of a tenant's register, as "subtype actor" lines.
-func (r *rig) register(tenant, subject string) (lines []string) {
+// operationLog reads the trail of a tenant's register, as "subtype actor" lines.
+func (r *rig) operationLog(tenant, subject string) (lines []string) {
 	r.t.Helper()
 	rows, err := r.db.Query(`SELECT r.subtype || ' ' || r.actor || ' ' || r.body FROM recourse.receipts r JOIN recourse.registers g ON g.case_id = r.case_id
 		WHERE g.tenant = $1 AND g.subject = $2 ORDER BY r.seq`, tenant, subject)
@@ -54,7 +54,7 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	token, k := r.mustKey(newKey("acme"))
 	store := r.KeyStore()
 	found, err := store.FindKey(ctx, k.Prefix)
-	if err != nil || found.Opens(token, time.Now()) != nil || found.Tenant != "acme" || found.Principal != "user:ada" || !access.May(found.Roles, access.Fork) || found.LastUsed != nil {
+	if err != nil || found.Authenticate(token, time.Now()) != nil || found.Tenant != "acme" || found.Principal != "user:ada" || !access.May(found.Roles, access.Fork) || found.LastUsed != nil {
 		t.Fatalf("%+v, %v", found, err)
 	}
 	if _, err := store.FindKey(ctx, "aaaaaaaaaaaa"); !errors.Is(err, access.ErrUnknown) {
@@ -74,15 +74,15 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	if err != nil || again.RevokedBy != "user:root" || !again.RevokedAt.Equal(*gone.RevokedAt) {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if found, err = store.FindKey(ctx, k.Prefix); err != nil || !errors.Is(found.Opens(token, time.Now()), access.ErrRevoked) {
+	if found, err = store.FindKey(ctx, k.Prefix); err != nil || !errors.Is(found.Authenticate(token, time.Now()), access.ErrRevoked) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	lines := r.register("acme", "keys")
+	lines := r.operationLog("acme", "keys")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "key-created user:root") || !strings.Contains(lines[0], "operator+auditor until "+k.ExpiresAt.Format(time.RFC3339)) ||
 		!strings.HasPrefix(lines[1], "key-revoked user:root") || !strings.Contains(lines[1], "left us") || strings.Contains(strings.Join(lines, ""), token[16:]) {
 		t.Errorf("%v", lines)
 	}
-	if a := r.sound(); a.Chains != 1 || a.Receipts != 2 {
+	if a := r.mustAudit(); a.Chains != 1 || a.Receipts != 2 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -119,10 +119,10 @@ func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 			t.Errorf("%+v: made %s, ends %v", n, k.CreatedAt, k.ExpiresAt)
 		}
 	}
-	if lines := r.register("acme", "keys"); len(lines) != 4 || !strings.Contains(lines[2], "on call; never expires: a sealed device") || !strings.Contains(lines[2], "for ever") {
+	if lines := r.operationLog("acme", "keys"); len(lines) != 4 || !strings.Contains(lines[2], "on call; never expires: a sealed device") || !strings.Contains(lines[2], "for ever") {
 		t.Errorf("%v", lines)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
@@ -132,12 +132,12 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	token, old := r.mustKey(newKey("acme"))
 	rotation := KeyRotation{Tenant: "acme", Prefix: old.Prefix, Actor: "user:root", Reason: "ends soon"}
 	next, k, err := r.RotateKey(ctx, rotation)
-	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || roleWords(k.Roles) != roleWords(old.Roles) || next == token {
+	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || roleText(k.Roles) != roleText(old.Roles) || next == token {
 		t.Fatalf("%+v, %v", k, err)
 	}
 	for _, shown := range []string{token, next} {
 		prefix, _ := access.Prefix(shown)
-		if found, err := r.KeyStore().FindKey(ctx, prefix); err != nil || found.Opens(shown, time.Now()) != nil {
+		if found, err := r.KeyStore().FindKey(ctx, prefix); err != nil || found.Authenticate(shown, time.Now()) != nil {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}
@@ -158,7 +158,7 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.keys`); n != 2 {
 		t.Errorf("%d keys", n)
 	}
-	r.sound()
+	r.mustAudit()
 	if _, err := r.db.Exec(`UPDATE recourse.keys SET successor_of = '' WHERE prefix = $1`, k.Prefix); err != nil {
 		t.Fatal(err)
 	}
@@ -219,10 +219,10 @@ func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := len(r.register("acme", "keys")); n != 12 {
+	if n := len(r.operationLog("acme", "keys")); n != 12 {
 		t.Errorf("%d receipts", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestAUseIsNotedToTheMinute(t *testing.T) {
@@ -263,14 +263,14 @@ func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 		tc.change(&a)
 		before := map[string]int{
 			"case": r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
-			"acme": len(r.register("acme", "refusals")), "other": len(r.register("other", "refusals")),
+			"acme": len(r.operationLog("acme", "refusals")), "other": len(r.operationLog("other", "refusals")),
 		}
-		if err := r.NoteRefusal(ctx, a); err != nil {
+		if err := r.RecordRefusal(ctx, a); err != nil {
 			t.Fatal(err)
 		}
 		after := map[string]int{
 			"case": r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
-			"acme": len(r.register("acme", "refusals")), "other": len(r.register("other", "refusals")),
+			"acme": len(r.operationLog("acme", "refusals")), "other": len(r.operationLog("other", "refusals")),
 		}
 		before[tc.in]++
 		for where, n := range after {
@@ -286,11 +286,11 @@ func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 	if p, err := trail[0].Payload(); err != nil || p.AskedFor != "fork" || p.RefusedBy != "role_missing" || trail[0].Subtype != receipts.Refused {
 		t.Errorf("%+v, %v", p, err)
 	}
-	r.work().atRest() // the run is none the worse for it
+	r.startWorkers().untilNoneLive() // the run is none the worse for it
 	if c := r.caseOf(release(1)); !c.Progression.Ended() {
 		t.Errorf("%s", c.Progression)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
@@ -300,7 +300,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Simulated = true; c.Now = func() time.Time { return clock } })
 	ctx := context.Background()
 	same, other := [32]byte{1}, [32]byte{2}
-	begin := func(tenant string, digest [32]byte) (*StoredResponse, *Request, error) {
+	begin := func(tenant string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
 		return r.BeginRequest(ctx, tenant, "k1", digest)
 	}
 	_, mine, err := begin("acme", same)
@@ -310,7 +310,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if _, _, err := begin("acme", same); !errors.Is(err, ErrRequestBusy) {
 		t.Errorf("again: %v", err)
 	}
-	if _, begun, err := mine.journal.BeginRequest(ctx, mine.entry, now.Add(-requestPatience), now.Add(-RequestsKept)); err != nil || !begun {
+	if _, begun, err := mine.journal.BeginRequest(ctx, mine.entry, now.Add(-requestTimeout), now.Add(-RequestRetention)); err != nil || !begun {
 		t.Errorf("who entered it, and did not hear of that: %v, %v", begun, err)
 	}
 	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
@@ -319,7 +319,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if _, own, err := begin("other", other); err != nil || own == nil {
 		t.Errorf("another tenant: %v", err)
 	}
-	clock = now.Add(requestPatience + time.Second) // the first is taken for dead
+	clock = now.Add(requestTimeout + time.Second) // the first is taken for dead
 	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
 		t.Errorf("another, later: %v", err)
 	}
@@ -343,7 +343,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if err != nil || none != nil || before.Status != 201 || string(before.Body) != "made" || before.Headers != "{}" {
 		t.Errorf("%+v, %v, %v", before, none, err)
 	}
-	clock = clock.Add(RequestsKept + time.Second)
+	clock = clock.Add(RequestRetention + time.Second)
 	_, fresh, err := begin("acme", other)
 	if err != nil || fresh == nil {
 		t.Fatalf("a day later: %v", err)

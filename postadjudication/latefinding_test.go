@@ -10,14 +10,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var bankSays = Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+var paidFinding = Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
 
-// purgedThoughPaid is a letter that was purged because the escrow service said no,
+// purgedPaidLetter is a letter that was purged because the escrow service said no,
 // though it had paid.
-func (r *rig) purgedThoughPaid(n int, minor int64) Submitted {
+func (r *rig) purgedPaidLetter(n int, minor int64) Submitted {
 	r.t.Helper()
-	letter := r.dead(n, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
-	q := refusedOnes()
+	letter := r.deadLetter(n, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
+	q := refusedLetters()
 	q.Filter.Transaction, q.Confirm = release(n).TransactionReceiptID, "1"
 	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
 		r.t.Fatalf("%+v, %v", done, err)
@@ -27,50 +27,50 @@ func (r *rig) purgedThoughPaid(n int, minor int64) Submitted {
 
 func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	byRun, byCase := r.purgedThoughPaid(1, 1000), r.purgedThoughPaid(2, 1000)
+	r := newRig(t).startWorkers()
+	byRun, byCase := r.purgedPaidLetter(1, 1000), r.purgedPaidLetter(2, 1000)
 	ctx := context.Background()
-	var no *RefusedError
-	nothing := bankSays
+	var refusal *RefusedError
+	nothing := paidFinding
 	nothing.Class, nothing.Moved = NotExecuted, 0
-	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotOpen || no.Letter != background.LetterPurged {
+	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterPurged {
 		t.Errorf("nothing to clear: %v", err)
 	}
 	for range 2 { // the second time it is known, and told again
-		if c, err := r.Reconcile(ctx, "acme", byRun.Run, bankSays); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
+		if c, err := r.Reconcile(ctx, "acme", byRun.Run, paidFinding); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
-	if c, err := r.ReconcileCase(ctx, "acme", "txr_2", bankSays); err != nil || c.Progression != settlement.Settled {
+	if c, err := r.ReconcileCase(ctx, "acme", "txr_2", paidFinding); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, letter := range []Submitted{byRun, byCase} {
-		if got := r.standing(letter); got != background.LetterPurged {
+		if got := r.letterStatus(letter); got != background.LetterPurged {
 			t.Errorf("the letter is %s", got)
 		}
 	}
-	if told := r.told(byRun, receipts.Reconciled); len(told) != 2 || told[0].Finding != string(Executed) || told[0].FindingReference != "stmt-7" || told[1].Settlement != nil {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(byRun, receipts.Reconciled); len(payloads) != 2 || payloads[0].Finding != string(Executed) || payloads[0].FindingReference != "stmt-7" || payloads[1].Settlement != nil {
+		t.Errorf("%+v", payloads)
 	}
-	if _, err := r.ReconcileCase(ctx, "", "txr_2", bankSays); !errors.Is(err, ErrNotFound) {
+	if _, err := r.ReconcileCase(ctx, "", "txr_2", paidFinding); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What was freed, or cancelled, was paid after all: two people state it, and the sums are right.
 func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	freed, older, forked, superseded := r.dead(1, lies), r.dead(2, lies), r.dead(3, lies), r.dead(4, lies)
+	freed, older, forked, superseded := r.deadLetter(1, lies), r.deadLetter(2, lies), r.deadLetter(3, lies), r.deadLetter(4, lies)
 	for _, transaction := range []string{"txr_1", "txr_2"} {
-		if b := r.ran(r.mustPlanFree(withdrawn(transaction))); b.Progress.Done != 1 {
+		if b := r.runPlan(r.mustPlanFree(freeRequest(transaction))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
 	}
-	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		t.Fatal(err)
 	}
 	higher := release(2)
@@ -79,30 +79,30 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	instead := release(4)
 	instead.Generation = 2
 	waitsToo := r.mustSubmit(instead)
-	fork, err := r.Fork(ctx, "acme", forked.Run, again)
+	fork, err := r.Fork(ctx, "acme", forked.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.cancel(fork); err != nil {
 		t.Fatal(err)
 	}
-	nothing := bankSays
+	nothing := paidFinding
 	nothing.Class, nothing.Moved = NotExecuted, 0
-	var no *RefusedError
-	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotOpen {
+	var refusal *RefusedError
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
 		t.Errorf("nothing to clear: %v", err)
 	}
 	for _, paid := range []Submitted{freed, older, fork, superseded} {
-		_, err := r.Service.Reconcile(ctx, "acme", paid.Run, bankSays)
-		if b := r.ran(r.secondPerson(err)); b.Progress.Done != 1 {
+		_, err := r.Service.Reconcile(ctx, "acme", paid.Run, paidFinding)
+		if b := r.runPlan(r.secondPerson(err)); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
-		told := r.told(paid, receipts.Reconciled)
-		if len(told) == 0 || told[len(told)-1].Finding != string(Executed) || told[len(told)-1].PlannedBy != "user:ada" {
-			t.Errorf("%+v", told)
+		payloads := r.payloadsOf(paid, receipts.Reconciled)
+		if len(payloads) == 0 || payloads[len(payloads)-1].Finding != string(Executed) || payloads[len(payloads)-1].PlannedBy != "user:ada" {
+			t.Errorf("%+v", payloads)
 		}
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 || r.standing(freed) != background.LetterReconciled {
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 || r.letterStatus(freed) != background.LetterReconciled {
 		t.Errorf("freed: %+v", c)
 	}
 	if c := r.caseOf(release(3)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 {
@@ -116,18 +116,18 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 		of  Adjudication
 		run Submitted
 	}{{higher, waits}, {instead, waitsToo}} {
-		if c, st := r.caseOf(newer.of), r.status(newer.run.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidOlder {
+		if c, st := r.caseOf(newer.of), r.status(newer.run.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidUnderOlderKey {
 			t.Errorf("older of %s: %+v, %+v", newer.of.TransactionReceiptID, c, st)
 		}
 	}
-	if _, err := r.Reconcile(ctx, "acme", freed.Run, bankSays); !errors.As(err, &no) || no.Gate != GateNotOpen {
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, paidFinding); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
 		t.Errorf("known already: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
 		t.Errorf("no more was paid than was decided, and %d receipts tell of a breach", n)
 	}
-	r.unbreached()
-	r.sound()
+	r.checkNoBreach()
+	r.mustAudit()
 }
 
 // After a free it is a breach when more was paid than was decided, with what was paid under
@@ -136,39 +136,39 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 	t.Parallel()
 	t.Run("more than was decided", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t).work()
-		r.overpays = true
-		letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, 1300); return refused() })
-		if b := r.ran(r.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 {
+		r := newRig(t).startWorkers()
+		r.allowOverpaid = true
+		letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 1300); return refused() })
+		if b := r.runPlan(r.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
-		much := bankSays
+		much := paidFinding
 		much.Moved, much.OtherAmount = 1300, true
 		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, much); err != nil || c.Excess != 300 || c.Released != 1300 {
 			t.Errorf("%+v, %v", c, err)
 		}
 		r.until("the escrow is breached", `SELECT breached = 300 FROM recourse.escrows`)
-		r.sound()
+		r.mustAudit()
 	})
 	t.Run("an older key had taken from it", func(t *testing.T) {
 		t.Parallel()
-		o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-		o.overpays = true
+		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+		o.allowOverpaid = true
 		dead := o.mustSubmit(o.higher(2))
 		o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
-		o.paysLate()
-		if b := o.ran(o.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 {
+		o.payOlderKey()
+		if b := o.runPlan(o.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
-		if c, err := o.Reconcile(context.Background(), "acme", dead.Run, bankSays); err != nil || c.Released != 1400 || c.Excess != lateMinor {
+		if c, err := o.Reconcile(context.Background(), "acme", dead.Run, paidFinding); err != nil || c.Released != 1400 || c.Excess != lateMinor {
 			t.Errorf("%+v, %v", c, err)
 		}
 		o.until("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
-		o.sound()
+		o.mustAudit()
 	})
 	t.Run("an earlier generation had its part", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t).work()
+		r := newRig(t).startWorkers()
 		r.escrow.script = func(_ context.Context, c Call) Answer {
 			if c.Generation == 1 {
 				return r.escrow.pay(c, 400)
@@ -177,43 +177,43 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 			return refused()
 		}
 		r.mustSubmit(release(1))
-		r.atRest()
+		r.untilNoneLive()
 		rest := release(1)
 		rest.Generation, rest.Amount = 2, euros(600)
 		letter := r.mustSubmit(rest)
-		r.atRest()
-		if b := r.ran(r.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 {
+		r.untilNoneLive()
+		if b := r.runPlan(r.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
-		found := bankSays
+		found := paidFinding
 		found.Moved = 600
 		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, found); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Excess != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
-		r.unbreached()
-		r.sound()
+		r.checkNoBreach()
+		r.mustAudit()
 	})
 }
 
 // A finding can't be taken back: that it is of another amount must be meant.
 func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	open := r.dead(1, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
-	freed := r.dead(3, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
-	if b := r.ran(r.mustPlanFree(withdrawn("txr_3"))); b.Progress.Done != 1 {
+	open := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
+	freed := r.deadLetter(3, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
+	if b := r.runPlan(r.mustPlanFree(freeRequest("txr_3"))); b.Progress.Done != 1 {
 		t.Fatalf("%+v", b.Progress)
 	}
-	for _, letter := range []Submitted{open, r.purgedThoughPaid(2, 400), freed} {
-		part := bankSays
+	for _, letter := range []Submitted{open, r.purgedPaidLetter(2, 400), freed} {
+		part := paidFinding
 		part.Moved = 400
 		var field *FieldError
 		if _, err := r.Reconcile(ctx, "acme", letter.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
 			t.Errorf("%v", err)
 		}
-		if told := r.told(letter, receipts.Reconciled); len(told) != 0 {
-			t.Errorf("recorded all the same: %+v", told)
+		if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 0 {
+			t.Errorf("recorded all the same: %+v", payloads)
 		}
 		part.OtherAmount = true
 		if c, err := r.Reconcile(ctx, "acme", letter.Run, part); err != nil || c.Released != 400 || c.Reserved != 0 {
@@ -221,21 +221,21 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 		}
 	}
 	// Of a decision that was replaced by one of another amount, it is its own that counts.
-	replaced := r.dead(4, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
-	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	replaced := r.deadLetter(4, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
+	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		t.Fatal(err)
 	}
 	half := release(4)
 	half.Generation, half.Amount = 2, euros(500)
 	r.mustSubmit(half)
-	part := bankSays
+	part := paidFinding
 	part.Moved = 500
 	var field *FieldError
 	if _, err := r.Reconcile(ctx, "acme", replaced.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
 		t.Errorf("what the newer one asks for: %v", err)
 	}
-	if c, err := r.Reconcile(ctx, "acme", replaced.Run, bankSays); err != nil || c.Released != 1000 {
+	if c, err := r.Reconcile(ctx, "acme", replaced.Run, paidFinding); err != nil || c.Released != 1000 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	r.sound()
+	r.mustAudit()
 }

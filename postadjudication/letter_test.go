@@ -12,16 +12,16 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var again = ForkRequest{Actor: "user:ada", Reason: "the escrow service was mended"}
+var forkRequest = ForkRequest{Actor: "user:ada", Reason: "the escrow service was mended"}
 
-// dead makes a dead letter by answering every call so.
-func (r *rig) dead(n int, answer func(Call) Answer) Submitted {
+// deadLetter makes a dead letter by answering every call so.
+func (r *rig) deadLetter(n int, answer func(Call) Answer) Submitted {
 	r.t.Helper()
 	r.escrow.mu.Lock()
 	r.escrow.script = func(_ context.Context, c Call) Answer { return answer(c) }
 	r.escrow.mu.Unlock()
 	s := r.mustSubmit(release(n))
-	r.atRest()
+	r.untilNoneLive()
 	r.escrow.mu.Lock()
 	r.escrow.script = nil
 	r.escrow.mu.Unlock()
@@ -30,37 +30,37 @@ func (r *rig) dead(n int, answer func(Call) Answer) Submitted {
 
 func TestAForkReallyExecutes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	q := again
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	q := forkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
 	f, err := r.Fork(context.Background(), "acme", letter.Run, q)
 	if err != nil || f.Reply != Created || f.Run == letter.Run {
 		t.Fatalf("%+v, %v", f, err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	c := r.caseOf(release(1))
 	if c.Progression != settlement.Settled || len(c.Runs) != 2 || c.Runs[0].Letter != background.LetterForked || c.Runs[1].Policy.MaxRetryAttempts != 5 {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A letter forked by many people at once gives one fork; the others are told which.
 func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return busy429() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return busy429() })
 	var all sync.WaitGroup
 	won := make(chan Submitted, 20)
 	for range 20 {
 		all.Go(func() {
-			f, err := r.Fork(context.Background(), "acme", letter.Run, again)
-			var no *RefusedError
+			f, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest)
+			var refusal *RefusedError
 			switch {
 			case err == nil:
 				won <- f
-			case !errors.As(err, &no) || no.Gate != GateNotOpen || no.Letter != background.LetterForked || no.Holder == letter.Run:
+			case !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked || refusal.ActiveRun == letter.Run:
 				t.Errorf("%v", err)
 			}
 		})
@@ -69,61 +69,61 @@ func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	if len(won) != 1 {
 		t.Errorf("%d forks", len(won))
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // If the fork dies, its letter is the open one.
 func TestAForkThatDiesLeavesItsOwnLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.escrow.mu.Unlock()
-	f, err := r.Fork(context.Background(), "acme", letter.Run, again)
+	f, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if st, err := r.Status(context.Background(), "acme", f.Run); err != nil || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Lifecycle != settlement.ReEscalated || c.Reserved != 1000 {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Unknown money: no fork past the key's lifetime, until a finding resolves it.
 func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.life = time.Second
+	r.escrow.keyLifetime = time.Second
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	letter := r.dead(1, func(Call) Answer { return noAnswer() })
+	r.startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
 	ctx := context.Background()
-	var no *RefusedError
+	var refusal *RefusedError
 	<-time.After(time.Second) // the key's lifetime: what the test is about
-	if _, err := r.Fork(ctx, "acme", letter.Run, again); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Fatalf("fork of unknown money: %v", err)
 	}
-	if _, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+	if _, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("a lookup that can't tell: %v", err)
 	}
 	c, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
 	if err != nil || c.UnknownOpen != 0 || c.Progression != settlement.DisputeReady {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := r.Fork(ctx, "acme", letter.Run, again); err != nil {
+	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A finding that it was paid settles the case and closes the letter, by a person or
@@ -133,8 +133,8 @@ func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	r := newRig(t)
 	lost := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	byPerson, byLookup := r.dead(1, lost), r.dead(2, lost)
+	r.startWorkers()
+	byPerson, byLookup := r.deadLetter(1, lost), r.deadLetter(2, lost)
 	ctx := context.Background()
 	c, err := r.Reconcile(ctx, "acme", byPerson.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"})
 	if err != nil || c.Progression != settlement.Settled || c.Runs[0].Letter != background.LetterReconciled {
@@ -146,54 +146,54 @@ func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	if c, err = r.ReconcileByLookup(ctx, "acme", byLookup.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	var no *RefusedError
-	if _, err := r.Fork(ctx, "acme", byPerson.Run, again); !errors.As(err, &no) || no.Gate != GateNotOpen {
+	var refusal *RefusedError
+	if _, err := r.Fork(ctx, "acme", byPerson.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
 		t.Errorf("fork of a reconciled letter: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Whoever finds out about a letter's money while somebody forks it is told so, and by
 // what; a finding that is in time hinders no fork.
 func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	for i := range 10 {
-		letter := r.dead(i, func(Call) Answer { return refused() })
+		letter := r.deadLetter(i, func(Call) Answer { return refused() })
 		var all sync.WaitGroup
 		for range 6 {
 			all.Go(func() {
 				_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
-				var no *RefusedError
-				if err != nil && (!errors.As(err, &no) || no.Gate != GateNotOpen) {
+				var refusal *RefusedError
+				if err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateNotOpen) {
 					t.Errorf("finding: %v", err)
 				}
 			})
 		}
 		all.Go(func() {
-			if _, err := r.Fork(ctx, "acme", letter.Run, again); err != nil {
+			if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err != nil {
 				t.Errorf("fork: %v", err)
 			}
 		})
 		all.Wait()
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	s := r.mustSubmit(release(1))
-	r.atRest()
+	r.untilNoneLive()
 	ctx := context.Background()
-	var no *RefusedError
-	if _, err := r.Fork(ctx, "acme", s.Run, again); !errors.As(err, &no) || no.Gate != GateNotALetter {
+	var refusal *RefusedError
+	if _, err := r.Fork(ctx, "acme", s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
 		t.Errorf("a run that succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.Fork(ctx, tenant, s.Run, again); !errors.Is(err, ErrNotFound) {
+		if _, err := r.Fork(ctx, tenant, s.Run, forkRequest); !errors.Is(err, ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
@@ -205,10 +205,10 @@ func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
 
 func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	const n = 7
 	for i := range n {
-		r.dead(i, func(c Call) Answer {
+		r.deadLetter(i, func(c Call) Answer {
 			if i%2 == 0 {
 				return refused()
 			}
@@ -237,7 +237,7 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	}
 	for filter, want := range map[LetterFilter]int{
 		{ReasonCode: background.ReasonFinal}: 4, {ReasonCode: background.ReasonRetryExhausted}: 3, {ErrorType: "http.refused"}: 4,
-		{Class: Unknown}: 0, {Standing: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
+		{Class: Unknown}: 0, {Status: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
 		{From: all[2].DeadAt}: 3, {To: all[2].DeadAt}: 4,
 	} {
 		page, err := r.Letters(ctx, "acme", LetterQuery{Filter: filter, Limit: 100})

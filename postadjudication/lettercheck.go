@@ -19,8 +19,8 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 // maxFilterText bounds a text in a filter, in bytes.
 const maxFilterText = 512
 
-// maxCount is what a number of attempts or replays can't exceed.
-const maxCount = 1<<31 - 1
+// maxFilterCount is what a number of attempts or replays can't exceed.
+const maxFilterCount = 1<<31 - 1
 
 // Validate tells everything that makes no sense in a filter, each a *FieldError,
 // joined.
@@ -32,7 +32,7 @@ func (f LetterFilter) Validate() error {
 		{"signature", f.Signature}, {"transaction_receipt_id", f.Transaction}, {"submission_receipt_id", f.Submission},
 		{"escrow_reference", f.Escrow}, {"replayed_by", f.ReplayedBy},
 	} {
-		if len(text.value) > maxFilterText || !plainText(text.value) {
+		if len(text.value) > maxFilterText || !isPlainText(text.value) {
 			refuse(text.field, fmt.Sprintf("must be at most %d bytes of plain text", maxFilterText))
 		}
 	}
@@ -40,9 +40,9 @@ func (f LetterFilter) Validate() error {
 		field, value string
 		known        []string
 	}{
-		{"letter", string(f.Standing), words(background.LetterOpen, background.LetterForked, background.LetterReconciled, background.LetterSuperseded)},
-		{"outcome", string(f.Outcome), words(settlement.Release, settlement.Refund)},
-		{"outcome_class", string(f.Class), words(background.Executed, background.NotExecuted, background.Unknown)},
+		{"letter", string(f.Status), stringsOf(background.LetterOpen, background.LetterForked, background.LetterReconciled, background.LetterSuperseded)},
+		{"outcome", string(f.Outcome), stringsOf(settlement.Release, settlement.Refund)},
+		{"outcome_class", string(f.Class), stringsOf(background.Executed, background.NotExecuted, background.Unknown)},
 		{"reason_code", f.ReasonCode, []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, reasonCaseEnded}},
 	} {
 		if word.value != "" && !slices.Contains(word.known, word.value) {
@@ -52,14 +52,14 @@ func (f LetterFilter) Validate() error {
 	if f.Currency != "" && (len(f.Currency) != 3 || strings.Trim(f.Currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "") {
 		refuse("currency", "must be three capital letters, such as EUR")
 	}
-	if _, _, err := f.dispatched(); err != nil {
+	if _, _, err := f.dispatchedRun(); err != nil {
 		errs = append(errs, err)
 	}
 	f.checkRanges(refuse)
 	return errors.Join(errs...)
 }
 
-func words[T ~string](all ...T) []string {
+func stringsOf[T ~string](all ...T) []string {
 	out := make([]string, len(all))
 	for i, w := range all {
 		out[i] = string(w)
@@ -73,7 +73,7 @@ func (f *LetterFilter) checkRanges(refuse func(field, problem string)) {
 		from, to    *int64
 		limit       int64
 	}{
-		{"min_attempts", "max_attempts", f.MinAttempts, f.MaxAttempts, maxCount}, {"min_replays", "max_replays", f.MinReplays, f.MaxReplays, maxCount},
+		{"min_attempts", "max_attempts", f.MinAttempts, f.MaxAttempts, maxFilterCount}, {"min_replays", "max_replays", f.MinReplays, f.MaxReplays, maxFilterCount},
 		{"min_amount", "max_amount", f.MinAmount, f.MaxAmount, settlement.MaxMinor},
 	} {
 		for _, end := range []struct {
@@ -91,12 +91,12 @@ func (f *LetterFilter) checkRanges(refuse func(field, problem string)) {
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
 		refuse("died_to", "must be later than died_from")
 	}
-	for _, span := range []struct {
+	for _, d := range []struct {
 		field string
-		s     Span
+		s     Duration
 	}{{"older_than", f.OlderThan}, {"younger_than", f.YoungerThan}, {"expiring_within", f.ExpiringWithin}} {
-		if span.s < 0 || span.s > Span(longestAge) {
-			refuse(span.field, "must be a length of time of at most 200 years")
+		if d.s < 0 || d.s > Duration(maxRetentionAge) {
+			refuse(d.field, "must be a length of time of at most 200 years")
 		}
 	}
 	if f.OlderThan != 0 && f.YoungerThan != 0 && f.OlderThan >= f.YoungerThan {
@@ -112,18 +112,18 @@ func (f *LetterFilter) checkRanges(refuse func(field, problem string)) {
 	}
 }
 
-// dispatched reads the reference of a delivery: "<run id>.<bell>".
-func (f *LetterFilter) dispatched() (run background.RunID, bell int, err error) {
+// dispatchedRun reads the reference of a delivery: "<run id>.<bell>".
+func (f *LetterFilter) dispatchedRun() (run background.RunID, delivery int, err error) {
 	if f.Dispatch == "" {
 		return run, 0, nil
 	}
 	id, number, _ := strings.Cut(f.Dispatch, ".")
 	run, err = receipts.ParseRunID(id)
 	if err == nil {
-		bell, err = strconv.Atoi(number)
+		delivery, err = strconv.Atoi(number)
 	}
-	if err != nil || bell < 1 || bell > maxCount {
+	if err != nil || delivery < 1 || delivery > maxFilterCount {
 		return run, 0, &FieldError{Field: "dispatch_reference", Problem: "must be a run id, a dot and the number of its delivery"}
 	}
-	return run, bell, nil
+	return run, delivery, nil
 }

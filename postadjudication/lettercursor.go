@@ -37,7 +37,7 @@ var letterOrders = map[LetterSort]postgres.LetterOrder{
 // letterCursor is a place in a list of letters, and the time that the list's filter
 // was asked at: its ages are counted from there on all pages.
 type letterCursor struct {
-	place postgres.LetterPlace
+	place postgres.LetterPosition
 	asOf  time.Time
 }
 
@@ -49,41 +49,41 @@ const (
 // encode writes a cursor with a digest of itself and of what it belongs to. The
 // digest keeps cursors from being mixed up or made up by mistake; who could forge one
 // would see nothing that the filter does not show.
-func (c letterCursor) encode(of []byte) string {
+func (c letterCursor) encode(scope []byte) string {
 	b := make([]byte, 0, cursorSize)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.asOf.UnixMicro()))
 	b = binary.BigEndian.AppendUint64(b, uint64(c.place.Value))
 	b = append(b, c.place.Run[:]...)
-	sum := cursorSum(b, of)
+	sum := cursorDigest(b, scope)
 	return base64.RawURLEncoding.EncodeToString(append(b, sum[:cursorSize-cursorBody]...))
 }
 
-func decodeLetterCursor(text string, of []byte) (letterCursor, error) {
+func decodeLetterCursor(text string, scope []byte) (letterCursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	// The decoder passes over line ends.
 	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) != cursorSize {
 		return letterCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of letters"}
 	}
-	sum := cursorSum(b[:cursorBody], of)
+	sum := cursorDigest(b[:cursorBody], scope)
 	if string(sum[:cursorSize-cursorBody]) != string(b[cursorBody:]) {
 		return letterCursor{}, &FieldError{Field: "after", Problem: "is a cursor of another list: the tenant, filter and sort must be those that it was given for"}
 	}
 	return letterCursor{
 		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(b))).UTC(),
-		place: postgres.LetterPlace{Value: int64(binary.BigEndian.Uint64(b[8:])), Run: background.RunID(b[16:cursorBody])},
+		place: postgres.LetterPosition{Value: int64(binary.BigEndian.Uint64(b[8:])), Run: background.RunID(b[16:cursorBody])},
 	}, nil
 }
 
-func cursorSum(body, of []byte) [sha256.Size]byte {
+func cursorDigest(body, scope []byte) [sha256.Size]byte {
 	h := sha256.New()
 	h.Write([]byte("recourse letters 1\x00"))
 	h.Write(body)
-	h.Write(of)
+	h.Write(scope)
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// listName says which list a cursor belongs to.
-func listName(tenant string, f LetterFilter, sort LetterSort) ([]byte, error) {
+// cursorScope says which list a cursor belongs to.
+func cursorScope(tenant string, f LetterFilter, sort LetterSort) ([]byte, error) {
 	filter, err := f.Encode()
 	if err != nil {
 		return nil, err

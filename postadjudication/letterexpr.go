@@ -36,9 +36,9 @@ const (
 func ParseLetterExpr(source string) (*LetterExpr, error) {
 	switch {
 	case strings.TrimSpace(source) == "":
-		return nil, badExpr("must say something")
+		return nil, conditionError("must say something")
 	case len(source) > maxExpr:
-		return nil, badExpr(fmt.Sprintf("must be at most %d bytes", maxExpr))
+		return nil, conditionError(fmt.Sprintf("must be at most %d bytes", maxExpr))
 	}
 	env, err := exprEnv()
 	if err != nil {
@@ -48,12 +48,12 @@ func ParseLetterExpr(source string) (*LetterExpr, error) {
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
 		if first.Location.Line() < 1 { // it is about all of it
-			return nil, badExpr(first.Message)
+			return nil, conditionError(first.Message)
 		}
-		return nil, badExpr(fmt.Sprintf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message))
+		return nil, conditionError(fmt.Sprintf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message))
 	}
 	if !ast.OutputType().IsExactType(cel.BoolType) {
-		return nil, badExpr("must be true or false; it is of type " + ast.OutputType().String())
+		return nil, conditionError("must be true or false; it is of type " + ast.OutputType().String())
 	}
 	sizes, err := sizePatterns(ast.NativeRep())
 	if err != nil {
@@ -62,18 +62,18 @@ func ParseLetterExpr(source string) (*LetterExpr, error) {
 	// OptOptimize compiles the patterns here, once for all letters.
 	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxExprCost), cel.CostTracking(sizes), cel.InterruptCheckFrequency(100))
 	if err != nil {
-		return nil, badExpr(err.Error())
+		return nil, conditionError(err.Error())
 	}
 	return &LetterExpr{source, program}, nil
 }
 
-func badExpr(problem string) error { return &FieldError{Field: "where", Problem: problem} }
+func conditionError(problem string) error { return &FieldError{Field: "where", Problem: problem} }
 
 func (e *LetterExpr) String() string { return e.source }
 
-// Meets reports whether a letter meets the condition. The error tells why that is
+// Matches reports whether a letter meets the condition. The error tells why that is
 // undecided; such a letter is not to be selected.
-func (e *LetterExpr) Meets(ctx context.Context, l Letter) (bool, error) {
+func (e *LetterExpr) Matches(ctx context.Context, l Letter) (bool, error) {
 	out, _, err := e.program.ContextEval(ctx, exprLetter{&l})
 	if err != nil {
 		return false, err

@@ -20,7 +20,7 @@ func TestExpressionsKnowEveryMemberOfALetter(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
 	full := Letter{Amount: &settlement.Money{}, AtRisk: &settlement.Money{}, Error: &background.Failure{Type: "t", Code: "c", Message: "m"}, ExpiresAt: &at}
-	fill(reflect.ValueOf(&full).Elem())
+	fillTexts(reflect.ValueOf(&full).Elem())
 	text, err := json.Marshal(full)
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +46,8 @@ func TestExpressionsKnowEveryMemberOfALetter(t *testing.T) {
 	}
 }
 
-// fill gives the texts of a letter something to say, so that none is left out.
-func fill(v reflect.Value) {
+// fillTexts gives the texts of a letter something to say, so that none is left out.
+func fillTexts(v reflect.Value) {
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Kind() == reflect.String {
 			f.SetString("x")
@@ -59,7 +59,7 @@ func exampleLetter() Letter {
 	died := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
 	return Letter{
 		Run: background.RunID{1}, Family: Family, Queue: "settlement:0", Outcome: settlement.Release, Amount: &settlement.Money{Minor: 250_000, Currency: "EUR"},
-		Standing: background.LetterOpen, DeadAt: died, Age: Span(36 * time.Hour), ReasonCode: background.ReasonFinal, Class: NotExecuted, Attempts: 3, Replays: 1,
+		Status: background.LetterOpen, DeadAt: died, Age: Duration(36 * time.Hour), ReasonCode: background.ReasonFinal, Class: NotExecuted, Attempts: 3, Replays: 1,
 		Error: &background.Failure{Type: "ConnRefused", Code: "111", Message: "dial tcp 10.0.0.1: refused"}, Held: true, LastSeenAt: died, CanFork: true,
 	}
 }
@@ -85,7 +85,7 @@ func TestExpressionsSelectWhatTheySay(t *testing.T) {
 			t.Errorf("%s: %v", source, err)
 			continue
 		}
-		if got, err := e.Meets(context.Background(), exampleLetter()); err != nil || got != want || e.String() != source {
+		if got, err := e.Matches(context.Background(), exampleLetter()); err != nil || got != want || e.String() != source {
 			t.Errorf("%s: %v, %v; want %v", source, got, err, want)
 		}
 	}
@@ -104,7 +104,7 @@ func TestExpressionsThatCantBeToldSelectNothing(t *testing.T) {
 			t.Errorf("%.60s: %v", source, err)
 			continue
 		}
-		if got, err := e.Meets(context.Background(), exampleLetter()); err == nil || got {
+		if got, err := e.Matches(context.Background(), exampleLetter()); err == nil || got {
 			t.Errorf("%.60s: %v, %v", source, got, err)
 		}
 	}
@@ -135,10 +135,10 @@ func TestExpressionsThatMakeNoSenseAreRefusedWithTheirPlace(t *testing.T) {
 
 // A search finds what a list would that is looked through by hand, on however many
 // answers, and says how far it looked.
-func TestASearchLooksAtEachLetterOnce(t *testing.T) {
+func TestASearchScansEachLetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.causes()
+	r := newRig(t).startWorkers()
+	r.lettersOfThreeCauses()
 	ctx := context.Background()
 	for _, c := range []struct {
 		filter LetterFilter
@@ -149,7 +149,7 @@ func TestASearchLooksAtEachLetterOnce(t *testing.T) {
 		{where: `error.type == "http.refused"`, found: 4},
 		{where: `at_risk.currency == "USD" || letter == "forked"`, found: 2},
 		{where: `at_risk.minor >= 1000`, found: 4, vague: 1},
-		{filter: LetterFilter{Standing: background.LetterOpen}, where: `at_risk.minor >= 1000`, found: 4},
+		{filter: LetterFilter{Status: background.LetterOpen}, where: `at_risk.minor >= 1000`, found: 4},
 		{filter: LetterFilter{Currency: "USD"}, where: `true`, found: 1},
 		{where: `false`}, {found: 6},
 	} {
@@ -182,8 +182,8 @@ func TestASearchLooksAtEachLetterOnce(t *testing.T) {
 
 func TestASearchThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.causes()
+	r := newRig(t).startWorkers()
+	r.lettersOfThreeCauses()
 	ctx := context.Background()
 	first, err := r.SearchLetters(ctx, "acme", LetterSearch{Where: "held == false", Limit: 1})
 	if err != nil || first.Next == "" {

@@ -62,7 +62,7 @@ var exprMembers = map[string]exprMember{
 	"escrow_reference": exprText(func(l *Letter) string { return l.Escrow }), "outcome": exprText(func(l *Letter) string { return string(l.Outcome) }),
 	"amount.minor": exprMinor(func(l *Letter) *settlement.Money { return l.Amount }), "amount.currency": exprCurrency(func(l *Letter) *settlement.Money { return l.Amount }),
 	"at_risk.minor": exprMinor(func(l *Letter) *settlement.Money { return l.AtRisk }), "at_risk.currency": exprCurrency(func(l *Letter) *settlement.Money { return l.AtRisk }),
-	"letter":           exprText(func(l *Letter) string { return string(l.Standing) }),
+	"letter":           exprText(func(l *Letter) string { return string(l.Status) }),
 	"dead_lettered_at": exprTime(func(l *Letter) *time.Time { return &l.DeadAt }), "last_seen_at": exprTime(func(l *Letter) *time.Time { return &l.LastSeenAt }),
 	"expires_at":  exprTime(func(l *Letter) *time.Time { return l.ExpiresAt }),
 	"age":         {cel.DurationType, func(l *Letter) (any, bool) { return time.Duration(l.Age), true }},

@@ -17,21 +17,21 @@ import (
 // LetterFilter selects dead letters. A zero member selects everything; those given
 // must all be met. What a member can't mean is refused, never passed over.
 type LetterFilter struct {
-	Standing   background.Letter  `json:"letter,omitempty"` // open, forked, reconciled or superseded
-	Family     string             `json:"family,omitempty"`
-	Queue      string             `json:"queue,omitempty"`
-	JobType    string             `json:"job_type,omitempty"` // the family's name, for settlements
-	Outcome    settlement.Outcome `json:"outcome,omitempty"`  // of the adjudication
-	ReasonCode string             `json:"reason_code,omitempty"`
-	Class      background.Class   `json:"outcome_class,omitempty"`
-	ErrorType  string             `json:"error_type,omitempty"`
-	ErrorText  string             `json:"error_text,omitempty"` // contained in the last failure's message, in any case of letters
-	Signature  string             `json:"signature,omitempty"`  // as a letter gives it
+	Status     background.LetterStatus `json:"letter,omitempty"` // open, forked, reconciled or superseded
+	Family     string                  `json:"family,omitempty"`
+	Queue      string                  `json:"queue,omitempty"`
+	JobType    string                  `json:"job_type,omitempty"` // the family's name, for settlements
+	Outcome    settlement.Outcome      `json:"outcome,omitempty"`  // of the adjudication
+	ReasonCode string                  `json:"reason_code,omitempty"`
+	Class      background.Class        `json:"outcome_class,omitempty"`
+	ErrorType  string                  `json:"error_type,omitempty"`
+	ErrorText  string                  `json:"error_text,omitempty"` // contained in the last failure's message, in any case of letters
+	Signature  string                  `json:"signature,omitempty"`  // as a letter gives it
 
 	From        time.Time `json:"died_from,omitzero"`    // died at or after
 	To          time.Time `json:"died_to,omitzero"`      // died before
-	OlderThan   Span      `json:"older_than,omitzero"`   // died at least so long ago
-	YoungerThan Span      `json:"younger_than,omitzero"` // died less long ago
+	OlderThan   Duration  `json:"older_than,omitzero"`   // died at least so long ago
+	YoungerThan Duration  `json:"younger_than,omitzero"` // died less long ago
 
 	MinAttempts *int64 `json:"min_attempts,omitempty"`
 	MaxAttempts *int64 `json:"max_attempts,omitempty"`
@@ -48,42 +48,42 @@ type LetterFilter struct {
 	MinReplays *int64 `json:"min_replays,omitempty"`
 	MaxReplays *int64 `json:"max_replays,omitempty"`
 
-	Held           *bool `json:"held,omitempty"`
-	Reprocess      *bool `json:"reprocess_eligible,omitempty"`
-	Review         *bool `json:"manual_review_required,omitempty"`
-	ExpiringWithin Span  `json:"expiring_within,omitzero"` // open, and let go by retention no later than that from now
+	Held           *bool    `json:"held,omitempty"`
+	Reprocess      *bool    `json:"reprocess_eligible,omitempty"`
+	Review         *bool    `json:"manual_review_required,omitempty"`
+	ExpiringWithin Duration `json:"expiring_within,omitzero"` // open, and let go by retention no later than that from now
 }
 
-// Span is a length of time, written as 90m, 36h or 30d.
-type Span time.Duration
+// Duration is a length of time, written as 90m, 36h or 30d.
+type Duration time.Duration
 
 const day = 24 * time.Hour
 
-// ParseSpan reads what Span writes, and any other duration of Go's.
-func ParseSpan(text string) (Span, error) {
+// ParseDuration reads what Span writes, and any other duration of Go's.
+func ParseDuration(text string) (Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseInt(days, 10, 64)
-		if err == nil && n >= 0 && n <= int64(longestAge/day) {
-			return Span(time.Duration(n) * day), nil
+		if err == nil && n >= 0 && n <= int64(maxRetentionAge/day) {
+			return Duration(time.Duration(n) * day), nil
 		}
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
 		return 0, fmt.Errorf("%q is no length of time such as 90m, 36h or 30d", text)
 	}
-	return Span(d), nil
+	return Duration(d), nil
 }
 
 // Set reads a span on a command line.
-func (s *Span) Set(text string) (err error) {
-	*s, err = ParseSpan(text)
+func (s *Duration) Set(text string) (err error) {
+	*s, err = ParseDuration(text)
 	return err
 }
 
 // Type names it in a usage text.
-func (s *Span) Type() string { return "span" }
+func (s *Duration) Type() string { return "span" }
 
-func (s Span) String() string {
+func (s Duration) String() string {
 	if s > 0 && time.Duration(s)%day == 0 {
 		return strconv.FormatInt(int64(time.Duration(s)/day), 10) + "d"
 	}
@@ -91,15 +91,15 @@ func (s Span) String() string {
 }
 
 // MarshalText writes a span as String does.
-func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Duration) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
-func (s *Span) UnmarshalText(text []byte) error { return s.Set(string(text)) }
+func (s *Duration) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
 // ParseLetterFilter reads a filter from a JSON object. A member that it does not know,
 // is given twice, makes no sense or says nothing is refused as a *FieldError naming it.
 func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
-	if err := unambiguous("filter", text, &f); err != nil {
+	if err := checkUnambiguous("filter", text, &f); err != nil {
 		return LetterFilter{}, err
 	}
 	in := json.NewDecoder(bytes.NewReader(text))
@@ -110,26 +110,26 @@ func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
 	if _, err := in.Token(); !errors.Is(err, io.EOF) {
 		return LetterFilter{}, &FieldError{Field: "filter", Problem: "must be one JSON object"}
 	}
-	if err := errors.Join(f.Validate(), f.saysAll(text)); err != nil {
+	if err := errors.Join(f.Validate(), f.checkNoEmptyMember(text)); err != nil {
 		return LetterFilter{}, err
 	}
 	return f, nil
 }
 
-// saysAll refuses what was given and selects nothing, such as an empty text where a
+// checkNoEmptyMember refuses what was given and selects nothing, such as an empty text where a
 // script put a word that it did not have: it would widen the filter.
-func (f LetterFilter) saysAll(text []byte) error {
+func (f LetterFilter) checkNoEmptyMember(text []byte) error {
 	canonical, err := f.Encode()
 	if err != nil {
 		return err
 	}
-	var given, said map[string]json.RawMessage
-	if err := errors.Join(json.Unmarshal(text, &given), json.Unmarshal(canonical, &said)); err != nil || given == nil {
+	var given, effective map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(text, &given), json.Unmarshal(canonical, &effective)); err != nil || given == nil {
 		return &FieldError{Field: "filter", Problem: "must be one JSON object"}
 	}
 	var errs []error
 	for _, name := range sortedKeys(given) {
-		if _, is := said[name]; !is {
+		if _, is := effective[name]; !is {
 			errs = append(errs, &FieldError{Field: name, Problem: "says nothing; leave it out"})
 		}
 	}
@@ -152,7 +152,7 @@ func unreadableFilter(text []byte, why error) error {
 		in := json.NewDecoder(bytes.NewReader(alone))
 		in.DisallowUnknownFields()
 		if err := in.Decode(new(LetterFilter)); err != nil {
-			errs = append(errs, &FieldError{Field: name, Problem: problemOf(err)})
+			errs = append(errs, &FieldError{Field: name, Problem: decodeProblem(err)})
 		}
 	}
 	if errs == nil {
@@ -161,7 +161,7 @@ func unreadableFilter(text []byte, why error) error {
 	return errors.Join(errs...)
 }
 
-func problemOf(err error) string {
+func decodeProblem(err error) string {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case strings.HasPrefix(err.Error(), "json: unknown field"):
@@ -175,12 +175,12 @@ func problemOf(err error) string {
 // Encode writes a filter in the one way that equal filters share: what to store, and
 // what to hash.
 func (f LetterFilter) Encode() ([]byte, error) {
-	f.From, f.To = instantOf(f.From), instantOf(f.To)
+	f.From, f.To = journalTime(f.From), journalTime(f.To)
 	return json.Marshal(f)
 }
 
-// instantOf is a time as the journal keeps it.
-func instantOf(t time.Time) time.Time {
+// journalTime is a time as the journal keeps it.
+func journalTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}

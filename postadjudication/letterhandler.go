@@ -29,11 +29,11 @@ type LetterHandler struct {
 // DefaultHandlerFamily is the family that runs Config.OnAnyDeath.Handle.
 const DefaultHandlerFamily = "dlq"
 
-func (h LetterHandler) named() bool { return h.Handle != nil || h.Family != "" }
+func (h LetterHandler) isSet() bool { return h.Handle != nil || h.Family != "" }
 
-// plain is the family that runs a handler's own function.
-func (h LetterHandler) plain(name string) Plain {
-	return Plain{Name: name, Policy: h.Policy, TimeLimit: h.TimeLimit, Handle: func(ctx context.Context, a background.Attempt) background.Result {
+// family is the family that runs a handler's own function.
+func (h LetterHandler) family(name string) PlainFamily {
+	return PlainFamily{Name: name, Policy: h.Policy, TimeLimit: h.TimeLimit, Handle: func(ctx context.Context, a background.Attempt) background.Result {
 		l, err := ReadDeadLetter(a)
 		if err != nil {
 			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "letter.unreadable", Message: err.Error()}}
@@ -44,27 +44,27 @@ func (h LetterHandler) plain(name string) Plain {
 
 // withHandlers gives the families with those that handlers need, and which family
 // handles whose letters.
-func (c Config) withHandlers() (families []Plain, of map[string]string, err error) {
-	families, of = append(families, c.Families...), map[string]string{}
+func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]string, err error) {
+	families, handlerFor = append(families, c.Families...), map[string]string{}
 	known := map[string]bool{}
 	for _, p := range c.Families {
 		known[p.Name] = true
 	}
-	add := func(family, own string, h LetterHandler) error {
+	add := func(family, ownName string, h LetterHandler) error {
 		wrong := ""
 		switch {
 		case h.Handle != nil && h.Family != "":
 			wrong = fmt.Sprintf("there are two, a function and family %q; name one", h.Family)
-		case h.Handle != nil && (known[own] || !familyName.MatchString(own)):
-			wrong = fmt.Sprintf("it would be family %q, which is taken or too long a name", own)
+		case h.Handle != nil && (known[ownName] || !familyNamePattern.MatchString(ownName)):
+			wrong = fmt.Sprintf("it would be family %q, which is taken or too long a name", ownName)
 		case h.Handle != nil:
-			h.Family, known[own], families = own, true, append(families, h.plain(own))
+			h.Family, known[ownName], families = ownName, true, append(families, h.family(ownName))
 		case h.Family == family:
 			wrong = "a family can't be its own"
 		case !known[h.Family]:
 			wrong = fmt.Sprintf("there is no plain family %q", h.Family)
 		}
-		if of[family] = h.Family; wrong == "" {
+		if handlerFor[family] = h.Family; wrong == "" {
 			return nil
 		}
 		if family == "" {
@@ -72,25 +72,25 @@ func (c Config) withHandlers() (families []Plain, of map[string]string, err erro
 		}
 		return fmt.Errorf("postadjudication: the handler of the dead letters of %s: %s", family, wrong)
 	}
-	every := append([]Plain{{Name: Family, OnDeath: c.OnDeath}}, c.Families...)
+	every := append([]PlainFamily{{Name: Family, OnDeath: c.OnDeath}}, c.Families...)
 	for _, p := range every {
-		if p.OnDeath.named() {
+		if p.OnDeath.isSet() {
 			if err := add(p.Name, p.Name+"-dlq", p.OnDeath); err != nil {
 				return nil, nil, err
 			}
 		}
 	}
-	if !c.OnAnyDeath.named() {
-		return families, of, nil
+	if !c.OnAnyDeath.isSet() {
+		return families, handlerFor, nil
 	}
 	if err := add("", DefaultHandlerFamily, c.OnAnyDeath); err != nil {
 		return nil, nil, err
 	}
 	for _, p := range every {
-		if of[p.Name] == "" && p.Name != of[""] {
-			of[p.Name] = of[""]
+		if handlerFor[p.Name] == "" && p.Name != handlerFor[""] {
+			handlerFor[p.Name] = handlerFor[""]
 		}
 	}
-	delete(of, "")
-	return families, of, nil
+	delete(handlerFor, "")
+	return families, handlerFor, nil
 }

@@ -29,7 +29,7 @@ func (r *rig) letters(f LetterFilter) []Letter {
 // Each filter finds the letter that it is about, and not the other one.
 func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	a := release(1)
 	a.Amount, a.Held = euros(700), euros(900)
 	r.escrow.mu.Lock()
@@ -42,13 +42,13 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
 	r.escrow.mu.Unlock()
 	one := r.mustSubmit(a)
-	r.atRest()
+	r.untilNoneLive()
 	between := r.letters(LetterFilter{})[0].DeadAt.Add(time.Microsecond) // by the clock of the letters
 	b := refund(2)
 	b.Amount, b.Held = settlement.Money{Minor: 90000, Currency: "USD"}, settlement.Money{Minor: 90000, Currency: "USD"}
 	b.Actor = "escrow-desk"
 	two := r.mustSubmit(b)
-	r.atRest()
+	r.untilNoneLive()
 	all := r.letters(LetterFilter{})
 	if len(all) != 2 || all[0].Run != two.Run || all[1].Run != one.Run {
 		t.Fatalf("%+v", all)
@@ -61,8 +61,8 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	for _, f := range []LetterFilter{
 		{Outcome: "release"}, {ReasonCode: "final"}, {Class: NotExecuted}, {ErrorType: "http.refused"}, {ErrorText: "ACCOUNT"}, {ErrorText: "4711 of"}, {ErrorText: "jane"},
 		{Signature: l.Signature}, {To: between}, {MaxAttempts: ptr(int64(2))}, {MaxAmount: ptr(int64(700))}, {Currency: "EUR"}, {Transaction: "txr_1"},
-		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: Span(181 * day)},
-		{Standing: "open", Class: NotExecuted, Currency: "EUR", ErrorText: "closed", MinAmount: ptr(int64(1)), Escrow: "esc_1"},
+		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: Duration(181 * day)},
+		{Status: "open", Class: NotExecuted, Currency: "EUR", ErrorText: "closed", MinAmount: ptr(int64(1)), Escrow: "esc_1"},
 	} {
 		if got := r.letters(f); len(got) != 1 || got[0].Run != one.Run {
 			t.Errorf("%+v finds %+v", f, got)
@@ -77,14 +77,14 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 		}
 	}
 	for _, f := range []LetterFilter{
-		{Standing: "forked"}, {Family: "mailer"}, {Queue: "settlement:9"}, {JobType: "mail"}, {ErrorText: "nowhere"}, {ErrorText: "#"}, {OlderThan: Span(time.Hour)}, {ReplayedBy: "user:ada"}, {MinReplays: ptr(int64(1))},
-		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: Span(day)}, {Dispatch: l.Run.String() + ".2"}, {Class: Unknown, Currency: "EUR"},
+		{Status: "forked"}, {Family: "mailer"}, {Queue: "settlement:9"}, {JobType: "mail"}, {ErrorText: "nowhere"}, {ErrorText: "#"}, {OlderThan: Duration(time.Hour)}, {ReplayedBy: "user:ada"}, {MinReplays: ptr(int64(1))},
+		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: Duration(day)}, {Dispatch: l.Run.String() + ".2"}, {Class: Unknown, Currency: "EUR"},
 	} {
 		if got := r.letters(f); len(got) != 0 {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
-	for _, f := range []LetterFilter{{Standing: "open"}, {Family: Family}, {JobType: Family}, {YoungerThan: Span(time.Hour)}, {MaxReplays: ptr(int64(0))}, {Held: ptr(false)}} {
+	for _, f := range []LetterFilter{{Status: "open"}, {Family: Family}, {JobType: Family}, {YoungerThan: Duration(time.Hour)}, {MaxReplays: ptr(int64(0))}, {Held: ptr(false)}} {
 		if got := r.letters(f); len(got) != 2 {
 			t.Errorf("%+v finds %+v", f, got)
 		}
@@ -95,20 +95,20 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 // it up to date.
 func TestAListShowsWhatWasJustDone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return busy429() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return busy429() })
 	r.stopWork()
 	ctx := context.Background()
-	if got := r.letters(LetterFilter{Standing: "open"}); len(got) != 1 || !got[0].Reprocess {
+	if got := r.letters(LetterFilter{Status: "open"}); len(got) != 1 || !got[0].Reprocess {
 		t.Fatalf("%+v", got)
 	}
-	if _, err := r.Fork(ctx, "acme", letter.Run, again); err != nil {
+	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.letters(LetterFilter{Standing: "open"}); len(got) != 0 {
+	if got := r.letters(LetterFilter{Status: "open"}); len(got) != 0 {
 		t.Errorf("still open: %+v", got)
 	}
-	if got := r.letters(LetterFilter{ReplayedBy: again.Actor, MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Standing != background.LetterForked {
+	if got := r.letters(LetterFilter{ReplayedBy: forkRequest.Actor, MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Status != background.LetterForked {
 		t.Errorf("%+v", got)
 	}
 }
@@ -116,8 +116,8 @@ func TestAListShowsWhatWasJustDone(t *testing.T) {
 // The letter of a fork counts the tries before it.
 func TestReplaysAreCountedDownTheLine(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	for _, actor := range []string{"user:ada", "user:bob"} {
 		r.escrow.mu.Lock()
 		r.escrow.script = func(context.Context, Call) Answer { return refused() }
@@ -126,10 +126,10 @@ func TestReplaysAreCountedDownTheLine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.atRest()
+		r.untilNoneLive()
 		letter = f
 	}
-	got := r.letters(LetterFilter{Standing: "open"})
+	got := r.letters(LetterFilter{Status: "open"})
 	if len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 2 || got[0].ReplayedBy != "user:bob" {
 		t.Errorf("%+v", got)
 	}
@@ -172,10 +172,10 @@ func TestLettersCanBeAskedForByWhateverTheirRunsDieOf(t *testing.T) {
 func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 2, 3, 4, 5, 6000, time.UTC)
-	f := LetterFilter{Standing: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
-		From: at, To: at.Add(time.Hour), OlderThan: Span(90 * time.Minute), YoungerThan: Span(30 * day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
+	f := LetterFilter{Status: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
+		From: at, To: at.Add(time.Hour), OlderThan: Duration(90 * time.Minute), YoungerThan: Duration(30 * day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
 		Currency: "EUR", Transaction: "t", Submission: "s", Escrow: "e", Dispatch: "00000000-0000-7000-8000-000000000001.1", ReplayedBy: "r", MinReplays: ptr(int64(1)), MaxReplays: ptr(int64(1)),
-		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: Span(7 * day)}
+		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: Duration(7 * day)}
 	v := reflect.ValueOf(f)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
@@ -202,12 +202,12 @@ func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 // A cursor goes on only with the list that it was given for.
 func TestACursorBelongsToItsList(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	for n := range 3 {
-		r.dead(n, func(Call) Answer { return refused() })
+		r.deadLetter(n, func(Call) Answer { return refused() })
 	}
 	ctx := context.Background()
-	q := LetterQuery{Filter: LetterFilter{Standing: "open"}, Limit: 2}
+	q := LetterQuery{Filter: LetterFilter{Status: "open"}, Limit: 2}
 	first, err := r.Letters(ctx, "acme", q)
 	if err != nil || !first.More || len(first.Letters) != 2 {
 		t.Fatalf("%+v, %v", first, err)
@@ -220,7 +220,7 @@ func TestACursorBelongsToItsList(t *testing.T) {
 	forged[5] ^= 1
 	for what, change := range map[string]func(tenant *string, q *LetterQuery){
 		"tenant": func(tenant *string, _ *LetterQuery) { *tenant = "other" }, "sort": func(_ *string, q *LetterQuery) { q.Sort = OldestFirst },
-		"filter": func(_ *string, q *LetterQuery) { q.Filter.Standing = "" }, "forged": func(_ *string, q *LetterQuery) { q.After = string(forged) },
+		"filter": func(_ *string, q *LetterQuery) { q.Filter.Status = "" }, "forged": func(_ *string, q *LetterQuery) { q.After = string(forged) },
 		"cut": func(_ *string, q *LetterQuery) { q.After = q.After[:20] }, "none": func(_ *string, q *LetterQuery) { q.After = "x" },
 	} {
 		tenant, other := "acme", q
@@ -245,7 +245,7 @@ func TestACursorBelongsToItsList(t *testing.T) {
 // Every order lists every letter once, in that order, whatever the size of pages.
 func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	for n := range 7 {
 		a := release(n)
 		a.Amount, a.Held = euros(int64(100+n%3)), euros(1000)
@@ -258,7 +258,7 @@ func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 		}
 		r.escrow.mu.Unlock()
 		r.mustSubmit(a)
-		r.atRest()
+		r.untilNoneLive()
 	}
 	goes := map[LetterSort]func(a, b Letter) bool{
 		NewestFirst: func(a, b Letter) bool { return !a.DeadAt.Before(b.DeadAt) }, OldestFirst: func(a, b Letter) bool { return !a.DeadAt.After(b.DeadAt) },
@@ -287,7 +287,7 @@ func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 			t.Errorf("%s: %d letters", sort, len(all))
 		}
 	}
-	if text, err := json.Marshal(Letter{Age: Span(36 * time.Hour)}); err != nil || !strings.Contains(string(text), `"age":"36h0m0s"`) {
+	if text, err := json.Marshal(Letter{Age: Duration(36 * time.Hour)}); err != nil || !strings.Contains(string(text), `"age":"36h0m0s"`) {
 		t.Errorf("%s, %v", text, err)
 	}
 }

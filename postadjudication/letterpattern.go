@@ -37,7 +37,7 @@ func sizePatterns(of *celast.AST) (patternSizes, error) {
 		pattern, literal := literalText(args[len(args)-1])
 		at := of.SourceInfo().GetStartLocation(e.ID())
 		refuse := func(problem string) {
-			refused = badExpr(fmt.Sprintf("line %d, column %d: %s", at.Line(), at.Column()+1, problem))
+			refused = conditionError(fmt.Sprintf("line %d, column %d: %s", at.Line(), at.Column()+1, problem))
 		}
 		if !literal {
 			refuse("the pattern of matches must be a literal text")
@@ -89,7 +89,7 @@ func programSize(re *syntax.Regexp) int {
 		size = 0
 	}
 	for _, sub := range re.Sub {
-		size = clipped(size + programSize(sub))
+		size = clampSize(size + programSize(sub))
 	}
 	size = max(1, size)
 	if re.Op == syntax.OpRepeat {
@@ -97,13 +97,13 @@ func programSize(re *syntax.Regexp) int {
 		if re.Max < 0 {
 			copies, branches = re.Min+1, 2
 		}
-		size = clipped(size*max(1, copies) + branches)
+		size = clampSize(size*max(1, copies) + branches)
 	}
 	return size
 }
 
-// clipped keeps sums and products of sizes far below an overflow.
-func clipped(size int) int { return min(size, 2*maxPatternProgram) }
+// clampSize keeps sums and products of sizes far below an overflow.
+func clampSize(size int) int { return min(size, 2*maxPatternProgram) }
 
 // CallCost returns what matching one text against a pattern costs: a matcher may take a step
 // for each instruction at each byte. It returns nil for other functions, whose costs are

@@ -60,14 +60,14 @@ func TestMatchingCostsWhatThePatternIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if met, err := e.Meets(context.Background(), l); err == nil || met || !strings.Contains(err.Error(), "cost") {
+	if met, err := e.Matches(context.Background(), l); err == nil || met || !strings.Contains(err.Error(), "cost") {
 		t.Errorf("%v, %v", met, err)
 	}
 	e, err = ParseLetterExpr(`error.message.matches("(a|b){100}") && !error.message.matches("c$")`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if met, err := e.Meets(context.Background(), l); err != nil || !met {
+	if met, err := e.Matches(context.Background(), l); err != nil || !met {
 		t.Errorf("%v, %v", met, err)
 	}
 }
@@ -80,7 +80,7 @@ func TestAPatternIsCompiledOnceForAllLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if allocs := testing.AllocsPerRun(100, func() {
-		if _, err := e.Meets(context.Background(), l); err != nil {
+		if _, err := e.Matches(context.Background(), l); err != nil {
 			t.Error(err)
 		}
 	}); allocs > 100 {

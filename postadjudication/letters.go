@@ -12,35 +12,35 @@ import (
 
 // Letter is a dead letter as an operator sees it in a list.
 type Letter struct {
-	Run         background.RunID    `json:"run_id"`
-	Case        background.CaseID   `json:"case_id"`
-	Family      string              `json:"family"`
-	Queue       string              `json:"queue"`
-	JobType     string              `json:"job_type"`
-	Transaction string              `json:"transaction_receipt_id"`
-	Submission  string              `json:"submission_receipt_id,omitempty"`
-	Escrow      string              `json:"escrow_reference,omitempty"`
-	Outcome     settlement.Outcome  `json:"outcome,omitempty"`
-	Amount      *settlement.Money   `json:"amount,omitempty"`  // what was adjudicated
-	AtRisk      *settlement.Money   `json:"at_risk,omitempty"` // what stays reserved for it
-	Standing    background.Letter   `json:"letter"`
-	DeadAt      time.Time           `json:"dead_lettered_at"`
-	Age         Span                `json:"age"` // in whole seconds
-	ReasonCode  string              `json:"reason_code"`
-	Class       background.Class    `json:"outcome_class"`
-	Attempts    int                 `json:"attempts"`
-	Error       *background.Failure `json:"error,omitempty"`
-	Signature   string              `json:"signature"`    // what it shares with letters of the same cause
-	Replays     int                 `json:"replay_count"` // how often it, and what it is a fork of, was tried again
-	ReplayedBy  string              `json:"replayed_by,omitempty"`
-	LastSeenAt  time.Time           `json:"last_seen_at"` // of the newest receipt of its case
-	Held        bool                `json:"held"`
-	Reprocess   bool                `json:"reprocess_eligible"`
-	Review      bool                `json:"manual_review_required"`
-	ExpiresAt   *time.Time          `json:"expires_at,omitempty"` // when retention may let it go; never when missing
-	Dispatch    string              `json:"dispatch_reference"`
-	CanFork     bool                `json:"can_fork"`
-	RefusedBy   Gate                `json:"refused_by,omitempty"` // why it can't be forked now
+	Run         background.RunID        `json:"run_id"`
+	Case        background.CaseID       `json:"case_id"`
+	Family      string                  `json:"family"`
+	Queue       string                  `json:"queue"`
+	JobType     string                  `json:"job_type"`
+	Transaction string                  `json:"transaction_receipt_id"`
+	Submission  string                  `json:"submission_receipt_id,omitempty"`
+	Escrow      string                  `json:"escrow_reference,omitempty"`
+	Outcome     settlement.Outcome      `json:"outcome,omitempty"`
+	Amount      *settlement.Money       `json:"amount,omitempty"`  // what was adjudicated
+	AtRisk      *settlement.Money       `json:"at_risk,omitempty"` // what stays reserved for it
+	Status      background.LetterStatus `json:"letter"`
+	DeadAt      time.Time               `json:"dead_lettered_at"`
+	Age         Duration                `json:"age"` // in whole seconds
+	ReasonCode  string                  `json:"reason_code"`
+	Class       background.Class        `json:"outcome_class"`
+	Attempts    int                     `json:"attempts"`
+	Error       *background.Failure     `json:"error,omitempty"`
+	Signature   string                  `json:"signature"`    // what it shares with letters of the same cause
+	Replays     int                     `json:"replay_count"` // how often it, and what it is a fork of, was tried again
+	ReplayedBy  string                  `json:"replayed_by,omitempty"`
+	LastSeenAt  time.Time               `json:"last_seen_at"` // of the newest receipt of its case
+	Held        bool                    `json:"held"`
+	Reprocess   bool                    `json:"reprocess_eligible"`
+	Review      bool                    `json:"manual_review_required"`
+	ExpiresAt   *time.Time              `json:"expires_at,omitempty"` // when retention may let it go; never when missing
+	Dispatch    string                  `json:"dispatch_reference"`
+	CanFork     bool                    `json:"can_fork"`
+	RefusedBy   Gate                    `json:"refused_by,omitempty"` // why it can't be forked now
 	RuleReplays
 }
 
@@ -61,8 +61,8 @@ type LetterPage struct {
 
 // LetterCount is how many letters a filter selects.
 type LetterCount struct {
-	Total      int64                       `json:"total"`
-	ByStanding map[background.Letter]int64 `json:"by_letter"`
+	Total    int64                             `json:"total"`
+	ByStatus map[background.LetterStatus]int64 `json:"by_letter"`
 }
 
 const maxLetters = 1000
@@ -82,16 +82,16 @@ func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (Le
 	case !known:
 		return LetterPage{}, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", LetterSorts)}
 	}
-	if err := checkLetters(tenant, q.Filter); err != nil {
+	if err := validateLetterQuery(tenant, q.Filter); err != nil {
 		return LetterPage{}, err
 	}
-	list, err := listName(tenant, q.Filter, q.Sort)
+	scope, err := cursorScope(tenant, q.Filter, q.Sort)
 	if err != nil {
 		return LetterPage{}, err
 	}
 	at := letterCursor{asOf: s.now()}
 	if q.After != "" {
-		if at, err = decodeLetterCursor(q.After, list); err != nil {
+		if at, err = decodeLetterCursor(q.After, scope); err != nil {
 			return LetterPage{}, err
 		}
 	}
@@ -103,42 +103,42 @@ func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (Le
 	for i := range found {
 		page.Letters[i] = s.letterOf(found[i])
 	}
-	if err := s.tellReplays(ctx, tenant, page.Letters); err != nil {
+	if err := s.addRuleReplays(ctx, tenant, page.Letters); err != nil {
 		return LetterPage{}, err
 	}
 	if more {
-		page.Next = letterCursor{place: last, asOf: at.asOf}.encode(list)
+		page.Next = letterCursor{place: last, asOf: at.asOf}.encode(scope)
 	}
 	return page, nil
 }
 
 // findLetters finds letters after a cursor, and gives the place of the last, whether
 // it could be read or not.
-func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order postgres.LetterOrder, at letterCursor, limit int) (found []postgres.FoundLetter, more bool, last postgres.LetterPlace, err error) {
-	if err := s.journal.DrainLetters(ctx); err != nil {
+func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order postgres.LetterOrder, at letterCursor, limit int) (found []postgres.FoundLetter, more bool, last postgres.LetterPosition, err error) {
+	if err := s.journal.CatchUpLetters(ctx); err != nil {
 		return nil, false, last, err
 	}
-	return s.journal.Letters(ctx, tenant, s.selection(f, at.asOf), order, at.place, limit)
+	return s.journal.Letters(ctx, tenant, s.journalFilter(f, at.asOf), order, at.place, limit)
 }
 
 // CountLetters counts the dead letters that a filter selects, exactly.
 func (s *Service) CountLetters(ctx context.Context, tenant string, f LetterFilter) (LetterCount, error) {
-	out := LetterCount{ByStanding: map[background.Letter]int64{}}
-	if err := checkLetters(tenant, f); err != nil {
+	out := LetterCount{ByStatus: map[background.LetterStatus]int64{}}
+	if err := validateLetterQuery(tenant, f); err != nil {
 		return out, err
 	}
-	if err := s.journal.DrainLetters(ctx); err != nil {
+	if err := s.journal.CatchUpLetters(ctx); err != nil {
 		return out, err
 	}
-	counts, err := s.journal.CountLetters(ctx, tenant, s.selection(f, s.now()))
-	for standing, n := range counts {
-		out.ByStanding[background.Letter(standing)] = n
+	counts, err := s.journal.CountLetters(ctx, tenant, s.journalFilter(f, s.now()))
+	for status, n := range counts {
+		out.ByStatus[background.LetterStatus(status)] = n
 		out.Total += n
 	}
 	return out, err
 }
 
-func checkLetters(tenant string, f LetterFilter) error {
+func validateLetterQuery(tenant string, f LetterFilter) error {
 	if tenant == "" {
 		return &FieldError{Field: "tenant", Problem: "must be given"}
 	}
@@ -149,10 +149,10 @@ func (s *Service) letterOf(l postgres.FoundLetter) Letter {
 	r, c := l.Run, l.Case
 	out := Letter{
 		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: l.Escrow,
-		Outcome: l.Outcome, Standing: r.Letter, DeadAt: r.DeadAt, Age: Span(max(0, s.now().Sub(r.DeadAt).Truncate(time.Second))),
+		Outcome: l.Outcome, Status: r.Letter, DeadAt: r.DeadAt, Age: Duration(max(0, s.now().Sub(r.DeadAt).Truncate(time.Second))),
 		ReasonCode: r.Reason, Class: r.Class, Attempts: r.Attempt, Error: r.Failure, Signature: l.Signature, Replays: l.Replays, ReplayedBy: l.ReplayedBy,
 		LastSeenAt: l.SeenAt, Held: l.Held, Reprocess: l.Eligible, Review: l.Review, Dispatch: dispatchReference(r),
-		RefusedBy: s.settlements.gate(postgres.Snapshot{Run: r, Case: c}, s.now()),
+		RefusedBy: s.settlements.forkGate(postgres.Snapshot{Run: r, Case: c}, s.now()),
 	}
 	out.CanFork = out.RefusedBy == ""
 	if l.Currency != "" {
@@ -161,8 +161,8 @@ func (s *Service) letterOf(l postgres.FoundLetter) Letter {
 			out.AtRisk = &settlement.Money{Minor: c.State.Reserved, Currency: l.Currency}
 		}
 	}
-	if kept, ends := s.lifetime(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != postgres.KindSettlement || r.UnknownOpen == 0) {
-		at := r.DeadAt.Add(kept)
+	if age, ends := s.retentionOf(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != postgres.KindSettlement || r.UnresolvedUnknowns == 0) {
+		at := r.DeadAt.Add(age)
 		out.ExpiresAt = &at
 	}
 	return out

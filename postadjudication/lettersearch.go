@@ -28,10 +28,10 @@ type LettersFound struct {
 }
 
 const (
-	maxScan     = 100_000
-	defaultScan = 20_000
-	scanPage    = 500
-	scanTime    = 3 * time.Second
+	maxScan       = 100_000
+	defaultScan   = 20_000
+	scanPage      = 500
+	scanTimeLimit = 3 * time.Second
 )
 
 // SearchLetters looks through the letters of a tenant that a filter selects, in order,
@@ -51,24 +51,24 @@ func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSear
 	if q.Limit < 1 || q.Limit > maxLetters {
 		return out, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
 	}
-	w, err := s.walk(ctx, tenant, q.Filter, q.Where, q.Sort, q.After)
+	w, err := s.newLetterScan(ctx, tenant, q.Filter, q.Where, q.Sort, q.After)
 	if err != nil {
 		return out, err
 	}
 	defer w.where.done()
-	enough := time.NewTimer(scanTime)
-	defer enough.Stop()
+	budget := time.NewTimer(scanTimeLimit)
+	defer budget.Stop()
 	for {
-		l, there, err := w.next(ctx, min(scanPage, q.Scan-w.scanned))
+		l, matches, err := w.next(ctx, min(scanPage, q.Scan-w.scanned))
 		if err != nil {
 			return LettersFound{}, err
 		}
-		if there {
+		if matches {
 			out.Letters = append(out.Letters, l)
 		}
 		stop := len(out.Letters) == q.Limit || w.scanned >= q.Scan
 		select {
-		case <-enough.C:
+		case <-budget.C:
 			stop = true
 		default:
 		}
@@ -83,9 +83,9 @@ func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSear
 	return out, nil
 }
 
-// walk goes through the letters that a filter selects, in order and page by page, and
+// letterScan goes through the letters that a filter selects, in order and page by page, and
 // gives those that meet a condition.
-type walk struct {
+type letterScan struct {
 	service *Service
 	tenant  string
 	filter  LetterFilter
@@ -95,15 +95,15 @@ type walk struct {
 
 	at        letterCursor // behind what was looked at
 	page      []postgres.FoundLetter
-	last      postgres.LetterPlace // of the page
-	read      bool                 // a page was
-	more      bool                 // pages follow
+	last      postgres.LetterPosition // of the page
+	drained   bool                    // a page was
+	more      bool                    // pages follow
 	scanned   int
 	undecided int
 }
 
-// walk begins one. The caller must call done of its condition.
-func (s *Service) walk(ctx context.Context, tenant string, f LetterFilter, where string, sort LetterSort, after string) (*walk, error) {
+// newLetterScan begins one. The caller must call done of its condition.
+func (s *Service) newLetterScan(ctx context.Context, tenant string, f LetterFilter, where string, sort LetterSort, after string) (*letterScan, error) {
 	if sort == "" {
 		sort = NewestFirst
 	}
@@ -111,11 +111,11 @@ func (s *Service) walk(ctx context.Context, tenant string, f LetterFilter, where
 	if !known {
 		return nil, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", LetterSorts)}
 	}
-	if err := checkLetters(tenant, f); err != nil {
+	if err := validateLetterQuery(tenant, f); err != nil {
 		return nil, err
 	}
-	w := &walk{service: s, tenant: tenant, filter: f, order: order, at: letterCursor{asOf: s.now()}, more: true}
-	list, err := listName(tenant, f, sort)
+	w := &letterScan{service: s, tenant: tenant, filter: f, order: order, at: letterCursor{asOf: s.now()}, more: true}
+	list, err := cursorScope(tenant, f, sort)
 	if err != nil {
 		return nil, err
 	}
@@ -125,41 +125,41 @@ func (s *Service) walk(ctx context.Context, tenant string, f LetterFilter, where
 			return nil, err
 		}
 	}
-	w.where, err = s.exprs.condition(ctx, tenant, where)
+	w.where, err = s.conditionLimiter.condition(ctx, tenant, where)
 	return w, err
 }
 
 // done reports whether everything was looked at.
-func (w *walk) done() bool { return len(w.page) == 0 && !w.more }
+func (w *letterScan) done() bool { return len(w.page) == 0 && !w.more }
 
 // next looks at the next letter; a page is of so many. It is false when the letter
 // does not meet the condition, or when there is none.
-func (w *walk) next(ctx context.Context, limit int) (Letter, bool, error) {
+func (w *letterScan) next(ctx context.Context, limit int) (Letter, bool, error) {
 	if len(w.page) == 0 {
-		if err := w.turn(ctx, limit); err != nil || len(w.page) == 0 {
+		if err := w.readPage(ctx, limit); err != nil || len(w.page) == 0 {
 			return Letter{}, false, err
 		}
 	}
 	found := w.page[0]
 	l := w.service.letterOf(found)
 	if w.where != nil {
-		meets, err := w.where.Meets(ctx, l)
+		matches, err := w.where.Matches(ctx, l)
 		switch {
 		case ctx.Err() != nil:
 			return Letter{}, false, ctx.Err()
 		case err != nil:
 			w.undecided++
 		}
-		w.step(found.Place)
-		return l, meets && err == nil, nil
+		w.advance(found.Position)
+		return l, matches && err == nil, nil
 	}
-	w.step(found.Place)
+	w.advance(found.Position)
 	return l, true, nil
 }
 
-// step goes behind the letter at a place, and at the end of a page behind those of it
+// advance goes behind the letter at a place, and at the end of a page behind those of it
 // that are no letters any more.
-func (w *walk) step(place postgres.LetterPlace) {
+func (w *letterScan) advance(place postgres.LetterPosition) {
 	w.scanned++
 	w.at.place = place
 	if w.page = w.page[1:]; len(w.page) == 0 {
@@ -167,18 +167,18 @@ func (w *walk) step(place postgres.LetterPlace) {
 	}
 }
 
-// turn reads the next page. The list is brought up to date once.
-func (w *walk) turn(ctx context.Context, limit int) (err error) {
+// readPage reads the next page. The list is brought up to date once.
+func (w *letterScan) readPage(ctx context.Context, limit int) (err error) {
 	if !w.more {
 		return nil
 	}
-	if !w.read {
-		if err := w.service.journal.DrainLetters(ctx); err != nil {
+	if !w.drained {
+		if err := w.service.journal.CatchUpLetters(ctx); err != nil {
 			return err
 		}
-		w.read = true
+		w.drained = true
 	}
-	w.page, w.more, w.last, err = w.service.journal.Letters(ctx, w.tenant, w.service.selection(w.filter, w.at.asOf), w.order, w.at.place, limit)
+	w.page, w.more, w.last, err = w.service.journal.Letters(ctx, w.tenant, w.service.journalFilter(w.filter, w.at.asOf), w.order, w.at.place, limit)
 	if len(w.page) == 0 {
 		w.at.place = w.last
 	}

@@ -7,21 +7,21 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// selection is a filter as the journal takes it, with its ages counted from a time.
+// journalFilter is a filter as the journal takes it, with its ages counted from a time.
 // The filter is one that Validate finds nothing wrong with.
-func (s *Service) selection(f LetterFilter, asOf time.Time) postgres.LetterFilter {
+func (s *Service) journalFilter(f LetterFilter, asOf time.Time) postgres.LetterFilter {
 	out := postgres.LetterFilter{
-		Shape: postgres.ShapeFilter{
-			Standing: string(f.Standing), Family: f.Family, Queue: f.Queue, JobType: f.JobType, Outcome: string(f.Outcome), Reason: f.ReasonCode,
+		Facets: postgres.FacetFilter{
+			Status: string(f.Status), Family: f.Family, Queue: f.Queue, JobType: f.JobType, Outcome: string(f.Outcome), Reason: f.ReasonCode,
 			Class: string(f.Class), ErrorType: f.ErrorType, Signature: f.Signature, Currency: f.Currency, ReplayedBy: f.ReplayedBy,
 			Held: f.Held, Eligible: f.Reprocess, Review: f.Review, Text: strings.ToLower(f.ErrorText),
 		},
 		Transaction: f.Transaction, Submission: f.Submission, Escrow: f.Escrow,
-		DeadFrom: instantOf(f.From), DeadTo: instantOf(f.To),
+		DeadFrom: journalTime(f.From), DeadTo: journalTime(f.To),
 		MinAttempts: f.MinAttempts, MaxAttempts: f.MaxAttempts, MinAmount: f.MinAmount, MaxAmount: f.MaxAmount,
-		MinReplays: f.MinReplays, MaxReplays: f.MaxReplays, Lifetime: s.lifetime,
+		MinReplays: f.MinReplays, MaxReplays: f.MaxReplays, Lifetime: s.retentionOf,
 	}
-	out.Run, out.Bell, _ = f.dispatched()
+	out.Run, out.NotificationNumber, _ = f.dispatchedRun()
 	if f.OlderThan != 0 {
 		if to := asOf.Add(-time.Duration(f.OlderThan) + time.Microsecond); out.DeadTo.IsZero() || to.Before(out.DeadTo) {
 			out.DeadTo = to
@@ -38,9 +38,9 @@ func (s *Service) selection(f LetterFilter, asOf time.Time) postgres.LetterFilte
 	return out
 }
 
-// lifetime is how long open letters of a queue are kept; it is false when that has no
+// retentionOf is how long open letters of a queue are kept; it is false when that has no
 // end.
-func (s *Service) lifetime(family, queue string) (time.Duration, bool) {
-	kept := s.retention.of(family, queue).maxAge
-	return kept, kept > 0
+func (s *Service) retentionOf(family, queue string) (time.Duration, bool) {
+	age := s.retention.ruleFor(family, queue).maxAge
+	return age, age > 0
 }

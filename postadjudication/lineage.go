@@ -21,7 +21,7 @@ type Lineage struct {
 // Lineage tells of the job that a run of a tenant belongs to. ErrNotFound when the
 // tenant has no such run.
 func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunID) (Lineage, error) {
-	seen, err := s.letter(ctx, tenant, id)
+	seen, err := s.ownRun(ctx, tenant, id)
 	if err != nil {
 		return Lineage{}, err
 	}
@@ -33,7 +33,7 @@ func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunI
 	if err != nil {
 		return Lineage{}, err
 	}
-	ids := lineOf(all, id)
+	ids := lineageOf(all, id)
 	out := Lineage{Root: ids[0], Newest: ids[len(ids)-1], Replays: len(ids) - 1}
 	for _, st := range statuses {
 		if slices.Contains(ids, st.Run) {
@@ -43,9 +43,9 @@ func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunI
 	return out, nil
 }
 
-// lineOf gives the ids of a run's lineage, the oldest first. A letter has at most one
+// lineageOf gives the ids of a run's lineage, the oldest first. A letter has at most one
 // fork, so that it is a line. The run is one of the case's.
-func lineOf(all []postgres.Snapshot, id background.RunID) []background.RunID {
+func lineageOf(all []postgres.Snapshot, id background.RunID) []background.RunID {
 	parents, forks := map[background.RunID]background.RunID{}, map[background.RunID]background.RunID{}
 	for _, s := range all {
 		if !s.Run.Parent.IsZero() {
@@ -75,13 +75,13 @@ func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.
 	if err != nil {
 		return nil, err
 	}
-	var again []background.RunID
+	var forked []background.RunID
 	for _, snap := range all {
 		if !snap.Run.Parent.IsZero() || snap.Run.Letter == background.LetterForked {
-			again = append(again, snap.Run.ID)
+			forked = append(forked, snap.Run.ID)
 		}
 	}
-	byRules, err := s.ruleReplays(ctx, tenant, again)
+	byRules, err := s.ruleReplays(ctx, tenant, forked)
 	if err != nil {
 		return nil, err
 	}
@@ -90,16 +90,16 @@ func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.
 		out[i] = statusOf(snap.Run)
 		out[i].RuleReplays = byRules[snap.Run.ID]
 		out[i].Handler = handlers[snap.Run.ID]
-		line := lineOf(all, snap.Run.ID)
-		at := slices.Index(line, snap.Run.ID)
-		out[i].Parents, out[i].Forks, out[i].Replays = slices.Clip(line[:at]), line[at+1:], len(line)-1
+		lineage := lineageOf(all, snap.Run.ID)
+		at := slices.Index(lineage, snap.Run.ID)
+		out[i].Parents, out[i].Forks, out[i].Replays = slices.Clip(lineage[:at]), lineage[at+1:], len(lineage)-1
 	}
 	return out, nil
 }
 
-// related adds to a run's status what there is to tell of its relatives. Most runs
+// statusWithRelatives adds to a run's status what there is to tell of its relatives. Most runs
 // have none, and then it asks nothing.
-func (s *Service) related(ctx context.Context, snap postgres.Snapshot) (Status, error) {
+func (s *Service) statusWithRelatives(ctx context.Context, snap postgres.Snapshot) (Status, error) {
 	if snap.Run.Parent.IsZero() && snap.Run.Letter == background.NoLetter {
 		return statusOf(snap.Run), nil
 	}

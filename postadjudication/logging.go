@@ -31,13 +31,13 @@ func (c redactedCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.
 // checkedCore writes one entry that the core behind the redaction has taken.
 type checkedCore struct {
 	zapcore.Core
-	taken *zapcore.CheckedEntry
+	entry *zapcore.CheckedEntry
 }
 
 func (c checkedCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	e.Message, e.Stack = redact.Text(e.Message), redact.Text(e.Stack)
-	c.taken.Entry = e
-	c.taken.Write(redactedFields(fields)...)
+	c.entry.Entry = e
+	c.entry.Write(redactedFields(fields)...)
 	return nil
 }
 

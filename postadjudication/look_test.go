@@ -23,7 +23,7 @@ func TestWithoutAnExecutorOneHandsOverAndLooksButRunsNothing(t *testing.T) {
 	if got, err := r.Cancel(context.Background(), "acme", s.Run, "clerk", "sent in error"); err != nil || got.State != background.Cancelled {
 		t.Errorf("%+v, %v", got, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // The late answer of an attempt says nothing of money when it is no answer: the
@@ -41,14 +41,14 @@ func TestALateAnswerThatPaidNothingIsNoPaymentInTheAudit(t *testing.T) {
 		<-late
 		return noAnswer()
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the second attempt runs", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'retry-scheduled')`)
 	close(late)
 	r.until("the late answer is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = $1)`, string(receipts.AnsweredLate))
 	close(recorded)
-	r.atRest()
+	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Case != s.Case || c.Moved != 1000 {
 		t.Errorf("%+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -16,15 +16,15 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://ada:hunter2@escrow.example:8443/v1/executions?key=sesame#top"}
-	}).work()
+	}).startWorkers()
 	const asked = "https://escrow.example:8443/v1/executions"
 	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
-	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	unpaid := r.dead(2, func(Call) Answer { return refused() })
-	byKey := r.dead(3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	unpaid := r.deadLetter(2, func(Call) Answer { return refused() })
+	byKey := r.deadLetter(3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada")
 	plan := r.secondPerson(err)
-	if f := plan.Asked.Finding; plan.Action != BulkFinding || f == nil || *f != (BulkFound{Class: Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
+	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v, %+v", plan, f)
 	}
 	var second *SecondPersonError
@@ -34,12 +34,12 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Released != 0 {
 		t.Errorf("%+v", c.State)
 	}
-	if b := r.ran(plan); b.Progress.Done != 1 || !b.SelfDeclared {
+	if b := r.runPlan(plan); b.Progress.Done != 1 || !b.SelfDeclared {
 		t.Errorf("%+v", b)
 	}
-	told := r.told(letter, receipts.Reconciled)
-	if len(told) != 1 || told[0].Lookup != string(Executed) || told[0].Moved != 1000 || told[0].PlannedBy != "user:ada" || !told[0].SelfDeclared || told[0].LookupURL != asked || told[0].Reason != "the escrow service that user:ada named was asked" {
-		t.Errorf("%+v", told)
+	payloads := r.payloadsOf(letter, receipts.Reconciled)
+	if len(payloads) != 1 || payloads[0].Lookup != string(Executed) || payloads[0].Moved != 1000 || payloads[0].PlannedBy != "user:ada" || !payloads[0].SelfDeclared || payloads[0].LookupURL != asked || payloads[0].Reason != "the escrow service that user:ada named was asked" {
+		t.Errorf("%+v", payloads)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 {
 		t.Errorf("%+v", c.State)
@@ -47,8 +47,8 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if _, err := r.ReconcileByLookup(ctx, "acme", unpaid.Run, "user:ada"); err != nil {
 		t.Errorf("not executed: %v", err)
 	}
-	if told := r.told(unpaid, receipts.Reconciled); len(told) != 1 || told[0].LookupURL != asked || !told[0].SelfDeclared {
-		t.Errorf("not executed: %+v", told)
+	if payloads := r.payloadsOf(unpaid, receipts.Reconciled); len(payloads) != 1 || payloads[0].LookupURL != asked || !payloads[0].SelfDeclared {
+		t.Errorf("not executed: %+v", payloads)
 	}
 	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}); err != nil {
 		t.Fatal(err)
@@ -59,10 +59,10 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if c, err := r.ReconcileByLookup(ctx, "acme", byKey.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("one person: %+v, %v", c, err)
 	}
-	if told := r.told(byKey, receipts.Reconciled); len(told) != 1 || told[0].People != 1 || !told[0].SelfDeclared || told[0].LookupURL != asked {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(byKey, receipts.Reconciled); len(payloads) != 1 || payloads[0].People != 1 || !payloads[0].SelfDeclared || payloads[0].LookupURL != asked {
+		t.Errorf("%+v", payloads)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // addressedEscrow says where it is.
@@ -95,7 +95,7 @@ func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 		bank := addressedEscrow{c.Executor.(*scriptedEscrow), "https://bank.example/v1"}
 		c.Targets = []Target{{Name: "bank", Executor: bank}}
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example/v1"}
-	}).work()
+	}).startWorkers()
 	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if c.Amount.Minor == 400 {
@@ -104,23 +104,23 @@ func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 		return refused()
 	}
 	for target, at := range map[string]string{DefaultTarget: "https://escrow.example/v1", "bank": "https://bank.example/v1"} {
-		unpaid, paid := to(target, release(len(target))), to(target, release(10+len(target)))
+		unpaid, paid := withTarget(target, release(len(target))), withTarget(target, release(10+len(target)))
 		paid.Amount = euros(400)
 		for _, a := range []Adjudication{unpaid, paid} {
 			s := r.mustSubmit(a)
 			r.until("dead", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
 			_, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
 			if a.Amount.Minor == 400 {
-				r.ran(r.secondPerson(err))
+				r.runPlan(r.secondPerson(err))
 			} else if err != nil {
 				t.Fatalf("%s: %v", target, err)
 			}
-			if told := r.told(s, receipts.Reconciled); len(told) != 1 || told[0].LookupURL != at {
-				t.Errorf("%s: %+v, want %q", target, told, at)
+			if payloads := r.payloadsOf(s, receipts.Reconciled); len(payloads) != 1 || payloads[0].LookupURL != at {
+				t.Errorf("%s: %+v, want %q", target, payloads, at)
 			}
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Over HTTP the server's own escrow service is asked.
@@ -128,14 +128,14 @@ func TestALookupOverHTTPTakesOnePerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example"}
-	}).work()
-	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	}).startWorkers()
+	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	c, err := r.ReconcileByLookup(WithCaller(context.Background(), Caller{Key: "rck_x"}), "acme", letter.Run, "user:ada")
-	if err != nil || c.Progression != settlement.Settled || r.standing(letter) != background.LetterReconciled {
+	if err != nil || c.Progression != settlement.Settled || r.letterStatus(letter) != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if told := r.told(letter, receipts.Reconciled); len(told) != 1 || told[0].LookupURL != "" {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 1 || payloads[0].LookupURL != "" {
+		t.Errorf("%+v", payloads)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -19,19 +19,19 @@ import (
 // LookupRule says how open letters of unknown outcome are asked about without a person. The
 // zero rule is the default: it is on where the executor is a Lookuper.
 type LookupRule struct {
-	Off       bool
-	Every     time.Duration // how often letters to ask about are looked for; 5s
-	First     time.Duration // from the first question to the second; each further pause is twice as long; 1m
-	Longest   time.Duration // the longest pause; 6h
-	PerSecond int           // questions to one escrow service in a second, by all processes; 5
-	Slots     int           // questions at one time; 4
+	Off        bool
+	Every      time.Duration // how often letters to ask about are looked for; 5s
+	FirstPause time.Duration // from the first question to the second; each further pause is twice as long; 1m
+	MaxPause   time.Duration // the longest pause; 6h
+	PerSecond  int           // questions to one escrow service in a second, by all processes; 5
+	Slots      int           // questions at one time; 4
 }
 
 func (r LookupRule) withDefaults() LookupRule {
 	for _, d := range []struct {
 		value *time.Duration
 		def   time.Duration
-	}{{&r.Every, 5 * time.Second}, {&r.First, time.Minute}, {&r.Longest, 6 * time.Hour}} {
+	}{{&r.Every, 5 * time.Second}, {&r.FirstPause, time.Minute}, {&r.MaxPause, 6 * time.Hour}} {
 		if *d.value <= 0 {
 			*d.value = d.def
 		}
@@ -47,14 +47,14 @@ func (r LookupRule) withDefaults() LookupRule {
 
 // pause is how long after its nth question a letter is asked about again.
 func (r LookupRule) pause(asked int) time.Duration {
-	d := r.First
+	d := r.FirstPause
 	for range asked - 1 {
-		if d >= r.Longest/2 {
-			return r.Longest
+		if d >= r.MaxPause/2 {
+			return r.MaxPause
 		}
 		d *= 2
 	}
-	return min(d, r.Longest)
+	return min(d, r.MaxPause)
 }
 
 // LookupStats are counts of one process.
@@ -66,13 +66,13 @@ type LookupStats struct {
 
 // Why a letter of unknown outcome waits for a person.
 const (
-	WaitsForgotten   = "forgotten"    // the escrow service may have forgotten the operation key
-	WaitsOtherAmount = "other_amount" // another sum was moved than was left to be moved
+	LookupKeyForgotten = "forgotten"    // the escrow service may have forgotten the operation key
+	LookupOtherAmount  = "other_amount" // another sum was moved than was left to be moved
 )
 
 const (
-	lookupPage = 100    // letters of a round
-	lookupSeen = 10_000 // letters that are waited for at one time, before their first question
+	lookupPage    = 100    // letters of a round
+	maxNeverAsked = 10_000 // letters that are waited for at one time, before their first question
 )
 
 // lookupLoop asks the escrow service about open letters of unknown outcome, as long as no
@@ -90,40 +90,40 @@ type lookupLoop struct {
 	*Service
 	rule LookupRule
 
-	seen    map[background.RunID]time.Time // since when a letter that was never asked about is known here, monotonic
-	paces   map[string]*rate.Limiter       // of escrow services
-	targets []string                       // that can be asked
-	asking  chan struct{}                  // one for each question
+	firstSeen map[background.RunID]time.Time // since when a letter that was never asked about is known here, monotonic
+	limiters  map[string]*rate.Limiter       // of escrow services
+	targets   []string                       // that can be asked
+	slots     chan struct{}                  // one for each question
 
 	asked, cleared, closed atomic.Uint64
 
-	mu     sync.Mutex
-	passed map[background.RunID]time.Time // letters about which nothing can be asked or recorded: until when they are passed over, monotonic
+	mu           sync.Mutex
+	skippedUntil map[background.RunID]time.Time // letters about which nothing can be asked or recorded: until when they are passed over, monotonic
 }
 
-// lookupPassed is for how long a letter is passed over that can't be read or recorded: it must
+// lookupSkipFor is for how long a letter is passed over that can't be read or recorded: it must
 // not stand before the others in every round.
-const lookupPassed = 10 * time.Minute
+const lookupSkipFor = 10 * time.Minute
 
-// passOver leaves a letter alone for some time.
-func (l *lookupLoop) passOver(id background.RunID, d time.Duration) {
+// skip leaves a letter alone for some time.
+func (l *lookupLoop) skip(id background.RunID, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.passed[id] = time.Now().Add(d)
+	l.skippedUntil[id] = time.Now().Add(d)
 }
 
-// passedOver are the letters that are left alone now.
-func (l *lookupLoop) passedOver() map[background.RunID]time.Time {
+// skippedNow are the letters that are left alone now.
+func (l *lookupLoop) skippedNow() map[background.RunID]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(l.passed, func(_ background.RunID, until time.Time) bool { return now.After(until) })
-	return maps.Clone(l.passed)
+	maps.DeleteFunc(l.skippedUntil, func(_ background.RunID, until time.Time) bool { return now.After(until) })
+	return maps.Clone(l.skippedUntil)
 }
 
 func newLookupLoop(s *Service, rule LookupRule) *lookupLoop {
 	rule = rule.withDefaults()
-	return &lookupLoop{Service: s, rule: rule, seen: map[background.RunID]time.Time{}, passed: map[background.RunID]time.Time{}, paces: map[string]*rate.Limiter{}, asking: make(chan struct{}, rule.Slots)}
+	return &lookupLoop{Service: s, rule: rule, firstSeen: map[background.RunID]time.Time{}, skippedUntil: map[background.RunID]time.Time{}, limiters: map[string]*rate.Limiter{}, slots: make(chan struct{}, rule.Slots)}
 }
 
 func (l *lookupLoop) stats() LookupStats {
@@ -132,12 +132,12 @@ func (l *lookupLoop) stats() LookupStats {
 
 // run asks until ctx ends.
 func (l *lookupLoop) run(ctx context.Context) {
-	if l.targets = l.settlements.canAsk(); len(l.targets) == 0 || l.rule.Off {
+	if l.targets = l.settlements.lookupTargets(); len(l.targets) == 0 || l.rule.Off {
 		return
 	}
 	failing := false
-	for pass(ctx, l.rule.Every, nil) {
-		_, err := l.journal.WhileLookingUp(ctx, func() error { return l.round(ctx) })
+	for sleepOr(ctx, l.rule.Every, nil) {
+		_, err := l.journal.ExclusiveLookup(ctx, func() error { return l.round(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -150,41 +150,41 @@ func (l *lookupLoop) run(ctx context.Context) {
 
 // round asks about the letters whose time has come, each escrow service at its own pace.
 func (l *lookupLoop) round(ctx context.Context) error {
-	if err := l.journal.ForgetLookups(ctx); err != nil {
+	if err := l.journal.DeleteResolvedLookups(ctx); err != nil {
 		return err
 	}
-	passed := l.passedOver()
-	due, err := l.journal.LookupsDue(ctx, l.targets, l.now(), lookupPage+len(passed))
+	skipped := l.skippedNow()
+	due, err := l.journal.DueLookups(ctx, l.targets, l.now(), lookupPage+len(skipped))
 	if err != nil {
 		return err
 	}
-	settled, err := l.settledLetters(ctx, passed)
+	first, err := l.firstLookups(ctx, skipped)
 	if err != nil {
 		return err
 	}
 	by := map[string][]background.RunID{}
-	for _, u := range append(due, settled...) {
-		if _, is := passed[u.Run]; is {
+	for _, u := range append(due, first...) {
+		if _, is := skipped[u.Run]; is {
 			continue
 		}
-		service := l.settlements.targets.breaker(u.Target)
+		service := l.settlements.targets.breakerTarget(u.Target)
 		by[service] = append(by[service], u.Run)
 	}
 	var all sync.WaitGroup
 	for service, ids := range by {
-		pace := l.paces[service]
-		if pace == nil {
-			pace = rate.NewLimiter(rate.Limit(l.rule.PerSecond), 1)
-			l.paces[service] = pace
+		limiter := l.limiters[service]
+		if limiter == nil {
+			limiter = rate.NewLimiter(rate.Limit(l.rule.PerSecond), 1)
+			l.limiters[service] = limiter
 		}
 		all.Go(func() {
 			for _, id := range ids {
-				if !l.begin(ctx, pace) {
+				if !l.acquire(ctx, limiter) {
 					return
 				}
 				all.Go(func() {
-					defer func() { <-l.asking }()
-					l.one(ctx, id)
+					defer func() { <-l.slots }()
+					l.tryLookup(ctx, id)
 				})
 			}
 		})
@@ -193,107 +193,107 @@ func (l *lookupLoop) round(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// begin waits for the pace and a slot; false when ctx ends first.
-func (l *lookupLoop) begin(ctx context.Context, pace *rate.Limiter) bool {
-	if pace.Wait(ctx) != nil {
+// acquire waits for the pace and a slot; false when ctx ends first.
+func (l *lookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
+	if limiter.Wait(ctx) != nil {
 		return false
 	}
 	select {
-	case l.asking <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// settledLetters are letters that were never asked about, and of which this process has
+// firstLookups are letters that were never asked about, and of which this process has
 // known for so long that no call can be on its way. No two clocks are compared.
-func (l *lookupLoop) settledLetters(ctx context.Context, passed map[background.RunID]time.Time) (out []postgres.UnknownLetter, err error) {
-	found, err := l.journal.NeverLookedUp(ctx, l.targets, lookupSeen)
+func (l *lookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []postgres.UnknownLetter, err error) {
+	found, err := l.journal.NeverLookedUp(ctx, l.targets, maxNeverAsked)
 	if err != nil {
 		return nil, err
 	}
 	f, now, seen := l.settlements, time.Now(), make(map[background.RunID]time.Time, len(found))
 	for _, u := range found {
-		since, known := l.seen[u.Run]
+		since, known := l.firstSeen[u.Run]
 		if !known {
 			since = now
 		}
 		seen[u.Run] = since
-		bound := f.callBound + f.limit + max(0, f.inFlight(u.Target))
-		if _, is := passed[u.Run]; !is && !u.Paused && now.Sub(since) >= bound && len(out) < lookupPage {
+		bound := f.callBound + f.timeLimit + max(0, f.inFlight(u.Target))
+		if _, is := skipped[u.Run]; !is && !u.Paused && now.Sub(since) >= bound && len(out) < lookupPage {
 			out = append(out, u)
 		}
 	}
-	l.seen = seen
+	l.firstSeen = seen
 	return out, nil
 }
 
-// one asks about a letter. What fails is met again in the next round.
-func (l *lookupLoop) one(ctx context.Context, id background.RunID) {
-	err := survived(func() error { return l.ask(ctx, id) })
+// tryLookup asks about a letter. What fails is met again in the next round.
+func (l *lookupLoop) tryLookup(ctx context.Context, id background.RunID) {
+	err := recoverPanic(func() error { return l.lookUpLetter(ctx, id) })
 	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrUnrecordable) {
-		l.passOver(id, lookupPassed)
+		l.skip(id, lookupSkipFor)
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, errPlanStale) && !errors.Is(err, background.ErrLostGuard) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, errPlanStale) && !errors.Is(err, background.ErrConflict) {
 		l.log.Warn("a letter of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
 	}
 }
 
-func (l *lookupLoop) ask(ctx context.Context, id background.RunID) error {
-	s, was, err := l.journal.LetterToLookUp(ctx, id)
+func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) error {
+	s, was, err := l.journal.LetterForLookup(ctx, id)
 	if err != nil {
 		return err
 	}
 	if l.manager.BreakerOpen(s.Run) {
 		return nil
 	}
-	q, err := l.settlements.inquiry(ctx, s.Run)
+	q, err := l.settlements.readLookupEvidence(ctx, s.Run)
 	if err != nil {
 		return err
 	}
 	if q.outstanding { // until it comes back, or its process is gone; others have their turn meanwhile
-		l.passOver(id, l.rule.First)
+		l.skip(id, l.rule.FirstPause)
 		return nil
 	}
 	l.asked.Add(1)
-	found := l.lookedUp(ctx, s.Run, true)
+	found := l.lookUpWithTimeout(ctx, s.Run, true)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	now := l.now()
 	next := postgres.LookupRecord{
-		Run: id, Tenant: s.Run.Tenant, Asked: was.Asked + 1, AskedAt: now, Answer: found.Class, Moved: found.Moved, AbsentAt: was.AbsentAt,
-		NextAt: now.Add(l.rule.pause(was.Asked + 1)),
+		Run: id, Tenant: s.Run.Tenant, Count: was.Count + 1, LookedUpAt: now, Answer: found.Class, Moved: found.Moved, NotExecutedAt: was.NotExecutedAt,
+		NextAt: now.Add(l.rule.pause(was.Count + 1)),
 	}
 	if found.Failure != nil {
-		next.Why = found.Failure.Type
+		next.FailureType = found.Failure.Type
 	}
-	apart := max(l.rule.First, max(0, q.inFlight))
+	minGap := max(l.rule.FirstPause, max(0, q.inFlight))
 	switch left := s.Case.State.Asked - s.Case.State.Moved; {
 	case found.Class == Executed && found.Moved == left:
-		return l.settle(ctx, s, found, &l.closed)
+		return l.recordAnswer(ctx, s, found, &l.closed)
 	case found.Class == Executed:
-		next.NextAt, next.WaitsFor = time.Time{}, WaitsOtherAmount
-	case found.Class == NotExecuted && !was.AbsentAt.IsZero() && now.Sub(was.AbsentAt) >= apart:
-		return l.settle(ctx, s, found, &l.cleared)
-	case found.Class == NotExecuted && was.AbsentAt.IsZero():
-		next.AbsentAt, next.NextAt = now, now.Add(apart)
+		next.NextAt, next.ManualReason = time.Time{}, LookupOtherAmount
+	case found.Class == NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:
+		return l.recordAnswer(ctx, s, found, &l.cleared)
+	case found.Class == NotExecuted && was.NotExecutedAt.IsZero():
+		next.NotExecutedAt, next.NextAt = now, now.Add(minGap)
 	}
-	if !next.NextAt.IsZero() && q.remembers != Forever && next.NextAt.Sub(s.Run.FirstSentAt) >= q.remembers-q.margin {
-		next.NextAt, next.WaitsFor = time.Time{}, WaitsForgotten
+	if !next.NextAt.IsZero() && q.keyRetention != Forever && next.NextAt.Sub(s.Run.FirstSentAt) >= q.keyRetention-q.margin {
+		next.NextAt, next.ManualReason = time.Time{}, LookupKeyForgotten
 	}
 	return l.journal.RecordLookup(ctx, next)
 }
 
-// settle records what the escrow service said, if nobody has moved the case since it was
+// recordAnswer records what the escrow service said, if nobody has moved the case since it was
 // read.
-func (l *lookupLoop) settle(ctx context.Context, s postgres.Snapshot, found background.Result, count *atomic.Uint64) error {
-	m := background.Move{
-		ID: newID(), Run: s.Run, Fact: receipts.Reconciled, At: l.now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
+func (l *lookupLoop) recordAnswer(ctx context.Context, s postgres.Snapshot, found background.Result, count *atomic.Uint64) error {
+	m := background.Transition{
+		ID: newID(), Run: s.Run, Event: receipts.Reconciled, At: l.now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
 	}
-	_, err := l.settlements.record(ctx, m, &asPlanned{head: &s.Case.Head})
+	_, err := l.settlements.record(ctx, m, &planGuard{head: &s.Case.Head})
 	if err == nil {
 		count.Add(1)
 	}
@@ -305,7 +305,7 @@ type Lookups struct {
 	Asked    int        `json:"asked"`
 	AskedAt  *time.Time `json:"asked_at,omitempty"`  // the last time
 	Answer   Class      `json:"answer,omitempty"`    // the last one
-	Why      string     `json:"why,omitempty"`       // of an answer that tells nothing
+	Reason   string     `json:"why,omitempty"`       // of an answer that tells nothing
 	Moved    int64      `json:"moved,omitempty"`     // minor units, of an answer of executed
 	AbsentAt *time.Time `json:"absent_at,omitempty"` // when it was first said that nothing was executed
 	NextAt   *time.Time `json:"next_at,omitempty"`   // when it is asked again; absent before the first time
@@ -314,15 +314,15 @@ type Lookups struct {
 
 // lookupsOf tells how a letter is asked about; nil when there is nothing to be asked.
 func (s *Service) lookupsOf(ctx context.Context, seen postgres.Snapshot) (*Lookups, error) {
-	if open(seen) != "" || seen.Run.UnknownOpen == 0 {
+	if openLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
 		return nil, nil
 	}
 	r, err := s.journal.Lookup(ctx, seen.Run.Tenant, seen.Run.ID)
-	out := &Lookups{Asked: r.Asked, Answer: r.Answer, Why: r.Why, Moved: r.Moved, WaitsFor: r.WaitsFor}
+	out := &Lookups{Asked: r.Count, Answer: r.Answer, Reason: r.FailureType, Moved: r.Moved, WaitsFor: r.ManualReason}
 	for _, t := range []struct {
 		to *(*time.Time)
 		at time.Time
-	}{{&out.AskedAt, r.AskedAt}, {&out.AbsentAt, r.AbsentAt}, {&out.NextAt, r.NextAt}} {
+	}{{&out.AskedAt, r.LookedUpAt}, {&out.AbsentAt, r.NotExecutedAt}, {&out.NextAt, r.NextAt}} {
 		if !t.at.IsZero() {
 			*t.to = &t.at
 		}

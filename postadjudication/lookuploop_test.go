@@ -10,23 +10,23 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// asking turns the questions about unknown letters on, at a pace that a test can wait for.
-func asking(c *Config) {
+// withLookups turns the questions about unknown letters on, at a pace that a test can wait for.
+func withLookups(c *Config) {
 	c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts = 50*time.Millisecond, 3*time.Second, 1
-	c.Lookups = LookupRule{Every: 20 * time.Millisecond, First: 100 * time.Millisecond, Longest: 200 * time.Millisecond, PerSecond: 100}
+	c.Lookups = LookupRule{Every: 20 * time.Millisecond, FirstPause: 100 * time.Millisecond, MaxPause: 200 * time.Millisecond, PerSecond: 100}
 }
 
-// lookups is an escrow service's answers to questions, one after the other; the last stays.
-type lookups struct {
+// lookupScript is an escrow service's answers to questions, one after the other; the last stays.
+type lookupScript struct {
 	mu      sync.Mutex
 	answers []Answer
-	asked   []time.Time
+	askedAt []time.Time
 }
 
-func (l *lookups) answer(Call) Answer {
+func (l *lookupScript) answer(Call) Answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked = append(l.asked, time.Now())
+	l.askedAt = append(l.askedAt, time.Now())
 	a := l.answers[0]
 	if len(l.answers) > 1 {
 		l.answers = l.answers[1:]
@@ -34,33 +34,35 @@ func (l *lookups) answer(Call) Answer {
 	return a
 }
 
-func (l *lookups) count() int {
+func (l *lookupScript) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.asked)
+	return len(l.askedAt)
 }
 
-func (l *lookups) say(answers ...Answer) {
+func (l *lookupScript) setAnswers(answers ...Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answers = answers
 }
 
 var (
-	absent   = Answer{Class: NotExecuted}
-	cantTell = Answer{Class: Unknown, Type: "http.unavailable"}
+	answerAbsent  = Answer{Class: NotExecuted}
+	answerUnknown = Answer{Class: Unknown, Type: "http.unavailable"}
 )
 
-func found(minor int64) Answer { return Answer{Class: Executed, Moved: minor, Reference: "pay_1"} }
+func answerExecuted(minor int64) Answer {
+	return Answer{Class: Executed, Moved: minor, Reference: "pay_1"}
+}
 
 // unknownLetter is a rig with a letter whose only call got no answer.
-func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookups, Submitted) {
+func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookupScript, Submitted) {
 	t.Helper()
-	r := newRig(t, append([]func(*Config){asking}, change...)...)
+	r := newRig(t, append([]func(*Config){withLookups}, change...)...)
 	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	l := &lookups{answers: []Answer{cantTell}}
+	l := &lookupScript{answers: []Answer{answerUnknown}}
 	r.escrow.lookup = l.answer
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	return r, l, s
 }
@@ -68,7 +70,7 @@ func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookups, Submi
 func (r *rig) head() int { return r.count(`SELECT last_seq FROM recourse.cases`) }
 
 // A payment whose answers were all lost is found by asking, and its letter closed.
-func TestAPaymentIsFoundByAskingAgain(t *testing.T) {
+func TestAPaymentIsFoundByAnotherLookup(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
 	head := r.head()
@@ -76,7 +78,7 @@ func TestAPaymentIsFoundByAskingAgain(t *testing.T) {
 	if now := r.head(); now != head {
 		t.Errorf("answers that tell nothing new moved the head from %d to %d", head, now)
 	}
-	l.say(found(1000))
+	l.setAnswers(answerExecuted(1000))
 	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || r.head() != head+1 {
 		t.Errorf("head %d, %+v, %v", r.head(), st, err)
@@ -92,7 +94,7 @@ func TestAPaymentIsFoundByAskingAgain(t *testing.T) {
 func TestNothingIsAskedWhileACallCanBeOnItsWay(t *testing.T) {
 	t.Parallel()
 	const flight = 2 * time.Second
-	r, l, _ := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).flight = flight })
+	r, l, _ := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).inFlight = flight })
 	r.untilTrue("asked when it had become a letter", func() bool { return l.count() > 1 }) // once before
 	var died time.Time
 	if err := r.db.QueryRow(`SELECT dead_at FROM recourse.runs`).Scan(&died); err != nil {
@@ -101,7 +103,7 @@ func TestNothingIsAskedWhileACallCanBeOnItsWay(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	const bound = 600*time.Millisecond + 50*time.Millisecond + flight // of the call, its time limit, on its way
-	if waited := l.asked[1].Sub(died); waited < bound {
+	if waited := l.askedAt[1].Sub(died); waited < bound {
 		t.Errorf("asked after %s, before %s were over", waited, bound)
 	}
 }
@@ -110,7 +112,7 @@ func TestNothingIsAskedWhileACallCanBeOnItsWay(t *testing.T) {
 func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	r, l, _ := unknownLetter(t)
-	l.say(absent, found(1000))
+	l.setAnswers(answerAbsent, answerExecuted(1000))
 	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
 	r.untilTrue("its lookups are counted", func() bool { return r.Stats().Lookups.Closed == 1 })
 	if st := r.Stats().Lookups; st.Cleared != 0 {
@@ -125,19 +127,19 @@ func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	t.Parallel()
 	const flight = 500 * time.Millisecond
-	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).flight = flight })
-	l.say(absent)
+	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).inFlight = flight })
+	l.setAnswers(answerAbsent)
 	r.until("cleared", `SELECT unknown_open = 0 FROM recourse.cases`)
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != NotExecuted || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
 	l.mu.Lock()
-	if n := len(l.asked); n < 2 || l.asked[n-1].Sub(l.asked[n-2]) < flight {
-		t.Errorf("asked at %v", l.asked)
+	if n := len(l.askedAt); n < 2 || l.askedAt[n-1].Sub(l.askedAt[n-2]) < flight {
+		t.Errorf("asked at %v", l.askedAt)
 	}
 	l.mu.Unlock()
 	r.untilTrue("it is counted", func() bool { return r.Stats().Lookups.Cleared == 1 })
-	if _, err := r.Fork(context.Background(), "acme", s.Run, again); err != nil {
+	if _, err := r.Fork(context.Background(), "acme", s.Run, forkRequest); err != nil {
 		t.Error(err)
 	}
 }
@@ -147,14 +149,14 @@ func TestAnotherSumIsForAPerson(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
 	head := r.head()
-	l.say(found(400))
+	l.setAnswers(answerExecuted(400))
 	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'other_amount' FROM recourse.lookups), false)`)
 	asked := l.count()
 	i, err := r.Inspect(context.Background(), "acme", s.Run)
-	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != WaitsOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.head() != head {
+	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.head() != head {
 		t.Errorf("head %d, %+v, %v", r.head(), i.Lookups, err)
 	}
-	if levels, err := r.Levels(context.Background()); err != nil || levels.Unknown.Person != 1 || levels.Unknown.Lookup != 0 {
+	if levels, err := r.Levels(context.Background()); err != nil || levels.Unknown.ForPerson != 1 || levels.Unknown.ForLookup != 0 {
 		t.Errorf("%+v, %v", levels.Unknown, err)
 	}
 	if l.count() != asked {
@@ -163,15 +165,15 @@ func TestAnotherSumIsForAPerson(t *testing.T) {
 }
 
 // Past the lifetime of lookups only a finding counts, and the letter says so.
-func TestAskingEndsWhenTheKeyMayBeForgotten(t *testing.T) {
+func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 	t.Parallel()
-	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).life = 0 })
-	l.say(absent)
+	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).keyLifetime = 0 })
+	l.setAnswers(answerAbsent)
 	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'forgotten' FROM recourse.lookups), false)`)
 	if n := r.count(`SELECT asked FROM recourse.lookups`); n != 1 {
 		t.Errorf("asked %d times; executed would be believed once", n)
 	}
-	if i, err := r.Inspect(context.Background(), "acme", s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != WaitsForgotten || i.Case.UnknownOpen != 1 {
+	if i, err := r.Inspect(context.Background(), "acme", s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupKeyForgotten || i.Case.UnknownOpen != 1 {
 		t.Errorf("%+v, %v", i.Lookups, err)
 	}
 }
@@ -179,7 +181,7 @@ func TestAskingEndsWhenTheKeyMayBeForgotten(t *testing.T) {
 // A letter that somebody holds is left alone, and one whose call has not come back.
 func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, asking, calling("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
+	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
 	ctx := context.Background()
 	answer := make(chan Answer)
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -188,14 +190,14 @@ func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 		}
 		return noAnswer()
 	}
-	r.escrow.lookup = func(Call) Answer { return cantTell }
+	r.escrow.lookup = func(Call) Answer { return answerUnknown }
 	var runs []Submitted
 	for n, minor := range []int64{400, 500, 600} {
 		a := release(n)
 		a.Amount.Minor = minor
 		runs = append(runs, r.mustSubmit(a))
 	}
-	r.work()
+	r.startWorkers()
 	r.until("letters", `SELECT count(*) = 3 FROM recourse.runs WHERE letter = 'open'`)
 	if _, err := r.Hold(ctx, "acme", runs[1].Run, HoldRequest{Actor: "user:ada", Reason: "in court"}); err != nil {
 		t.Fatal(err)
@@ -227,7 +229,7 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: Executed, Moved: 1000}); err != nil {
 		t.Fatal(err)
 	}
-	answers <- found(1000)
+	answers <- answerExecuted(1000)
 	r.until("it is not asked about any more", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
 		t.Errorf("%d findings", n)
@@ -235,11 +237,11 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 }
 
 // Two processes ask at one pace, and one goes on where the other stopped.
-func TestTwoProcessesDoNotAskTwice(t *testing.T) {
+func TestTwoProcessesLookUpOnce(t *testing.T) {
 	t.Parallel()
-	slow := func(c *Config) { c.Lookups.First, c.Lookups.Longest = time.Hour, time.Hour }
+	slow := func(c *Config) { c.Lookups.FirstPause, c.Lookups.MaxPause = time.Hour, time.Hour }
 	r, l, _ := unknownLetter(t, slow, func(c *Config) { c.Worker = "first" })
-	second := joinRig(t, r.url, r.redis, r.escrow, asking, slow, func(c *Config) { c.Worker = "second" }).work()
+	second := joinRig(t, r.url, r.redis, r.escrow, withLookups, slow, func(c *Config) { c.Worker = "second" }).startWorkers()
 	r.until("asked", `SELECT coalesce((SELECT asked = 1 FROM recourse.lookups), false)`)
 	r.stopWork()
 	if _, err := r.db.Exec(`UPDATE recourse.lookups SET next_at = now()`); err != nil {
@@ -252,32 +254,32 @@ func TestTwoProcessesDoNotAskTwice(t *testing.T) {
 }
 
 // An escrow service whose breaker is open is not asked, another one is.
-func TestNobodyIsAskedWhileTheBreakerIsOpen(t *testing.T) {
+func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, asking, calling("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
+	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
 	ctx := context.Background()
 	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	r.escrow.lookup = func(Call) Answer { return cantTell }
+	r.escrow.lookup = func(Call) Answer { return answerUnknown }
 	r.mustSubmit(release(1))
 	other := release(2)
 	other.Target = "other"
 	r.mustSubmit(other)
-	r.work()
+	r.startWorkers()
 	r.until("letters", `SELECT count(*) = 2 FROM recourse.runs WHERE letter = 'open'`)
-	if _, err := r.PullBrake(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+	if _, err := r.OpenBreaker(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	r.until("one is asked thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
 	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
 		t.Errorf("%d letters asked about", n)
 	}
-	if _, err := r.ReleaseBrake(ctx, "acme", "other", "user:ada", "over"); err != nil {
+	if _, err := r.ReleaseBreaker(ctx, "acme", "other", "user:ada", "over"); err != nil {
 		t.Fatal(err)
 	}
 	r.until("both are asked", `SELECT count(*) = 2 FROM recourse.lookups`)
 }
 
-func TestPausesBetweenQuestionsDouble(t *testing.T) {
+func TestPausesBetweenLookupsDouble(t *testing.T) {
 	t.Parallel()
 	r := LookupRule{}.withDefaults()
 	for asked, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 3: 4 * time.Minute, 9: 256 * time.Minute, 10: 6 * time.Hour, 1000: 6 * time.Hour} {
@@ -302,7 +304,7 @@ func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if asked[c.Run]++; c.Run == s.Run {
-			return found(1000)
+			return answerExecuted(1000)
 		}
 		return l.answer(c)
 	}
@@ -325,18 +327,18 @@ func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	}
 }
 
-// crowd is a rig with more letters of one escrow service than are asked about in a round.
+// manyUnknownLetters is a rig with more letters of one escrow service than are asked about in a round.
 // What their calls do is for the test to say.
-func crowd(t *testing.T, call func() Answer) *rig {
+func manyUnknownLetters(t *testing.T, call func() Answer) *rig {
 	t.Helper()
-	r := newRig(t, asking, calling("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
+	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if c.Target == "other" {
 			return call()
 		}
 		return noAnswer()
 	}
-	r.escrow.lookup = func(Call) Answer { return cantTell }
+	r.escrow.lookup = func(Call) Answer { return answerUnknown }
 	batch := make([]Adjudication, lookupPage+1)
 	for n := range batch {
 		batch[n] = release(n)
@@ -345,13 +347,13 @@ func crowd(t *testing.T, call func() Answer) *rig {
 	if _, errs := r.SubmitBatch(context.Background(), batch); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	r.work()
+	r.startWorkers()
 	r.until("letters", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, len(batch))
 	return r
 }
 
-// askedAbout waits until one more letter, of another escrow service, is asked about.
-func (r *rig) askedAbout() {
+// untilOtherLetterLookedUp waits until one more letter, of another escrow service, is asked about.
+func (r *rig) untilOtherLetterLookedUp() {
 	r.t.Helper()
 	s := r.mustSubmit(release(1000))
 	r.until("another letter has its turn", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, s.Run.String())
@@ -361,17 +363,17 @@ func (r *rig) askedAbout() {
 // those of another one from no question: the first, nor a later one.
 func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
-	r := crowd(t, noAnswer)
+	r := manyUnknownLetters(t, noAnswer)
 	ctx := context.Background()
-	if _, err := r.PullBrake(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+	if _, err := r.OpenBreaker(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
-	r.askedAbout()
-	if _, err := r.ReleaseBrake(ctx, "acme", "other", "user:ada", "over"); err != nil {
+	r.untilOtherLetterLookedUp()
+	if _, err := r.ReleaseBreaker(ctx, "acme", "other", "user:ada", "over"); err != nil {
 		t.Fatal(err)
 	}
 	r.until("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lookupPage+2)
-	if _, err := r.PullBrake(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+	if _, err := r.OpenBreaker(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.db.Exec(`UPDATE recourse.lookups l SET next_at = now() - interval '1 hour' FROM recourse.runs r WHERE r.id = l.run_id AND r.target = 'other'`); err != nil {
@@ -389,7 +391,7 @@ func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})
 	defer close(back)
-	crowd(t, func() Answer { <-back; return noAnswer() }).askedAbout()
+	manyUnknownLetters(t, func() Answer { <-back; return noAnswer() }).untilOtherLetterLookedUp()
 }
 
 // A process that is started again under the same host name and pid, as in a container, is
@@ -397,13 +399,13 @@ func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 func TestAProcessInThePlaceOfAnotherHasNoneOfItsCalls(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})
-	r := newRig(t, asking)
+	r := newRig(t, withLookups)
 	defer close(back)
 	r.escrow.script = func(context.Context, Call) Answer { <-back; return noAnswer() }
-	r.escrow.lookup = func(Call) Answer { return cantTell }
-	r.work().mustSubmit(release(1))
+	r.escrow.lookup = func(Call) Answer { return answerUnknown }
+	r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.stopWork()
-	joinRig(t, r.url, r.redis, r.escrow, asking).work()
+	joinRig(t, r.url, r.redis, r.escrow, withLookups).startWorkers()
 	r.until("it is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups)`)
 }

@@ -14,12 +14,12 @@ import (
 // they were asked.
 type slowLookup struct {
 	*scriptedEscrow
-	meanwhile func()
+	duringLookup func()
 }
 
 func (e *slowLookup) Lookup(ctx context.Context, c Call) Answer {
 	a := e.scriptedEscrow.Lookup(ctx, c)
-	e.meanwhile()
+	e.duringLookup()
 	return a
 }
 
@@ -28,13 +28,13 @@ func (e *slowLookup) Lookup(ctx context.Context, c Call) Answer {
 func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	e := &slowLookup{scriptedEscrow: newEscrow(), meanwhile: func() {}}
+	e := &slowLookup{scriptedEscrow: newEscrow(), duringLookup: func() {}}
 	r := newRig(t, func(c *Config) { c.Executor, c.Policy.MaxDelay = e, 24*time.Hour })
 	r.escrow = e.scriptedEscrow
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		a := noAnswer()
 		if c.Attempt == 1 {
-			if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
+			if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
 				t.Error(err)
 			}
 			return a
@@ -43,17 +43,17 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 		a.RetryAfter = 24 * time.Hour
 		return a
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
-	e.meanwhile = func() {
-		if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "found out"); err != nil {
+	e.duringLookup = func() {
+		if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "found out"); err != nil {
 			t.Error(err)
 		}
 		r.until("it was called again, and was paid", `SELECT state = 'scheduled' AND attempt_count = 2 FROM recourse.runs`)
 	}
-	kase, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+	status, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
 	if err == nil {
-		t.Errorf("the lookup cleared what it says nothing of: %+v", kase)
+		t.Errorf("the lookup cleared what it says nothing of: %+v", status)
 	}
 	if now := r.caseOf(release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != Unknown {
 		t.Errorf("%d attempts are unknown, the run is %s", now.UnknownOpen, now.Runs[0].Class)
@@ -64,13 +64,13 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 		higher := refund(1)
 		higher.Generation = 2
 		t.Logf("the opposite decision: %s", r.mustSubmit(higher).Reply)
-		r.atRest()
-		r.sound()
+		r.untilNoneLive()
+		r.mustAudit()
 		return
 	}
-	e.meanwhile = func() {}
-	if kase, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || kase.Progression != settlement.Settled || kase.Runs[0].State != background.Succeeded {
-		t.Errorf("asked again: %+v, %v", kase, err)
+	e.duringLookup = func() {}
+	if status, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || status.Progression != settlement.Settled || status.Runs[0].State != background.Succeeded {
+		t.Errorf("asked again: %+v, %v", status, err)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -16,45 +16,45 @@ import (
 // The one rule for every lookup, in every combination of what it depends on.
 func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 	t.Parallel()
-	const reach, flight, clocks, margin = 13 * time.Second, time.Minute, 2 * background.ClockBound, 5 * time.Second
+	const reach, flight, clocks, margin = 13 * time.Second, time.Minute, 2 * background.MaxClockOffset, 5 * time.Second
 	type traffic struct {
 		name          string
-		q             inquiry
+		q             lookupEvidence
 		stated, other string // why not believed with an executor that states its in-flight, and with one that does not
 	}
 	calls := []traffic{
-		{"a call is outstanding", inquiry{outstanding: true, quiet: time.Hour}, lookupOutstanding, lookupOutstanding},
-		{"just come back", inquiry{}, lookupPremature, ""},
-		{"nearly over", inquiry{quiet: reach + flight + clocks - 1}, lookupPremature, ""},
-		{"over", inquiry{quiet: reach + flight + clocks}, "", ""},
-		{"a worker just lost", inquiry{lost: true}, lookupPremature, lookupPremature},
-		{"a worker lost, call bound and time limit nearly over", inquiry{quiet: time.Hour, lost: true, lostFor: reach + clocks - 1}, lookupPremature, lookupPremature},
-		{"a worker lost, call bound and time limit over", inquiry{quiet: time.Hour, lost: true, lostFor: reach + clocks}, lookupPremature, ""},
-		{"a worker lost for long", inquiry{quiet: time.Hour, lost: true, lostFor: time.Hour}, "", ""},
-		{"a worker lost for long, another call just back", inquiry{lost: true, lostFor: time.Hour}, lookupPremature, ""},
+		{"a call is outstanding", lookupEvidence{outstanding: true, sinceLastCall: time.Hour}, lookupOutstanding, lookupOutstanding},
+		{"just come back", lookupEvidence{}, lookupPremature, ""},
+		{"nearly over", lookupEvidence{sinceLastCall: reach + flight + clocks - 1}, lookupPremature, ""},
+		{"over", lookupEvidence{sinceLastCall: reach + flight + clocks}, "", ""},
+		{"a worker just lost", lookupEvidence{lostCall: true}, lookupPremature, lookupPremature},
+		{"a worker lost, call bound and time limit nearly over", lookupEvidence{sinceLastCall: time.Hour, lostCall: true, sinceLost: reach + clocks - 1}, lookupPremature, lookupPremature},
+		{"a worker lost, call bound and time limit over", lookupEvidence{sinceLastCall: time.Hour, lostCall: true, sinceLost: reach + clocks}, lookupPremature, ""},
+		{"a worker lost for long", lookupEvidence{sinceLastCall: time.Hour, lostCall: true, sinceLost: time.Hour}, "", ""},
+		{"a worker lost for long, another call just back", lookupEvidence{lostCall: true, sinceLost: time.Hour}, lookupPremature, ""},
 	}
 	keys := []struct {
 		name      string
-		q         inquiry
+		q         lookupEvidence
 		forgotten bool
 	}{
-		{"none is known", inquiry{first: true}, true},
-		{"known for ever", inquiry{first: true, age: 1000 * time.Hour, remembers: Forever}, false},
-		{"known for ever, clock before", inquiry{first: true, age: -time.Hour, remembers: Forever}, false},
-		{"clock before the first call", inquiry{first: true, age: -1, remembers: time.Hour}, true},
-		{"fresh", inquiry{first: true, remembers: time.Hour}, false},
-		{"known to the margin", inquiry{first: true, age: time.Hour - margin - 1, remembers: time.Hour}, false},
-		{"within the margin", inquiry{first: true, age: time.Hour - margin, remembers: time.Hour}, true},
-		{"long forgotten", inquiry{first: true, age: 24 * time.Hour, remembers: time.Hour}, true},
-		{"a life shorter than the margin", inquiry{first: true, age: 1, remembers: margin}, true},
-		{"never called", inquiry{age: 24 * time.Hour, remembers: time.Hour}, false},
+		{"none is known", lookupEvidence{called: true}, true},
+		{"known for ever", lookupEvidence{called: true, keyAge: 1000 * time.Hour, keyRetention: Forever}, false},
+		{"known for ever, clock before", lookupEvidence{called: true, keyAge: -time.Hour, keyRetention: Forever}, false},
+		{"clock before the first call", lookupEvidence{called: true, keyAge: -1, keyRetention: time.Hour}, true},
+		{"fresh", lookupEvidence{called: true, keyRetention: time.Hour}, false},
+		{"known to the margin", lookupEvidence{called: true, keyAge: time.Hour - margin - 1, keyRetention: time.Hour}, false},
+		{"within the margin", lookupEvidence{called: true, keyAge: time.Hour - margin, keyRetention: time.Hour}, true},
+		{"long forgotten", lookupEvidence{called: true, keyAge: 24 * time.Hour, keyRetention: time.Hour}, true},
+		{"a life shorter than the margin", lookupEvidence{called: true, keyAge: 1, keyRetention: margin}, true},
+		{"never called", lookupEvidence{keyAge: 24 * time.Hour, keyRetention: time.Hour}, false},
 	}
 	for _, answer := range []Class{Executed, NotExecuted, Unknown, ""} {
 		for _, c := range calls {
 			for _, k := range keys {
 				for _, inFlight := range []time.Duration{flight, 0, -1} {
 					q := c.q
-					q.answer, q.reach, q.inFlight, q.first, q.age, q.remembers, q.margin = answer, reach, inFlight, k.q.first, k.q.age, k.q.remembers, margin
+					q.answer, q.maxSendDelay, q.inFlight, q.called, q.keyAge, q.keyRetention, q.margin = answer, reach, inFlight, k.q.called, k.q.keyAge, k.q.keyRetention, margin
 					class, why := NotExecuted, c.stated
 					if inFlight <= 0 {
 						why = c.other
@@ -70,7 +70,7 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 					} else if answer != NotExecuted {
 						class, why = Unknown, ""
 					}
-					if got, because := q.means(); got != class || because != why {
+					if got, because := q.conclude(); got != class || because != why {
 						t.Errorf("%q, %s, key %s, in flight %s: %s %q, want %s %q", answer, c.name, k.name, inFlight, got, because, class, why)
 					}
 				}
@@ -83,15 +83,15 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 // proves nothing, however long ago the call was.
 func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]family{
-		"stated":  {executor: &scriptedEscrow{flight: Forever}, targets: targetsOf(&Config{})},
-		"nearly":  {executor: &scriptedEscrow{flight: Forever - time.Second}, targets: targetsOf(&Config{})},
-		"assumed": {assumed: Forever},
+	for name, f := range map[string]settlementFamily{
+		"stated":  {executor: &scriptedEscrow{inFlight: Forever}, targets: targetsOf(&Config{})},
+		"nearly":  {executor: &scriptedEscrow{inFlight: Forever - time.Second}, targets: targetsOf(&Config{})},
+		"assumed": {defaultInFlight: Forever},
 	} {
-		for _, longest := range []time.Duration{10 * time.Second, longestLimit} {
+		for _, longest := range []time.Duration{10 * time.Second, maxTimeLimit} {
 			for _, quiet := range []time.Duration{0, time.Hour, 50 * 365 * 24 * time.Hour, Forever / 2} {
-				q := inquiry{answer: NotExecuted, reach: background.CallBound(15*time.Second) + longest, inFlight: f.inFlight(DefaultTarget), remembers: Forever, quiet: quiet, lost: true, lostFor: quiet}
-				if class, why := q.means(); class != Unknown || why != lookupPremature {
+				q := lookupEvidence{answer: NotExecuted, maxSendDelay: background.MaxClaimAge(15*time.Second) + longest, inFlight: f.inFlight(DefaultTarget), keyRetention: Forever, sinceLastCall: quiet, lostCall: true, sinceLost: quiet}
+				if class, why := q.conclude(); class != Unknown || why != lookupPremature {
 					t.Errorf("%s, quiet for %s: %s %q", name, quiet, class, why)
 				}
 			}
@@ -99,13 +99,13 @@ func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	}
 }
 
-// unguarded is an escrow whose lookups wait for nobody.
-type unguarded struct {
+// uncheckedLookup is an escrow whose lookups wait for nobody.
+type uncheckedLookup struct {
 	*scriptedEscrow
 	answer *atomic.Value // func(Call) Answer
 }
 
-func (u unguarded) Lookup(_ context.Context, c Call) Answer {
+func (u uncheckedLookup) Lookup(_ context.Context, c Call) Answer {
 	return u.answer.Load().(func(Call) Answer)(c)
 }
 
@@ -115,13 +115,13 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 	t.Parallel()
 	const limit = 200 * time.Millisecond
 	var answer atomic.Value
-	answer.Store(func(Call) Answer { return cantTell })
+	answer.Store(func(Call) Answer { return answerUnknown })
 	r := newRig(t, func(c *Config) {
-		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off, c.Executor = limit, 1, true, unguarded{c.Executor.(*scriptedEscrow), &answer}
+		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off, c.Executor = limit, 1, true, uncheckedLookup{c.Executor.(*scriptedEscrow), &answer}
 	})
 	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	s := r.work().mustSubmit(release(1))
-	r.atRest()
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	never := make(chan struct{})
 	defer close(never)
 	for words, lookup := range map[string]func(Call) Answer{
@@ -141,8 +141,8 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 		}()
 		select {
 		case err := <-asked:
-			var no *RefusedError
-			if !errors.As(err, &no) || no.Gate != GateReconcileFirst || !strings.Contains(err.Error(), words) {
+			var refusal *RefusedError
+			if !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), words) {
 				t.Errorf("%s: %v", words, err)
 			}
 		case <-time.After(50 * limit):
@@ -158,7 +158,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.TimeLimit = 100 * time.Millisecond
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, life
-		c.Executor.(*scriptedEscrow).life = life
+		c.Executor.(*scriptedEscrow).keyLifetime = life
 	})
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		r.escrow.pay(c, c.Amount.Minor)
@@ -168,15 +168,15 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 		return Answer{Class: Executed, Moved: c.Amount.Minor}
 	}
 	r.escrow.lookup = func(Call) Answer { return Answer{Class: NotExecuted} } // forgotten
-	s := r.work().mustSubmit(release(1))
-	r.atRest()
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	ctx := context.Background()
 	st, err := r.Status(ctx, "acme", s.Run)
 	if err != nil || r.escrow.totalCalls() != 1 || st.Letter != background.LetterOpen || st.Class != Unknown || st.ReasonCode != background.ReasonOutcomeUnknown {
 		t.Errorf("%d calls; %+v, %v", r.escrow.totalCalls(), st, err)
 	}
-	var no *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
+	var refusal *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
 		t.Errorf("asked by a person: %v", err)
 	}
 	b, err := r.PlanBulk(ctx, BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "ask", Action: BulkReconcile, Filter: LetterFilter{}, All: true})
@@ -194,12 +194,12 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 		t.Errorf("%d unknown", n)
 	}
 	// One that tells of keys for longer than it takes them again is believed.
-	r.escrow.recalls = time.Hour
+	r.escrow.lookupLifetime = time.Hour
 	r.escrow.lookup = nil
 	if c, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // The same at the end of a run, where the lookup comes before its letter.
@@ -208,14 +208,14 @@ func TestAForgottenKeyLeavesItsLetterUnknown(t *testing.T) {
 	for life, class := range map[time.Duration]Class{0: Unknown, time.Hour: NotExecuted} {
 		t.Run(life.String(), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1; c.Executor.(*scriptedEscrow).life = life })
+			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1; c.Executor.(*scriptedEscrow).keyLifetime = life })
 			r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-			s := r.work().mustSubmit(release(1))
-			r.atRest()
+			s := r.startWorkers().mustSubmit(release(1))
+			r.untilNoneLive()
 			if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != class {
 				t.Errorf("%+v, %v", st, err)
 			}
-			r.sound()
+			r.mustAudit()
 		})
 	}
 }
@@ -229,19 +229,19 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	r.escrow.script = func(context.Context, Call) Answer { <-hang; return noAnswer() } // ignores its context
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	later := func(d time.Duration) *rig {
 		return joinRig(t, r.url, r.redis, newEscrow(), func(c *Config) {
 			c.Worker, c.Simulated, c.Now = "second", true, func() time.Time { return time.Now().Add(d) }
 		})
 	}
-	var no *RefusedError
-	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &no) || !strings.Contains(err.Error(), "has not come back") {
+	var refusal *RefusedError
+	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not come back") {
 		t.Errorf("while the process lives: %v", err)
 	}
 	r.stopWork()
-	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &no) || !strings.Contains(err.Error(), "ask again in") {
+	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "ask again in") {
 		t.Errorf("just after the process ended: %v", err)
 	}
 	year := later(365 * 24 * time.Hour)
@@ -251,7 +251,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	if st, err := year.Status(context.Background(), "acme", s.Run); err != nil || len(st.OutstandingCalls) != 0 || st.Class != NotExecuted {
 		t.Errorf("%+v, %v", st, err)
 	}
-	year.sound()
+	year.mustAudit()
 }
 
 // A worker that was lost in the middle of its call, and a lookup of its letter.
@@ -259,7 +259,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.LostAfter, c.TimeLimit, c.Policy.MaxRetryAttempts = 3*time.Second, 50*time.Millisecond, 1
-		c.Executor.(*scriptedEscrow).life = 0
+		c.Executor.(*scriptedEscrow).keyLifetime = 0
 	})
 	ctx := context.Background()
 	s := r.mustSubmit(release(1))
@@ -270,14 +270,14 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	if _, err := r.claimRun(seen.Run); err != nil {
 		t.Fatal(err)
 	}
-	r.work()
+	r.startWorkers()
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	r.escrow.recalls = Forever
-	var no *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || !strings.Contains(err.Error(), "ask again in") {
+	r.escrow.lookupLifetime = Forever
+	var refusal *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "ask again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &no) || no.Gate != GateCallOutstanding {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
 		t.Errorf("found just after the loss: %v", err)
 	}
 	day := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) {
@@ -286,7 +286,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	if c, err := day.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	day.sound()
+	day.mustAudit()
 }
 
 // A person who finds that nothing was executed has to know of the call that may be out.
@@ -295,12 +295,12 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.TimeLimit = 50 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
 	answer := make(chan Answer)
 	r.escrow.script = func(context.Context, Call) Answer { return <-answer }
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	ctx := context.Background()
 	f := Finding{Actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: NotExecuted}
-	var no *RefusedError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &no) || no.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not come back") {
+	var refusal *RefusedError
+	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not come back") {
 		t.Errorf("%v", err)
 	}
 	opposite := refund(1)
@@ -330,7 +330,7 @@ func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1 })
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.stopWork()
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET outstanding_calls = '{1}'`); err != nil {
@@ -353,7 +353,7 @@ func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 // is over: the service may have counted it from the refusals.
 func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Executor.(*scriptedEscrow).life = 24 * time.Hour })
+	r := newRig(t, func(c *Config) { c.Executor.(*scriptedEscrow).keyLifetime = 24 * time.Hour })
 	letter := background.RunID{}
 	keys := map[OperationKey]int{}
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -368,7 +368,7 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	back := func(by string) {
 		if _, err := r.db.Exec(`UPDATE recourse.cases SET first_sent_at = first_sent_at - $1::interval`, by); err != nil {
@@ -377,15 +377,15 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	}
 	back("1 day")
 	letter = s.Run
-	f, err := r.Fork(context.Background(), "acme", s.Run, again)
+	f, err := r.Fork(context.Background(), "acme", s.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if st, err := r.Status(context.Background(), "acme", f.Run); err != nil || st.State != background.Succeeded || st.Attempts != 2 || len(keys) != 2 {
 		t.Errorf("%d keys; %+v, %v", len(keys), st, err)
 	}
-	r.sound()
+	r.mustAudit()
 	back("1 s")
 	if a, err := r.Audit(context.Background()); err != nil || !strings.Contains(a.Verdict(InvariantFold), "first sent at") {
 		t.Errorf("a first call that was moved is not noticed: %+v, %v", a, err)
@@ -395,26 +395,29 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 // What a breaker pauses is not asked about, and does not die of its key meanwhile.
 func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 100 * time.Millisecond; c.Executor.(*scriptedEscrow).life = 0 })
+	r := newRig(t, func(c *Config) {
+		c.Policy.BaseDelay = 100 * time.Millisecond
+		c.Executor.(*scriptedEscrow).keyLifetime = 0
+	})
 	ctx := context.Background()
 	r.escrow.script = func(context.Context, Call) Answer {
-		if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "maintenance"); err != nil {
+		if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "maintenance"); err != nil {
 			t.Error(err)
 		}
 		return noAnswer()
 	}
 	lookups := 0
 	r.escrow.lookup = func(c Call) Answer { lookups++; return Answer{Class: Executed, Moved: c.Amount.Minor} }
-	parked := r.Stats().Parked
-	s := r.work().mustSubmit(release(1))
-	r.untilTrue("its delivery is let go", func() bool { return r.Stats().Parked > parked })
+	parked := r.Stats().PausedDeliveries
+	s := r.startWorkers().mustSubmit(release(1))
+	r.untilTrue("its delivery is let go", func() bool { return r.Stats().PausedDeliveries > parked })
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
-	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "over"); err != nil {
+	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "over"); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Succeeded || lookups != 1 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
@@ -437,7 +440,7 @@ func TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne(t *testing.T) {
 		"hidden":  {wrapper{e, e}, time.Minute},
 		"no call": {nil, time.Minute},
 	} {
-		f := family{executor: tc.executor, targets: targetsOf(&Config{}), assumed: DefaultInFlight}
+		f := settlementFamily{executor: tc.executor, targets: targetsOf(&Config{}), defaultInFlight: DefaultInFlight}
 		if got := f.inFlight(DefaultTarget); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}

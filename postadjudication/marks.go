@@ -21,7 +21,7 @@ type MarkRequest struct {
 }
 
 func (q MarkRequest) validate() error {
-	errs := []error{identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
+	errs := []error{requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)}
 	if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
 		errs = append(errs, &FieldError{Field: "marks", Problem: "reprocess_eligible or manual_review_required must be given"})
 	}
@@ -32,31 +32,31 @@ func (q MarkRequest) validate() error {
 // again is worth while when nothing was executed and only the attempts ran out, and a
 // person must look when money is unknown. Marks steer people and rules; they open no
 // gate, and close none.
-func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, q MarkRequest) (Desk, error) {
+func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, q MarkRequest) (Annotations, error) {
 	if err := q.validate(); err != nil {
-		return Desk{}, err
+		return Annotations{}, err
 	}
-	desk, err := s.desked(ctx, tenant, id, q.mark(s.now()))
-	return desk, s.noted(ctx, request{"mark", id, q.Actor, q.Reason}, err)
+	annotations, err := s.annotate(ctx, tenant, id, q.setMarks(s.now()))
+	return annotations, s.recordGateRefusal(ctx, actionRequest{"mark", id, q.Actor, q.Reason}, err)
 }
 
-func (q MarkRequest) mark(at time.Time) deskDecision {
-	return func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
-		desk, changes := f.Desk, []string{}
+func (q MarkRequest) setMarks(at time.Time) annotationDecision {
+	return func(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+		annotations, changes := f.Annotations, []string{}
 		for _, m := range []struct {
 			name string
 			said *bool
 			to   **bool
-		}{{"reprocess_eligible", q.ReprocessEligible, &desk.Reprocess}, {"manual_review_required", q.ManualReviewRequired, &desk.Review}} {
+		}{{"reprocess_eligible", q.ReprocessEligible, &annotations.Reprocess}, {"manual_review_required", q.ManualReviewRequired, &annotations.Review}} {
 			if m.said != nil {
 				*m.to = m.said
 				changes = append(changes, m.name+"="+strconv.FormatBool(*m.said))
 			}
 		}
-		desk.MarkReason = clean(q.Reason, 1024)
-		ch := deskChange(f, move, desk)
+		annotations.MarkReason = cleanText(q.Reason, 1024)
+		ch := annotationChange(f, transition, annotations)
 		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.Marked, Actor: q.Actor, At: at, Payload: receipts.Payload{
-			Reason: desk.MarkReason, Changes: strings.Join(changes, " ")}}}
+			Reason: annotations.MarkReason, Changes: strings.Join(changes, " ")}}}
 		return ch, nil
 	}
 }
@@ -68,5 +68,5 @@ func reprocessEligible(s postgres.Snapshot) bool {
 }
 
 func manualReviewRequired(s postgres.Snapshot) bool {
-	return s.Case.Kind == postgres.KindSettlement && s.Run.UnknownOpen > 0
+	return s.Case.Kind == postgres.KindSettlement && s.Run.UnresolvedUnknowns > 0
 }

@@ -14,14 +14,14 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	spent, final, unknown := r.dead(1, func(Call) Answer { return busy429() }), r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return noAnswer() })
+	r.startWorkers()
+	spent, final, unknown := r.deadLetter(1, func(Call) Answer { return busy429() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return noAnswer() })
 	ctx := context.Background()
 	for _, c := range []struct {
 		letter            Submitted
 		reprocess, review bool
 	}{{spent, true, false}, {final, false, false}, {unknown, false, true}} {
-		if d, err := r.Desk(ctx, "acme", c.letter.Run); err != nil || d.ReprocessEligible != c.reprocess || d.ManualReviewRequired != c.review || d.MarkReason != "" {
+		if d, err := r.Annotations(ctx, "acme", c.letter.Run); err != nil || d.ReprocessEligible != c.reprocess || d.ManualReviewRequired != c.review || d.MarkReason != "" {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
@@ -41,36 +41,36 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || !d.ManualReviewRequired || d.MarkReason != q.Reason {
 		t.Errorf("%+v, %v", d, err)
 	}
-	told := r.told(final, receipts.Marked)
-	if len(told) != 2 || told[0].Changes != "reprocess_eligible=true" || told[1].Changes != "manual_review_required=true" {
-		t.Errorf("%+v", told)
+	payloads := r.payloadsOf(final, receipts.Marked)
+	if len(payloads) != 2 || payloads[0].Changes != "reprocess_eligible=true" || payloads[1].Changes != "manual_review_required=true" {
+		t.Errorf("%+v", payloads)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A mark opens no gate: unknown money that is marked stays to be reconciled.
 func TestAMarkIsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.life = 0
+	r.escrow.keyLifetime = 0
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	letter := r.dead(1, func(Call) Answer { return noAnswer() })
+	r.startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
 	ctx := context.Background()
 	if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
 		t.Fatal(err)
 	}
-	var no *RefusedError
-	if _, err := r.Fork(ctx, "acme", letter.Run, again); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+	var refusal *RefusedError
+	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("%v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestAMarkSaysSomethingAndWhy(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	for field, q := range map[string]MarkRequest{
 		"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {Actor: "user:ada", ReprocessEligible: ptr(true)}, "marks": {Actor: "user:ada", Reason: "x"},
 	} {
@@ -79,7 +79,7 @@ func TestAMarkSaysSomethingAndWhy(t *testing.T) {
 			t.Errorf("%+v: %v", q, err)
 		}
 	}
-	if n := len(r.told(letter, receipts.Marked)); n != 0 {
+	if n := len(r.payloadsOf(letter, receipts.Marked)); n != 0 {
 		t.Errorf("%d receipts", n)
 	}
 }

@@ -13,16 +13,16 @@ import (
 // Stats are counts of one process. They cost nothing.
 type Stats struct {
 	background.Stats
-	Moves Batches // moves of existing cases that shared commits
-	Opens Batches // new cases that shared commits
+	Transitions Batches // moves of existing cases that shared commits
+	NewCases    Batches // new cases that shared commits
 
 	// Unreadable are the runs met within ten minutes that this process can't read, as those of
 	// a newer version: they wait for one that can.
 	Unreadable int
 
-	Subscribers   int    // of OnDeadLetter, now
-	LettersTold   uint64 // calls of theirs that returned, since the start
-	LettersUntold uint64 // calls of theirs that panicked, since the start
+	Subscribers      int    // of OnDeadLetter, now
+	SubscriberCalls  uint64 // calls of theirs that returned, since the start
+	SubscriberPanics uint64 // calls of theirs that panicked, since the start
 
 	Retention RetentionStats
 	Rules     RuleStats
@@ -30,29 +30,29 @@ type Stats struct {
 }
 
 // Batches tells how many rows shared a commit, by the bounds of BatchBounds.
-type Batches = postgres.Batches
+type Batches = postgres.BatchStats
 
 // BatchBounds are the upper bounds of Batches, in rows, ascending.
-var BatchBounds = postgres.BatchBounds
+var BatchBounds = postgres.BatchSizeBuckets
 
 // Levels are how much there is to do, in all processes and of all tenants.
-type Levels = postgres.Levels
+type Levels = postgres.Gauges
 
 // Stats counts what this process did and does.
 func (s *Service) Stats() Stats {
 	out := Stats{Stats: s.manager.Stats()}
-	out.Moves, out.Opens = s.journal.Batches()
-	out.Subscribers, out.LettersTold, out.LettersUntold = s.subscribers.count(), s.subscribers.told.Load(), s.subscribers.failed.Load()
-	out.Retention = s.pruned.read()
-	out.Unreadable = s.journal.Unreadable()
-	out.Rules, out.Lookups = s.ruler.stats(), s.lookups.stats()
+	out.Transitions, out.NewCases = s.journal.BatchStats()
+	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = s.subscribers.count(), s.subscribers.returned.Load(), s.subscribers.failed.Load()
+	out.Retention = s.pruneCounts.read()
+	out.Unreadable = s.journal.UnreadableSeen()
+	out.Rules, out.Lookups = s.rules.stats(), s.lookups.stats()
 	return out
 }
 
 // Levels measures how much there is to do. It reads every live run and open
 // letter, so that it should be asked a few times a minute, not a second.
 func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
-	if l, err = s.journal.Levels(ctx, s.now()); err != nil {
+	if l, err = s.journal.Gauges(ctx, s.now()); err != nil {
 		return l, err
 	}
 	unserved, err := s.Unserved(ctx)
@@ -69,13 +69,13 @@ func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
 	for _, u := range uncalled {
 		l.Uncalled += u.Runs + u.Letters
 	}
-	l.Expiring, err = s.Expiring(ctx, expiringWithin)
+	l.Expiring, err = s.Expiring(ctx, expiryNotice)
 	return l, err
 }
 
 // Paused names the queues that somebody paused in asynq, as last seen: their runs
 // wait until they go on. It is no fault, but a person should know.
-func (s *Service) Paused() []string { return s.manager.Paused() }
+func (s *Service) Paused() []string { return s.manager.PausedQueues() }
 
 // Unready is why a process does no work.
 type Unready = background.Unready

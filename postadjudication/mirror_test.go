@@ -14,14 +14,14 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// desk is an operator's: asynq's own inspector, and Redis.
-type desk struct {
+// asynqInspector is an operator's: asynq's own inspector, and Redis.
+type asynqInspector struct {
 	*asynq.Inspector
 	redis *redis.Client
 }
 
-func (r *rig) desk() desk {
-	d := desk{asynq.NewInspector(r.redis), r.redis.MakeRedisClient().(*redis.Client)}
+func (r *rig) inspector() asynqInspector {
+	d := asynqInspector{asynq.NewInspector(r.redis), r.redis.MakeRedisClient().(*redis.Client)}
 	r.t.Cleanup(func() {
 		if err := d.Inspector.Close(); err != nil {
 			r.t.Errorf("close: %v", err)
@@ -33,8 +33,8 @@ func (r *rig) desk() desk {
 	return d
 }
 
-// plant puts tasks into asynq's archive as asynq does, that died at a time.
-func (d desk) plant(t testing.TB, queue string, n int, died time.Time) {
+// insertArchivedTasks puts tasks into asynq's archive as asynq does, that died at a time.
+func (d asynqInspector) insertArchivedTasks(t testing.TB, queue string, n int, died time.Time) {
 	t.Helper()
 	ctx := context.Background()
 	pipe := d.redis.Pipeline()
@@ -51,7 +51,7 @@ func (d desk) plant(t testing.TB, queue string, n int, died time.Time) {
 	}
 }
 
-func (d desk) archived(t testing.TB, queue string) int {
+func (d asynqInspector) archived(t testing.TB, queue string) int {
 	t.Helper()
 	n, err := d.redis.ZCard(context.Background(), "asynq:{"+queue+"}:archived").Result()
 	if err != nil {
@@ -60,8 +60,8 @@ func (d desk) archived(t testing.TB, queue string) int {
 	return int(n)
 }
 
-// untilArchived waits for the archives of the queues to hold so many mirrors in all.
-func (r *rig) untilArchived(d desk, want int, queues ...string) {
+// untilArchivedTasks waits for the archives of the queues to hold so many mirrors in all.
+func (r *rig) untilArchivedTasks(d asynqInspector, want int, queues ...string) {
 	r.t.Helper()
 	r.untilTrue(fmt.Sprint(want, " mirrors are archived"), func() bool {
 		n := 0
@@ -78,28 +78,28 @@ const onlyQueue = Family + ":0"
 
 // asynq's own trim of so many old tasks fails for good in its script, and takes
 // the task of every later death with it.
-func TestDeathsGoOnWhenTheArchiveIsFullOfOldMirrors(t *testing.T) {
+func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
-	d := r.desk()
-	d.plant(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
+	d := r.inspector()
+	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
-	r.work()
-	_, mirror := r.mirrored(d, 1)
-	info, err := d.GetTaskInfo(onlyQueue, mirror)
+	r.startWorkers()
+	_, taskID := r.archivedTask(d, 1)
+	info, err := d.GetTaskInfo(onlyQueue, taskID)
 	if err != nil || !strings.Contains(info.LastErr, "http.refused") || strings.Contains(info.LastErr, "account closed") {
 		t.Errorf("the mirror: %+v, %v", info, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
-	d := r.desk()
+	d := r.inspector()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	const deaths, kept = 6000, 5000
-	r.work()
+	r.startWorkers()
 	all := make([]Adjudication, deaths)
 	for i := range all {
 		all[i] = release(i)
@@ -110,59 +110,59 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.atRest()
-	r.untilArchived(d, kept, onlyQueue)
+	r.untilNoneLive()
+	r.untilArchivedTasks(d, kept, onlyQueue)
 	if open := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
 		t.Errorf("%d open letters of %d deaths", open, deaths)
 	}
-	if told := r.notices(); told != 0 {
-		t.Errorf("%d receipts say that somebody else pruned", told)
+	if found := r.tamperingReceipts(); found != 0 {
+		t.Errorf("%d receipts say that somebody else pruned", found)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
-func TestTheMirrorsOfClosedLettersGo(t *testing.T) {
+func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
-	d := r.desk()
+	d := r.inspector()
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if c.Request == nil || !strings.Contains(string(c.Request), `"generation":1`) {
 			return r.escrow.pay(c, c.Amount.Minor)
 		}
 		return refused()
 	}
-	r.work()
+	r.startWorkers()
 	r.mustSubmit(release(1))
 	r.mustSubmit(release(2))
-	r.atRest()
-	r.untilArchived(d, 2, onlyQueue)
+	r.untilNoneLive()
+	r.untilArchivedTasks(d, 2, onlyQueue)
 	again := release(1)
 	again.Generation = 2
 	if s := r.mustSubmit(again); s.Reply != Created {
 		t.Fatalf("%+v", s)
 	}
-	r.atRest()
-	r.untilArchived(d, 1, onlyQueue)
-	if told := r.notices(); told != 0 {
-		t.Errorf("%d receipts say that somebody else removed it", told)
+	r.untilNoneLive()
+	r.untilArchivedTasks(d, 1, onlyQueue)
+	if found := r.tamperingReceipts(); found != 0 {
+		t.Errorf("%d receipts say that somebody else removed it", found)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
-func TestSeveralKeepersOfTheMirrorsDoNoHarm(t *testing.T) {
+func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
-	d := r.desk()
-	d.plant(t, onlyQueue, 5600, time.Now().Add(-time.Hour))
+	d := r.inspector()
+	d.insertArchivedTasks(t, onlyQueue, 5600, time.Now().Add(-time.Hour))
 	var others []*rig
 	for range 2 {
 		others = append(others, joinRig(t, r.url, r.redis, r.escrow, oneQueue))
 	}
 	var started sync.WaitGroup
 	for _, o := range append(others, r) {
-		started.Go(func() { o.work() })
+		started.Go(func() { o.startWorkers() })
 	}
 	started.Wait()
-	r.untilArchived(d, 5000, onlyQueue)
-	r.sound()
+	r.untilArchivedTasks(d, 5000, onlyQueue)
+	r.mustAudit()
 }

@@ -11,13 +11,13 @@ import (
 
 // asynq keeps at most 10,000 archived tasks, for 90 days, and all of them may be
 // gone; letters are none of its business.
-func TestEveryLetterCanBeForkedWhateverBecameOfItsMirror(t *testing.T) {
+func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
-	d := r.desk()
+	d := r.inspector()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	const deaths = 12_000
-	r.work()
+	r.startWorkers()
 	var letters []Submitted
 	for from := 0; from < deaths; from += 2000 {
 		some := make([]Adjudication, 2000)
@@ -29,7 +29,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsMirror(t *testing.T) {
 			t.Fatal(err)
 		}
 		letters = append(letters, out...)
-		r.atRest()
+		r.untilNoneLive()
 	}
 	r.untilTrue("the mirrors are within their bound", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
 	r.escrow.mu.Lock()
@@ -38,7 +38,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsMirror(t *testing.T) {
 	ctx := context.Background()
 	fork := func(l Submitted) {
 		t.Helper()
-		if _, err := r.Fork(ctx, "acme", l.Run, again); err != nil {
+		if _, err := r.Fork(ctx, "acme", l.Run, forkRequest); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,9 +48,9 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsMirror(t *testing.T) {
 	if err := d.redis.FlushAll(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	d.plant(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
+	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	n, forkable := 0, 0
-	for q := (LetterQuery{Filter: LetterFilter{Standing: background.LetterOpen}, Limit: 1000}); ; {
+	for q := (LetterQuery{Filter: LetterFilter{Status: background.LetterOpen}, Limit: 1000}); ; {
 		page, err := r.Letters(ctx, "acme", q)
 		if err != nil {
 			t.Fatal(err)
@@ -73,6 +73,6 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsMirror(t *testing.T) {
 		fork(letters[1+i*(deaths-2)/some])
 	}
 	r.until("the forks settled", `SELECT count(*) = 201 FROM recourse.cases WHERE progression = 'settled'`)
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }

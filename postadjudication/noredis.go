@@ -13,11 +13,11 @@ import (
 // executes. It does not Run.
 var ErrNoRedis = errors.New("postadjudication: Config.Redis is needed to ring bells and to run")
 
-// noRedis stands where none is named: every word to it is answered ErrNoRedis.
-type noRedis struct{}
+// absentRedis stands where none is named: every word to it is answered ErrNoRedis.
+type absentRedis struct{}
 
 // MakeRedisClient is what asynq asks of a Redis.
-func (noRedis) MakeRedisClient() any {
+func (absentRedis) MakeRedisClient() any {
 	return redis.NewClient(&redis.Options{
 		Dialer:     func(context.Context, string, string) (net.Conn, error) { return nil, ErrNoRedis },
 		MaxRetries: -1, // another try finds none either

@@ -17,13 +17,13 @@ func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 	if made.Reply != Created {
 		t.Fatalf("%+v", made)
 	}
-	if err := made.Ring(ctx); !errors.Is(err, ErrNoRedis) {
+	if err := made.Notify(ctx); !errors.Is(err, ErrNoRedis) {
 		t.Errorf("a bell: %v", err)
 	}
-	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "ada", "looking"); err != nil {
+	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ada", "looking"); err != nil {
 		t.Errorf("a brake: %v", err)
 	}
-	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "ada", "looked"); err != nil {
+	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "ada", "looked"); err != nil {
 		t.Errorf("a brake: %v", err)
 	}
 	stopped := r.mustSubmit(release(2))
@@ -36,10 +36,10 @@ func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 	if err := r.Healthy(ctx); !errors.Is(err, ErrNoRedis) {
 		t.Errorf("healthy: %v", err)
 	}
-	other.work()
-	other.atRest()
+	other.startWorkers()
+	other.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != "settled" {
 		t.Errorf("%+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -17,30 +17,30 @@ import (
 
 const lateMinor = 400
 
-// olderKey is a case whose first generation was found, wrongly, not to be executed:
+// olderKeyCase is a case whose first generation was found, wrongly, not to be executed:
 // its call is out, and pays when the test says so.
-type olderKey struct {
+type olderKeyCase struct {
 	*rig
-	letter Submitted
-	pays   chan struct{}
+	letter  Submitted
+	payLate chan struct{}
 }
 
-// newOlderKey has a first generation of lateMinor, which pays late; what the others
+// newOlderKeyCase has a first generation of lateMinor, which pays late; what the others
 // are answered is the script's.
-func newOlderKey(t *testing.T, script func(context.Context, *rig, Call) Answer, change ...func(*Config)) *olderKey {
+func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, Call) Answer, change ...func(*Config)) *olderKeyCase {
 	t.Helper()
 	quick := func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 }
-	o := &olderKey{rig: newRig(t, append([]func(*Config){quick}, change...)...), pays: make(chan struct{})}
+	o := &olderKeyCase{rig: newRig(t, append([]func(*Config){quick}, change...)...), payLate: make(chan struct{})}
 	o.escrow.script = func(ctx context.Context, c Call) Answer {
 		if c.Generation == 1 {
-			<-o.pays
+			<-o.payLate
 			return o.escrow.pay(c, lateMinor)
 		}
 		return script(ctx, o.rig, c)
 	}
 	first := release(1)
 	first.Amount = euros(lateMinor)
-	o.letter = o.work().mustSubmit(first)
+	o.letter = o.startWorkers().mustSubmit(first)
 	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
@@ -50,40 +50,40 @@ func newOlderKey(t *testing.T, script func(context.Context, *rig, Call) Answer, 
 }
 
 // higher is a generation of the whole escrow.
-func (o *olderKey) higher(generation int) Adjudication {
+func (o *olderKeyCase) higher(generation int) Adjudication {
 	a := release(1)
 	a.Generation = generation
 	return a
 }
 
-// paysLate lets the call of the first generation pay, and waits until that is told.
-func (o *olderKey) paysLate() {
+// payOlderKey lets the call of the first generation pay, and waits until that is told.
+func (o *olderKeyCase) payOlderKey() {
 	o.t.Helper()
-	close(o.pays)
+	close(o.payLate)
 	o.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
-	if told := o.told(o.letter, receipts.AnsweredLate); len(told) != 1 || !told[0].UnderOlderKey || told[0].Moved != lateMinor {
-		o.t.Errorf("%+v", told)
+	if payloads := o.payloadsOf(o.letter, receipts.AnsweredLate); len(payloads) != 1 || !payloads[0].UnderOlderKey || payloads[0].Moved != lateMinor {
+		o.t.Errorf("%+v", payloads)
 	}
 }
 
-// undercut checks a case of which the older key paid and the present generation nothing,
+// checkUndercut checks a case of which the older key paid and the present generation nothing,
 // and that its letter says so.
-func (o *olderKey) undercut(present Submitted, reserved int64) {
+func (o *olderKeyCase) checkUndercut(present Submitted, reserved int64) {
 	o.t.Helper()
 	c := o.caseOf(release(1))
 	if c.Progression != settlement.DisputeReady || c.Asked != 1000 || c.Moved != 0 || c.Released != lateMinor || c.Reserved != reserved {
 		o.t.Errorf("%+v", c.State)
 	}
-	var no *RefusedError
-	if _, err := o.Fork(context.Background(), "acme", present.Run, again); !errors.As(err, &no) || no.Gate != GatePaidOlder || !strings.Contains(err.Error(), "higher generation") {
+	var refusal *RefusedError
+	if _, err := o.Fork(context.Background(), "acme", present.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GatePaidUnderOlderKey || !strings.Contains(err.Error(), "higher generation") {
 		o.t.Errorf("a fork: %v", err)
 	}
-	o.unbreached()
-	o.sound()
+	o.checkNoBreach()
+	o.mustAudit()
 }
 
-// unbreached checks that no escrow has committed more than it holds, with all deltas.
-func (r *rig) unbreached() {
+// checkNoBreach checks that no escrow has committed more than it holds, with all deltas.
+func (r *rig) checkNoBreach() {
 	r.t.Helper()
 	if _, err := r.journal.FoldDeltas(context.Background()); err != nil {
 		r.t.Fatal(err)
@@ -102,27 +102,27 @@ func neverCalled(_ context.Context, r *rig, c Call) Answer {
 // it ends as a dead letter, whose reservation is cut by what was paid.
 func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	t.Parallel()
-	o := newOlderKey(t, neverCalled)
+	o := newOlderKeyCase(t, neverCalled)
 	ctx := context.Background()
-	if _, err := o.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := o.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		t.Fatal(err)
 	}
 	waits := o.mustSubmit(o.higher(2))
 	if waits.Reply != Created {
 		t.Fatal(waits.Reply)
 	}
-	o.paysLate()
+	o.payOlderKey()
 	if st := o.status(waits.Run); st.State != background.DeadLettered || st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" || st.Attempts != 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, err := o.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := o.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
 		t.Fatal(err)
 	}
-	o.undercut(waits, 600)
-	if found := o.letters(LetterFilter{Standing: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != GatePaidOlder {
+	o.checkUndercut(waits, 600)
+	if found := o.letters(LetterFilter{Status: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != GatePaidUnderOlderKey {
 		t.Errorf("the list of letters: %+v", found)
 	}
-	if plan := o.planned(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidOlder] != 1 {
+	if plan := o.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidUnderOlderKey] != 1 {
 		t.Errorf("a plan: %+v", plan)
 	}
 	inspected, err := o.Inspect(ctx, "acme", waits.Run)
@@ -130,7 +130,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range inspected.Actions {
-		if (a.Name == ActionFork || a.Name == ActionRetry) && (a.Allowed || a.RefusedBy != GatePaidOlder) {
+		if (a.Name == ActionFork || a.Name == ActionRetry) && (a.Allowed || a.RefusedBy != GatePaidUnderOlderKey) {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -139,59 +139,59 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 // The letter of the present generation is there already.
 func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
 	t.Parallel()
-	o := newOlderKey(t, func(_ context.Context, _ *rig, c Call) Answer { return refused() })
+	o := newOlderKeyCase(t, func(_ context.Context, _ *rig, c Call) Answer { return refused() })
 	dead := o.mustSubmit(o.higher(2))
 	o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
-	o.paysLate()
-	o.undercut(dead, 600)
+	o.payOlderKey()
+	o.checkUndercut(dead, 600)
 }
 
 // A run that runs ends at its own finish: it is not tried again.
 func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	o := newOlderKey(t, func(context.Context, *rig, Call) Answer {
+	o := newOlderKeyCase(t, func(context.Context, *rig, Call) Answer {
 		close(called)
 		<-answer
 		return busy429()
 	}, func(c *Config) { c.Policy.MaxRetryAttempts = 3; c.TimeLimit = 2 * time.Second })
 	runs := o.mustSubmit(o.higher(2))
 	<-called
-	o.paysLate()
+	o.payOlderKey()
 	if st := o.status(runs.Run); st.State != background.Running {
 		t.Errorf("%+v", st)
 	}
 	close(answer)
-	o.atRest()
+	o.untilNoneLive()
 	if st := o.status(runs.Run); st.State != background.DeadLettered || st.ReasonCode != "paid_under_older_key" || st.Attempts != 1 {
 		t.Errorf("%+v", st)
 	}
-	o.undercut(runs, 600)
+	o.checkUndercut(runs, 600)
 }
 
 // What it pays all the same is a fact: paid beyond what is held, it is a breach.
 func TestBothGenerationsPay(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer {
+	o := newOlderKeyCase(t, func(_ context.Context, r *rig, c Call) Answer {
 		close(called)
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}, func(c *Config) { c.TimeLimit = 2 * time.Second })
-	o.overpays = true
+	o.allowOverpaid = true
 	runs := o.mustSubmit(o.higher(2))
 	<-called
-	o.paysLate()
+	o.payOlderKey()
 	close(answer)
-	o.atRest()
+	o.untilNoneLive()
 	if c := o.caseOf(release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.Released != 1400 || c.Reserved != 0 {
 		t.Errorf("%+v", c.State)
 	}
-	if told := o.told(runs, receipts.ConservationBreach); len(told) != 1 || told[0].Excess != lateMinor {
-		t.Errorf("%+v", told)
+	if payloads := o.payloadsOf(runs, receipts.ConservationBreach); len(payloads) != 1 || payloads[0].Excess != lateMinor {
+		t.Errorf("%+v", payloads)
 	}
 	o.until("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
-	o.sound()
+	o.mustAudit()
 }
 
 // The reservation of the present generation makes room for what an older one paid: an
@@ -199,8 +199,8 @@ func TestBothGenerationsPay(t *testing.T) {
 func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.work()
-	letter := r.purgedThoughPaid(1, 1000)
+	r.startWorkers()
+	letter := r.purgedPaidLetter(1, 1000)
 	r.stopWork()
 	higher := refund(1)
 	higher.Generation = 2
@@ -209,26 +209,26 @@ func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 		t.Fatalf("%+v", waits)
 	}
 	for range 2 { // the second time it is known
-		c, err := r.Reconcile(context.Background(), "acme", letter.Run, bankSays)
+		c, err := r.Reconcile(context.Background(), "acme", letter.Run, paidFinding)
 		if err != nil || c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || c.Moved != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
-	r.unbreached()
+	r.checkNoBreach()
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
 		t.Errorf("1000 of 1000 was paid, and %d receipts tell of a breach", n)
 	}
 	if st := r.status(waits.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
 		t.Errorf("%+v", st)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // The letter has two ways out: a higher generation, and a person's finding.
 func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Parallel()
-	undercut := func(t *testing.T) (*olderKey, Submitted) {
-		o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer {
+	undercut := func(t *testing.T) (*olderKeyCase, Submitted) {
+		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c Call) Answer {
 			if c.Generation == 2 {
 				return refused()
 			}
@@ -236,7 +236,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		})
 		dead := o.mustSubmit(o.higher(2))
 		o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
-		o.paysLate()
+		o.payOlderKey()
 		return o, dead
 	}
 	t.Run("by a higher generation", func(t *testing.T) {
@@ -247,28 +247,28 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		if s := o.mustSubmit(rest); s.Reply != Created {
 			t.Fatal(s.Reply)
 		}
-		o.atRest()
-		if c := o.caseOf(rest); c.Progression != settlement.Settled || c.Released != 1000 || o.standing(dead) != background.LetterSuperseded {
-			t.Errorf("%+v, %s", c.State, o.standing(dead))
+		o.untilNoneLive()
+		if c := o.caseOf(rest); c.Progression != settlement.Settled || c.Released != 1000 || o.letterStatus(dead) != background.LetterSuperseded {
+			t.Errorf("%+v, %s", c.State, o.letterStatus(dead))
 		}
-		o.sound()
+		o.mustAudit()
 	})
 	t.Run("by a finding", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
 		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
-		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 600 || o.standing(dead) != background.LetterReconciled {
-			t.Errorf("%+v, %s, %v", c.State, o.standing(dead), err)
+		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 600 || o.letterStatus(dead) != background.LetterReconciled {
+			t.Errorf("%+v, %s, %v", c.State, o.letterStatus(dead), err)
 		}
 		if s := o.mustSubmit(o.higher(2)); s.Reply.Accepted() && s.Reply == Created {
 			t.Errorf("%+v", s)
 		}
-		o.sound()
+		o.mustAudit()
 		page, err := o.Cases(context.Background(), "acme", CaseFilter{Reserved: true}, "", 10)
-		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != WaitsForRest || !slices.Equal(page.Cases[0].May, []string{"free", "adjudicate"}) {
+		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []string{"free", "adjudicate"}) {
 			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
 		}
-		plan := o.mustPlanFree(withdrawn("txr_1"))
+		plan := o.mustPlanFree(freeRequest("txr_1"))
 		if plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 600 {
 			t.Errorf("%+v", plan)
 		}
@@ -276,13 +276,13 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		if _, err := o.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
 			t.Errorf("alone: %v", err)
 		}
-		if b := o.ran(plan); b.Progress.Done != 1 {
+		if b := o.runPlan(plan); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
 		if c := o.caseOf(release(1)); c.Progression != settlement.PartiallySettled || c.Reserved != 0 || c.Committed != lateMinor {
 			t.Errorf("%+v", c)
 		}
-		o.sound()
+		o.mustAudit()
 	})
 	t.Run("not by a lookup", func(t *testing.T) {
 		t.Parallel()
@@ -290,7 +290,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Class: NotExecuted, attempt: o.status(dead.Run).Attempts}, NotExecuted, nil); err != nil {
 			t.Fatal(err)
 		}
-		o.undercut(dead, 600)
+		o.checkUndercut(dead, 600)
 	})
 }
 
@@ -305,7 +305,7 @@ func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Another process: this one remembers the case as it wrote it.
-	joinRig(t, r.url, r.redis, r.escrow).work().atRest()
+	joinRig(t, r.url, r.redis, r.escrow).startWorkers().untilNoneLive()
 	if st := r.status(s.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
 		t.Errorf("%+v", st)
 	}
@@ -317,20 +317,20 @@ func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 // A dead letter's handler begins also for a run that another run's payment ends.
 func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 	t.Parallel()
-	var seen handled
-	o := newOlderKey(t, neverCalled, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: seen.handle} })
-	if _, err := o.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	var seen handlerRecorder
+	o := newOlderKeyCase(t, neverCalled, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: seen.handle} })
+	if _, err := o.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		t.Fatal(err)
 	}
 	waits := o.mustSubmit(o.higher(2))
-	o.paysLate()
+	o.payOlderKey()
 	o.untilTrue("the letter is handled", func() bool {
 		return slices.ContainsFunc(seen.all(), func(l DeadLetter) bool { return l.Run == waits.Run && l.ReasonCode == "paid_under_older_key" })
 	})
 	if st := o.status(waits.Run); st.Handler.IsZero() || o.payloadOf(st, receipts.DeadLettered).NewRun != st.Handler {
 		t.Errorf("%+v", st)
 	}
-	o.sound()
+	o.mustAudit()
 }
 
 // A case that ended while a run was being called stays as it is, however the run ends,
@@ -362,13 +362,13 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 				<-answer
 				return c.answer
 			}
-			letter := r.work().mustSubmit(release(1))
+			letter := r.startWorkers().mustSubmit(release(1))
 			r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 			ctx := context.Background()
 			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
 				t.Fatal(err)
 			}
-			q := again
+			q := forkRequest
 			q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 3}
 			fork, err := r.Fork(ctx, "acme", letter.Run, q)
 			if err != nil {
@@ -378,7 +378,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			close(pays)
 			r.until("the case settles", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
 			close(answer)
-			r.atRest()
+			r.untilNoneLive()
 			st := r.status(fork.Run)
 			if p := r.payloadOf(st, c.tells); st.State != c.state || !p.CaseUnmoved || p.Settlement != nil {
 				t.Errorf("%+v: %+v", st, p)
@@ -386,7 +386,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			if k := r.caseOf(release(1)); k.Progression != settlement.Settled || k.Released != 1000 {
 				t.Errorf("%+v", k.State)
 			}
-			r.sound()
+			r.mustAudit()
 		})
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// deathsPatience is how long the journal may take when somebody subscribes.
-const deathsPatience = 2 * time.Second
+// subscribeTimeout is how long the journal may take when somebody subscribes.
+const subscribeTimeout = 2 * time.Second
 
 // OnDeadLetter calls fn for every run that dies from now on, of every tenant and in
 // every process, until unsubscribe is called or the service is closed. It reads the
@@ -34,11 +34,11 @@ func (s *Service) OnDeadLetter(fn func(ctx context.Context, l DeadLetter)) (unsu
 // subscribers are told of deaths, each at its own pace: each has a place of its own in
 // the order of events, so that nothing is kept for a slow one.
 type subscribers struct {
-	journal *postgres.Journal
-	log     *zap.Logger
-	opened  int64 // the last number when the service was opened
+	journal     *postgres.Journal
+	log         *zap.Logger
+	startNumber int64 // the last number when the service was opened
 
-	told, failed atomic.Uint64
+	returned, failed atomic.Uint64
 
 	mu     sync.Mutex
 	all    map[*subscriber]struct{}
@@ -46,20 +46,20 @@ type subscribers struct {
 }
 
 func newSubscribers(ctx context.Context, j *postgres.Journal, log *zap.Logger) (*subscribers, error) {
-	last, err := j.LastNumber(ctx)
-	return &subscribers{journal: j, log: log, opened: last, all: map[*subscriber]struct{}{}}, err
+	last, err := j.LastPosition(ctx)
+	return &subscribers{journal: j, log: log, startNumber: last, all: map[*subscriber]struct{}{}}, err
 }
 
 func (u *subscribers) add(fn func(context.Context, DeadLetter)) (unsubscribe func()) {
-	asking, asked := context.WithTimeout(context.Background(), deathsPatience)
-	defer asked()
-	last, err := u.journal.LastNumber(asking)
+	readCtx, cancel := context.WithTimeout(context.Background(), subscribeTimeout)
+	defer cancel()
+	last, err := u.journal.LastPosition(readCtx)
 	if err != nil {
 		u.log.Warn("a subscriber is told of the dead letters since the start", zap.Error(err))
-		last = u.opened
+		last = u.startNumber
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	b := &subscriber{of: u, tell: fn, after: last, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	b := &subscriber{set: u, deliver: fn, after: last, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
@@ -76,8 +76,8 @@ func (u *subscribers) add(fn func(context.Context, DeadLetter)) (unsubscribe fun
 	}
 }
 
-// died wakes the subscribers: a run of this process has died.
-func (u *subscribers) died() {
+// wakeAll wakes the subscribers: a run of this process has died.
+func (u *subscribers) wakeAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for b := range u.all {
@@ -105,12 +105,12 @@ func (u *subscribers) close(grace time.Duration) {
 		all = append(all, b)
 	}
 	u.mu.Unlock()
-	over := time.NewTimer(grace)
-	defer over.Stop()
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
 	for _, b := range all {
 		select {
 		case <-b.done:
-		case <-over.C:
+		case <-timeout.C:
 			u.log.Warn("a subscriber of dead letters does not return, and is left behind")
 			return
 		}

@@ -9,20 +9,20 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// told notes the letters that a subscriber was told of.
-type told struct {
+// subscriberRecorder notes the letters that a subscriber was told of.
+type subscriberRecorder struct {
 	mu      sync.Mutex
 	letters []DeadLetter
 }
 
-func (d *told) note(l DeadLetter) {
+func (d *subscriberRecorder) record(l DeadLetter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.letters = append(d.letters, l)
 }
 
 // runs counts how often each run was told of.
-func (d *told) runs() map[background.RunID]int {
+func (d *subscriberRecorder) runs() map[background.RunID]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[background.RunID]int{}
@@ -32,12 +32,12 @@ func (d *told) runs() map[background.RunID]int {
 	return out
 }
 
-func onceEach(t *testing.T, who string, told map[background.RunID]int, want int) {
+func checkDeliveredOnce(t *testing.T, who string, delivered map[background.RunID]int, want int) {
 	t.Helper()
-	if len(told) != want {
-		t.Errorf("%s was told of %d letters, want %d", who, len(told), want)
+	if len(delivered) != want {
+		t.Errorf("%s was told of %d letters, want %d", who, len(delivered), want)
 	}
-	for id, n := range told {
+	for id, n := range delivered {
 		if n != 1 {
 			t.Errorf("%s was told of run %s %d times", who, id, n)
 		}
@@ -46,22 +46,22 @@ func onceEach(t *testing.T, who string, told map[background.RunID]int, want int)
 
 // Every death of every process is told of once, with its particulars, also in a
 // process that executes nothing; successes are not.
-func TestEveryDeathIsToldOfOnceInEveryProcess(t *testing.T) {
+func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: fail}}
+		c.Families = []PlainFamily{{Name: "chores", Handle: failTask}}
 		c.OnDeath = LetterHandler{Handle: func(context.Context, DeadLetter) background.Result { return background.Result{Class: Executed} }}
-	}).work()
-	before := r.dead(1000, func(Call) Answer { return refused() })
+	}).startWorkers()
+	before := r.deadLetter(1000, func(Call) Answer { return refused() })
 	if err := r.DrainEvents(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
-	var here, there told
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { here.note(l) })()
-	defer elsewhere.OnDeadLetter(func(_ context.Context, l DeadLetter) { there.note(l) })()
+	var here, there subscriberRecorder
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { here.record(l) })()
+	defer elsewhere.OnDeadLetter(func(_ context.Context, l DeadLetter) { there.record(l) })()
 	r.mustSubmit(release(2000))
-	r.atRest()
+	r.untilNoneLive()
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
 	r.escrow.mu.Unlock()
@@ -76,9 +76,9 @@ func TestEveryDeathIsToldOfOnceInEveryProcess(t *testing.T) {
 	if _, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"}); err != nil {
 		t.Fatal(err)
 	}
-	for who, d := range map[string]*told{"this process": &here, "another": &there} {
+	for who, d := range map[string]*subscriberRecorder{"this process": &here, "another": &there} {
 		r.untilTrue(who+" is told", func() bool { return len(d.runs()) > many })
-		onceEach(t, who, d.runs(), many+1)
+		checkDeliveredOnce(t, who, d.runs(), many+1)
 		if d.runs()[before.Run] != 0 {
 			t.Errorf("%s was told of what it did not subscribe for", who)
 		}
@@ -93,42 +93,42 @@ func TestEveryDeathIsToldOfOnceInEveryProcess(t *testing.T) {
 			t.Errorf("told %+v, is %+v", l, st)
 		}
 	}
-	if s := r.Stats(); s.Subscribers != 1 || s.LettersTold != many+1 || s.LettersUntold != 0 {
+	if s := r.Stats(); s.Subscribers != 1 || s.SubscriberCalls != many+1 || s.SubscriberPanics != 0 {
 		t.Errorf("%+v", s)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A subscriber that panics, ends its goroutine or hangs keeps neither the engine nor
 // the others from going on; what it failed to take is counted.
-func TestASubscriberThatFailsDisturbsNobody(t *testing.T) {
+func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	var calm, angry told
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { calm.note(l) })()
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { angry.note(l); panic("no") })()
+	r := newRig(t).startWorkers()
+	var calm, angry subscriberRecorder
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { calm.record(l) })()
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { angry.record(l); panic("no") })()
 	defer r.OnDeadLetter(func(context.Context, DeadLetter) { runtime.Goexit() })()
 	hangs := make(chan struct{}, 10)
 	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) { hangs <- struct{}{}; <-ctx.Done() })
 	const n = 5
 	for i := range n {
-		r.dead(i, func(Call) Answer { return refused() })
+		r.deadLetter(i, func(Call) Answer { return refused() })
 	}
-	r.untilTrue("all are told", func() bool { return len(calm.runs()) == n && r.Stats().LettersUntold == 2*n })
-	onceEach(t, "who panics", angry.runs(), n)
+	r.untilTrue("all are told", func() bool { return len(calm.runs()) == n && r.Stats().SubscriberPanics == 2*n })
+	checkDeliveredOnce(t, "who panics", angry.runs(), n)
 	<-hangs
 	leave()
 	leave() // twice is as good as once
 	if len(hangs) != 0 || r.Stats().Subscribers != 3 {
 		t.Errorf("%d more calls of one that hangs, %d subscribers", len(hangs), r.Stats().Subscribers)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Once unsubscribe has returned, fn neither runs nor is called again.
 func TestUnsubscribeWaitsForTheRunningCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	began, running := make(chan struct{}), false
 	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) {
 		running = true // read after unsubscribe only: the race detector judges
@@ -136,15 +136,15 @@ func TestUnsubscribeWaitsForTheRunningCall(t *testing.T) {
 		<-ctx.Done()
 		running = false
 	})
-	r.dead(1, func(Call) Answer { return refused() })
+	r.deadLetter(1, func(Call) Answer { return refused() })
 	<-began
 	leave()
 	if running {
 		t.Error("unsubscribe has returned, and the call goes on")
 	}
-	r.dead(2, func(Call) Answer { return refused() }) // a second call would close began twice
-	r.sound()
-	if s := r.Stats(); s.LettersTold != 1 || s.LettersUntold != 0 || s.Subscribers != 0 {
+	r.deadLetter(2, func(Call) Answer { return refused() }) // a second call would close began twice
+	r.mustAudit()
+	if s := r.Stats(); s.SubscriberCalls != 1 || s.SubscriberPanics != 0 || s.Subscribers != 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -30,26 +30,26 @@ func (s *Service) CaseByID(ctx context.Context, tenant string, id background.Cas
 // list of letters shows them, and the sums of its escrow. Its places in the order of events
 // are not looked at. ErrNotFound when the tenant has none such.
 func (s *Service) AuditCase(ctx context.Context, tenant string, id background.CaseID) (*Audit, error) {
-	return s.auditAlone(ctx, s.recoveries, tenant, id, nil)
+	return s.auditSingleCase(ctx, s.maxRecoveries, tenant, id, nil)
 }
 
-func (s *Service) auditAlone(ctx context.Context, maxRecoveries int, tenant string, id background.CaseID, store Archive) (*Audit, error) {
+func (s *Service) auditSingleCase(ctx context.Context, maxRecoveries int, tenant string, id background.CaseID, store Archive) (*Audit, error) {
 	if tenant == "" {
 		return nil, ErrNotFound
 	}
 	files := newArchiveCheck(store)
-	runs, trail, err := s.journal.CaseAtOnce(ctx, tenant, id)
+	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, id)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(runs) > 0:
 		a := auditCase(runs, trail, maxRecoveries)
 		if store != nil {
-			a.Archive = &files.found
+			a.Archive = &files.summary
 		}
-		return a, errors.Join(s.auditAround(ctx, a, tenant, runs[0].Case, trail), files.note(ctx, a, site{tenant: tenant, kase: id}, trail))
+		return a, errors.Join(s.auditRelated(ctx, a, tenant, runs[0].Case, trail), files.check(ctx, a, breakSubject{tenant: tenant, caseID: id}, trail))
 	}
-	o, found, err := s.journal.OperationsAtOnce(ctx, tenant, id)
+	o, found, err := s.journal.OperationsWithTrail(ctx, tenant, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -58,21 +58,21 @@ func (s *Service) auditAlone(ctx context.Context, maxRecoveries int, tenant stri
 	}
 	a := newAudit()
 	if store != nil {
-		a.Archive = &files.found
+		a.Archive = &files.summary
 	}
-	return a, s.auditRegister(ctx, a, tenant, o)
+	return a, s.auditOperationLog(ctx, a, tenant, o)
 }
 
-// auditAround checks what depends on a case elsewhere.
-func (s *Service) auditAround(ctx context.Context, a *Audit, tenant string, c postgres.Case, trail []receipts.Receipt) error {
-	desks := s.newDeskAudit(tenant)
-	if err := desks.note(ctx, a, trail); err != nil {
+// auditRelated checks what depends on a case elsewhere.
+func (s *Service) auditRelated(ctx context.Context, a *Audit, tenant string, c postgres.Case, trail []receipts.Receipt) error {
+	annotations := s.newAnnotationAudit(tenant)
+	if err := annotations.add(ctx, a, trail); err != nil {
 		return err
 	}
-	if err := errors.Join(desks.compare(ctx, a), s.auditList(ctx, a, tenant, c.ID)); err != nil || c.Escrow == 0 {
+	if err := errors.Join(annotations.compare(ctx, a), s.auditLetterList(ctx, a, tenant, c.ID)); err != nil || c.Escrow == 0 {
 		return err
 	}
-	e, sum, err := s.journal.EscrowAtOnce(ctx, tenant, c.Reference)
+	e, sum, err := s.journal.EscrowWithCaseSum(ctx, tenant, c.Reference)
 	if err != nil {
 		return err
 	}

@@ -24,15 +24,15 @@ func (r *rig) inTransaction(a Adjudication) *sql.Tx {
 	return tx
 }
 
-// shared is an adjudication of a part of one large escrow.
-func shared(n int) Adjudication {
+// sharedEscrow is an adjudication of a part of one large escrow.
+func sharedEscrow(n int) Adjudication {
 	a := release(n)
 	a.EscrowReference, a.Held = "esc_shared", euros(100_000_000)
 	return a
 }
 
-// of gives an adjudication to another tenant.
-func of(tenant string, a Adjudication) Adjudication {
+// withTenant gives an adjudication to another tenant.
+func withTenant(tenant string, a Adjudication) Adjudication {
 	a.Tenant = tenant
 	return a
 }
@@ -55,26 +55,26 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 	}
 	const parts, others = 500, 50
 	for n := 1000; n < 1000+parts; n++ {
-		r.mustSubmit(shared(n))
+		r.mustSubmit(sharedEscrow(n))
 	}
 	known := func(n int) Adjudication {
-		a := of("other", release(n))
+		a := withTenant("other", release(n))
 		a.EscrowReference, a.Held = fmt.Sprintf("esc_%d", n%others), euros(2000)
 		return a
 	}
 	for n := range others {
 		r.mustSubmit(known(n))
 	}
-	dead := of("other", release(5000))
+	dead := withTenant("other", release(5000))
 	dead.Amount = euros(999)
 	letter := r.mustSubmit(dead)
 
-	tx := r.inTransaction(shared(999))
-	r.work()
+	tx := r.inTransaction(sharedEscrow(999))
+	r.startWorkers()
 	var waiting sync.WaitGroup
 	for n := 2000; n < 2020; n++ { // these may wait, and must not be in the way of the others
 		waiting.Go(func() {
-			if s, err := r.Submit(ctx, shared(n)); err != nil || s.Reply != Busy {
+			if s, err := r.Submit(ctx, sharedEscrow(n)); err != nil || s.Reply != Busy {
 				t.Errorf("a submission for the held escrow: %s, %v", s.Reply, err)
 			}
 		})
@@ -106,8 +106,8 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 		t.Fatal(err)
 	}
 	r.until("the deltas are folded", `SELECT NOT EXISTS (SELECT FROM recourse.escrow_deltas)`)
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // Of many submissions for an escrow that a caller's transaction holds, one waits for it and
@@ -115,12 +115,12 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 func TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	tx := r.inTransaction(shared(1))
+	tx := r.inTransaction(sharedEscrow(1))
 	var all sync.WaitGroup
 	done := make(chan struct{})
 	for n := 2; n < 42; n++ {
 		all.Go(func() {
-			if s, err := r.Submit(context.Background(), shared(n)); err != nil || s.Reply != Busy {
+			if s, err := r.Submit(context.Background(), sharedEscrow(n)); err != nil || s.Reply != Busy {
 				t.Errorf("%s, %v", s.Reply, err)
 			}
 		})
@@ -142,7 +142,7 @@ func TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if s := r.mustSubmit(shared(2)); s.Reply != Created {
+	if s := r.mustSubmit(sharedEscrow(2)); s.Reply != Created {
 		t.Errorf("after the transaction: %s", s.Reply)
 	}
 }
@@ -158,8 +158,8 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 	for n := range 6 {
 		held = append(held, r.mustSubmit(release(n)))
 	}
-	free := r.mustSubmit(of("other", release(100)))
-	r.work()
+	free := r.mustSubmit(withTenant("other", release(100)))
+	r.startWorkers()
 	r.until("all are letters", `SELECT count(*) = 7 FROM recourse.runs WHERE letter = 'open'`)
 	tx, err := r.db.Begin()
 	if err != nil {
@@ -197,5 +197,5 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting.Wait()
-	r.sound()
+	r.mustAudit()
 }

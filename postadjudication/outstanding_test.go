@@ -31,13 +31,13 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 		}
 		return busy429()
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	close(last)
 	r.until("the last call came back", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	ctx := context.Background()
-	var no *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+	var refusal *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("a lookup while the call of attempt 1 is out: %v", err)
 	}
 	opposite := refund(1)
@@ -45,11 +45,11 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
 		t.Errorf("the opposite while the call of attempt 1 is out: %s", got.Reply)
 	}
-	r.sound()
+	r.mustAudit()
 	close(one)
 	r.until("the payment is on record", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled' AND released = 1000)`)
 	r.until("nothing is out", `SELECT outstanding_calls IS NULL FROM recourse.runs`)
-	r.sound()
+	r.mustAudit()
 }
 
 // A target that lets call after call hang is not called for ever: the run waits, says why,
@@ -65,7 +65,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 		<-hang
 		return refused()
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("many calls are out", `SELECT cardinality(outstanding_calls) = 16 AND state = 'scheduled' FROM recourse.runs`)
 	ctx := context.Background()
 	st, err := r.Status(ctx, "acme", s.Run)
@@ -76,25 +76,25 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.claimRun(seen.Run); !errors.Is(err, background.ErrCallsOut) {
+	if _, err := r.claimRun(seen.Run); !errors.Is(err, background.ErrTooManyOutstandingCalls) {
 		t.Errorf("a claim beside them: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 	close(hang)
 	r.until("all came back", `SELECT outstanding_calls IS NULL FROM recourse.runs`)
 	if st, err = r.Status(ctx, "acme", s.Run); err != nil || st.WaitsFor != WaitsForTurn || st.Attempts != background.MaxOutstandingCalls {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // claimRun records a claim of a run, as a worker does.
 func (r *rig) claimRun(run background.Run) (background.Run, error) {
 	r.t.Helper()
 	session := newID()
-	if err := r.journal.Enlist(context.Background(), background.Session{ID: session, Worker: "lost"}); err != nil {
+	if err := r.journal.Register(context.Background(), background.Session{ID: session, Worker: "lost"}); err != nil {
 		r.t.Fatal(err)
 	}
-	m := background.Move{ID: newID(), Run: run, Fact: receipts.AttemptStarted, At: r.now(), Worker: "lost", Token: newID(), Session: session}
+	m := background.Transition{ID: newID(), Run: run, Event: receipts.AttemptStarted, At: r.now(), Worker: "lost", Token: newID(), Session: session}
 	return r.settlements.Record(context.Background(), m)
 }

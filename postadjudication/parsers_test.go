@@ -12,16 +12,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-func FuzzParseSpanReadsWhatItWrites(f *testing.F) {
+func FuzzParseDurationReadsWhatItWrites(f *testing.F) {
 	for _, seed := range []string{"90m", "36h", "30d", "0", "-1d", "106751d", "9999999d", "1.5h", "2562047h47m16.854775807s", "d", "1dd"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		span, err := ParseSpan(text)
+		span, err := ParseDuration(text)
 		if err != nil {
 			return
 		}
-		if again, err := ParseSpan(span.String()); span < 0 || err != nil || again != span {
+		if again, err := ParseDuration(span.String()); span < 0 || err != nil || again != span {
 			t.Errorf("%q is %v, then %v, %v", text, span, again, err)
 		}
 	})
@@ -83,15 +83,15 @@ func FuzzAConditionIsRefusedOrEvaluated(f *testing.F) {
 			}
 			return
 		}
-		if met, err := e.Meets(context.Background(), exampleLetter()); err != nil && met {
+		if met, err := e.Matches(context.Background(), exampleLetter()); err != nil && met {
 			t.Errorf("met, and %v", err)
 		}
 	})
 }
 
 func FuzzACursorIsOfItsListOnly(f *testing.F) {
-	at := letterCursor{place: postgres.LetterPlace{Value: 7, Run: background.RunID{1}}, asOf: time.UnixMicro(1).UTC()}
-	group := groupCursor{place: postgres.GroupPlace{Value: 7, Signature: "a|b", Behind: true}, asOf: time.UnixMicro(1).UTC()}
+	at := letterCursor{place: postgres.LetterPosition{Value: 7, Run: background.RunID{1}}, asOf: time.UnixMicro(1).UTC()}
+	group := groupCursor{place: postgres.GroupPosition{Value: 7, Signature: "a|b", Set: true}, asOf: time.UnixMicro(1).UTC()}
 	f.Add(at.encode([]byte("list")), []byte("list"))
 	f.Add(group.encode([]byte("list")), []byte("list"))
 	f.Add("", []byte(nil))

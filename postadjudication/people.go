@@ -37,7 +37,7 @@ type PeopleVersion struct {
 }
 
 func peopleOf(p postgres.People) People {
-	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: given(p.At)}
+	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: timeOrNil(p.At)}
 }
 
 // People tells how many people the money of a tenant takes.
@@ -62,14 +62,14 @@ func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
 // SetPeople sets how many people the money of a tenant takes, with a receipt. What is so
 // already stays, and leaves none. It is a *FieldError when it makes no sense.
 func (s *Service) SetPeople(ctx context.Context, q PeopleChange) (People, error) {
-	errs := []error{named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
-	if q.People != 1 && q.People != postgres.TwoPeople {
+	errs := []error{requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)}
+	if q.People != 1 && q.People != postgres.DefaultPeople {
 		errs = append(errs, &FieldError{Field: "people", Problem: "must be 1 or 2"})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return People{}, err
 	}
-	at, reason := s.now(), clean(q.Reason, 1024)
+	at, reason := s.now(), cleanText(q.Reason, 1024)
 	now, err := s.journal.SetPeople(ctx, postgres.People{Tenant: q.Tenant, People: q.People, Actor: q.Actor, Reason: reason, At: at},
 		receipts.Draft{Actor: q.Actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
 	return peopleOf(now), err
@@ -84,11 +84,11 @@ func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64,
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	kase, found, err := s.journal.RegisterCase(ctx, tenant, postgres.PeopleRegister)
+	caseID, found, err := s.journal.OperationLogCase(ctx, tenant, postgres.PeopleLog)
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := s.journal.Trail(ctx, tenant, kase, postgres.Place{Case: kase, Seq: after}, limit)
+	trail, err := s.journal.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -98,27 +98,27 @@ func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64,
 		if err != nil {
 			return nil, err
 		}
-		out[i] = PeopleVersion{People: People{Tenant: tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: given(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
+		out[i] = PeopleVersion{People: People{Tenant: tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: timeOrNil(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
 	}
 	return out, nil
 }
 
 // auditPeople checks that how many people a tenant's money takes is what the receipts say.
 func (s *Service) auditPeople(ctx context.Context, a *Audit, tenant string) error {
-	now, trail, err := s.journal.PeopleAtOnce(ctx, tenant)
+	now, trail, err := s.journal.PeopleWithTrail(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	told, receipt := postgres.People{Tenant: tenant, People: postgres.TwoPeople}, "none"
+	recorded, receipt := postgres.People{Tenant: tenant, People: postgres.DefaultPeople}, "none"
 	if n := len(trail); n > 0 {
 		p, err := trail[n-1].Payload()
 		if err != nil {
 			return err
 		}
-		told.People, told.Actor, told.Reason, told.At, receipt = p.People, trail[n-1].Actor, p.Reason, trail[n-1].At, trail[n-1].ID()
+		recorded.People, recorded.Actor, recorded.Reason, recorded.At, receipt = p.People, trail[n-1].Actor, p.Reason, trail[n-1].At, trail[n-1].ID()
 	}
-	if now != told {
-		a.differ(InvariantFold, site{tenant: tenant}, fmt.Sprintf("%d, set by %s", now.People, now.Actor), fmt.Sprintf("%d, set by %s", told.People, told.Actor), "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, told.People, told.Actor)
+	if now != recorded {
+		a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, fmt.Sprintf("%d, set by %s", now.People, now.Actor), fmt.Sprintf("%d, set by %s", recorded.People, recorded.Actor), "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, recorded.People, recorded.Actor)
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// Plain is a family of the caller's own: tasks that move no money. They share
+// PlainFamily is a family of the caller's own: tasks that move no money. They share
 // policy, bells, dead letters and the receipt trail with settlements.
-type Plain struct {
+type PlainFamily struct {
 	Name      string             // lower-case letters, digits and dashes; stored with each run
 	Policy    retrypolicy.Policy // normalised
 	TimeLimit time.Duration      // per attempt; 30s when 0
@@ -35,11 +35,11 @@ type Task struct {
 	Actor    string
 }
 
-var familyName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+var familyNamePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-func (p Plain) validate() error {
+func (p PlainFamily) validate() error {
 	switch {
-	case !familyName.MatchString(p.Name) || p.Name == Family:
+	case !familyNamePattern.MatchString(p.Name) || p.Name == Family:
 		return fmt.Errorf("family %q: the name must be lower-case letters, digits and dashes, at most 32, and not %q", p.Name, Family)
 	case p.Handle == nil:
 		return fmt.Errorf("family %q: Handle is missing", p.Name)
@@ -49,50 +49,50 @@ func (p Plain) validate() error {
 	return p.Policy.Validate()
 }
 
-// plainFamily records the moves of a plain family.
-type plainFamily struct {
-	Plain
+// plainAdapter records the moves of a plain family.
+type plainAdapter struct {
+	PlainFamily
 	journal  *postgres.Journal
 	handlers *handlers
 }
 
-func (f *plainFamily) Name() string { return f.Plain.Name }
+func (f *plainAdapter) Name() string { return f.PlainFamily.Name }
 
-func (f *plainFamily) TimeLimit() time.Duration {
-	if f.Plain.TimeLimit > 0 {
-		return f.Plain.TimeLimit
+func (f *plainAdapter) TimeLimit() time.Duration {
+	if f.PlainFamily.TimeLimit > 0 {
+		return f.PlainFamily.TimeLimit
 	}
 	return 30 * time.Second
 }
 
-func (f *plainFamily) Handle(ctx context.Context, a background.Attempt) background.Result {
-	return f.Plain.Handle(ctx, a)
+func (f *plainAdapter) Handle(ctx context.Context, a background.Attempt) background.Result {
+	return f.PlainFamily.Handle(ctx, a)
 }
 
 // Lookup finds nothing: a plain family has nobody to ask.
-func (f *plainFamily) Lookup(context.Context, background.Run) background.Result {
+func (f *plainAdapter) Lookup(context.Context, background.Run) background.Result {
 	return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "a plain family has no lookup"}}
 }
 
 // Record commits a move with its receipt.
-func (f *plainFamily) Record(ctx context.Context, m background.Move) (background.Run, error) {
-	m = redacted(m)
-	if m.Fact == receipts.OutOfBandChangeDetected {
-		return recordNotice(ctx, f.journal, m)
+func (f *plainAdapter) Record(ctx context.Context, m background.Transition) (background.Run, error) {
+	m = redactTransition(m)
+	if m.Event == receipts.OutOfBandChangeDetected {
+		return recordTampering(ctx, f.journal, m)
 	}
-	s, err := f.handlers.apply(ctx, f.journal, m, func(s *postgres.Snapshot) (postgres.Change, error) {
-		if m.Fact == receipts.AttemptStarted && s.Run.State.Waiting() {
-			if err := bound(&s.Run); err != nil {
+	s, err := f.handlers.applyWithHandler(ctx, f.journal, m, func(s *postgres.Snapshot) (postgres.Change, error) {
+		if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+			if err := checkBinding(&s.Run); err != nil {
 				return postgres.Change{}, err
 			}
 		}
 		run, err := m.Apply(s.Run)
 		if err != nil {
-			return postgres.Change{}, answer(err)
+			return postgres.Change{}, unrecordableUnlessAnswered(err)
 		}
 		return postgres.Change{
-			Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
-			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: evidence(&m, &s.Run, &run)}},
+			Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
+			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receiptPayload(&m, &s.Run, &run)}},
 		}, nil
 	})
 	return s.Run, err
@@ -102,7 +102,7 @@ func (f *plainFamily) Record(ctx context.Context, m background.Move) (background
 // key is answered Deduplicated, an open dead letter DeadLettered; a task that has
 // ended otherwise makes way for the new one.
 func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
-	f, ok := s.plain[t.Family]
+	f, ok := s.plainFamilies[t.Family]
 	if !ok {
 		return Submitted{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, t.Family)
 	}
@@ -111,7 +111,7 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	case wrong.malformed() != nil:
 		return Submitted{}, errors.Join(wrong.malformed(), unsafe)
 	case unsafe != nil:
-		return s.taskAgain(ctx, t, unsafe)
+		return s.answerUnsafeTask(ctx, t, unsafe)
 	}
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return Submitted{}, err
@@ -123,19 +123,19 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 func (t Task) problems() problems {
 	var p problems
 	if t.Tenant == AllTenants {
-		p.wrong(errNoTenant)
+		p.addMalformed(errTenantRequired)
 	}
-	p.text("tenant", t.Tenant, 1, 128)
-	p.text("retry_key", t.RetryKey, 0, 256)
-	if strings.HasPrefix(t.RetryKey, handlerKey) {
-		p.wrong(&FieldError{Field: "retry_key", Problem: "must not begin with " + handlerKey + ", which is for the handlers of dead letters"})
+	p.checkText("tenant", t.Tenant, 1, 128)
+	p.checkText("retry_key", t.RetryKey, 0, 256)
+	if strings.HasPrefix(t.RetryKey, handlerKeyPrefix) {
+		p.addMalformed(&FieldError{Field: "retry_key", Problem: "must not begin with " + handlerKeyPrefix + ", which is for the handlers of dead letters"})
 	}
-	p.text("actor", t.Actor, 0, 128)
-	p.secret(errors.Join(noSecret("tenant", t.Tenant), noSecret("retry_key", t.RetryKey), noSecret("actor", t.Actor)))
+	p.checkText("actor", t.Actor, 0, 128)
+	p.addUnsafe(errors.Join(rejectSecret("tenant", t.Tenant), rejectSecret("retry_key", t.RetryKey), rejectSecret("actor", t.Actor)))
 	if len(t.Payload) > MaxPayload || len(t.Payload) > 0 && !json.Valid(t.Payload) {
-		p.wrong(&FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
+		p.addMalformed(&FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
 	} else {
-		p.secret(noSecretIn(t.Payload))
+		p.addUnsafe(rejectSecretIn(t.Payload))
 	}
 	return p
 }
@@ -143,9 +143,9 @@ func (t Task) problems() problems {
 // subject names the case of a task that has a retry key.
 func (t Task) subject() string { return t.Family + ":" + t.RetryKey }
 
-// standingTask returns how a task is answered whose retry key another one has: Created where
+// replyToTask returns how a task is answered whose retry key another one has: Created where
 // that one makes way for it.
-func standingTask(seen *postgres.Snapshot) Reply {
+func replyToTask(seen *postgres.Snapshot) Reply {
 	switch {
 	case seen.Run.State.Live():
 		return Deduplicated
@@ -155,7 +155,7 @@ func standingTask(seen *postgres.Snapshot) Reply {
 	return Created
 }
 
-func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) postgres.Submission {
+func (s *Service) taskSubmission(ctx context.Context, f *plainAdapter, t Task) postgres.Submission {
 	now, id := s.now(), background.RunID(newID())
 	if t.RetryKey == "" {
 		t.RetryKey = id.String()
@@ -165,28 +165,28 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) po
 	}
 	subject := t.subject()
 	run := background.Run{
-		ID: id, Case: background.CaseID(newID()), Tenant: t.Tenant, Family: f.Plain.Name, RetryKey: t.RetryKey,
-		Queue: s.manager.Queue(f.Plain.Name, t.RetryKey), Target: f.Plain.Name, Policy: s.policies.of(ctx, t.Tenant, f.Plain.Name, f.Policy.Normalize()), Payload: t.Payload,
-		State: background.Pending, LastMove: newID(), DueAt: now, Bell: 1,
+		ID: id, Case: background.CaseID(newID()), Tenant: t.Tenant, Family: f.PlainFamily.Name, RetryKey: t.RetryKey,
+		Queue: s.manager.Queue(f.PlainFamily.Name, t.RetryKey), Target: f.PlainFamily.Name, Policy: s.policies.policyFor(ctx, t.Tenant, f.PlainFamily.Name, f.Policy.Normalize()), Payload: t.Payload,
+		State: background.Pending, LastTransition: newID(), DueAt: now, NotificationNumber: 1,
 	}
-	letter, _ := handles(run)
+	letter, _ := handledRun(run)
 	draft := func(r background.Run) []receipts.Draft {
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
-			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: digestOf(r.Payload)}}}
+			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: requestDigest(r.Payload)}}}
 	}
 	return postgres.Submission{
 		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,
 		Open: func() (postgres.Change, error) {
-			kase := postgres.Case{ID: run.Case, Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Content: sha256.Sum256(t.Payload), Holder: id}
-			return postgres.Change{Move: run.LastMove, After: &postgres.Snapshot{Case: kase, Run: run}, Drafts: draft(run)}, nil
+			newCase := postgres.Case{ID: run.Case, Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Content: sha256.Sum256(t.Payload), ActiveRun: id}
+			return postgres.Change{Transition: run.LastTransition, After: &postgres.Snapshot{Case: newCase, Run: run}, Drafts: draft(run)}, nil
 		},
 		Decide: func(seen *postgres.Snapshot) (postgres.Change, error) {
-			if standing := standingTask(seen); standing != Created {
-				return postgres.Change{}, refusal(standing)
+			if reply := replyToTask(seen); reply != Created {
+				return postgres.Change{}, replyError(reply)
 			}
 			next, after := run, *seen
-			next.Case, after.Case.Holder, after.Run.LastMove = seen.Case.ID, id, run.LastMove
-			return postgres.Change{Move: run.LastMove, Before: seen, After: &after, New: &next, Drafts: draft(next)}, nil
+			next.Case, after.Case.ActiveRun, after.Run.LastTransition = seen.Case.ID, id, run.LastTransition
+			return postgres.Change{Transition: run.LastTransition, Before: seen, After: &after, NewRun: &next, Drafts: draft(next)}, nil
 		},
 	}
 }

@@ -5,12 +5,12 @@ import "testing"
 func TestPlainTextHasNoCharacterThatMisleadsAReader(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "user:ada", "die Straße, 日本, é"} {
-		if !plainText(text) {
+		if !isPlainText(text) {
 			t.Errorf("%q is refused", text)
 		}
 	}
 	for _, text := range []string{"\x1b[31m", "user:\u009b31mada", "\u202euser:ada", "user:ada\u200b", "\u2066x", "a\nb", "\ufeffx", "\u00ad", "\xff"} {
-		if plainText(text) {
+		if isPlainText(text) {
 			t.Errorf("%q is taken", text)
 		}
 	}

@@ -8,12 +8,12 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// panicking is a family of chores that panic, so that their outcome is unknown. The escrow
+// withPanickingTasks is a family of chores that panic, so that their outcome is unknown. The escrow
 // service's keys live for no time: that is nothing to them.
-func panicking(c *Config) {
+func withPanickingTasks(c *Config) {
 	c.TimeLimit = 10 * time.Millisecond
-	c.Executor.(*scriptedEscrow).life = time.Millisecond
-	c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result { panic("boom") }}}
+	c.Executor.(*scriptedEscrow).keyLifetime = time.Millisecond
+	c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result { panic("boom") }}}
 	c.Retention = []RetentionRule{{Family: "chores", MaxAge: "PT1H", MaxCount: 1}}
 }
 
@@ -21,7 +21,7 @@ func panicking(c *Config) {
 // interrupted failed, and can be forked, purged and pruned, and its key is free again.
 func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom, panicking).work()
+	r := newRig(t, withoutRuleLoop, withPanickingTasks).startWorkers()
 	ctx := context.Background()
 	dies := func(key string) Submitted {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	if l := r.letters(LetterFilter{}); len(l) != 1 || !l[0].CanFork || l[0].ExpiresAt == nil || l[0].Review || !l[0].Reprocess {
 		t.Errorf("%+v", l)
 	}
-	next, err := r.Fork(ctx, "acme", forked.Run, again)
+	next, err := r.Fork(ctx, "acme", forked.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,35 +50,35 @@ func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	}
 	dies("forked") // the key is free
 	dies("older")
-	k := r.keeper(panicking)
+	k := r.retentionRig(withPanickingTasks)
 	k.prune(PruneReport{Pruned: 1}) // by count
-	k.at(2 * time.Hour).prune(PruneReport{Warned: 1})
+	k.at(2 * time.Hour).prune(PruneReport{Announced: 1})
 	k.at(3 * time.Hour).prune(PruneReport{Pruned: 1}) // by age
-	r.sound()
+	r.mustAudit()
 }
 
 // A rule of its family replays it.
 func TestARuleReplaysTasksThatPanicked(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom, panicking).work()
+	r := newRig(t, withoutRuleLoop, withPanickingTasks).startWorkers()
 	if _, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "k"}); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	q := replay(1)
+	r.untilNoneLive()
+	q := replayRule(1)
 	q.Rule.Filter = LetterFilter{Family: "chores"}
 	r.mustSetRule(q)
-	r.applied(RuleReport{Rules: 1, Replayed: 1})
-	r.atRest()
-	r.sound()
+	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 1})
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // One that waits for its next attempt can be cancelled.
 func TestATaskThatPanickedCanBeCancelled(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom, panicking, func(c *Config) {
+	r := newRig(t, withoutRuleLoop, withPanickingTasks, func(c *Config) {
 		c.Families[0].Policy.MaxRetryAttempts, c.Families[0].Policy.BaseDelay, c.Families[0].Policy.MaxDelay = 2, time.Hour, time.Hour
-	}).work()
+	}).startWorkers()
 	ctx := context.Background()
 	s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", RetryKey: "k"})
 	if err != nil {
@@ -88,5 +88,5 @@ func TestATaskThatPanickedCanBeCancelled(t *testing.T) {
 	if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -15,20 +15,20 @@ import (
 // many that share a commit, or of cases.
 func TestARefusalMakesNoPlanStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	found, freed := r.dead(1, lies), r.dead(2, func(Call) Answer { return refused() })
-	forked := r.deadAll(3, 5, func(Call) Answer { return refused() })
-	finding, err := r.PlanFinding(ctx, "acme", found.Run, bankSays)
+	found, freed := r.deadLetter(1, lies), r.deadLetter(2, func(Call) Answer { return refused() })
+	forked := r.deadLetters(3, 5, func(Call) Answer { return refused() })
+	finding, err := r.PlanFinding(ctx, "acme", found.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := r.mustPlanFree(withdrawn("txr_2"))
-	fork := r.planned(BulkRequest{Tenant: "acme", Filter: LetterFilter{Family: Family}, Action: BulkFork, Actor: "user:ada", Reason: "mended"})
+	free := r.mustPlanFree(freeRequest("txr_2"))
+	fork := r.mustPlan(BulkRequest{Tenant: "acme", Filter: LetterFilter{Family: Family}, Action: BulkFork, Actor: "user:ada", Reason: "mended"})
 	refusals := func(s Submitted) {
 		t.Helper()
-		if err := r.NoteRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Rule: "role_missing", Run: s.Run}); err != nil {
+		if err := r.RecordRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Rule: "role_missing", Run: s.Run}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.cancel(s); !errors.Is(err, ErrEnded) {
@@ -37,72 +37,72 @@ func TestARefusalMakesNoPlanStale(t *testing.T) {
 	}
 	for _, s := range append(forked, found, freed) {
 		refusals(s)
-		if told := r.told(s, receipts.Refused); len(told) != 2 {
-			t.Fatalf("%+v", told)
+		if payloads := r.payloadsOf(s, receipts.Refused); len(payloads) != 2 {
+			t.Fatalf("%+v", payloads)
 		}
 	}
 	for _, plan := range []Bulk{finding, free} {
-		if b := r.ran(plan); b.Progress.Done != 1 {
+		if b := r.runPlan(plan); b.Progress.Done != 1 {
 			t.Errorf("%s: %+v", plan.Action, b.Progress)
 		}
 	}
-	if b := r.ran(fork); b.Progress.Done != 2 || b.Progress.PlanStale != 2 { // the other two were settled and freed since
+	if b := r.runPlan(fork); b.Progress.Done != 2 || b.Progress.PlanStale != 2 { // the other two were settled and freed since
 		t.Errorf("%+v", b.Progress)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 {
 		t.Errorf("%+v", c.State)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What is found of a letter since decides, and so does what moves its money.
 func TestAFindingMakesAPlanStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	finding, err := r.PlanFinding(ctx, "acme", letter.Run, bankSays)
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	finding, err := r.PlanFinding(ctx, "acme", letter.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := r.mustPlanFree(withdrawn("txr_1"))
+	free := r.mustPlanFree(freeRequest("txr_1"))
 	none := Finding{Actor: "user:ben", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
 	for _, plan := range []Bulk{finding, free} {
-		if b := r.ran(plan); b.Progress.PlanStale != 1 {
+		if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
 			t.Errorf("%s: %+v", plan.Action, b.Progress)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // An attempt of a run that waits with unknown money leaves it as it was planned.
 func TestAnAttemptOfAWaitingRunMakesNoFindingStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 4 * time.Second }).work()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 4 * time.Second }).startWorkers()
 	ctx := context.Background()
 	r.escrow.script = func(_ context.Context, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
 	s := r.mustSubmit(release(1))
 	r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	plan, err := r.PlanFinding(ctx, "acme", s.Run, bankSays)
+	plan, err := r.PlanFinding(ctx, "acme", s.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.until("it was tried again", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled' AND attempt_count = 2)`)
-	if b := r.ran(plan); b.Progress.Done != 1 {
+	if b := r.runPlan(plan); b.Progress.Done != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
 	if c, st := r.caseOf(release(1)), r.status(s.Run); c.Progression != settlement.Settled || c.Released != 1000 || st.State != background.Succeeded {
 		t.Errorf("%+v, %+v", c.State, st)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
-// attempted waits until a run has made so many attempts and waits for the next one.
-func (r *rig) attempted(s Submitted, attempts int) {
+// untilAttempts waits until a run has made so many attempts and waits for the next one.
+func (r *rig) untilAttempts(s Submitted, attempts int) {
 	r.t.Helper()
 	r.until("it is tried again", `SELECT state = 'scheduled' AND attempt_count >= $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), attempts)
 }
@@ -112,16 +112,16 @@ func (r *rig) attempted(s Submitted, attempts int) {
 func (r *rig) olderRuns() (older, newer []Submitted) {
 	r.t.Helper()
 	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	superseded := r.dead(1, lies)
-	letter := r.dead(2, lies)
-	if _, err := r.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	superseded := r.deadLetter(1, lies)
+	letter := r.deadLetter(2, lies)
+	if _, err := r.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	fork := r.mustFork(letter)
 	if _, err := r.cancel(fork); err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.ReleaseBrake(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := r.ReleaseBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
 		r.t.Fatal(err)
 	}
 	r.escrow.mu.Lock()
@@ -133,7 +133,7 @@ func (r *rig) olderRuns() (older, newer []Submitted) {
 		newer = append(newer, r.mustSubmit(higher))
 	}
 	for _, s := range newer {
-		r.attempted(s, 1)
+		r.untilAttempts(s, 1)
 	}
 	return []Submitted{superseded, fork}, newer
 }
@@ -144,53 +144,53 @@ func TestAttemptsOfANewerRunMakeNoFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, time.Second, time.Second
-	}).work()
+	}).startWorkers()
 	ctx := context.Background()
 	older, newer := r.olderRuns()
 	for n := range older {
-		plan, err := r.PlanFinding(ctx, "acme", older[n].Run, bankSays)
+		plan, err := r.PlanFinding(ctx, "acme", older[n].Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.attempted(newer[n], r.status(newer[n].Run).Attempts+1)
-		if b := r.ran(plan); b.Progress.Done != 1 {
+		r.untilAttempts(newer[n], r.status(newer[n].Run).Attempts+1)
+		if b := r.runPlan(plan); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	for n := range older {
-		if c, st := r.caseOf(release(n+1)), r.status(newer[n].Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidOlder {
+		if c, st := r.caseOf(release(n+1)), r.status(newer[n].Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidUnderOlderKey {
 			t.Errorf("%+v, %+v", c.State, st)
 		}
 	}
-	r.unbreached()
-	r.sound()
+	r.checkNoBreach()
+	r.mustAudit()
 }
 
 // Nor does its death, which keeps what is reserved.
 func TestTheDeathOfANewerRunMakesNoFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 2, 2*time.Second }).work()
+	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 2, 2*time.Second }).startWorkers()
 	older, newer := r.olderRuns()
 	var plans []Bulk
 	for _, s := range older {
-		plan, err := r.PlanFinding(context.Background(), "acme", s.Run, bankSays)
+		plan, err := r.PlanFinding(context.Background(), "acme", s.Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
 		plans = append(plans, plan)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	for n, plan := range plans {
-		if b := r.ran(plan); b.Progress.Done != 1 {
+		if b := r.runPlan(plan); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
-		if c := r.caseOf(release(n + 1)); c.Released != 1000 || c.Reserved != 0 || r.standing(newer[n]) != background.LetterOpen {
+		if c := r.caseOf(release(n + 1)); c.Released != 1000 || c.Reserved != 0 || r.letterStatus(newer[n]) != background.LetterOpen {
 			t.Errorf("%+v", c.State)
 		}
 	}
-	r.unbreached()
-	r.sound()
+	r.checkNoBreach()
+	r.mustAudit()
 }
 
 // What tells of the money of the newer run decides, and so does what a person does with it.
@@ -198,7 +198,7 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
 	for name, between := range map[string]func(*rig, Submitted){
 		"a finding": func(r *rig, newer Submitted) {
-			found := bankSays
+			found := paidFinding
 			found.Reference = "stmt-8"
 			if _, err := r.Reconcile(context.Background(), "acme", newer.Run, found); err != nil {
 				r.t.Error(err)
@@ -213,7 +213,7 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 			r.escrow.mu.Lock()
 			r.escrow.script = nil
 			r.escrow.mu.Unlock()
-			r.atRest()
+			r.untilNoneLive()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,9 +222,9 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 			if name == "a success" {
 				delay = time.Second
 			}
-			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, delay, delay }).work()
+			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, delay, delay }).startWorkers()
 			r.escrow.lookup = func(Call) Answer { return noAnswer() }
-			superseded := r.dead(1, func(Call) Answer { return refused() })
+			superseded := r.deadLetter(1, func(Call) Answer { return refused() })
 			answer := busy429()
 			if name == "a finding" {
 				answer = noAnswer() // of a run that waits it is taken while its money is unknown
@@ -240,19 +240,19 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 			higher := release(1)
 			higher.Generation = 2
 			newer := r.mustSubmit(higher)
-			r.attempted(newer, 1)
-			plan, err := r.PlanFinding(context.Background(), "acme", superseded.Run, bankSays)
+			r.untilAttempts(newer, 1)
+			plan, err := r.PlanFinding(context.Background(), "acme", superseded.Run, paidFinding)
 			if err != nil {
 				t.Fatal(err)
 			}
 			between(r, newer)
-			if b := r.ran(plan); b.Progress.PlanStale != 1 {
+			if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
 				t.Errorf("%+v", b.Progress)
 			}
-			if told := r.told(superseded, receipts.Reconciled); name != "a finding" && len(told) != 0 || name == "a finding" && len(told) != 1 {
-				t.Errorf("%+v", told)
+			if payloads := r.payloadsOf(superseded, receipts.Reconciled); name != "a finding" && len(payloads) != 0 || name == "a finding" && len(payloads) != 1 {
+				t.Errorf("%+v", payloads)
 			}
-			r.sound()
+			r.mustAudit()
 		})
 	}
 }
@@ -261,9 +261,9 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 // other plan from being worked on.
 func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.TimeLimit = 4*time.Second, time.Minute }).work()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.TimeLimit = 4*time.Second, time.Minute }).startWorkers()
 	ctx := context.Background()
-	other := r.dead(9, func(Call) Answer { return refused() })
+	other := r.deadLetter(9, func(Call) Answer { return refused() })
 	answer := make(chan struct{})
 	r.escrow.mu.Lock()
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -275,10 +275,10 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	}
 	r.escrow.mu.Unlock()
 	var plans []Bulk
-	for n := range bulksAtOnce {
+	for n := range maxRunningBulks {
 		s := r.mustSubmit(release(n))
 		r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'scheduled')`, s.Run.String())
-		plan, err := r.PlanFinding(ctx, "acme", s.Run, bankSays)
+		plan, err := r.PlanFinding(ctx, "acme", s.Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,9 +290,9 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hold := everything(BulkHold)
+	hold := allLetters(BulkHold)
 	hold.All, hold.Filter.Transaction = false, release(9).TransactionReceiptID
-	if b := r.ran(r.planned(hold)); b.Progress.Done != 1 || b.Items != 1 {
+	if b := r.runPlan(r.mustPlan(hold)); b.Progress.Done != 1 || b.Items != 1 {
 		t.Errorf("another plan, of %s: %+v", other.Run, b.Progress)
 	}
 	for _, plan := range plans {
@@ -302,10 +302,10 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	}
 	close(answer)
 	for _, plan := range plans {
-		if b := r.doneBulk(plan.ID); b.Progress.Done != 1 {
+		if b := r.untilPlanDone(plan.ID); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }

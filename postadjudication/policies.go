@@ -31,17 +31,17 @@ type FamilyPolicy struct {
 // change expects.
 type PolicyVersionError struct {
 	Expected int64
-	Present  FamilyPolicy
+	Current  FamilyPolicy
 }
 
 func (e *PolicyVersionError) Error() string {
-	return fmt.Sprintf("postadjudication: the policy of family %s of %s is at version %d, not %d", e.Present.Family, e.Present.Tenant, e.Present.Version, e.Expected)
+	return fmt.Sprintf("postadjudication: the policy of family %s of %s is at version %d, not %d", e.Current.Family, e.Current.Tenant, e.Current.Version, e.Expected)
 }
 
 // SetPolicy changes the policy of new runs, with its receipt in one commit, and gives
 // it as it is then. Runs that exist keep the policy they were submitted with, and so
 // do their forks, unless a fork asks for another. This process gives it to new runs
-// at once, the others within PolicyFreshFor. To set what holds already changes
+// at once, the others within PolicyCacheTTL. To set what holds already changes
 // nothing. Errors: *FieldError for bad input, *PolicyVersionError,
 // background.ErrUnknownFamily. After any other error it is not known whether it was
 // set: look at the version.
@@ -49,10 +49,10 @@ func (s *Service) SetPolicy(ctx context.Context, q PolicyChange) (FamilyPolicy, 
 	if err := q.validate(); err != nil {
 		return FamilyPolicy{}, err
 	}
-	if err := s.tunable(ctx, q.Tenant, q.Family); err != nil {
+	if err := s.checkFamilyKnown(ctx, q.Tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return s.movePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
+	return s.changePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
 		return q.decide(now, s.configured(q.Family), s.now())
 	})
 }
@@ -65,16 +65,16 @@ func (s *Service) ResetPolicy(ctx context.Context, q PolicyReset) (FamilyPolicy,
 	if err := q.validate(); err != nil {
 		return FamilyPolicy{}, err
 	}
-	if err := s.tunable(ctx, q.Tenant, q.Family); err != nil {
+	if err := s.checkFamilyKnown(ctx, q.Tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return s.movePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
+	return s.changePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
 		return q.decide(now, s.configured(q.Family), s.now())
 	})
 }
 
-func (s *Service) movePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(postgres.Policy) (postgres.Policy, string, error)) (FamilyPolicy, error) {
-	now, err := s.journal.MovePolicy(ctx, tenant, family, func(now postgres.Policy) (postgres.Policy, string, error) {
+func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(postgres.Policy) (postgres.Policy, string, error)) (FamilyPolicy, error) {
+	now, err := s.journal.UpdatePolicy(ctx, tenant, family, func(now postgres.Policy) (postgres.Policy, string, error) {
 		if ifVersion != nil && *ifVersion != now.Version {
 			return now, "", errOtherVersion
 		}
@@ -83,11 +83,11 @@ func (s *Service) movePolicy(ctx context.Context, tenant, family string, ifVersi
 	switch {
 	case errors.Is(err, errSamePolicy):
 	case errors.Is(err, errOtherVersion):
-		return FamilyPolicy{}, &PolicyVersionError{Expected: *ifVersion, Present: s.familyPolicy(now)}
+		return FamilyPolicy{}, &PolicyVersionError{Expected: *ifVersion, Current: s.familyPolicy(now)}
 	case err != nil:
 		return FamilyPolicy{}, err
 	}
-	s.policies.took(now)
+	s.policies.store(now)
 	return s.familyPolicy(now), nil
 }
 
@@ -103,16 +103,16 @@ func (s *Service) configured(family string) *retrypolicy.Policy {
 	if family == Family {
 		return &s.policy
 	}
-	if f, ok := s.plain[family]; ok {
+	if f, ok := s.plainFamilies[family]; ok {
 		p := f.Policy.Normalize()
 		return &p
 	}
 	return nil
 }
 
-// tunable refuses a family that is neither this process' nor has ever had a task of
+// checkFamilyKnown refuses a family that is neither this process' nor has ever had a task of
 // the tenant: a misspelt name must not look as if it were set.
-func (s *Service) tunable(ctx context.Context, tenant, family string) error {
+func (s *Service) checkFamilyKnown(ctx context.Context, tenant, family string) error {
 	if s.configured(family) != nil {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (s *Service) Policies(ctx context.Context, tenant string) ([]FamilyPolicy, 
 		out = append(out, s.familyPolicy(p))
 	}
 	families := []string{Family}
-	for name := range s.plain {
+	for name := range s.plainFamilies {
 		families = append(families, name)
 	}
 	for _, name := range families {

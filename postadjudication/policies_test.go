@@ -13,11 +13,11 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-func succeed(context.Context, background.Attempt) background.Result {
+func succeedTask(context.Context, background.Attempt) background.Result {
 	return background.Result{Class: Executed}
 }
 
-func tune(attempts int) PolicyChange {
+func policyChange(attempts int) PolicyChange {
 	return PolicyChange{Tenant: "acme", Family: Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond},
 		Actor: "user:ada", Reason: "they asked for patience"}
 }
@@ -28,24 +28,24 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	for n := range 3 {
-		if _, err := r.SetPolicy(ctx, tune(4+n)); err != nil {
+		if _, err := r.SetPolicy(ctx, policyChange(4+n)); err != nil {
 			t.Fatal(err)
 		}
 		cases, err := r.journal.OperationsCases(ctx, "acme")
 		if err != nil || len(cases) == 0 {
 			t.Fatalf("%v, %v", cases, err)
 		}
-		if err := r.NoteRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:bob", Action: "receipts", Rule: "role_missing", Case: cases[0]}); err != nil {
+		if err := r.RecordRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:bob", Action: "receipts", Rule: "role_missing", Case: cases[0]}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if told, err := r.PolicyHistory(ctx, "acme", Family, 0, 10); err != nil || len(told) != 3 || told[2].Version != 3 || told[2].Policy.MaxRetryAttempts != 6 {
-		t.Errorf("%+v, %v", told, err)
+	if history, err := r.PolicyHistory(ctx, "acme", Family, 0, 10); err != nil || len(history) != 3 || history[2].Version != 3 || history[2].Policy.MaxRetryAttempts != 6 {
+		t.Errorf("%+v, %v", history, err)
 	}
-	if n := len(r.register("acme", "refusals")); n != 3 {
+	if n := len(r.operationLog("acme", "refusals")); n != 3 {
 		t.Errorf("%d refusals are told", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // New runs take the policy that was set, also in another process; runs that exist and
@@ -56,7 +56,7 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	other := joinRig(t, r.url, r.redis, r.escrow)
 	ctx := context.Background()
 	before := r.mustSubmit(release(1))
-	set, err := r.SetPolicy(ctx, tune(5))
+	set, err := r.SetPolicy(ctx, policyChange(5))
 	if err != nil || set.Version != 1 || set.Policy.MaxRetryAttempts != 5 || set.Actor != "user:ada" || set.At.IsZero() {
 		t.Fatalf("%+v, %v", set, err)
 	}
@@ -65,8 +65,8 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	foreign.Tenant = "other"
 	elsewhere := r.mustSubmit(foreign)
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
-	r.work()
-	r.atRest()
+	r.startWorkers()
+	r.untilNoneLive()
 	for run, want := range map[background.RunID]int{before.Run: 3, after.Run: 5} {
 		if st, err := r.Status(ctx, "acme", run); err != nil || st.Attempts != want || st.Policy.MaxRetryAttempts != want {
 			t.Errorf("%d attempts of %d, want %d, %v", st.Attempts, st.Policy.MaxRetryAttempts, want, err)
@@ -75,7 +75,7 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	if st, err := r.Status(ctx, "other", elsewhere.Run); err != nil || st.Attempts != 3 {
 		t.Errorf("another tenant's run: %+v, %v", st, err)
 	}
-	fork, err := r.Fork(ctx, "acme", before.Run, again)
+	fork, err := r.Fork(ctx, "acme", before.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 		}
 		return st.Policy.MaxRetryAttempts == 5
 	})
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
@@ -104,19 +104,19 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	version := func(n int64) *int64 { return &n }
-	first := tune(5)
+	first := policyChange(5)
 	first.IfVersion = version(0)
 	if _, err := r.SetPolicy(ctx, first); err != nil {
 		t.Fatal(err)
 	}
 	var other *PolicyVersionError
-	if _, err := r.SetPolicy(ctx, first); !errors.As(err, &other) || other.Present.Version != 1 || other.Present.Policy.MaxRetryAttempts != 5 {
+	if _, err := r.SetPolicy(ctx, first); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.Policy.MaxRetryAttempts != 5 {
 		t.Fatalf("a change of version 0: %v", err)
 	}
-	if same, err := r.SetPolicy(ctx, tune(5)); err != nil || same.Version != 1 {
+	if same, err := r.SetPolicy(ctx, policyChange(5)); err != nil || same.Version != 1 {
 		t.Errorf("what holds already: %+v, %v", same, err)
 	}
-	second := tune(7)
+	second := policyChange(7)
 	second.Policy.NonRetryable, second.IfVersion = []string{"http.refused"}, version(1)
 	second.Reason = "see token=sk_live_abcdefghijklmnopqrstuvwx"
 	if set, err := r.SetPolicy(ctx, second); err != nil || set.Version != 2 {
@@ -148,7 +148,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 			t.Errorf("tenant %q: %+v, %v", tenant, h, err)
 		}
 	}
-	if a := r.sound(); a.Chains != 1 || a.Receipts != 2 {
+	if a := r.mustAudit(); a.Chains != 1 || a.Receipts != 2 {
 		t.Errorf("%d chains, %d receipts", a.Chains, a.Receipts)
 	}
 }
@@ -161,13 +161,13 @@ func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 	won := make(chan int, 20)
 	for i := range 20 {
 		all.Go(func() {
-			q := tune(10 + i)
+			q := policyChange(10 + i)
 			q.IfVersion = new(int64)
 			var other *PolicyVersionError
 			switch set, err := r.SetPolicy(context.Background(), q); {
 			case err == nil:
 				won <- set.Policy.MaxRetryAttempts
-			case !errors.As(err, &other) || other.Present.Version != 1:
+			case !errors.As(err, &other) || other.Current.Version != 1:
 				t.Errorf("%v", err)
 			}
 		})
@@ -182,12 +182,12 @@ func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1`, string(receipts.PolicyChanged)); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Families = []Plain{{Name: "letters", Handle: succeed}} })
+	r := newRig(t, func(c *Config) { c.Families = []PlainFamily{{Name: "letters", Handle: succeedTask}} })
 	ctx := context.Background()
 	for field, spoil := range map[string]func(*PolicyChange){
 		"tenant":                    func(q *PolicyChange) { q.Tenant = "" },
@@ -200,14 +200,14 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		"policy.non_retryable[0]":   func(q *PolicyChange) { q.Policy.NonRetryable = []string{"*"} },
 		"policy.on_exhaustion":      func(q *PolicyChange) { q.Policy.OnExhaustion = retrypolicy.Discard },
 	} {
-		q := tune(5)
+		q := policyChange(5)
 		spoil(&q)
 		var wrong *FieldError
 		if _, err := r.SetPolicy(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	unknown := tune(5)
+	unknown := policyChange(5)
 	unknown.Family = "setlement"
 	if _, err := r.SetPolicy(ctx, unknown); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("a family that is none: %v", err)
@@ -215,7 +215,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.policies) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
-	known := tune(4)
+	known := policyChange(4)
 	known.Family = "letters"
 	if set, err := r.SetPolicy(ctx, known); err != nil || set.Version != 1 {
 		t.Errorf("%+v, %v", set, err)
@@ -250,14 +250,14 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	if p, err := r.ResetPolicy(ctx, reset); err != nil || p.Version != 0 || !p.AsConfigured {
 		t.Errorf("where nothing was set: %+v, %v", p, err)
 	}
-	if _, err := r.SetPolicy(ctx, tune(7)); err != nil {
+	if _, err := r.SetPolicy(ctx, policyChange(7)); err != nil {
 		t.Fatal(err)
 	}
 	kept := r.mustSubmit(release(1))
 	wrong, one := int64(9), int64(1)
 	var old *PolicyVersionError
 	reset.IfVersion = &wrong
-	if _, err := r.ResetPolicy(ctx, reset); !errors.As(err, &old) || old.Present.Version != 1 || old.Expected != 9 {
+	if _, err := r.ResetPolicy(ctx, reset); !errors.As(err, &old) || old.Current.Version != 1 || old.Expected != 9 {
 		t.Errorf("of another version: %v", err)
 	}
 	reset.IfVersion = &one
@@ -292,13 +292,13 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	if err != nil || len(all) != 1 || !all[0].AsConfigured || all[0].Version != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if p, err := r.SetPolicy(ctx, tune(4)); err != nil || p.Version != 3 || p.AsConfigured {
+	if p, err := r.SetPolicy(ctx, policyChange(4)); err != nil || p.Version != 3 || p.AsConfigured {
 		t.Errorf("%+v, %v", p, err)
 	}
-	told, err := r.PolicyHistory(ctx, "acme", Family, 0, 10)
-	if err != nil || len(told) != 3 || !told[1].AsConfigured || told[1].Version != 2 || !strings.Contains(told[1].Changes, "max_retry_attempts 7 to 3") ||
-		told[1].Reason != "patience is over" || !strings.Contains(told[2].Changes, "max_retry_attempts 3 to 4") {
-		t.Errorf("%+v, %v", told, err)
+	history, err := r.PolicyHistory(ctx, "acme", Family, 0, 10)
+	if err != nil || len(history) != 3 || !history[1].AsConfigured || history[1].Version != 2 || !strings.Contains(history[1].Changes, "max_retry_attempts 7 to 3") ||
+		history[1].Reason != "patience is over" || !strings.Contains(history[2].Changes, "max_retry_attempts 3 to 4") {
+		t.Errorf("%+v, %v", history, err)
 	}
 	var bad *FieldError
 	for field, q := range map[string]PolicyReset{
@@ -311,7 +311,7 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	if _, err := r.ResetPolicy(ctx, PolicyReset{Tenant: "acme", Family: "setlement", Actor: "a", Reason: "b"}); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("of no family: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A reset that is stored otherwise than its receipt says is found.
@@ -319,14 +319,14 @@ func TestAResetPolicyThatWasTamperedWithIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	if _, err := r.SetPolicy(ctx, tune(7)); err != nil {
+	if _, err := r.SetPolicy(ctx, policyChange(7)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.ResetPolicy(ctx, PolicyReset{Tenant: "acme", Family: Family, Actor: "user:ada", Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	r.sound()
-	if _, err := r.db.Exec(`UPDATE recourse.policies SET policy = $1`, tune(9).Policy.Encode()); err != nil {
+	r.mustAudit()
+	if _, err := r.db.Exec(`UPDATE recourse.policies SET policy = $1`, policyChange(9).Policy.Encode()); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := r.Audit(ctx); err != nil || !strings.Contains(a.Verdict(InvariantFold), "the policy of family settlement") {

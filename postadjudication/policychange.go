@@ -21,21 +21,21 @@ type PolicyChange struct {
 }
 
 func (q PolicyChange) validate() error {
-	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024),
-		validPolicy(q.Policy))
+	return errors.Join(requireText("tenant", q.Tenant, 128), requireText("family", q.Family, 32), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024),
+		validatePolicy(q.Policy))
 }
 
-// longestDelay bounds the delays of a policy that somebody sets.
-const longestDelay = 30 * day
+// maxPolicyDelay bounds the delays of a policy that somebody sets.
+const maxPolicyDelay = 30 * day
 
-// validPolicy names what is wrong with a policy, each a *FieldError.
-func validPolicy(p retrypolicy.Policy) error {
+// validatePolicy names what is wrong with a policy, each a *FieldError.
+func validatePolicy(p retrypolicy.Policy) error {
 	var errs []error
 	if p.OnExhaustion == retrypolicy.Discard {
 		errs = append(errs, &FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a run that ends without success is always kept"})
 	}
-	if p.MaxDelay > longestDelay {
-		errs = append(errs, &FieldError{Field: "policy.max_delay", Problem: fmt.Sprintf("must not be over %d days: a run would wait out of everybody's sight", longestDelay/day)})
+	if p.MaxDelay > maxPolicyDelay {
+		errs = append(errs, &FieldError{Field: "policy.max_delay", Problem: fmt.Sprintf("must not be over %d days: a run would wait out of everybody's sight", maxPolicyDelay/day)})
 	}
 	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
@@ -52,16 +52,16 @@ func validPolicy(p retrypolicy.Policy) error {
 // decide gives the policy after the change of the one that is. configured is nil
 // where this process does not have the family.
 func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
-	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: q.Actor, Reason: clean(q.Reason, 1024), At: at}
+	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: at}
 	switch set := now.Version > 0 && !now.AsConfigured; {
 	case set && now.Policy.Encode() == next.Policy.Encode():
 		return next, "", errSamePolicy
 	case set:
-		return next, policyDifference(now.Policy, next.Policy), nil
+		return next, policyChanges(now.Policy, next.Policy), nil
 	case configured == nil:
 		return next, "set in the place of what is configured", nil
 	}
-	changes := policyDifference(*configured, next.Policy)
+	changes := policyChanges(*configured, next.Policy)
 	if changes == "" {
 		changes = "nothing but that it no longer follows what is configured"
 	}
@@ -78,40 +78,40 @@ type PolicyReset struct {
 }
 
 func (q PolicyReset) validate() error {
-	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024))
+	return errors.Join(requireText("tenant", q.Tenant, 128), requireText("family", q.Family, 32), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024))
 }
 
 // decide gives what there is after the reset of a policy.
 func (q PolicyReset) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
-	next := postgres.Policy{AsConfigured: true, Actor: q.Actor, Reason: clean(q.Reason, 1024), At: at}
+	next := postgres.Policy{AsConfigured: true, Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: at}
 	if now.Version == 0 || now.AsConfigured {
 		return next, "", errSamePolicy
 	}
 	changes := "as configured again"
 	if configured != nil {
-		if difference := policyDifference(now.Policy, *configured); difference != "" {
+		if difference := policyChanges(now.Policy, *configured); difference != "" {
 			changes += ": " + difference
 		}
 	}
 	return next, changes, nil
 }
 
-// policyDifference tells what a policy has become, field by field; empty when nothing
+// policyChanges tells what a policy has become, field by field; empty when nothing
 // has changed. With the policy after it, it tells the one before.
-func policyDifference(before, after retrypolicy.Policy) string {
+func policyChanges(before, after retrypolicy.Policy) string {
 	b, a := before.Normalize(), after.Normalize()
 	var all []string
-	tell := func(field string, from, to any) {
+	add := func(field string, from, to any) {
 		if f, t := fmt.Sprint(from), fmt.Sprint(to); f != t {
 			all = append(all, field+" "+f+" to "+t)
 		}
 	}
-	tell("max_retry_attempts", b.MaxRetryAttempts, a.MaxRetryAttempts)
-	tell("base_delay", b.BaseDelay, a.BaseDelay)
-	tell("max_delay", b.MaxDelay, a.MaxDelay)
-	tell("coefficient", b.Coefficient, a.Coefficient)
-	tell("jitter", b.Jitter, a.Jitter)
-	tell("non_retryable", b.NonRetryable, a.NonRetryable)
-	tell("on_exhaustion", b.OnExhaustion, a.OnExhaustion)
+	add("max_retry_attempts", b.MaxRetryAttempts, a.MaxRetryAttempts)
+	add("base_delay", b.BaseDelay, a.BaseDelay)
+	add("max_delay", b.MaxDelay, a.MaxDelay)
+	add("coefficient", b.Coefficient, a.Coefficient)
+	add("jitter", b.Jitter, a.Jitter)
+	add("non_retryable", b.NonRetryable, a.NonRetryable)
+	add("on_exhaustion", b.OnExhaustion, a.OnExhaustion)
 	return strings.Join(all, "; ")
 }

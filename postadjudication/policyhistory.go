@@ -27,7 +27,7 @@ func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, afte
 	if err != nil || at < 0 {
 		return nil, err
 	}
-	trail, err := s.journal.Trail(ctx, tenant, set[at].Case, postgres.Place{Case: set[at].Case, Seq: after}, limit)
+	trail, err := s.journal.Trail(ctx, tenant, set[at].Case, postgres.TrailPosition{Case: set[at].Case, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

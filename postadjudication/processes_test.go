@@ -20,19 +20,19 @@ func TestShutdownWithARunWaitingInPlace(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	r.stopWork()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.Scheduled || st.Attempts != 1 {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	joinRig(t, r.url, r.redis, r.escrow).work()
-	r.atRest()
+	joinRig(t, r.url, r.redis, r.escrow).startWorkers()
+	r.untilNoneLive()
 	if st, err = r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Succeeded || st.Attempts != 2 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Two processes get every bell twice; each attempt happens once.
@@ -45,35 +45,35 @@ func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.work()
-	joinRig(t, r.url, r.redis, r.escrow).work()
+	r.startWorkers()
+	joinRig(t, r.url, r.redis, r.escrow).startWorkers()
 	const n = 50
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
 			s := r.mustSubmit(release(i))
-			for bell := 2; bell < 4; bell++ { // bells of the run that nobody raised in the journal
+			for notification := 2; notification < 4; notification++ { // bells of the run that nobody raised in the journal
 				run := s.run
-				run.Bell = bell
-				if err := r.manager.Bell(context.Background(), run); err != nil {
+				run.NotificationNumber = notification
+				if err := r.manager.Notify(context.Background(), run); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	r.atRest()
+	r.untilNoneLive()
 	if calls := r.escrow.totalCalls(); calls != 3*n {
 		t.Errorf("%d calls, %d attempts", calls, 3*n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // The journal's connections die in the middle of the work, again and again: every
 // outcome is still written once.
 func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	assassin, err := r.db.Conn(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	}
 	all.Wait()
 	killer.Wait()
-	r.untilTrying("all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
+	r.untilRetrying("all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
 	if err := assassin.Close(); err != nil {
 		t.Error(err)
 	}
@@ -114,11 +114,11 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 			break
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
-// untilTrying is until, over connections that may be killed.
-func (r *rig) untilTrying(what, query string, args ...any) {
+// untilRetrying is until, over connections that may be killed.
+func (r *rig) untilRetrying(what, query string, args ...any) {
 	r.t.Helper()
 	r.untilTrue(what, func() (ok bool) {
 		return r.db.QueryRow(query, args...).Scan(&ok) == nil && ok

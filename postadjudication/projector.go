@@ -15,9 +15,9 @@ import (
 const (
 	projectPause = time.Second
 
-	// projectShare bounds what it may cost: the pause after a step is at least this
+	// projectCostFactor bounds what it may cost: the pause after a step is at least this
 	// many times its length.
-	projectShare = 4
+	projectCostFactor = 4
 )
 
 // projector keeps the list of letters up to date, as long as no other process does.
@@ -29,7 +29,7 @@ type projector struct {
 // run works until ctx ends.
 func (p projector) run(ctx context.Context) {
 	failing := false
-	for pause := projectPause; pass(ctx, pause, nil); {
+	for pause := projectPause; sleepOr(ctx, pause, nil); {
 		begin := time.Now()
 		step, err := p.journal.ProjectLetters(ctx)
 		if ctx.Err() != nil {
@@ -39,8 +39,8 @@ func (p projector) run(ctx context.Context) {
 			p.log.Error("the list of dead letters can't be brought up to date, trying on", zap.Error(err))
 		}
 		failing = err != nil
-		if pause = max(projectPause, projectShare*time.Since(begin)); step.More {
-			pause = projectShare * time.Since(begin)
+		if pause = max(projectPause, projectCostFactor*time.Since(begin)); step.More {
+			pause = projectCostFactor * time.Since(begin)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// pruneActor is whom the receipts of retention name.
-const pruneActor = "system:retention"
+// retentionActor is whom the receipts of retention name.
+const retentionActor = "system:retention"
 
 // pruneBatch is how many letters share an archive file and a commit.
 const pruneBatch = 500
@@ -28,34 +28,34 @@ const (
 
 // PruneReport is what one round of the pruner did, over all tenants.
 type PruneReport struct {
-	Alone      bool  // false: another process prunes, and this one did nothing
-	Warned     int   // letters whose end was announced
+	Ran        bool  // false: another process prunes, and this one did nothing
+	Announced  int   // letters whose end was announced
 	Pruned     int   // letters taken
 	Failed     int   // letters that could not be announced or taken, and are tried again in the next round
 	Unarchived int64 // letters of settlements whose retention is over, and which stay because there is no archive
 }
 
-// pruneStats are of one process.
-type pruneStats struct {
-	rounds, warned, pruned, failed atomic.Uint64
-	unarchived                     atomic.Int64
+// pruneCounts are of one process.
+type pruneCounts struct {
+	rounds, announced, pruned, failed atomic.Uint64
+	unarchived                        atomic.Int64
 }
 
 // RetentionStats are counts of one process; Unarchived is as the last round found it.
 type RetentionStats struct {
 	Rounds     uint64 // of the pruner that were carried through
-	Warned     uint64 // letters whose end was announced
+	Announced  uint64 // letters whose end was announced
 	Pruned     uint64 // letters whose retention was over
 	Failed     uint64 // times that a letter could not be announced or taken
 	Unarchived int64  // letters of settlements that stay beyond their retention because there is no archive
 }
 
-func (p *pruneStats) read() RetentionStats {
-	return RetentionStats{Rounds: p.rounds.Load(), Warned: p.warned.Load(), Pruned: p.pruned.Load(), Failed: p.failed.Load(), Unarchived: p.unarchived.Load()}
+func (p *pruneCounts) read() RetentionStats {
+	return RetentionStats{Rounds: p.rounds.Load(), Announced: p.announced.Load(), Pruned: p.pruned.Load(), Failed: p.failed.Load(), Unarchived: p.unarchived.Load()}
 }
 
-// keep sets up how letters of the families are kept.
-func (s *Service) keep(c Config, families []background.Family) (err error) {
+// initRetention sets up how letters of the families are kept.
+func (s *Service) initRetention(c Config, families []background.Family) (err error) {
 	names := make([]string, len(families))
 	for i, f := range families {
 		names[i] = f.Name()
@@ -68,8 +68,8 @@ func (s *Service) keep(c Config, families []background.Family) (err error) {
 	return err
 }
 
-// keepPruning prunes now and then, until ctx ends.
-func (s *Service) keepPruning(ctx context.Context) {
+// pruneLoop prunes now and then, until ctx ends.
+func (s *Service) pruneLoop(ctx context.Context) {
 	tick := time.NewTicker(s.pruneEvery)
 	defer tick.Stop()
 	failing := false
@@ -103,91 +103,91 @@ func (s *Service) keepPruning(ctx context.Context) {
 // Only one process prunes at a time; PruneReport.Alone says whether it was this.
 func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
 	round := &pruneRound{Service: s}
-	alone, err := s.journal.WhilePruning(ctx, func() error {
+	ran, err := s.journal.ExclusivePrune(ctx, func() error {
 		var errs []error
 		for _, rule := range s.retention.all() {
-			errs = append(errs, round.by(ctx, rule))
+			errs = append(errs, round.applyRule(ctx, rule))
 		}
 		return errors.Join(errs...)
 	})
-	if round.report.Alone = alone; !alone {
+	if round.report.Ran = ran; !ran {
 		return round.report, err
 	}
-	return round.end(err)
+	return round.finish(err)
 }
 
-// by applies one rule. What one part of it can't do keeps no other from being done.
-func (p *pruneRound) by(ctx context.Context, rule retention) error {
+// applyRule applies one rule. What one part of it can't do keeps no other from being done.
+func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 	at := p.now()
-	err := p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
-		return p.journal.Unwarned(ctx, rule.Shelf, rule.nearing(at), after, pruneBatch)
-	}, func(f []postgres.Filed) error { return p.warn(ctx, rule, f, p.now()) })
+	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+		return p.journal.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
+	}, func(f []postgres.LetterRow) error { return p.announce(ctx, rule, f, p.now()) })
 	if err != nil {
 		err = fmt.Errorf("announce the end of letters of %s: %w", rule.Family, err)
 	}
-	if taken := p.take(ctx, rule, at); taken != nil {
-		err = errors.Join(err, fmt.Errorf("prune letters of %s: %w", rule.Family, taken))
+	if pruneErr := p.pruneExpired(ctx, rule, at); pruneErr != nil {
+		err = errors.Join(err, fmt.Errorf("prune letters of %s: %w", rule.Family, pruneErr))
 	}
 	return err
 }
 
-// take takes the letters whose retention is over by one rule.
-func (p *pruneRound) take(ctx context.Context, rule retention, at time.Time) error {
-	if rule.money() && p.archive == nil {
-		n, err := p.journal.CountExpired(ctx, rule.Shelf, rule.over(at))
+// pruneExpired takes the letters whose retention is over by one rule.
+func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.Time) error {
+	if rule.needsArchive() && p.archive == nil {
+		n, err := p.journal.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at))
 		p.report.Unarchived += n
 		return err
 	}
-	err := p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
-		return p.journal.Expired(ctx, rule.Shelf, rule.over(at), at, after, pruneBatch)
-	}, func(f []postgres.Filed) error { return p.expire(ctx, rule, expiredByAge, f, p.now()) })
+	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+		return p.journal.Expired(ctx, rule.RetentionScope, rule.expiredBefore(at), at, after, pruneBatch)
+	}, func(f []postgres.LetterRow) error { return p.purgeExpired(ctx, rule, expiredByAge, f, p.now()) })
 	if rule.maxCount == 0 || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
-		return p.journal.Overfull(ctx, rule.Shelf, rule.maxCount, after, pruneBatch)
-	}, func(f []postgres.Filed) error { return p.expire(ctx, rule, expiredByCount, f, p.now()) }))
+	return errors.Join(err, p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+		return p.journal.OverCount(ctx, rule.RetentionScope, rule.maxCount, after, pruneBatch)
+	}, func(f []postgres.LetterRow) error { return p.purgeExpired(ctx, rule, expiredByCount, f, p.now()) }))
 }
 
-// expire takes letters whose retention is over.
-func (p *pruneRound) expire(ctx context.Context, rule retention, why string, letters []postgres.Filed, at time.Time) error {
-	var due []postgres.Filed
+// purgeExpired takes letters whose retention is over.
+func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []postgres.LetterRow, at time.Time) error {
+	var due []postgres.LetterRow
 	for _, f := range letters {
-		if keeps(f) == "" && (why == expiredByCount || rule.overAt(f, at)) {
+		if purgeGate(f) == "" && (why == expiredByCount || rule.expiredAt(f, at)) {
 			due = append(due, f)
 		}
 	}
-	done, err := p.retire(ctx, due, at, func(f postgres.Filed, archive string) receipts.Draft {
-		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: pruneActor, At: at, Payload: receipts.Payload{
-			ReasonCode: why, Reason: "its retention is over", Archive: archive, ExpiresAt: later(f.Desk.EndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
+	done, err := p.purgeLetters(ctx, due, at, func(f postgres.LetterRow, archive string) receipts.Draft {
+		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: retentionActor, At: at, Payload: receipts.Payload{
+			ReasonCode: why, Reason: "its retention is over", Archive: archive, ExpiresAt: laterOf(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
 	})
 	p.report.Pruned += len(done)
-	p.pruned.pruned.Add(uint64(len(done)))
+	p.pruneCounts.pruned.Add(uint64(len(done)))
 	return err
 }
 
-// warn announces the end of letters, once for each.
-func (p *pruneRound) warn(ctx context.Context, rule retention, letters []postgres.Filed, at time.Time) error {
+// announce announces the end of letters, once for each.
+func (p *pruneRound) announce(ctx context.Context, rule retention, letters []postgres.LetterRow, at time.Time) error {
 	var changes []postgres.Change
 	for _, f := range letters {
-		if keeps(f) != "" || !f.Desk.EndsAt.IsZero() {
+		if purgeGate(f) != "" || !f.Annotations.RetentionEndsAt.IsZero() {
 			continue
 		}
-		desk := f.Desk
-		desk.EndsAt = rule.endsAt(f.Run.DeadAt, at)
-		ch := deskChange(f, newID(), desk)
-		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.RetentionEnding, Actor: pruneActor, At: at, Payload: receipts.Payload{
-			ExpiresAt: desk.EndsAt, DeadLetteredAt: f.Run.DeadAt}}}
+		annotations := f.Annotations
+		annotations.RetentionEndsAt = rule.announcedEnd(f.Run.DeadAt, at)
+		ch := annotationChange(f, newID(), annotations)
+		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.RetentionEnding, Actor: retentionActor, At: at, Payload: receipts.Payload{
+			ExpiresAt: annotations.RetentionEndsAt, DeadLetteredAt: f.Run.DeadAt}}}
 		changes = append(changes, ch)
 	}
 	if len(changes) == 0 {
 		return nil
 	}
-	done, err := p.moveFiled(ctx, changes)
+	done, err := p.applyLetterChanges(ctx, changes)
 	for _, ok := range done {
 		if ok {
-			p.report.Warned++
-			p.pruned.warned.Add(1)
+			p.report.Announced++
+			p.pruneCounts.announced.Add(1)
 		}
 	}
 	return err
@@ -198,7 +198,7 @@ func (p *pruneRound) warn(ctx context.Context, rule retention, letters []postgre
 func (s *Service) Expiring(ctx context.Context, within time.Duration) (map[string]int64, error) {
 	out, at := map[string]int64{}, s.now()
 	for _, rule := range s.retention.all() {
-		n, err := s.journal.CountExpired(ctx, rule.Shelf, rule.over(at.Add(within)))
+		n, err := s.journal.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at.Add(within)))
 		if err != nil {
 			return nil, err
 		}
@@ -210,5 +210,5 @@ func (s *Service) Expiring(ctx context.Context, within time.Duration) (map[strin
 // ExpiresAt is when the retention of a letter ends, if it is open then, nobody holds
 // it and its money is not unknown.
 func (s *Service) ExpiresAt(family, queue string, died time.Time) time.Time {
-	return s.retention.of(family, queue).expiresAt(died)
+	return s.retention.ruleFor(family, queue).expiresAt(died)
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// keeper is a process that looks after letters and executes nothing, with a clock
+// retentionRig is a process that looks after letters and executes nothing, with a clock
 // that the test moves.
-type keeper struct {
+type retentionRig struct {
 	*rig
 	mu    sync.Mutex
 	ahead time.Duration
 }
 
-func (k *keeper) at(ahead time.Duration) *keeper {
+func (k *retentionRig) at(ahead time.Duration) *retentionRig {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ahead = ahead
@@ -34,9 +34,9 @@ func (k *keeper) at(ahead time.Duration) *keeper {
 
 // The rig's own workers stop: their first round of pruning may come at any time, and
 // by another clock.
-func (r *rig) keeper(change ...func(*Config)) *keeper {
+func (r *rig) retentionRig(change ...func(*Config)) *retentionRig {
 	r.stopWork()
-	k := &keeper{}
+	k := &retentionRig{}
 	clock := func(c *Config) {
 		c.Simulated = true
 		c.Now = func() time.Time {
@@ -49,15 +49,15 @@ func (r *rig) keeper(change ...func(*Config)) *keeper {
 	return k
 }
 
-func (k *keeper) prune(want PruneReport) {
+func (k *retentionRig) prune(want PruneReport) {
 	k.t.Helper()
-	want.Alone = true
+	want.Ran = true
 	if got, err := k.Prune(context.Background()); err != nil || got != want {
 		k.t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
-func inArchive(t testing.TB) func(*Config) {
+func withArchive(t testing.TB) func(*Config) {
 	a, err := ArchiveDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func inArchive(t testing.TB) func(*Config) {
 }
 
 // archivedLetters are what the archive holds of a family, by run.
-func (k *keeper) archivedLetters(tenant, family string) map[background.RunID]ArchivedLetter {
+func (k *retentionRig) archivedLetters(tenant, family string) map[background.RunID]ArchivedLetter {
 	k.t.Helper()
 	out := map[background.RunID]ArchivedLetter{}
 	for l, err := range k.Archived(context.Background(), tenant, family) {
@@ -81,14 +81,14 @@ func (k *keeper) archivedLetters(tenant, family string) map[background.RunID]Arc
 	return out
 }
 
-func TestALetterIsAnnouncedArchivedAndGone(t *testing.T) {
+func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	r.untilArchived(r.desk(), 1, onlyQueue)
-	k := r.keeper(inArchive(t))
+	r := newRig(t, oneQueue).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	r.untilArchivedTasks(r.inspector(), 1, onlyQueue)
+	k := r.retentionRig(withArchive(t))
 	k.at(172 * day).prune(PruneReport{})
-	k.at(174 * day).prune(PruneReport{Warned: 1})
+	k.at(174 * day).prune(PruneReport{Announced: 1})
 	k.prune(PruneReport{})
 	if l, err := k.Levels(context.Background()); err != nil || l.Expiring[Family] != 1 || l.Held != 0 {
 		t.Errorf("%+v, %v", l, err)
@@ -97,7 +97,7 @@ func TestALetterIsAnnouncedArchivedAndGone(t *testing.T) {
 	k.at(182 * day).prune(PruneReport{Pruned: 1})
 	k.prune(PruneReport{})
 
-	ending, expired := r.told(letter, receipts.RetentionEnding), r.told(letter, receipts.RetentionExpired)
+	ending, expired := r.payloadsOf(letter, receipts.RetentionEnding), r.payloadsOf(letter, receipts.RetentionExpired)
 	if len(ending) != 1 || len(expired) != 1 || !ending[0].ExpiresAt.Equal(expired[0].ExpiresAt) || expired[0].ReasonCode != "max_age" {
 		t.Fatalf("%+v, %+v", ending, expired)
 	}
@@ -111,23 +111,23 @@ func TestALetterIsAnnouncedArchivedAndGone(t *testing.T) {
 	if st, err := r.Status(context.Background(), "acme", letter.Run); err != nil || st.Letter != background.LetterPurged {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if _, err := r.Fork(context.Background(), "acme", letter.Run, again); !errors.Is(err, ErrNotFound) {
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); !errors.Is(err, ErrNotFound) {
 		t.Errorf("fork of what is gone: %v", err)
 	}
-	if _, err := r.Desk(context.Background(), "acme", letter.Run); !errors.Is(err, ErrNotFound) {
+	if _, err := r.Annotations(context.Background(), "acme", letter.Run); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the desk of what is gone: %v", err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
 		t.Errorf("case %+v", c)
 	}
 	r.untilTrue("the mirror is gone", func() bool { // the next look takes one that a second bell made meanwhile
-		info, err := r.desk().GetTaskInfo(onlyQueue, letter.Run.String()+".1")
+		info, err := r.inspector().GetTaskInfo(onlyQueue, letter.Run.String()+".1")
 		return errors.Is(err, asynq.ErrTaskNotFound) || err == nil && info.State != asynq.TaskStateArchived
 	})
 	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
 		t.Errorf("%d desks", n)
 	}
-	r.sound()
+	r.mustAudit()
 	if types := r.eventTypes(letter.Run); !slices.Contains(types, receipts.LetterExpiring) || types[len(types)-1] != receipts.RunPurged {
 		t.Errorf("events %v", types)
 	}
@@ -158,13 +158,13 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	held, unknown := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return noAnswer() })
+	r.startWorkers()
+	held, unknown := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return noAnswer() })
 	ctx := context.Background()
-	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	k := r.keeper(inArchive(t)).at(4000 * day)
+	k := r.retentionRig(withArchive(t)).at(4000 * day)
 	k.prune(PruneReport{})
 	if l, err := k.Levels(ctx); err != nil || l.Expiring[Family] != 0 || l.Held != 1 {
 		t.Errorf("%+v, %v", l, err)
@@ -172,61 +172,61 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	if _, err := r.Fork(ctx, "acme", held.Run, ForkRequest{}); err == nil {
 		t.Error("forked by nobody")
 	}
-	if _, err := r.ReleaseHold(ctx, "acme", held.Run, please); err != nil {
+	if _, err := r.ReleaseHold(ctx, "acme", held.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{Actor: "user:ada", Reason: "asked the bank", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
-	k.prune(PruneReport{Warned: 2})
+	k.prune(PruneReport{Announced: 2})
 	k.at(4006 * day).prune(PruneReport{})
 	k.at(4008 * day).prune(PruneReport{Pruned: 2})
 	if n := len(k.archivedLetters("acme", Family)); n != 2 {
 		t.Errorf("%d archived", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 	t.Parallel()
-	chores := Plain{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+	chores := PlainFamily{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 	}}
-	with := func(c *Config) { c.Families = []Plain{chores} }
-	r := newRig(t, with).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	with := func(c *Config) { c.Families = []PlainFamily{chores} }
+	r := newRig(t, with).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"dust":true}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	k := r.keeper(with).at(181 * day)
-	k.prune(PruneReport{Warned: 2, Unarchived: 1})
+	r.untilNoneLive()
+	k := r.retentionRig(with).at(181 * day)
+	k.prune(PruneReport{Announced: 2, Unarchived: 1})
 	k.at(189 * day).prune(PruneReport{Pruned: 1, Unarchived: 1})
-	if st := k.Stats().Retention; st.Rounds != 2 || st.Pruned != 1 || st.Warned != 2 || st.Unarchived != 1 {
+	if st := k.Stats().Retention; st.Rounds != 2 || st.Pruned != 1 || st.Announced != 2 || st.Unarchived != 1 {
 		t.Errorf("%+v", st)
 	}
-	if d, err := r.Desk(context.Background(), "acme", letter.Run); err != nil || d.ExpiresAt == nil {
+	if d, err := r.Annotations(context.Background(), "acme", letter.Run); err != nil || d.ExpiresAt == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE payload IS NULL AND id = $1`, task.Run.String()); n != 1 {
 		t.Error("the payload of a task that is gone stays")
 	}
-	if told := r.told(task, receipts.RetentionExpired); len(told) != 1 || told[0].Archive != "" {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(task, receipts.RetentionExpired); len(payloads) != 1 || payloads[0].Archive != "" {
+		t.Errorf("%+v", payloads)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 	t.Parallel()
 	with := func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}
 	few := func(c *Config) { c.Retention = []RetentionRule{{Family: "chores", MaxCount: 3}} }
-	r := newRig(t, with).work()
+	r := newRig(t, with).startWorkers()
 	ctx := context.Background()
 	var mine []Submitted
 	for i := range 6 {
@@ -234,64 +234,64 @@ func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.atRest()
+		r.untilNoneLive()
 		if mine = append(mine, s); i < 2 {
 			if _, err := r.SubmitTask(ctx, Task{Tenant: "other", Family: "chores"}); err != nil {
 				t.Fatal(err)
 			}
-			r.atRest()
+			r.untilNoneLive()
 		}
 	}
-	if _, err := r.Hold(ctx, "acme", mine[1].Run, please); err != nil {
+	if _, err := r.Hold(ctx, "acme", mine[1].Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.keeper(with, few).prune(PruneReport{Pruned: 2})
+	r.retentionRig(with, few).prune(PruneReport{Pruned: 2})
 	for i, s := range mine {
 		st, err := r.Status(ctx, "acme", s.Run)
-		if want := map[bool]background.Letter{true: background.LetterPurged, false: background.LetterOpen}[i == 0 || i == 2]; err != nil || st.Letter != want {
+		if want := map[bool]background.LetterStatus{true: background.LetterPurged, false: background.LetterOpen}[i == 0 || i == 2]; err != nil || st.Letter != want {
 			t.Errorf("letter %d is %s, %v", i, st.Letter, err)
 		}
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 2 {
 		t.Errorf("%d letters of another tenant are left", n)
 	}
-	if told := r.told(mine[0], receipts.RetentionExpired); len(told) != 1 || told[0].ReasonCode != "max_count" {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(mine[0], receipts.RetentionExpired); len(payloads) != 1 || payloads[0].ReasonCode != "max_count" {
+		t.Errorf("%+v", payloads)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
-// torn is an archive whose process dies when a file is written, and before anybody
+// crashingArchive is an archive whose process dies when a file is written, and before anybody
 // learns of it.
-type torn struct {
+type crashingArchive struct {
 	Archive
 	left int
 }
 
-var errTorn = errors.New("the process died")
+var errCrashed = errors.New("the process died")
 
-func (a *torn) Put(ctx context.Context, name string, content []byte) error {
+func (a *crashingArchive) Put(ctx context.Context, name string, content []byte) error {
 	if err := a.Archive.Put(ctx, name, content); err != nil || a.left == 0 {
 		return err
 	}
 	a.left--
-	return errTorn
+	return errCrashed
 }
 
 func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	const n = 5
 	var last Submitted
 	for i := range n {
-		last = r.dead(i, func(Call) Answer { return refused() })
+		last = r.deadLetter(i, func(Call) Answer { return refused() })
 	}
-	away := &torn{left: 1000}
-	k := r.keeper(inArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * day)
-	k.prune(PruneReport{Warned: n})
+	away := &crashingArchive{left: 1000}
+	k := r.retentionRig(withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * day)
+	k.prune(PruneReport{Announced: n})
 	k.at(208 * day)
 	for range 2 {
-		if _, err := k.Prune(context.Background()); !errors.Is(err, errTorn) {
+		if _, err := k.Prune(context.Background()); !errors.Is(err, errCrashed) {
 			t.Fatalf("%v", err)
 		}
 		if open := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != n {
@@ -308,13 +308,13 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	if len(kept) != n || kept[last.Run].MarkReason != "after it was archived once" {
 		t.Errorf("%d archived, the last as %+v", len(kept), kept[last.Run])
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Only one prunes at a time; and where the lock was lost, two do no harm.
 func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	const n = 60
 	all := make([]Adjudication, n)
 	for i := range all {
@@ -324,23 +324,23 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	if _, errs := r.SubmitBatch(context.Background(), all); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	r.atRest()
-	archive := inArchive(t)
-	a, b := r.keeper(archive).at(181*day), r.keeper(archive).at(181*day)
+	r.untilNoneLive()
+	archive := withArchive(t)
+	a, b := r.retentionRig(archive).at(181*day), r.retentionRig(archive).at(181*day)
 	taken := make(chan int, 8)
 	meet := func(ahead time.Duration) {
 		var both sync.WaitGroup
 		defer both.Wait()
-		for _, k := range []*keeper{a.at(ahead), b.at(ahead), a, b} {
+		for _, k := range []*retentionRig{a.at(ahead), b.at(ahead), a, b} {
 			both.Go(func() {
 				round := &pruneRound{Service: k.Service}
 				for _, rule := range k.retention.all() {
-					if err := round.by(context.Background(), rule); err != nil {
+					if err := round.applyRule(context.Background(), rule); err != nil {
 						t.Error(err)
 					}
 				}
-				if len(round.stuck) > 0 {
-					t.Errorf("%v", round.stuck)
+				if len(round.errs) > 0 {
+					t.Errorf("%v", round.errs)
 				}
 				taken <- round.report.Pruned
 			})
@@ -357,43 +357,43 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	if err != nil || sum+rest.Pruned != n {
 		t.Errorf("%d and %+v, %v", sum, rest, err)
 	}
-	if told := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-expired'`); told != n {
-		t.Errorf("%d receipts", told)
+	if found := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-expired'`); found != n {
+		t.Errorf("%d receipts", found)
 	}
-	if told := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-ending'`); told != n {
-		t.Errorf("%d announcements", told)
+	if found := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-ending'`); found != n {
+		t.Errorf("%d announcements", found)
 	}
 	if kept := a.archivedLetters("acme", Family); len(kept) != n {
 		t.Errorf("%d archived", len(kept))
 	}
 	held := make(chan struct{})
 	alone := make(chan bool, 1)
-	_, err = a.journal.WhilePruning(context.Background(), func() error {
-		go func() { defer close(held); got, _ := b.Prune(context.Background()); alone <- got.Alone }()
+	_, err = a.journal.ExclusivePrune(context.Background(), func() error {
+		go func() { defer close(held); got, _ := b.Prune(context.Background()); alone <- got.Ran }()
 		<-held
 		return nil
 	})
 	if err != nil || <-alone {
 		t.Errorf("two pruned at a time, %v", err)
 	}
-	if got, err := b.Prune(context.Background()); err != nil || !got.Alone {
+	if got, err := b.Prune(context.Background()); err != nil || !got.Ran {
 		t.Errorf("the lock was kept: %+v, %v", got, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A round that is due is made without anybody asking for it.
 func TestRunPrunesByItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.work()
-	r.dead(1, func(Call) Answer { return refused() })
+	r.startWorkers()
+	r.deadLetter(1, func(Call) Answer { return refused() })
 	r.stopWork()
-	k := r.keeper(inArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * day)
-	k.work()
+	k := r.retentionRig(withArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * day)
+	k.startWorkers()
 	r.until("the end is announced", `SELECT EXISTS (SELECT FROM recourse.desk WHERE ends_at IS NOT NULL)`)
 	k.at(189 * day)
 	r.until("the letter is gone", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
 	k.stopWork()
-	r.sound()
+	r.mustAudit()
 }

@@ -11,41 +11,41 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// shelf is a list of letters, some of which nothing can be done with.
-type shelf struct {
-	letters      []postgres.Filed
-	bad          map[background.RunID]bool
+// letterList is a list of letters, some of which nothing can be done with.
+type letterList struct {
+	letters      []postgres.LetterRow
+	failing      map[background.RunID]bool
 	pages, tries int
 	done         map[string]int // letters by tenant
 }
 
-func (s *shelf) add(tenant string, n int, bad bool) {
+func (s *letterList) add(tenant string, n int, bad bool) {
 	for range n {
-		var f postgres.Filed
+		var f postgres.LetterRow
 		f.Run.ID, f.Run.Tenant = background.RunID(newID()), tenant
 		if s.letters = append(s.letters, f); bad {
-			s.bad[f.Run.ID] = true
+			s.failing[f.Run.ID] = true
 		}
 	}
 }
 
-// walk walks the list as a round does.
-func (s *shelf) walk() (PruneReport, error) {
+// scan walks the list as a round does.
+func (s *letterList) scan() (PruneReport, error) {
 	s.done = map[string]int{}
 	p := pruneRound{Service: &Service{log: zap.NewNop()}}
 	at := 0
-	err := p.each(context.Background(), func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
+	err := p.eachPage(context.Background(), func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
 		page := s.letters[at:min(at+pruneBatch, len(s.letters))]
 		if len(page) == 0 {
 			return nil, after, nil
 		}
 		s.pages++
 		at += len(page)
-		return page, postgres.FiledPlace{Run: page[len(page)-1].Run.ID}, nil
-	}, func(letters []postgres.Filed) error {
+		return page, postgres.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
+	}, func(letters []postgres.LetterRow) error {
 		s.tries++
-		if slices.ContainsFunc(letters, func(f postgres.Filed) bool { return s.bad[f.Run.ID] }) {
-			return errPicky
+		if slices.ContainsFunc(letters, func(f postgres.LetterRow) bool { return s.failing[f.Run.ID] }) {
+			return errRejected
 		}
 		for _, f := range letters {
 			s.done[f.Run.Tenant]++
@@ -60,15 +60,15 @@ func (s *shelf) walk() (PruneReport, error) {
 func TestLettersBesideEachOtherThatFailHinderNoOther(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []int{1, 9, 20, 100} {
-		s := shelf{bad: map[background.RunID]bool{}}
+		s := letterList{failing: map[background.RunID]bool{}}
 		s.add("acme", bad, true)
 		s.add("acme", 700, false)
 		s.add("other", 30, false)
-		got, err := s.walk()
+		got, err := s.scan()
 		if err != nil || s.done["acme"] < 680 || s.done["other"] != 30 || got.Failed != bad+700-s.done["acme"] {
 			t.Errorf("%d bad ones: %v done, %+v, %v", bad, s.done, got, err)
 		}
-		if bad < pruneGiveUp && s.done["acme"] != 700 {
+		if bad < tenantFailureLimit && s.done["acme"] != 700 {
 			t.Errorf("%d bad ones: %v done", bad, s.done)
 		}
 	}
@@ -77,17 +77,17 @@ func TestLettersBesideEachOtherThatFailHinderNoOther(t *testing.T) {
 // A tenant with whom nothing works is passed by after a while, and the others are not.
 func TestATenantWithWhomNothingWorksHindersNoOther(t *testing.T) {
 	t.Parallel()
-	s := shelf{bad: map[background.RunID]bool{}}
+	s := letterList{failing: map[background.RunID]bool{}}
 	s.add("acme", 20*pruneBatch, true)
 	for range 10 {
 		s.add("acme", 10, true)
 		s.add("other", 90, false)
 	}
-	got, err := s.walk()
+	got, err := s.scan()
 	if err != nil || s.done["other"] != 900 || s.done["acme"] != 0 || got.Failed != 20*pruneBatch+100 {
 		t.Errorf("%v done, %+v, %v", s.done, got, err)
 	}
-	if most := prunePages*pruneGiveUp + 2; s.tries > most {
+	if most := skipTenantAfterPages*tenantFailureLimit + 2; s.tries > most {
 		t.Errorf("%d tries, %d at most", s.tries, most)
 	}
 }
@@ -96,7 +96,7 @@ func TestATenantWithWhomNothingWorksHindersNoOther(t *testing.T) {
 // have, those behind them have their turn, also when one of their own letters fails.
 func TestEveryTenantHasItsTurn(t *testing.T) {
 	t.Parallel()
-	s := shelf{bad: map[background.RunID]bool{}}
+	s := letterList{failing: map[background.RunID]bool{}}
 	for range 12 {
 		s.add(newID().String(), 3*pruneBatch, true)
 	}
@@ -106,11 +106,11 @@ func TestEveryTenantHasItsTurn(t *testing.T) {
 	s.add("mixed", 1, true)
 	s.add("mixed", 99, false)
 	s.add("other", 99, false)
-	for range pruneTired {
+	for range degradedAfterFailures {
 		s.add(newID().String(), 1, true)
 	}
 	s.add("last", 1, false)
-	got, err := s.walk()
+	got, err := s.scan()
 	if err != nil || s.done["mixed"] != 99 || s.done["other"] != 99 || s.done["last"] != 1 || got.Failed != len(s.letters)-199 {
 		t.Errorf("%v done, %+v, %v", s.done, got, err)
 	}
@@ -119,13 +119,13 @@ func TestEveryTenantHasItsTurn(t *testing.T) {
 // When nothing works with anybody, each tenant is tried, but not each of its letters.
 func TestWhenNothingWorksEachTenantIsTriedABit(t *testing.T) {
 	t.Parallel()
-	s := shelf{bad: map[background.RunID]bool{}}
+	s := letterList{failing: map[background.RunID]bool{}}
 	const tenants = 60
 	for range tenants {
 		s.add(newID().String(), 2*pruneBatch, true)
 	}
-	got, err := s.walk()
-	if most := pruneTired + tenants*prunePages*pruneTurn; err != nil || got.Failed != len(s.letters) || s.tries > most || s.tries < tenants {
+	got, err := s.scan()
+	if most := degradedAfterFailures + tenants*skipTenantAfterPages*degradedFailureLimit; err != nil || got.Failed != len(s.letters) || s.tries > most || s.tries < tenants {
 		t.Errorf("%d tries, %d at most; %+v, %v", s.tries, most, got, err)
 	}
 }

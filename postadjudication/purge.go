@@ -41,20 +41,20 @@ type PurgePlan struct {
 
 // Purged is what a purge did.
 type Purged struct {
-	Letters int `json:"letters"`
-	Held    int `json:"held"`     // passed by
-	Unknown int `json:"unknown"`  // passed by
-	MovedOn int `json:"moved_on"` // forked, reconciled, held, or not what the filter selects any more, while the purge went on
+	Letters          int `json:"letters"`
+	Held             int `json:"held"`     // passed by
+	Unknown          int `json:"unknown"`  // passed by
+	ChangedMeanwhile int `json:"moved_on"` // forked, reconciled, held, or not what the filter selects any more, while the purge went on
 }
 
 // PlanPurge counts what Purge would do. Actor, reason and confirmation are not needed
 // for it.
 func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) (PurgePlan, error) {
-	list, err := s.toPurge(tenant, q)
+	list, err := s.pagesToPurge(tenant, q)
 	if err != nil {
 		return PurgePlan{}, err
 	}
-	plan, _, err := planOf(ctx, list)
+	plan, _, err := countPurge(ctx, list)
 	return plan, err
 }
 
@@ -69,11 +69,11 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 // then all of them are planned, and the error is a *SecondPersonError with the plan, which
 // somebody else lets run.
 func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
-	list, err := s.toPurge(tenant, q)
-	if err = errors.Join(identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
+	list, err := s.pagesToPurge(tenant, q)
+	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
 		return Purged{}, err
 	}
-	plan, settlements, err := planOf(ctx, list)
+	plan, settlements, err := countPurge(ctx, list)
 	if err != nil {
 		return Purged{}, err
 	}
@@ -84,67 +84,67 @@ func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Pur
 }
 
 // purgeOrPlan purges letters, or plans it where that takes two people.
-func (s *Service) purgeOrPlan(ctx context.Context, tenant string, list pages, settlements int, f LetterFilter, actor, reason string) (Purged, error) {
-	people, err := s.peopleFor(ctx, tenant)
+func (s *Service) purgeOrPlan(ctx context.Context, tenant string, list pageSource, settlements int, f LetterFilter, actor, reason string) (Purged, error) {
+	people, err := s.requiredPeople(ctx, tenant)
 	if err != nil {
 		return Purged{}, err
 	}
-	two := people > 1 || access.Unattended(actor)
-	if two && settlements > 0 {
+	needsTwo := people > 1 || access.IsProgram(actor)
+	if needsTwo && settlements > 0 {
 		plan, err := s.PlanBulk(ctx, BulkRequest{Tenant: tenant, Filter: f, Action: BulkPurge, Actor: actor, Reason: reason})
 		if err == nil {
 			err = &SecondPersonError{Plan: plan}
 		}
 		return Purged{}, err
 	}
-	return s.purge(ctx, list, actor, reason, two)
+	return s.purgePages(ctx, list, actor, reason, needsTwo)
 }
 
 // PlanClear counts what Clear would do.
 func (s *Service) PlanClear(ctx context.Context, tenant string, q ClearRequest) (PurgePlan, error) {
-	list, err := s.toClear(tenant, q)
+	list, err := s.pagesToClear(tenant, q)
 	if err != nil {
 		return PurgePlan{}, err
 	}
-	plan, _, err := planOf(ctx, list)
+	plan, _, err := countPurge(ctx, list)
 	return plan, err
 }
 
 // Clear removes all open letters of a family that died before it was called, as Purge
 // does, and as Purge plans.
 func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
-	list, err := s.toClear(tenant, q)
+	list, err := s.pagesToClear(tenant, q)
 	if err == nil && q.Confirm != q.Family {
 		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to go"}
 	}
-	if err = errors.Join(identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
+	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
 		return Purged{}, err
 	}
-	_, settlements, err := planOf(ctx, list)
+	_, settlements, err := countPurge(ctx, list)
 	if err != nil {
 		return Purged{}, err
 	}
 	return s.purgeOrPlan(ctx, tenant, list, settlements, LetterFilter{Family: q.Family}, q.Actor, q.Reason)
 }
 
-// pages gives letters page by page. They begin anew with every call of their maker.
-type pages func(ctx context.Context) (next func() (purgePage, error))
+// pageSource gives letters page by page. They begin anew with every call of their maker.
+type pageSource func(ctx context.Context) (next func() (purgePage, error))
 
 // purgePage is a part of the letters that are to be purged.
 type purgePage struct {
-	letters []postgres.Filed // each as it was by then
-	more    bool             // others may follow
-	// still gives those of some letters of the page that are to be purged as they are
+	letters []postgres.LetterRow // each as it was by then
+	more    bool                 // others may follow
+	// recheck gives those of some letters of the page that are to be purged as they are
 	// there. Whoever then guards them by what they are purges no others.
-	still func(context.Context, []postgres.Filed) ([]postgres.Filed, error)
+	recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error)
 }
 
-func allOf(_ context.Context, letters []postgres.Filed) ([]postgres.Filed, error) {
+func keepAll(_ context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
 	return letters, nil
 }
 
-// toClear are all open letters of a family.
-func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
+// pagesToClear are all open letters of a family.
+func (s *Service) pagesToClear(tenant string, q ClearRequest) (pageSource, error) {
 	_, known := s.retention.families[q.Family]
 	switch {
 	case tenant == "":
@@ -154,18 +154,18 @@ func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
 	}
 	died := s.now()
 	return func(ctx context.Context) func() (purgePage, error) {
-		var after postgres.FiledPlace
+		var after postgres.LetterRowPosition
 		return func() (purgePage, error) {
-			page, last, err := s.journal.OfFamily(ctx, tenant, q.Family, died, after, pruneBatch)
+			page, last, err := s.journal.FamilyLetters(ctx, tenant, q.Family, died, after, pruneBatch)
 			more := last != after
 			after = last
-			return purgePage{page, more, allOf}, err
+			return purgePage{page, more, keepAll}, err
 		}
 	}, nil
 }
 
-// planOf counts what would be purged, and how many of it are letters of settlements.
-func planOf(ctx context.Context, list pages) (plan PurgePlan, settlements int, err error) {
+// countPurge counts what would be purged, and how many of it are letters of settlements.
+func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlements int, err error) {
 	plan = PurgePlan{Money: map[string]int64{}}
 	for next := list(ctx); ; {
 		page, err := next()
@@ -173,7 +173,7 @@ func planOf(ctx context.Context, list pages) (plan PurgePlan, settlements int, e
 			return plan, settlements, err
 		}
 		for _, f := range page.letters {
-			switch keeps(f) {
+			switch purgeGate(f) {
 			case "":
 				plan.Letters++
 				if f.Case.Kind == postgres.KindSettlement {
@@ -194,45 +194,45 @@ func planOf(ctx context.Context, list pages) (plan PurgePlan, settlements int, e
 	}
 }
 
-// purge removes letters. plain keeps it from those of settlements, which died while it was
+// purgePages removes letters. plain keeps it from those of settlements, which died while it was
 // looked for them.
-func (s *Service) purge(ctx context.Context, list pages, actor, reason string, plain bool) (Purged, error) {
+func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason string, plain bool) (Purged, error) {
 	var out Purged
-	reason = clean(reason, 1024)
+	reason = cleanText(reason, 1024)
 	for next := list(ctx); ; {
 		page, err := next()
 		if err != nil {
 			return out, err
 		}
-		var due []postgres.Filed
+		var due []postgres.LetterRow
 		for _, f := range page.letters {
-			switch gate := keeps(f); {
+			switch gate := purgeGate(f); {
 			case gate == GateHeld:
 				out.Held++
 			case gate == GateReconcileFirst:
 				out.Unknown++
 			case gate != "", plain && f.Case.Kind == postgres.KindSettlement:
-				out.MovedOn++
+				out.ChangedMeanwhile++
 			default:
 				due = append(due, f)
 			}
 		}
-		done, err := s.purgeAll(ctx, due, page.still, actor, reason)
+		done, err := s.purgeBatch(ctx, due, page.recheck, actor, reason)
 		out.Letters += done
 		if err != nil {
 			return out, err
 		}
-		if out.MovedOn += len(due) - done; !page.more {
+		if out.ChangedMeanwhile += len(due) - done; !page.more {
 			return out, nil
 		}
 	}
 }
 
-// purgeAll takes letters that may be taken and are still to be, and tries once more
+// purgeBatch takes letters that may be taken and are still to be, and tries once more
 // with those that were locked or have changed since they were read.
-func (s *Service) purgeAll(ctx context.Context, due []postgres.Filed, still func(context.Context, []postgres.Filed) ([]postgres.Filed, error), actor, reason string) (taken int, err error) {
+func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error), actor, reason string) (taken int, err error) {
 	at := s.now()
-	receipt := func(f postgres.Filed, archive string) receipts.Draft {
+	receipt := func(f postgres.LetterRow, archive string) receipts.Draft {
 		p := receipts.Payload{Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}
 		if f.Case.Kind == postgres.KindSettlement {
 			p.People = 1 // else there would be a plan
@@ -243,23 +243,23 @@ func (s *Service) purgeAll(ctx context.Context, due []postgres.Filed, still func
 		if len(due) == 0 {
 			break
 		}
-		if due, err = still(ctx, due); err != nil {
+		if due, err = recheck(ctx, due); err != nil {
 			return taken, err
 		}
-		done, err := s.retire(ctx, due, at, receipt)
+		done, err := s.purgeLetters(ctx, due, at, receipt)
 		taken += len(done)
 		if err != nil || len(done) == len(due) {
 			return taken, err
 		}
-		if due, err = s.leftOf(ctx, due, done); err != nil {
+		if due, err = s.stillPurgeable(ctx, due, done); err != nil {
 			return taken, err
 		}
 	}
 	return taken, nil
 }
 
-// leftOf reads the letters that were not taken, and gives those that may be.
-func (s *Service) leftOf(ctx context.Context, due []postgres.Filed, done []background.Run) (left []postgres.Filed, err error) {
+// stillPurgeable reads the letters that were not taken, and gives those that may be.
+func (s *Service) stillPurgeable(ctx context.Context, due []postgres.LetterRow, done []background.Run) (left []postgres.LetterRow, err error) {
 	taken := make(map[background.RunID]bool, len(done))
 	for _, r := range done {
 		taken[r.ID] = true
@@ -270,9 +270,9 @@ func (s *Service) leftOf(ctx context.Context, due []postgres.Filed, done []backg
 			ids = append(ids, f.Run.ID)
 		}
 	}
-	now, err := s.journal.Filed(ctx, ids...)
+	now, err := s.journal.LetterRowsByID(ctx, ids...)
 	for _, f := range now {
-		if keeps(f) == "" {
+		if purgeGate(f) == "" {
 			left = append(left, f)
 		}
 	}

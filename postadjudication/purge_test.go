@@ -13,11 +13,11 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func refusedOnes() PurgeRequest {
+func refusedLetters() PurgeRequest {
 	return PurgeRequest{Actor: "user:ada", Reason: "settled by hand", Filter: LetterFilter{ErrorType: "http.refused"}}
 }
 
-func (r *rig) standing(of Submitted) background.Letter {
+func (r *rig) letterStatus(of Submitted) background.LetterStatus {
 	r.t.Helper()
 	st, err := r.Status(context.Background(), "acme", of.Run)
 	if err != nil {
@@ -28,21 +28,21 @@ func (r *rig) standing(of Submitted) background.Letter {
 
 func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue, inArchive(t))
+	r := newRig(t, oneQueue, withArchive(t))
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	one, two, held := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return refused() })
-	other, unknown := r.dead(4, func(Call) Answer { return busy429() }), r.dead(5, func(Call) Answer {
+	r.startWorkers()
+	one, two, held := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
+	other, unknown := r.deadLetter(4, func(Call) Answer { return busy429() }), r.deadLetter(5, func(Call) Answer {
 		a := refused()
 		a.Class = Unknown
 		return a
 	})
 	ctx := context.Background()
-	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.untilArchived(r.desk(), 5, onlyQueue)
-	q := refusedOnes()
+	r.untilArchivedTasks(r.inspector(), 5, onlyQueue)
+	q := refusedLetters()
 	plan, err := r.PlanPurge(ctx, "acme", q)
 	if err != nil || plan.Letters != 2 || plan.Held != 1 || plan.Unknown != 1 || plan.Money["EUR"] != 2000 {
 		t.Fatalf("%+v, %v", plan, err)
@@ -59,15 +59,15 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 		t.Errorf("%+v, %v", done, err)
 	}
 	for i, letter := range []Submitted{one, two, held, other, unknown} {
-		if got := r.standing(letter); (got == background.LetterPurged) != (i < 2) {
+		if got := r.letterStatus(letter); (got == background.LetterPurged) != (i < 2) {
 			t.Errorf("letter %d is %s", i+1, got)
 		}
 	}
-	told := r.told(one, receipts.Purged)
-	if len(told) != 1 || told[0].Reason != q.Reason || told[0].Archive == "" {
-		t.Errorf("%+v", told)
+	payloads := r.payloadsOf(one, receipts.Purged)
+	if len(payloads) != 1 || payloads[0].Reason != q.Reason || payloads[0].Archive == "" {
+		t.Errorf("%+v", payloads)
 	}
-	r.untilArchived(r.desk(), 3, onlyQueue)
+	r.untilArchivedTasks(r.inspector(), 3, onlyQueue)
 	if n, err := r.CountLetters(ctx, "acme", LetterFilter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
 		t.Errorf("%+v are listed, %v", n, err)
 	}
@@ -75,27 +75,27 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 0 {
 		t.Errorf("again: %+v, %v", done, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Where money takes two people a purge that finds nothing to purge counts what it passed by as
 // its plan did.
-func TestAPurgeOfTwoPeopleCountsWhatItPassesBy(t *testing.T) {
+func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue, inArchive(t))
+	r := newRig(t, oneQueue, withArchive(t))
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
-	held := r.dead(1, func(Call) Answer { return refused() })
-	r.dead(2, func(Call) Answer {
+	r.startWorkers()
+	held := r.deadLetter(1, func(Call) Answer { return refused() })
+	r.deadLetter(2, func(Call) Answer {
 		a := refused()
 		a.Class = Unknown
 		return a
 	})
 	ctx := context.Background()
-	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	q := refusedOnes()
+	q := refusedLetters()
 	q.Confirm = "0"
 	if done, err := r.Service.Purge(ctx, "acme", q); err != nil || done != (Purged{Held: 1, Unknown: 1}) {
 		t.Errorf("%+v, %v", done, err)
@@ -104,23 +104,23 @@ func TestAPurgeOfTwoPeopleCountsWhatItPassesBy(t *testing.T) {
 
 func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	ctx := context.Background()
 	var bad *FieldError
 	for field, change := range map[string]func(*PurgeRequest){
 		"actor": func(q *PurgeRequest) { q.Actor = "" }, "reason": func(q *PurgeRequest) { q.Reason = "" },
-		"filter": func(q *PurgeRequest) { q.Filter = LetterFilter{} }, "letter": func(q *PurgeRequest) { q.Filter.Standing = background.LetterForked },
+		"filter": func(q *PurgeRequest) { q.Filter = LetterFilter{} }, "letter": func(q *PurgeRequest) { q.Filter.Status = background.LetterForked },
 		"outcome_class": func(q *PurgeRequest) { q.Filter.Class = "unknwon" },
 	} {
-		q := refusedOnes()
+		q := refusedLetters()
 		q.Confirm = "1"
 		change(&q)
 		if _, err := r.Purge(ctx, "acme", q); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	q := refusedOnes()
+	q := refusedLetters()
 	q.Confirm = "1"
 	if _, err := r.Purge(ctx, "", q); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
@@ -137,7 +137,7 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	if _, err := r.Clear(ctx, "", ClearRequest{Actor: "user:ada", Reason: "x", Family: Family, Confirm: Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
-	if got := r.standing(letter); got != background.LetterOpen {
+	if got := r.letterStatus(letter); got != background.LetterOpen {
 		t.Errorf("the letter is %s", got)
 	}
 }
@@ -146,25 +146,25 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	chores := func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}
-	r := newRig(t, chores).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t, chores).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	ctx := context.Background()
 	for i := range 7 {
 		if _, err := r.SubmitTask(ctx, Task{Tenant: []string{"acme", "other"}[i%2], Family: "chores", Payload: json.RawMessage(`{}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.atRest()
-	k := r.keeper(chores, inArchive(t), func(c *Config) { c.Archive = &torn{c.Archive, 1} })
+	r.untilNoneLive()
+	k := r.retentionRig(chores, withArchive(t), func(c *Config) { c.Archive = &crashingArchive{c.Archive, 1} })
 	q := ClearRequest{Actor: "user:ada", Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
 	if plan, err := k.PlanClear(ctx, "acme", q); err != nil || plan.Letters != 4 || len(plan.Money) != 0 {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errTorn) || done.Letters != 0 {
+	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errCrashed) || done.Letters != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (Purged{Letters: 4}) {
@@ -173,35 +173,35 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 3 {
 		t.Errorf("%d letters of another tenant are left", n)
 	}
-	if got := r.standing(letter); got != background.LetterOpen {
+	if got := r.letterStatus(letter); got != background.LetterOpen {
 		t.Errorf("a letter of another family is %s", got)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Whoever comes first to a letter wins, and the others are told.
 func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	for i := range 12 {
-		letter := r.dead(i, func(Call) Answer { return refused() })
-		q := refusedOnes()
+		letter := r.deadLetter(i, func(Call) Answer { return refused() })
+		q := refusedLetters()
 		q.Filter.Transaction, q.Confirm = release(i).TransactionReceiptID, "1"
 		var all sync.WaitGroup
 		var forked, held bool
 		var gone Purged
 		all.Go(func() {
-			_, err := r.Fork(ctx, "acme", letter.Run, again)
-			var no *RefusedError
-			if forked = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &no) {
+			_, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
+			var refusal *RefusedError
+			if forked = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &refusal) {
 				t.Errorf("fork: %v", err)
 			}
 		})
 		all.Go(func() {
-			_, err := r.Hold(ctx, "acme", letter.Run, please)
-			var no *RefusedError
-			if held = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &no) {
+			_, err := r.Hold(ctx, "acme", letter.Run, holdRequest)
+			var refusal *RefusedError
+			if held = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &refusal) {
 				t.Errorf("hold: %v", err)
 			}
 		})
@@ -213,21 +213,21 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 			}
 		})
 		all.Wait()
-		switch got := r.standing(letter); {
+		switch got := r.letterStatus(letter); {
 		case forked != (got == background.LetterForked), (gone.Letters == 1) != (got == background.LetterPurged), held && gone.Letters == 1, forked && gone.Letters == 1:
 			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, gone, got)
 		}
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // The way out of a purged letter is another adjudication.
 func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.dead(1, func(Call) Answer { return refused() })
-	q := refusedOnes()
+	r := newRig(t).startWorkers()
+	r.deadLetter(1, func(Call) Answer { return refused() })
+	q := refusedLetters()
 	q.Confirm = "1"
 	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
 		t.Fatalf("%+v, %v", done, err)
@@ -240,9 +240,9 @@ func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
 	if s := r.mustSubmit(higher); s.Reply != Created {
 		t.Errorf("%+v", s)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if c := r.caseOf(higher); c.Progression != settlement.Settled {
 		t.Errorf("case %+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -20,15 +20,15 @@ type RebuildRequest struct {
 
 // Rebuilt is what was found wrong in a list of dead letters, and put right.
 type Rebuilt struct {
-	Looked  int `json:"letters"` // dead letters that were looked at
-	Made    int `json:"made"`    // rows that were missing
-	Changed int `json:"changed"` // rows that were otherwise
-	Removed int `json:"removed"` // rows of what is no dead letter
-	Shapes  int `json:"shapes"`  // counts, and what letters have in common, that were otherwise
+	Scanned     int `json:"letters"` // dead letters that were looked at
+	Inserted    int `json:"made"`    // rows that were missing
+	Updated     int `json:"changed"` // rows that were otherwise
+	Removed     int `json:"removed"` // rows of what is no dead letter
+	FacetGroups int `json:"shapes"`  // counts, and what letters have in common, that were otherwise
 }
 
-func (r Rebuilt) plus(s postgres.Rebuilt) Rebuilt {
-	return Rebuilt{r.Looked + s.Looked, r.Made + s.Made, r.Changed + s.Changed, r.Removed + s.Removed, r.Shapes + s.Shapes}
+func (r Rebuilt) sum(s postgres.RebuildResult) Rebuilt {
+	return Rebuilt{r.Scanned + s.Examined, r.Inserted + s.Added, r.Updated + s.Changed, r.Removed + s.Removed, r.FacetGroups + s.FacetGroups}
 }
 
 // rebuildBatch is how many rows a step looks at, with what changes of them in one commit.
@@ -40,30 +40,30 @@ const rebuildBatch = 500
 // meanwhile. When it ends before its time, what it did is done; asked again it does the
 // rest, and nothing where nothing differs. Bad input is a *FieldError (joined, one per field).
 func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt, error) {
-	if err := errors.Join(named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)); err != nil {
+	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
 		return Rebuilt{}, err
 	}
-	if err := s.journal.DrainForPlan(ctx); err != nil {
+	if err := s.journal.CatchUpForPlan(ctx); err != nil {
 		return Rebuilt{}, err
 	}
 	var all Rebuilt
-	reason := clean(q.Reason, 1024)
-	for place := (postgres.RebuildPlace{}); !place.End(); {
-		done, next, err := s.journal.RebuildLetters(ctx, q.Tenant, place, rebuildBatch, func(r postgres.Rebuilt) receipts.Draft {
-			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuiltWords(r)}}
+	reason := cleanText(q.Reason, 1024)
+	for place := (postgres.RebuildPosition{}); !place.Done(); {
+		done, next, err := s.journal.RebuildLetters(ctx, q.Tenant, place, rebuildBatch, func(r postgres.RebuildResult) receipts.Draft {
+			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
 		})
 		if err != nil {
 			return all, err
 		}
-		if all, place = all.plus(done), next; q.Progress != nil {
+		if all, place = all.sum(done), next; q.Progress != nil {
 			q.Progress(all)
 		}
 	}
 	return all, nil
 }
 
-func rebuiltWords(r postgres.Rebuilt) string {
-	return fmt.Sprintf("%d rows made, %d changed, %d removed; %d counts changed", r.Made, r.Changed, r.Removed, r.Shapes)
+func rebuildText(r postgres.RebuildResult) string {
+	return fmt.Sprintf("%d rows made, %d changed, %d removed; %d counts changed", r.Added, r.Changed, r.Removed, r.FacetGroups)
 }
 
 // Tenants lists the tenants that anything was ever handed over for.

@@ -14,14 +14,14 @@ import (
 func (r *rig) damagedList(letters int) []Submitted {
 	r.t.Helper()
 	ctx := context.Background()
-	all := r.deadAll(0, letters, func(Call) Answer { return refused() })
+	all := r.deadLetters(0, letters, func(Call) Answer { return refused() })
 	r.mustFork(all[0])
-	if _, err := r.Hold(ctx, "acme", all[1].Run, please); err != nil {
+	if _, err := r.Hold(ctx, "acme", all[1].Run, holdRequest); err != nil {
 		r.t.Fatal(err)
 	}
-	r.atRest()
-	r.sound()
-	if err := errors.Join(r.DrainEvents(ctx), r.journal.DrainLetters(ctx)); err != nil {
+	r.untilNoneLive()
+	r.mustAudit()
+	if err := errors.Join(r.DrainEvents(ctx), r.journal.CatchUpLetters(ctx)); err != nil {
 		r.t.Fatal(err)
 	}
 	of := func(n int) string { return ` = '` + all[n].Run.String() + `'` }
@@ -42,7 +42,7 @@ func (r *rig) rebuild(ctx context.Context, progress func(Rebuilt)) (Rebuilt, err
 // written, with receipts that say how much, and a second time there is nothing to do.
 func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	const letters = 12
 	r.damagedList(letters)
@@ -50,25 +50,25 @@ func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	var working sync.WaitGroup
-	working.Go(func() { r.deadAll(letters, letters+20, func(Call) Answer { return refused() }) })
+	working.Go(func() { r.deadLetters(letters, letters+20, func(Call) Answer { return refused() }) })
 	done, err := r.rebuild(ctx, nil)
 	working.Wait()
-	if err != nil || done.Made != 2 || done.Changed != 2 || done.Removed != 1 || done.Shapes < 2 {
+	if err != nil || done.Inserted != 2 || done.Updated != 2 || done.Removed != 1 || done.FacetGroups < 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	r.sound()
+	r.mustAudit()
 	r.until("its receipts add up to what was done", `SELECT count(*) = $1 FROM recourse.letters WHERE tenant = 'acme'`, letters+20)
-	told := ""
-	if err := r.db.QueryRow(`SELECT string_agg(actor || ' ' || body, '; ') FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt' AND tenant = 'acme'`).Scan(&told); err != nil {
+	report := ""
+	if err := r.db.QueryRow(`SELECT string_agg(actor || ' ' || body, '; ') FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt' AND tenant = 'acme'`).Scan(&report); err != nil {
 		t.Fatal(err)
 	}
 	for _, words := range []string{"user:ada", "rows are missing", "2 rows made, 2 changed, 0 removed", "0 rows made, 0 changed, 1 removed"} {
-		if !strings.Contains(told, words) {
-			t.Errorf("no receipt says %q: %s", words, told)
+		if !strings.Contains(report, words) {
+			t.Errorf("no receipt says %q: %s", words, report)
 		}
 	}
 	receipts := r.count(`SELECT count(*) FROM recourse.receipts`)
-	if done, err := r.rebuild(ctx, nil); err != nil || done.Made+done.Changed+done.Removed+done.Shapes != 0 || done.Looked < letters {
+	if done, err := r.rebuild(ctx, nil); err != nil || done.Inserted+done.Updated+done.Removed+done.FacetGroups != 0 || done.Scanned < letters {
 		t.Errorf("again: %+v, %v", done, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts`); n != receipts {
@@ -80,7 +80,7 @@ func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 // next does the rest.
 func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	r.damagedList(8)
 	for tries := 0; ; tries++ {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -95,7 +95,7 @@ func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
 			if tries == 0 {
 				t.Error("it was not stopped")
 			}
-			if done.Made+done.Changed+done.Removed+done.Shapes != 0 {
+			if done.Inserted+done.Updated+done.Removed+done.FacetGroups != 0 {
 				t.Errorf("left for the last: %+v", done)
 			}
 			break
@@ -104,7 +104,7 @@ func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt'`); n < 2 {
 		t.Errorf("%d receipts", n)
 	}

@@ -54,32 +54,32 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
 	}
-	defer func() { err = s.noted(ctx, request{"reconcile", id, f.Actor, f.Reason}, err) }()
+	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"reconcile", id, f.Actor, f.Reason}, err) }()
 	if f.Class != Executed {
 		return s.reconcile(ctx, tenant, id, f, "", nil)
 	}
-	return s.statedOrPlanned(ctx, tenant, id, f, lookup{})
+	return s.reconcileOrPlan(ctx, tenant, id, f, lookupSource{})
 }
 
-// statedOrPlanned records that money was moved, or plans it where that takes two people.
-func (s *Service) statedOrPlanned(ctx context.Context, tenant string, id background.RunID, f Finding, by lookup) (CaseStatus, error) {
-	people, err := s.peopleFor(ctx, tenant)
+// reconcileOrPlan records that money was moved, or plans it where that takes two people.
+func (s *Service) reconcileOrPlan(ctx context.Context, tenant string, id background.RunID, f Finding, by lookupSource) (CaseStatus, error) {
+	people, err := s.requiredPeople(ctx, tenant)
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	if people > 1 || access.Unattended(f.Actor) {
+	if people > 1 || access.IsProgram(f.Actor) {
 		plan, err := s.planFinding(ctx, tenant, id, f, by)
 		if err == nil {
 			err = &SecondPersonError{Plan: plan}
 		}
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, f, by.class, &asPlanned{marks: marks{people: people, lookupURL: by.url}})
+	return s.reconcile(ctx, tenant, id, f, by.class, &planGuard{provenance: provenance{people: people, lookupURL: by.url}})
 }
 
-// lookup is what an escrow service that a person named was asked: its answer, and its URL. The
+// lookupSource is what an escrow service that a person named was asked: its answer, and its URL. The
 // zero lookup is none.
-type lookup struct {
+type lookupSource struct {
 	class Class
 	url   string
 }
@@ -97,7 +97,7 @@ func lookupURL(executor Executor) string {
 		return ""
 	}
 	u.User, u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = nil, "", false, "", ""
-	return clean(u.String(), maxLookupURL)
+	return cleanText(u.String(), maxLookupURL)
 }
 
 // ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
@@ -119,67 +119,67 @@ func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string,
 // the same person named: its answer that money was moved is worth their word, and takes two
 // people as in Reconcile. The plan and the receipt name its URL, where the executor is Addressed.
 func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (_ CaseStatus, err error) {
-	if err := identified("actor", actor, 128); err != nil {
+	if err := requireIdentifier("actor", actor, 128); err != nil {
 		return CaseStatus{}, err
 	}
-	defer func() { err = s.noted(ctx, request{"lookup", id, actor, ""}, err) }()
-	found, asked, err := s.answered(ctx, tenant, id, actor)
+	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"lookup", id, actor, ""}, err) }()
+	found, asked, err := s.lookupFinding(ctx, tenant, id, actor)
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	var by lookup
+	var by lookupSource
 	if callerOf(ctx).SelfDeclared {
 		by = asked
 	}
 	if found.Class != Executed || !callerOf(ctx).SelfDeclared {
-		return s.reconcile(ctx, tenant, id, found, found.Class, &asPlanned{marks: marks{lookupURL: by.url}})
+		return s.reconcile(ctx, tenant, id, found, found.Class, &planGuard{provenance: provenance{lookupURL: by.url}})
 	}
 	found.Reason = "the escrow service that " + actor + " named was asked"
-	return s.statedOrPlanned(ctx, tenant, id, found, by)
+	return s.reconcileOrPlan(ctx, tenant, id, found, by)
 }
 
 // reconcileByLookup asks the escrow service of this process for a plan.
-func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, as *asPlanned) (CaseStatus, error) {
-	found, _, err := s.answered(ctx, tenant, id, actor)
+func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, guard *planGuard) (CaseStatus, error) {
+	found, _, err := s.lookupFinding(ctx, tenant, id, actor)
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, found, found.Class, as)
+	return s.reconcile(ctx, tenant, id, found, found.Class, guard)
 }
 
-// answered asks the escrow service of a run about it, where a lookup can be of the run, and
+// lookupFinding asks the escrow service of a run about it, where a lookup can be of the run, and
 // returns what was asked with the answer. It is a *RefusedError when the answer decides nothing.
-func (s *Service) answered(ctx context.Context, tenant string, id background.RunID, actor string) (Finding, lookup, error) {
+func (s *Service) lookupFinding(ctx context.Context, tenant string, id background.RunID, actor string) (Finding, lookupSource, error) {
 	if s.settlements.executor == nil {
-		return Finding{}, lookup{}, ErrNoExecutor
+		return Finding{}, lookupSource{}, ErrNoExecutor
 	}
-	seen, err := s.letter(ctx, tenant, id)
+	seen, err := s.ownRun(ctx, tenant, id)
 	if err != nil {
-		return Finding{}, lookup{}, err
+		return Finding{}, lookupSource{}, err
 	}
 	executor := s.settlements.executorOf(seen.Run.Target)
 	if executor == nil {
-		return Finding{}, lookup{}, ErrTargetUnknown
+		return Finding{}, lookupSource{}, ErrTargetUnknown
 	}
-	if gate := reconcilable(seen); gate != "" {
-		return Finding{}, lookup{}, refusedBy(gate, seen)
+	if gate := reconcileGate(seen); gate != "" {
+		return Finding{}, lookupSource{}, refusedBy(gate, seen)
 	}
-	if err := bound(&seen.Run); err != nil {
-		no := refusedBy(GateRequestAltered, seen)
-		no.Because = err.Error()
-		return Finding{}, lookup{}, no
+	if err := checkBinding(&seen.Run); err != nil {
+		refusal := refusedBy(GateRequestAltered, seen)
+		refusal.Because = err.Error()
+		return Finding{}, lookupSource{}, refusal
 	}
-	found := s.lookedUp(ctx, seen.Run, false)
+	found := s.lookUpWithTimeout(ctx, seen.Run, false)
 	if found.Class == Unknown {
-		no := refusedBy(GateReconcileFirst, seen)
-		no.Because = unclear(found)
-		return Finding{}, lookup{}, no
+		refusal := refusedBy(GateReconcileFirst, seen)
+		refusal.Because = lookupUnclear(found)
+		return Finding{}, lookupSource{}, refusal
 	}
-	return Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference, attempt: seen.Run.Attempt}, lookup{found.Class, lookupURL(executor)}, nil
+	return Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference, attempt: seen.Run.Attempt}, lookupSource{found.Class, lookupURL(executor)}, nil
 }
 
-// unclear tells why a lookup decides nothing.
-func unclear(found background.Result) string {
+// lookupUnclear tells why a lookup decides nothing.
+func lookupUnclear(found background.Result) string {
 	return "the lookup could not tell: " + redact.Text(found.Failure.Message)
 }
 
@@ -194,19 +194,19 @@ func (f Finding) validate() error {
 	case f.Class == Executed && f.CallOutstanding:
 		return &FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
 	}
-	if err := identified("actor", f.Actor, 128); err != nil {
+	if err := requireIdentifier("actor", f.Actor, 128); err != nil {
 		return err
 	}
-	if err := named("reason", f.Reason, 1024); err != nil {
+	if err := requireText("reason", f.Reason, 1024); err != nil {
 		return err
 	}
-	return identified("reference", f.Reference, 255)
+	return requireIdentifier("reference", f.Reference, 255)
 }
 
-// fits refuses a payment of another amount than is left to be moved, unless that is
+// checkAmount refuses a payment of another amount than is left to be moved, unless that is
 // meant: of a decision that a higher generation has replaced, all that it asked for. When
 // nothing is left, or the run is known to be paid, the finding is of what is known already.
-func (f Finding) fits(seen *postgres.Snapshot) error {
+func (f Finding) checkAmount(seen *postgres.Snapshot) error {
 	s := &seen.Case.State
 	left := s.Asked - s.Moved
 	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {
@@ -218,17 +218,17 @@ func (f Finding) fits(seen *postgres.Snapshot) error {
 	return &FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true where %d was moved and %d was left to be moved", f.Moved, left)}
 }
 
-func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class, as *asPlanned) (CaseStatus, error) {
-	seen, err := s.found(ctx, tenant, id, f, looked)
+func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class, guard *planGuard) (CaseStatus, error) {
+	seen, err := s.findingRun(ctx, tenant, id, f, answered)
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	m := background.Move{
-		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked, CallOutstanding: f.CallOutstanding,
+	m := background.Transition{
+		ID: newID(), Run: seen.Run, Event: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: answered, CallOutstanding: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
-	if _, err := s.settlements.record(ctx, m, as); errors.Is(err, background.ErrLostGuard) {
-		return CaseStatus{}, s.lostTo(ctx, id, err)
+	if _, err := s.settlements.record(ctx, m, guard); errors.Is(err, background.ErrConflict) {
+		return CaseStatus{}, s.explainLostGuard(ctx, id, err)
 	} else if err != nil {
 		return CaseStatus{}, err
 	}
@@ -236,67 +236,67 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 	return s.Case(ctx, tenant, seen.Case.Subject)
 }
 
-// found reads the run that a finding or a lookup is about, and refuses one that it can't be
+// findingRun reads the run that a finding or a lookup is about, and refuses one that it can't be
 // about.
-func (s *Service) found(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (postgres.Snapshot, error) {
-	seen, err := s.letter(ctx, tenant, id)
-	switch gate := reconcilable(seen); {
+func (s *Service) findingRun(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class) (postgres.Snapshot, error) {
+	seen, err := s.ownRun(ctx, tenant, id)
+	switch gate := reconcileGate(seen); {
 	case err != nil:
 		return seen, err
 	case gate != "" && !(f.Class == Executed && closedUnpaid(seen)):
 		return seen, refusedBy(gate, seen)
-	case looked == NotExecuted && seen.Run.Attempt != f.attempt:
-		no := refusedBy(GateReconcileFirst, seen)
-		no.Because = "another call was made while the lookup was asked, of which it says nothing"
-		return seen, no
-	case looked != "":
+	case answered == NotExecuted && seen.Run.Attempt != f.attempt:
+		refusal := refusedBy(GateReconcileFirst, seen)
+		refusal.Because = "another call was made while the lookup was asked, of which it says nothing"
+		return seen, refusal
+	case answered != "":
 		return seen, nil
 	case seen.Run.Letter == background.LetterForked:
-		if err := s.unpaidByFork(ctx, seen); err != nil {
+		if err := s.refuseIfPaidByFork(ctx, seen); err != nil {
 			return seen, err
 		}
 	}
-	if err := f.fits(&seen); err != nil {
+	if err := f.checkAmount(&seen); err != nil {
 		return seen, err
 	}
-	return seen, s.settled(ctx, seen, f)
+	return seen, s.checkNoCallPending(ctx, seen, f)
 }
 
-// unpaidByFork refuses a finding of a forked letter whose operation key is known to be paid, as by
+// refuseIfPaidByFork refuses a finding of a forked letter whose operation key is known to be paid, as by
 // its fork: a payment counts once per key, so that the finding would change nothing.
-func (s *Service) unpaidByFork(ctx context.Context, seen postgres.Snapshot) error {
-	around, err := s.settlements.siblingsOf(ctx, seen.Run)
-	if err != nil || !around.paidUnder(seen.Run.Operation) {
+func (s *Service) refuseIfPaidByFork(ctx context.Context, seen postgres.Snapshot) error {
+	runs, err := s.settlements.readCaseRuns(ctx, seen.Run)
+	if err != nil || !runs.paidUnder(seen.Run.Operation) {
 		return err
 	}
-	no := refusedBy(GateNotOpen, seen)
-	no.Because = "the payment under its operation key is on record"
-	return no
+	refusal := refusedBy(GateNotOpen, seen)
+	refusal.Because = "the payment under its operation key is on record"
+	return refusal
 }
 
-// settled refuses a finding that nothing was executed while a call may still be on its way,
+// checkNoCallPending refuses a finding that nothing was executed while a call may still be on its way,
 // unless the finding says that it knows. No call begins meanwhile unnoticed: the move expects
 // the attempt that was seen.
-func (s *Service) settled(ctx context.Context, seen postgres.Snapshot, f Finding) error {
+func (s *Service) checkNoCallPending(ctx context.Context, seen postgres.Snapshot, f Finding) error {
 	if f.Class != NotExecuted || f.CallOutstanding {
 		return nil
 	}
-	why, err := s.settlements.mayPayYet(ctx, seen.Run)
+	why, err := s.settlements.mayStillPay(ctx, seen.Run)
 	if err != nil || why == "" {
 		return err
 	}
-	no := refusedBy(GateCallOutstanding, seen)
-	no.Because = why
-	return no
+	refusal := refusedBy(GateCallOutstanding, seen)
+	refusal.Because = why
+	return refusal
 }
 
-// lostTo tells what became of a letter that was open a moment ago.
-func (s *Service) lostTo(ctx context.Context, id background.RunID, lost error) error {
+// explainLostGuard tells what became of a letter that was open a moment ago.
+func (s *Service) explainLostGuard(ctx context.Context, id background.RunID, lost error) error {
 	now, err := s.journal.Snapshot(ctx, id)
 	if err != nil {
 		return err
 	}
-	if gate := reconcilable(now); gate != "" {
+	if gate := reconcileGate(now); gate != "" {
 		return refusedBy(gate, now)
 	}
 	return lost
@@ -305,24 +305,24 @@ func (s *Service) lostTo(ctx context.Context, id background.RunID, lost error) e
 // moneyUnknown reports whether it is not known what became of the money of a run. A plain
 // task has none: of it an unknown outcome is a failure.
 func moneyUnknown(s postgres.Snapshot) bool {
-	return s.Case.Kind == postgres.KindSettlement && (s.Run.Class == Unknown || s.Run.UnknownOpen > 0)
+	return s.Case.Kind == postgres.KindSettlement && (s.Run.Class == Unknown || s.Run.UnresolvedUnknowns > 0)
 }
 
-// reconcilable is the gate of a finding and of a lookup: it takes an open letter, or a run
+// reconcileGate is the gate of a finding and of a lookup: it takes an open letter, or a run
 // that waits for an attempt while money is unknown. What is found says nothing of a call
 // made later: the move expects the attempt that was seen.
-func reconcilable(s postgres.Snapshot) Gate {
+func reconcileGate(s postgres.Snapshot) Gate {
 	switch {
 	case s.Case.Kind == postgres.KindSettlement && s.Run.State == background.Running:
 		return GateRunning
 	case s.Run.State.Waiting() && moneyUnknown(s):
 		return ""
 	}
-	return open(s)
+	return openLetterGate(s)
 }
 
-// open is the gate of whatever needs an open letter of a settlement.
-func open(s postgres.Snapshot) Gate {
+// openLetterGate is the gate of whatever needs an open letter of a settlement.
+func openLetterGate(s postgres.Snapshot) Gate {
 	switch {
 	case s.Case.Kind != postgres.KindSettlement:
 		return GateNotSettlement
@@ -341,5 +341,5 @@ func closedUnpaid(s postgres.Snapshot) bool {
 }
 
 func refusedBy(g Gate, s postgres.Snapshot) *RefusedError {
-	return &RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
+	return &RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
 }

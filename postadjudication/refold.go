@@ -8,20 +8,20 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// refolded is a settlement derived from nothing but the receipts of its case, by
+// foldedSettlement is a settlement derived from nothing but the receipts of its case, by
 // the rules of package settlement.
-type refolded struct {
-	state    settlement.State
-	keys     map[receipts.RunID]string             // operation key of each run
-	outcomes map[receipts.RunID]settlement.Outcome // what each run was to do
-	paid     map[string]bool                       // operation keys whose payment is counted
-	older    int64                                 // paid under older keys since the present generation began
+type foldedSettlement struct {
+	state              settlement.State
+	keys               map[receipts.RunID]string             // operation key of each run
+	outcomes           map[receipts.RunID]settlement.Outcome // what each run was to do
+	paid               map[string]bool                       // operation keys whose payment is counted
+	paidUnderOlderKeys int64                                 // paid under older keys since the present generation began
 }
 
-// refold derives the settlement of a case. It fails where a receipt carries a
+// foldSettlement derives the settlement of a case. It fails where a receipt carries a
 // settlement that does not follow from those before it.
-func refold(rs []receipts.Receipt) (refolded, error) {
-	f := refolded{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
+func foldSettlement(rs []receipts.Receipt) (foldedSettlement, error) {
+	f := foldedSettlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
 	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
@@ -38,11 +38,11 @@ func refold(rs []receipts.Receipt) (refolded, error) {
 		f.state = next
 		switch {
 		case e.Fact == settlement.Adjudicated, e.Fact == settlement.Readjudicated:
-			f.older = 0
+			f.paidUnderOlderKeys = 0
 		case e.Fact == settlement.ExecutedOlder && !e.Repeated:
-			f.older += e.Paid
+			f.paidUnderOlderKeys += e.Paid
 		}
-		if p.Settlement != nil && *p.Settlement != *snapshotOf(next) {
+		if p.Settlement != nil && *p.Settlement != *settlementSnapshot(next) {
 			return f, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())
 		}
 		if r.Subtype == receipts.Submitted && p.Freed != 0 && p.Freed != -effect.Committed {
@@ -53,7 +53,7 @@ func refold(rs []receipts.Receipt) (refolded, error) {
 }
 
 // event is the settlement fact that a receipt records, if it records one.
-func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
+func (f *foldedSettlement) event(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
 	switch r.Subtype {
 	case receipts.Submitted:
 		return f.submitted(r, p)
@@ -64,7 +64,7 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 			return f.executed(r.Run, p), true
 		}
 	case receipts.Cancelled:
-		return settlement.Event{Fact: settlement.Cancelled, Kept: p.ReservationKept}, true
+		return settlement.Event{Fact: settlement.Cancelled, KeepReserved: p.ReservationKept}, true
 	case receipts.ReservationFreed:
 		return settlement.Event{Fact: settlement.Freed}, true
 	case receipts.Reconciled:
@@ -72,13 +72,13 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 		case p.Finding == string(Executed):
 			return f.executed(r.Run, p), true
 		case p.LetterClosed:
-			return settlement.Event{Fact: settlement.Closed, Kept: p.ReservationKept}, true
+			return settlement.Event{Fact: settlement.Closed, KeepReserved: p.ReservationKept}, true
 		}
 	}
-	return factOf(&background.Move{Fact: r.Subtype})
+	return settlementEvent(&background.Transition{Event: r.Subtype})
 }
 
-func (f *refolded) submitted(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
+func (f *foldedSettlement) submitted(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
 	f.keys[r.Run], f.outcomes[r.Run] = p.OperationKey, settlement.Outcome(p.Outcome)
 	e := settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Outcome(p.Outcome), Generation: p.Generation, Amount: p.Amount}
 	switch {
@@ -93,7 +93,7 @@ func (f *refolded) submitted(r receipts.Receipt, p receipts.Payload) (settlement
 // executed is the fact of a payment. Receipts from before payments under an older
 // generation's key were told apart do not say of which they are, and count for the
 // present generation, as they did when they were written.
-func (f *refolded) executed(run receipts.RunID, p receipts.Payload) settlement.Event {
+func (f *foldedSettlement) executed(run receipts.RunID, p receipts.Payload) settlement.Event {
 	key := f.keys[run]
 	e := settlement.Event{Fact: settlement.Executed, Paid: p.Moved, Outcome: f.outcomes[run], Repeated: f.paid[key]}
 	if p.UnderOlderKey {

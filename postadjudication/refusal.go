@@ -25,40 +25,40 @@ type AccessRefusal struct {
 	Case background.CaseID
 }
 
-// NoteRefusal leaves a receipt of a refusal: in the case of the run or in the case
+// RecordRefusal leaves a receipt of a refusal: in the case of the run or in the case
 // that was named, if the tenant has it, else in the tenant's register of refusals.
-func (s *Service) NoteRefusal(ctx context.Context, r AccessRefusal) error {
-	if err := errors.Join(named("tenant", r.Tenant, 128), identified("actor", r.Actor, 128)); err != nil {
+func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
+	if err := errors.Join(requireText("tenant", r.Tenant, 128), requireIdentifier("actor", r.Actor, 128)); err != nil {
 		return err
 	}
-	kase, run := r.Case, r.Run
+	caseID, run := r.Case, r.Run
 	if !run.IsZero() {
-		seen, err := s.letter(ctx, r.Tenant, run)
+		seen, err := s.ownRun(ctx, r.Tenant, run)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			run = background.RunID{}
 		case err != nil:
 			return err
 		default:
-			kase = seen.Case.ID
+			caseID = seen.Case.ID
 		}
 	}
-	return s.journal.NoteRefusal(ctx, r.Tenant, kase, run, receipts.Draft{
-		Actor: r.Actor, At: s.now(), Payload: receipts.Payload{AskedFor: clean(r.Action, 64), RefusedBy: clean(r.Rule, 64)},
+	return s.journal.RecordRefusal(ctx, r.Tenant, caseID, run, receipts.Draft{
+		Actor: r.Actor, At: s.now(), Payload: receipts.Payload{AskedFor: cleanText(r.Action, 64), RefusedBy: cleanText(r.Rule, 64)},
 	})
 }
 
-// request is what somebody asked of one run.
-type request struct {
+// actionRequest is what somebody asked of one run.
+type actionRequest struct {
 	action        string // as receipts name it: "fork", "reconcile"
 	run           background.RunID
 	actor, reason string
 }
 
-// noted leaves a receipt of a refusal by a gate, and returns the refusal; of another error
+// recordGateRefusal leaves a receipt of a refusal by a gate, and returns the refusal; of another error
 // it leaves none. Who asks for the same again the same day leaves no second one. A refusal
 // that can't be recorded is not told: the error is why, and to ask again is safe.
-func (s *Service) noted(ctx context.Context, q request, err error) error {
+func (s *Service) recordGateRefusal(ctx context.Context, q actionRequest, err error) error {
 	rule := ""
 	var refused *RefusedError
 	switch {
@@ -73,30 +73,30 @@ func (s *Service) noted(ctx context.Context, q request, err error) error {
 	}
 	seen, failed := s.journal.Snapshot(ctx, q.run)
 	if failed == nil {
-		reason := clean(q.reason, 1024)
-		failed = s.noteOnce(ctx, seen.Run.Tenant, seen.Case.ID, receipts.Draft{Run: q.run, Actor: q.actor, At: s.now(), Payload: receipts.Payload{
+		reason := cleanText(q.reason, 1024)
+		failed = s.recordRefusalOnce(ctx, seen.Run.Tenant, seen.Case.ID, receipts.Draft{Run: q.run, Actor: q.actor, At: s.now(), Payload: receipts.Payload{
 			AskedFor: q.action, RefusedBy: rule, Reason: reason, ContentDigest: refusalDigest(q.action, rule, q.run.String(), q.actor, reason),
 		}})
 	}
 	if failed != nil {
-		return unrecordedRefusal(rule, failed)
+		return errRefusalNotRecorded(rule, failed)
 	}
 	return err
 }
 
-// notedSecondPerson is noted for a plan that an actor may not let run.
-func (s *Service) notedSecondPerson(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
+// recordSecondPersonRefusal is noted for a plan that an actor may not let run.
+func (s *Service) recordSecondPersonRefusal(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
 	action, plan := string(access.BulkRun), refused.Plan.ID.String()
-	failed := s.noteOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{
+	failed := s.recordRefusalOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{
 		AskedFor: action, RefusedBy: refused.Code(), Bulk: plan, ContentDigest: refusalDigest(action, refused.Code(), plan, actor, callerOf(ctx).Key),
 	}})
 	if failed != nil {
-		return unrecordedRefusal(refused.Code(), failed)
+		return errRefusalNotRecorded(refused.Code(), failed)
 	}
 	return refused
 }
 
-func unrecordedRefusal(rule string, failed error) error {
+func errRefusalNotRecorded(rule string, failed error) error {
 	return fmt.Errorf("postadjudication: a refusal (%s) could not be recorded: %w", rule, failed)
 }
 
@@ -105,19 +105,19 @@ func refusalDigest(parts ...string) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// noteOnce leaves the receipt of a refusal in a case, or in the tenant's register of refusals
+// recordRefusalOnce leaves the receipt of a refusal in a case, or in the tenant's register of refusals
 // when there is none, unless one of the same content was left the same day. It is a
 // *TooManyRefusalsError when the caller was refused too often.
-func (s *Service) noteOnce(ctx context.Context, tenant string, kase background.CaseID, draft receipts.Draft) error {
+func (s *Service) recordRefusalOnce(ctx context.Context, tenant string, caseID background.CaseID, draft receipts.Draft) error {
 	since := draft.At.Truncate(day)
-	if known, err := s.journal.RefusalNoted(ctx, tenant, kase, draft, since); known || err != nil {
+	if known, err := s.journal.RefusalRecorded(ctx, tenant, caseID, draft, since); known || err != nil {
 		return err
 	}
-	if err := callerOf(ctx).mayBeRefused(); err != nil {
+	if err := callerOf(ctx).checkRefusalLimit(); err != nil {
 		return err
 	}
-	if kase.IsZero() {
-		return s.journal.NoteAccessRefusalOnce(ctx, tenant, draft, since)
+	if caseID.IsZero() {
+		return s.journal.RecordAccessRefusalOnce(ctx, tenant, draft, since)
 	}
-	return s.journal.NoteRefusalOnce(ctx, tenant, kase, draft, since, true)
+	return s.journal.RecordRefusalOnce(ctx, tenant, caseID, draft, since, true)
 }

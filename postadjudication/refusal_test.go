@@ -13,16 +13,16 @@ import (
 // content and day, however often and by however many at once it is asked.
 func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	r.mustFork(letter)
-	r.atRest()
+	r.untilNoneLive()
 	yes := true
-	lookedUp := r.dead(2, func(Call) Answer { return refused() })
+	lookedUp := r.deadLetter(2, func(Call) Answer { return refused() })
 	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, c.Amount.Minor) }
 	paid := r.mustSubmit(release(3))
-	r.atRest()
+	r.untilNoneLive()
 	for _, c := range []struct {
 		of        Submitted
 		asked, by string
@@ -41,15 +41,15 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			return err
 		}},
 		{letter, "lookup", "not_open", func() error { _, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada"); return err }},
-		{letter, "hold", "not_open", func() error { _, err := r.Hold(ctx, "acme", letter.Run, please); return err }},
-		{lookedUp, "release", "not_held", func() error { _, err := r.ReleaseHold(ctx, "acme", lookedUp.Run, please); return err }},
+		{letter, "hold", "not_open", func() error { _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); return err }},
+		{lookedUp, "release", "not_held", func() error { _, err := r.ReleaseHold(ctx, "acme", lookedUp.Run, holdRequest); return err }},
 		{letter, "mark", "not_open", func() error {
 			_, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "worth it", ReprocessEligible: &yes})
 			return err
 		}},
 		{paid, "cancel", "ended", func() error { _, err := r.cancel(paid); return err }},
 	} {
-		before := len(r.told(c.of, receipts.Refused))
+		before := len(r.payloadsOf(c.of, receipts.Refused))
 		var together sync.WaitGroup
 		for range 8 {
 			together.Go(func() {
@@ -60,25 +60,25 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			})
 		}
 		together.Wait()
-		told := r.told(c.of, receipts.Refused)
-		if len(told) != before+1 {
-			t.Errorf("%s: %d receipts, want one more than %d", c.asked, len(told), before)
+		payloads := r.payloadsOf(c.of, receipts.Refused)
+		if len(payloads) != before+1 {
+			t.Errorf("%s: %d receipts, want one more than %d", c.asked, len(payloads), before)
 			continue
 		}
-		if last := told[before]; last.AskedFor != c.asked || last.RefusedBy != c.by {
+		if last := payloads[before]; last.AskedFor != c.asked || last.RefusedBy != c.by {
 			t.Errorf("%s: the receipt says %s refused by %s", c.asked, last.AskedFor, last.RefusedBy)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Where the receipt of a refusal can't be written, the refusal is not told as if it were.
-func TestARefusalThatCanNotBeRecordedIsNotTold(t *testing.T) {
+func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	r.mustFork(letter)
-	r.atRest()
+	r.untilNoneLive()
 	tx, err := r.db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -96,5 +96,5 @@ func TestARefusalThatCanNotBeRecordedIsNotTold(t *testing.T) {
 	if _, err := r.Fork(context.Background(), "acme", letter.Run, ForkRequest{Actor: "user:ada", Reason: "again"}); !errors.As(err, &gate) {
 		t.Errorf("afterwards: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Register names what a tenant has one trail of, beside those of its cases.
-type Register string
+// OperationLog names what a tenant has one trail of, beside those of its cases.
+type OperationLog string
 
 // The registers.
 const (
-	RegisterKeys     Register = "keys"         // access keys that were made and revoked
-	RegisterRefusals Register = "refusals"     // what access keys were refused, where no case was named
-	RegisterBulks    Register = "bulks"        // bulk plans that were made, started, paused, resumed, cancelled, done or forgotten
-	RegisterLists    Register = "dead-letters" // the list of dead letters that was made anew
+	OperationLogKeys     OperationLog = "keys"         // access keys that were made and revoked
+	OperationLogRefusals OperationLog = "refusals"     // what access keys were refused, where no case was named
+	OperationLogBulks    OperationLog = "bulks"        // bulk plans that were made, started, paused, resumed, cancelled, done or forgotten
+	OperationLogLists    OperationLog = "dead-letters" // the list of dead letters that was made anew
 )
 
-// RegisterEntry is one receipt of a register, or of a circuit breaker. A member that its kind
+// OperationLogEntry is one receipt of a register, or of a circuit breaker. A member that its kind
 // has nothing to say of is empty.
-type RegisterEntry struct {
+type OperationLogEntry struct {
 	Sequence  int64            `json:"sequence"` // begin after it to go on
 	Receipt   string           `json:"receipt_id"`
 	Subtype   receipts.Subtype `json:"subtype"`
@@ -38,27 +38,27 @@ type RegisterEntry struct {
 	Target    string           `json:"target,omitempty"`
 }
 
-// History reads a register of a tenant off its receipts, the first one first, after a
+// OperationHistory reads a register of a tenant off its receipts, the first one first, after a
 // sequence, at most limit of them. There is nothing where nothing was ever written.
-func (s *Service) History(ctx context.Context, tenant string, of Register, after int64, limit int) ([]RegisterEntry, error) {
-	return s.history(ctx, tenant, string(of), after, limit)
+func (s *Service) OperationHistory(ctx context.Context, tenant string, log OperationLog, after int64, limit int) ([]OperationLogEntry, error) {
+	return s.readOperationLog(ctx, tenant, string(log), after, limit)
 }
 
-// BrakeHistory reads the moves of the circuit breaker of a target off their receipts, as
+// BreakerHistory reads the moves of the circuit breaker of a target off their receipts, as
 // History does: of a tenant's own trail, which also says when the one over all tenants paused
 // its runs, or of AllTenants.
-func (s *Service) BrakeHistory(ctx context.Context, tenant, target string, after int64, limit int) ([]RegisterEntry, error) {
+func (s *Service) BreakerHistory(ctx context.Context, tenant, target string, after int64, limit int) ([]OperationLogEntry, error) {
 	if target == "" {
 		return nil, &FieldError{Field: "target", Problem: "must be given"}
 	}
-	of, err := s.breakerOf(ctx, tenant, target)
+	of, err := s.findBreaker(ctx, tenant, target)
 	if err != nil {
 		return nil, err
 	}
-	return s.history(ctx, tenant, postgres.BreakerSubject+of.Family+":"+of.Name, after, limit)
+	return s.readOperationLog(ctx, tenant, postgres.BreakerSubjectPrefix+of.Family+":"+of.Name, after, limit)
 }
 
-func (s *Service) history(ctx context.Context, tenant, subject string, after int64, limit int) ([]RegisterEntry, error) {
+func (s *Service) readOperationLog(ctx context.Context, tenant, subject string, after int64, limit int) ([]OperationLogEntry, error) {
 	switch {
 	case tenant == "":
 		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
@@ -67,21 +67,21 @@ func (s *Service) history(ctx context.Context, tenant, subject string, after int
 	case after < 0:
 		return nil, &FieldError{Field: "after", Problem: "must not be negative"}
 	}
-	kase, found, err := s.journal.OperationsCase(ctx, tenant, subject)
+	caseID, found, err := s.journal.OperationsCase(ctx, tenant, subject)
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := s.journal.Trail(ctx, tenant, kase, postgres.Place{Case: kase, Seq: after}, limit)
+	trail, err := s.journal.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]RegisterEntry, len(trail))
+	out := make([]OperationLogEntry, len(trail))
 	for i, r := range trail {
 		p, err := r.Payload()
 		if err != nil {
 			return nil, err
 		}
-		out[i] = RegisterEntry{
+		out[i] = OperationLogEntry{
 			Sequence: r.Seq, Receipt: r.ID(), Subtype: r.Subtype, Actor: r.Actor, At: r.At, Changes: p.Changes, Reason: p.Reason, Cause: p.ReasonCode,
 			Key: p.Reference, AskedFor: p.AskedFor, RefusedBy: p.RefusedBy, Bulk: p.Bulk, Target: p.Target,
 		}

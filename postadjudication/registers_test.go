@@ -10,9 +10,9 @@ import (
 
 // What was done with keys, plans and circuit breakers, and what keys were refused, can be
 // read: by whom, when and why, a page at a time.
-func TestRegistersCanBeRead(t *testing.T) {
+func TestOperationLogsCanBeRead(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	_, key, err := r.CreateKey(ctx, NewKey{Tenant: "acme", Principal: "user:ada", Roles: []AccessRole{access.Operator}, ExpiresAt: r.now().Add(day), Actor: "user:root", Reason: "on call"})
 	if err == nil {
@@ -21,17 +21,17 @@ func TestRegistersCanBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.dead(1, func(Call) Answer { return refused() })
-	plan := r.ran(r.planned(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "in court", Action: BulkHold, All: true}))
+	r.deadLetter(1, func(Call) Answer { return refused() })
+	plan := r.runPlan(r.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "in court", Action: BulkHold, All: true}))
 	for _, tenant := range []string{"acme", AllTenants} {
-		if _, err := r.PullBrake(ctx, tenant, DefaultTarget, "user:ada", "their bank is down"); err != nil {
+		if _, err := r.OpenBreaker(ctx, tenant, DefaultTarget, "user:ada", "their bank is down"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:bob", "it is up"); err != nil {
+	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:bob", "it is up"); err != nil {
 		t.Fatal(err)
 	}
-	words := func(found []RegisterEntry, err error) string {
+	words := func(found []OperationLogEntry, err error) string {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -45,13 +45,13 @@ func TestRegistersCanBeRead(t *testing.T) {
 		}
 		return strings.Join(all, "\n")
 	}
-	for of, want := range map[Register][]string{
-		RegisterKeys: {"user:root key-created " + key.Prefix + " user:ada as operator", "user:root key-revoked " + key.Prefix + " : left"},
-		RegisterBulks: {"user:ada bulk-changed " + plan.ID.String() + " none to planned: in court", "user:bob bulk-changed " + plan.ID.String() + " planned to running",
+	for of, want := range map[OperationLog][]string{
+		OperationLogKeys: {"user:root key-created " + key.Prefix + " user:ada as operator", "user:root key-revoked " + key.Prefix + " : left"},
+		OperationLogBulks: {"user:ada bulk-changed " + plan.ID.String() + " none to planned: in court", "user:bob bulk-changed " + plan.ID.String() + " planned to running",
 			"system:bulk bulk-changed " + plan.ID.String() + " running to done"},
-		RegisterRefusals: {""},
+		OperationLogRefusals: {""},
 	} {
-		said := words(r.History(ctx, "acme", of, 0, 100))
+		said := words(r.OperationHistory(ctx, "acme", of, 0, 100))
 		for _, w := range want {
 			if !strings.Contains(said, w) {
 				t.Errorf("%s: no %q in\n%s", of, w, said)
@@ -61,20 +61,20 @@ func TestRegistersCanBeRead(t *testing.T) {
 			t.Errorf("%s: %d lines, want %d", of, lines, len(want))
 		}
 	}
-	if said := words(r.BrakeHistory(ctx, "acme", DefaultTarget, 0, 100)); said != "user:ada brake-pulled  closed to open: their bank is down\nuser:bob brake-released  open to closed: it is up" {
+	if said := words(r.BreakerHistory(ctx, "acme", DefaultTarget, 0, 100)); said != "user:ada brake-pulled  closed to open: their bank is down\nuser:bob brake-released  open to closed: it is up" {
 		t.Error(said)
 	}
-	if said := words(r.BrakeHistory(ctx, AllTenants, DefaultTarget, 0, 100)); said != "user:ada brake-pulled  closed to open: their bank is down" {
+	if said := words(r.BreakerHistory(ctx, AllTenants, DefaultTarget, 0, 100)); said != "user:ada brake-pulled  closed to open: their bank is down" {
 		t.Error(said)
 	}
-	if said := words(r.History(ctx, "acme", RegisterBulks, 1, 1)); !strings.Contains(said, "planned to running") || strings.Contains(said, "\n") {
+	if said := words(r.OperationHistory(ctx, "acme", OperationLogBulks, 1, 1)); !strings.Contains(said, "planned to running") || strings.Contains(said, "\n") {
 		t.Errorf("the second alone: %s", said)
 	}
-	if said := words(r.History(ctx, "bank", RegisterKeys, 0, 100)); said != "" {
+	if said := words(r.OperationHistory(ctx, "bank", OperationLogKeys, 0, 100)); said != "" {
 		t.Errorf("another tenant's: %s", said)
 	}
-	if _, err := r.History(ctx, "", RegisterKeys, 0, 100); err == nil {
+	if _, err := r.OperationHistory(ctx, "", OperationLogKeys, 0, 100); err == nil {
 		t.Error("no tenant means everybody's")
 	}
-	r.sound()
+	r.mustAudit()
 }

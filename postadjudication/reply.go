@@ -78,8 +78,8 @@ type Submitted struct {
 	Actor  string // who ended the run
 	Reason string // why, in that person's words
 
-	run  background.Run
-	bell func(context.Context, background.Run) error
+	run    background.Run
+	notify func(context.Context, background.Run) error
 }
 
 // String tells the reply, the run and its case, and nothing that was handed over: a
@@ -100,26 +100,26 @@ type Settlement struct {
 	Currency string `json:"currency"`
 }
 
-// Ring rings the run's bell, so that a worker takes it at once. After SubmitTx
+// Notify rings the run's bell, so that a worker takes it at once. After SubmitTx
 // call it when the transaction has committed; it is optional, the sweeper rings
 // for every run that nobody rang for. It does nothing for other replies than
 // Created.
-func (s Submitted) Ring(ctx context.Context) error {
-	if s.Reply != Created || s.bell == nil {
+func (s Submitted) Notify(ctx context.Context) error {
+	if s.Reply != Created || s.notify == nil {
 		return nil
 	}
-	return s.bell(ctx, s.run)
+	return s.notify(ctx, s.run)
 }
 
-// refusal carries a reply through the journal's Decide.
-type refusal Reply
+// replyError carries a reply through the journal's Decide.
+type replyError Reply
 
-func (r refusal) Error() string { return "postadjudication: " + string(r) }
+func (r replyError) Error() string { return "postadjudication: " + string(r) }
 
 // replyOf tells the reply behind what the journal returned; ok is false when it
 // is no reply but a fault.
 func replyOf(err error) (r Reply, ok bool) {
-	var refused refusal
+	var refused replyError
 	switch {
 	case err == nil:
 		return Created, true

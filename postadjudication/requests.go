@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// RequestsKept is how long the answer to a request with an idempotency key is kept.
-	RequestsKept = 24 * time.Hour
+	// RequestRetention is how long the answer to a request with an idempotency key is kept.
+	RequestRetention = 24 * time.Hour
 
-	// requestPatience is how long a request may take; past it, whoever worked on it is
+	// requestTimeout is how long a request may take; past it, whoever worked on it is
 	// taken for dead. Nothing is lost by doing it again: every action guards itself.
-	requestPatience = 2 * time.Minute
+	requestTimeout = 2 * time.Minute
 )
 
 // Errors of BeginRequest.
@@ -34,8 +34,8 @@ type StoredResponse struct {
 	Body    []byte
 }
 
-// Request is one that the caller is to work on, and must end by Answer or Drop.
-type Request struct {
+// IdempotentRequest is one that the caller is to work on, and must end by Answer or Drop.
+type IdempotentRequest struct {
 	journal *postgres.Journal
 	entry   postgres.Request
 }
@@ -43,22 +43,22 @@ type Request struct {
 // BeginRequest enters a request under a tenant's idempotency key. digest covers all
 // that makes it the same request. It gives the answer that the same request was given
 // before, or else the request to work on.
-func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *Request, error) {
+func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
 	now := s.now()
 	entry := postgres.Request{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
-	if err := errors.Join(named("tenant", tenant, 128), identified("Idempotency-Key", key, 512)); err != nil {
-		if err = s.unsafeKey(ctx, entry, err); err != nil {
+	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("Idempotency-Key", key, 512)); err != nil {
+		if err = s.allowStoredKey(ctx, entry, err); err != nil {
 			return nil, nil, err
 		}
 	}
-	before, begun, err := s.journal.BeginRequest(ctx, entry, now.Add(-requestPatience), now.Add(-RequestsKept))
+	before, begun, err := s.journal.BeginRequest(ctx, entry, now.Add(-requestTimeout), now.Add(-RequestRetention))
 	switch {
 	case errors.Is(err, postgres.ErrBusy):
 		return nil, nil, ErrRequestBusy
 	case err != nil:
 		return nil, nil, err
 	case begun:
-		return nil, &Request{s.journal, entry}, nil
+		return nil, &IdempotentRequest{s.journal, entry}, nil
 	case before.Digest != digest:
 		return nil, nil, ErrRequestMismatch
 	case before.Status == 0:
@@ -68,9 +68,11 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 }
 
 // Answer keeps what the request was answered.
-func (r *Request) Answer(ctx context.Context, a StoredResponse) error {
+func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error {
 	return r.journal.AnswerRequest(ctx, r.entry, postgres.Response{Status: a.Status, Headers: a.Headers, Body: a.Body})
 }
 
 // Drop frees the key of a request that changed nothing.
-func (r *Request) Drop(ctx context.Context) error { return r.journal.DropRequest(ctx, r.entry) }
+func (r *IdempotentRequest) Drop(ctx context.Context) error {
+	return r.journal.DropRequest(ctx, r.entry)
+}

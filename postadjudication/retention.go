@@ -33,31 +33,31 @@ var ErrRetention = errors.New("postadjudication: Config.Retention")
 
 // Validate tells what makes no sense in a rule, whatever families there are.
 func (rule RetentionRule) Validate() error {
-	_, err := rule.read(cmp.Or(rule.MaxAge, DefaultMaxAge))
+	_, err := rule.parse(cmp.Or(rule.MaxAge, DefaultMaxAge))
 	return err
 }
 
 // DefaultMaxAge is how long letters are kept that no rule is about.
 const DefaultMaxAge = "P180D"
 
-// expiringWithin is how long before its end a letter counts as expiring, and how much
+// expiryNotice is how long before its end a letter counts as expiring, and how much
 // time there is at least between the announcement of its end and the end; of what is
 // kept for less than four times as long, a quarter.
-const expiringWithin = 7 * 24 * time.Hour
+const expiryNotice = 7 * 24 * time.Hour
 
-// longestAge is what a time.Duration holds with room to spare.
-const longestAge = 200 * 365 * 24 * time.Hour
+// maxRetentionAge is what a time.Duration holds with room to spare.
+const maxRetentionAge = 200 * 365 * 24 * time.Hour
 
 var isoDuration = regexp.MustCompile(`^P(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+S)?)?$`)
 
-// maxAge reads an ISO 8601 duration that is worth waiting for.
-func maxAge(text string) (time.Duration, error) {
+// parseISODuration reads an ISO 8601 duration that is worth waiting for.
+func parseISODuration(text string) (time.Duration, error) {
 	d, err := duration.Parse(text)
 	if err != nil || !isoDuration.MatchString(text) || text[len(text)-1] == 'T' {
 		return 0, fmt.Errorf("%q is not an ISO 8601 duration such as P180D or PT36H", text)
 	}
 	years := d.Years + d.Months/12 + d.Weeks/52 + d.Days/365 + (d.Hours+d.Minutes/60+d.Seconds/3600)/(365*24)
-	if years > longestAge.Hours()/(365*24) {
+	if years > maxRetentionAge.Hours()/(365*24) {
 		return 0, fmt.Errorf("%s is more than 200 years", text)
 	}
 	if age := d.ToTimeDuration(); age > 0 {
@@ -68,39 +68,39 @@ func maxAge(text string) (time.Duration, error) {
 
 // retention is one rule, read.
 type retention struct {
-	postgres.Shelf
+	postgres.RetentionScope
 	maxAge   time.Duration
 	maxCount int
 }
 
-// money reports whether the rule is about letters that may only go into an archive.
-func (r retention) money() bool { return r.Family == Family }
+// needsArchive reports whether the rule is about letters that may only go into an archive.
+func (r retention) needsArchive() bool { return r.Family == Family }
 
 func (r retention) expiresAt(died time.Time) time.Time { return died.Add(r.maxAge) }
 
-// over is the death of letters whose retention is over at a time.
-func (r retention) over(at time.Time) time.Time { return at.Add(-r.maxAge) }
+// expiredBefore is the death of letters whose retention is over at a time.
+func (r retention) expiredBefore(at time.Time) time.Time { return at.Add(-r.maxAge) }
 
-// nearing is the death of letters that expire soon after a time.
-func (r retention) nearing(at time.Time) time.Time {
-	return at.Add(r.notice() - r.maxAge)
+// announceBefore is the death of letters that expire soon after a time.
+func (r retention) announceBefore(at time.Time) time.Time {
+	return at.Add(r.noticePeriod() - r.maxAge)
 }
 
-// notice is how long before its end that of a letter is announced, at least.
-func (r retention) notice() time.Duration { return min(expiringWithin, r.maxAge/4) }
+// noticePeriod is how long before its end that of a letter is announced, at least.
+func (r retention) noticePeriod() time.Duration { return min(expiryNotice, r.maxAge/4) }
 
-// endsAt is the end of a letter that is announced at a time.
-func (r retention) endsAt(died, at time.Time) time.Time {
-	return later(r.expiresAt(died), at.Add(r.notice()))
+// announcedEnd is the end of a letter that is announced at a time.
+func (r retention) announcedEnd(died, at time.Time) time.Time {
+	return laterOf(r.expiresAt(died), at.Add(r.noticePeriod()))
 }
 
-// overAt reports whether the retention of a letter is over by its age at a time, and
+// expiredAt reports whether the retention of a letter is over by its age at a time, and
 // by what was announced.
-func (r retention) overAt(f postgres.Filed, at time.Time) bool {
-	return !f.Desk.EndsAt.IsZero() && !later(f.Desk.EndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
+func (r retention) expiredAt(f postgres.LetterRow, at time.Time) bool {
+	return !f.Annotations.RetentionEndsAt.IsZero() && !laterOf(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
@@ -114,10 +114,10 @@ type retentions struct {
 	queues   map[string]retention
 }
 
-// of is the rule that a letter is kept by.
-func (r retentions) of(family, queue string) retention {
-	if own, ok := r.queues[queue]; ok && own.Family == family {
-		return own
+// ruleFor is the rule that a letter is kept by.
+func (r retentions) ruleFor(family, queue string) retention {
+	if queueRule, ok := r.queues[queue]; ok && queueRule.Family == family {
+		return queueRule
 	}
 	return r.families[family]
 }
@@ -136,50 +136,50 @@ func (r retentions) all() (out []retention) {
 // newRetentions reads the rules for the families that there are.
 func newRetentions(rules []RetentionRule, families []string) (retentions, error) {
 	out := retentions{families: map[string]retention{}, queues: map[string]retention{}}
-	def, err := maxAge(DefaultMaxAge)
+	def, err := parseISODuration(DefaultMaxAge)
 	if err != nil {
 		return out, err
 	}
 	for _, f := range families {
-		out.families[f] = retention{Shelf: postgres.Shelf{Family: f}, maxAge: def}
+		out.families[f] = retention{RetentionScope: postgres.RetentionScope{Family: f}, maxAge: def}
 	}
-	ruled := map[[2]string]bool{}
+	seen := map[[2]string]bool{}
 	for i, rule := range rules {
-		read, err := rule.read(cmp.Or(rule.MaxAge, DefaultMaxAge))
+		read, err := rule.parse(cmp.Or(rule.MaxAge, DefaultMaxAge))
 		if _, known := out.families[rule.Family]; err == nil && !known {
 			err = fmt.Errorf("there is no family %q", rule.Family)
 		}
-		if err == nil && ruled[[2]string{rule.Family, rule.Queue}] {
+		if err == nil && seen[[2]string{rule.Family, rule.Queue}] {
 			err = fmt.Errorf("there are two rules for %s %s", rule.Family, rule.Queue)
 		}
 		if err != nil {
 			return out, fmt.Errorf("%w[%d]: %w", ErrRetention, i, err)
 		}
-		ruled[[2]string{rule.Family, rule.Queue}] = true
+		seen[[2]string{rule.Family, rule.Queue}] = true
 		if rule.Queue == "" {
 			out.families[rule.Family] = read
 		} else {
 			out.queues[rule.Queue] = read
 		}
 	}
-	for name, own := range out.queues {
-		f := out.families[own.Family]
+	for name, queueRule := range out.queues {
+		f := out.families[queueRule.Family]
 		f.Except = append(f.Except, name)
 		slices.Sort(f.Except)
-		out.families[own.Family] = f
+		out.families[queueRule.Family] = f
 	}
 	return out, nil
 }
 
-// read takes a rule with an age.
-func (rule RetentionRule) read(age string) (r retention, err error) {
-	r = retention{Shelf: postgres.Shelf{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
+// parse takes a rule with an age.
+func (rule RetentionRule) parse(age string) (r retention, err error) {
+	r = retention{RetentionScope: postgres.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
 	if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
 		return r, fmt.Errorf("queue %q is none of the family's, which look like %s:0", rule.Queue, rule.Family)
 	}
 	if rule.MaxCount < 0 {
 		return r, fmt.Errorf("MaxCount is negative")
 	}
-	r.maxAge, err = maxAge(age)
+	r.maxAge, err = parseISODuration(age)
 	return r, err
 }

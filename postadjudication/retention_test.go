@@ -13,12 +13,12 @@ func TestAnAgeIsReadAsWritten(t *testing.T) {
 		"P180D": 180 * day, "PT36H": 36 * time.Hour, "P2W": 14 * day, "P1DT1H1M1S": day + time.Hour + time.Minute + time.Second,
 		"P1Y": 365 * day, "P12M": 365 * day, "P200Y": 200 * 365 * day,
 	} {
-		if got, err := maxAge(text); err != nil || got != want {
+		if got, err := parseISODuration(text); err != nil || got != want {
 			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "180", "180D", "P", "PT", "P0D", "-P1D", "P-1D", "P1DT", "PP1D", "P1D2D", "P1.5D", "PT1D", "P1H", "p1d", " P1D", "P1D ", "P201Y", "P99999999999999999D", "P½D"} {
-		if got, err := maxAge(text); err == nil {
+		if got, err := parseISODuration(text); err == nil {
 			t.Errorf("%q is read as %v", text, got)
 		}
 	}
@@ -40,7 +40,7 @@ func TestTheRuleOfAQueueBeatsThatOfItsFamily(t *testing.T) {
 		{"chores", "chores:1", day, 0}, {"chores", "chores:2", 10 * day, 7}, {"chores", "chores:0", 180 * day, 3},
 		{Family, Family + ":0", 180 * day, 0}, {Family, "chores:1", 180 * day, 0},
 	} {
-		if r := all.of(c.family, c.queue); r.maxAge != c.age || r.maxCount != c.count {
+		if r := all.ruleFor(c.family, c.queue); r.maxAge != c.age || r.maxCount != c.count {
 			t.Errorf("%s %s: %v, %d", c.family, c.queue, r.maxAge, r.maxCount)
 		}
 	}

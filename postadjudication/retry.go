@@ -17,9 +17,9 @@ func (s *Service) Retry(ctx context.Context, tenant string, id background.RunID,
 	if err := q.validate(); err != nil {
 		return Submitted{}, err
 	}
-	line, err := s.Lineage(ctx, tenant, id)
+	lineage, err := s.Lineage(ctx, tenant, id)
 	if err != nil {
 		return Submitted{}, err
 	}
-	return s.Fork(ctx, tenant, line.Newest, q)
+	return s.Fork(ctx, tenant, lineage.Newest, q)
 }

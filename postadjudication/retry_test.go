@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// answering has the escrow service answer every call so from now on; nil: it pays.
-func (r *rig) answering(answer func() Answer) {
+// setAnswer has the escrow service answer every call so from now on; nil: it pays.
+func (r *rig) setAnswer(answer func() Answer) {
 	r.escrow.mu.Lock()
 	defer r.escrow.mu.Unlock()
 	r.escrow.script = nil
@@ -32,20 +32,20 @@ func (r *rig) retry(id background.RunID) (Submitted, error) {
 // forked, begins at attempt 0 with the policy it had, and every id tells where it went.
 func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	root := r.dead(1, func(Call) Answer { return busy429() })
-	r.answering(refused)
+	r := newRig(t).startWorkers()
+	root := r.deadLetter(1, func(Call) Answer { return busy429() })
+	r.setAnswer(refused)
 	first, err := r.retry(root.Run)
 	if err != nil || first.Reply != Created || first.State != background.Pending {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	r.atRest()
-	r.answering(nil)
+	r.untilNoneLive()
+	r.setAnswer(nil)
 	second, err := r.retry(root.Run) // an old id stands for the newest run
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	line := []background.RunID{root.Run, first.Run, second.Run}
 	for i, id := range line {
 		st := r.status(id)
@@ -69,8 +69,8 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Runs[0].Replays != 2 || len(c.Runs[2].Parents) != 2 {
 		t.Errorf("%+v", c)
 	}
-	var no *RefusedError
-	if _, err := r.retry(root.Run); !errors.As(err, &no) || no.Gate != GateNotALetter || no.Run != second.Run {
+	var refusal *RefusedError
+	if _, err := r.retry(root.Run); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter || refusal.Run != second.Run {
 		t.Errorf("a job that has succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
@@ -81,21 +81,21 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Of many who retry and fork at once, by whatever id, one does.
 func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	root := r.dead(1, func(Call) Answer { return busy429() })
-	r.answering(refused)
+	r := newRig(t).startWorkers()
+	root := r.deadLetter(1, func(Call) Answer { return busy429() })
+	r.setAnswer(refused)
 	fork, err := r.retry(root.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	r.answering(nil)
+	r.untilNoneLive()
+	r.setAnswer(nil)
 	var all sync.WaitGroup
 	won := make(chan Submitted, 30)
 	for i := range 30 {
@@ -108,13 +108,13 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 			case 1:
 				s, err = r.retry(fork.Run)
 			default:
-				s, err = r.Fork(context.Background(), "acme", fork.Run, again)
+				s, err = r.Fork(context.Background(), "acme", fork.Run, forkRequest)
 			}
-			var no *RefusedError
+			var refusal *RefusedError
 			switch {
 			case err == nil:
 				won <- s
-			case !errors.As(err, &no) || no.Gate != GateNotOpen && no.Gate != GateNotALetter:
+			case !errors.As(err, &refusal) || refusal.Gate != GateNotOpen && refusal.Gate != GateNotALetter:
 				t.Errorf("%v", err)
 			}
 		})
@@ -123,24 +123,24 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	if len(won) != 1 {
 		t.Fatalf("%d forks", len(won))
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 3 {
 		t.Errorf("%d runs", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // If a retry dies, its letter is the open one, and the old one points to it.
 func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	root := r.dead(1, func(Call) Answer { return refused() })
-	r.answering(refused)
+	r := newRig(t).startWorkers()
+	root := r.deadLetter(1, func(Call) Answer { return refused() })
+	r.setAnswer(refused)
 	next, err := r.retry(root.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	old, now := r.status(root.Run), r.status(next.Run)
 	if old.Letter != background.LetterForked || len(old.Forks) != 1 || old.Forks[0] != next.Run || now.Letter != background.LetterOpen || len(now.Parents) != 1 {
 		t.Errorf("%+v\n%+v", old, now)
@@ -148,7 +148,7 @@ func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
 	if p := r.payloadOf(old, receipts.ManualRetryRequested); p.NewRun != next.Run || p.Changes != "" {
 		t.Errorf("%+v", p)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A fork may change policy and queue, and the receipt tells what it changed. What is
@@ -158,9 +158,9 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	var seen sync.Map
 	r := newRig(t)
 	letter := func() Submitted {
-		return r.dead(1, func(c Call) Answer { seen.Store(c.Run, c); return refused() })
+		return r.deadLetter(1, func(c Call) Answer { seen.Store(c.Run, c); return refused() })
 	}
-	r.work()
+	r.startWorkers()
 	dead := letter()
 	st := r.status(dead.Run)
 	to := "settlement:0"
@@ -170,13 +170,13 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	ctx := context.Background()
 	var wrong *FieldError
 	for _, queue := range []string{"settlement:2", "settlement", "other:0", "settlement:-1", " settlement:0"} {
-		q := again
+		q := forkRequest
 		q.Queue = queue
 		if _, err := r.Fork(ctx, "acme", dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "queue" {
 			t.Errorf("queue %q: %v", queue, err)
 		}
 	}
-	q := again
+	q := forkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: -1}
 	if _, err := r.Fork(ctx, "acme", dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "policy.max_retry_attempts" {
 		t.Errorf("a policy that makes no sense: %v", err)
@@ -189,7 +189,7 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	now := r.status(fork.Run)
 	if now.Queue != to || now.Policy.MaxRetryAttempts != 2 || now.State != background.Succeeded {
 		t.Errorf("%+v", now)
@@ -206,7 +206,7 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	if a, b := first.(Call), second.(Call); string(a.Request) != string(b.Request) || a.OperationKey != b.OperationKey {
 		t.Errorf("another request or key: %s %s", a.Request, b.Request)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A task that moves no money is retried in the same way, and its retry key stays its
@@ -215,23 +215,23 @@ func TestATaskIsRetriedByItsFirstID(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: func(ctx context.Context, a background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "chores", Handle: func(ctx context.Context, a background.Attempt) background.Result {
 			if mended.Load() && string(a.Run.Payload) == `{"room":7}` {
-				return succeed(ctx, a)
+				return succeedTask(ctx, a)
 			}
-			return fail(ctx, a)
+			return failTask(ctx, a)
 		}}}
-	}).work()
+	}).startWorkers()
 	task := Task{Tenant: "acme", Family: "chores", RetryKey: "sweep", Payload: []byte(`{"room":7}`)}
 	root, err := r.SubmitTask(context.Background(), task)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if _, err := r.retry(root.Run); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if again, err := r.SubmitTask(context.Background(), task); err != nil || again.Reply != DeadLettered {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -240,9 +240,9 @@ func TestATaskIsRetriedByItsFirstID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if st := r.status(last.Run); st.State != background.Succeeded || st.Attempts != 1 || st.Replays != 2 || len(st.Parents) != 2 || st.Parents[0] != root.Run {
 		t.Errorf("%+v", st)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -24,13 +24,13 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 // test scripts and whose ledger the test can judge by.
 type rig struct {
 	*Service
-	t        testing.TB
-	url      string
-	redis    asynq.RedisConnOpt
-	escrow   *scriptedEscrow
-	db       *sql.DB
-	stopWork func()
-	overpays bool // the escrow service pays more than it holds, as the test wants
+	t             testing.TB
+	url           string
+	redis         asynq.RedisConnOpt
+	escrow        *scriptedEscrow
+	db            *sql.DB
+	stopWork      func()
+	allowOverpaid bool // the escrow service pays more than it holds, as the test wants
 }
 
 func newRig(t testing.TB, change ...func(*Config)) *rig {
@@ -45,7 +45,7 @@ func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscr
 	t.Helper()
 	r := &rig{t: t, url: url, redis: redis, escrow: e, stopWork: func() {}}
 	c := Config{DatabaseURL: url, Redis: redis, Executor: e, TimeLimit: 5 * time.Second, Grace: 5 * time.Second, Logger: testLogger(t),
-		Brake: BrakeRule{Off: true}, Lookups: LookupRule{Off: true}} // scripts fail on purpose; tests of the brake and of lookups turn them on
+		Breaker: BreakerRule{Disabled: true}, Lookups: LookupRule{Off: true}} // scripts fail on purpose; tests of the brake and of lookups turn them on
 	for _, f := range change {
 		f(&c)
 	}
@@ -79,9 +79,9 @@ func testLogger(t testing.TB) *zap.Logger {
 	return l
 }
 
-// work starts the workers of this rig; they stop when the test ends, or when
+// startWorkers starts the workers of this rig; they stop when the test ends, or when
 // stopWork is called.
-func (r *rig) work() *rig {
+func (r *rig) startWorkers() *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -121,14 +121,14 @@ func (r *rig) untilTrue(what string, ok func() bool) {
 	}
 }
 
-func (r *rig) atRest() {
+func (r *rig) untilNoneLive() {
 	r.t.Helper()
 	r.until("no run is live", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE live)`)
 }
 
-// sound checks the invariants, and that the escrow service paid each operation key
+// mustAudit checks the invariants, and that the escrow service paid each operation key
 // at most once and exactly what the journal says.
-func (r *rig) sound() *Audit {
+func (r *rig) mustAudit() *Audit {
 	r.t.Helper()
 	if err := r.DrainEvents(context.Background()); err != nil {
 		r.t.Fatal(err)
@@ -145,7 +145,7 @@ func (r *rig) sound() *Audit {
 	if a.EarlyAttempts != 0 {
 		r.t.Errorf("%d attempts before their time", a.EarlyAttempts)
 	}
-	r.judge()
+	r.checkLedger()
 	return a
 }
 
@@ -166,11 +166,11 @@ func (r *rig) mustSubmit(a Adjudication) Submitted {
 	return s
 }
 
-// mustRing waits until the bell of a run rings, which it may do a moment after Submit
+// mustNotify waits until the bell of a run rings, which it may do a moment after Submit
 // has returned.
-func (r *rig) mustRing(s Submitted) Submitted {
+func (r *rig) mustNotify(s Submitted) Submitted {
 	r.t.Helper()
-	if err := s.Ring(context.Background()); err != nil {
+	if err := s.Notify(context.Background()); err != nil {
 		r.t.Fatal(err)
 	}
 	return s
@@ -204,15 +204,15 @@ func refund(n int) Adjudication {
 
 // scriptedEscrow answers calls as the test says, and keeps its own ledger.
 type scriptedEscrow struct {
-	mu      sync.Mutex
-	script  func(ctx context.Context, c Call) Answer // nil: pay
-	lookup  func(c Call) Answer                      // nil: by the ledger
-	life    time.Duration
-	recalls time.Duration            // how long a lookup tells of a key; life when that is longer
-	flight  time.Duration            // how long a call that was given up may be executed
-	effects []payment                // what moved money, in order; nothing is ever taken out
-	known   map[OperationKey]payment // what the service would answer from
-	calls   map[OperationKey]int
+	mu             sync.Mutex
+	script         func(ctx context.Context, c Call) Answer // nil: pay
+	lookup         func(c Call) Answer                      // nil: by the ledger
+	keyLifetime    time.Duration
+	lookupLifetime time.Duration            // how long a lookup tells of a key; life when that is longer
+	inFlight       time.Duration            // how long a call that was given up may be executed
+	payments       []payment                // what moved money, in order; nothing is ever taken out
+	known          map[OperationKey]payment // what the service would answer from
+	calls          map[OperationKey]int
 }
 
 type payment struct {
@@ -222,12 +222,12 @@ type payment struct {
 }
 
 func newEscrow() *scriptedEscrow {
-	return &scriptedEscrow{life: Forever, known: map[OperationKey]payment{}, calls: map[OperationKey]int{}}
+	return &scriptedEscrow{keyLifetime: Forever, known: map[OperationKey]payment{}, calls: map[OperationKey]int{}}
 }
 
-func (e *scriptedEscrow) KeyLifetime() time.Duration    { return e.life }
-func (e *scriptedEscrow) LookupLifetime() time.Duration { return e.recalls }
-func (e *scriptedEscrow) InFlight() time.Duration       { return e.flight }
+func (e *scriptedEscrow) KeyLifetime() time.Duration    { return e.keyLifetime }
+func (e *scriptedEscrow) LookupLifetime() time.Duration { return e.lookupLifetime }
+func (e *scriptedEscrow) InFlight() time.Duration       { return e.inFlight }
 
 func (e *scriptedEscrow) Execute(ctx context.Context, c Call) Answer {
 	e.mu.Lock()
@@ -247,10 +247,10 @@ func (e *scriptedEscrow) pay(c Call, minor int64) Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known := e.known[c.OperationKey]
-	if known.minor == 0 || e.life != Forever && time.Since(known.at) > e.life {
+	if known.minor == 0 || e.keyLifetime != Forever && time.Since(known.at) > e.keyLifetime {
 		known = payment{c, minor, time.Now()}
 		e.known[c.OperationKey] = known
-		e.effects = append(e.effects, known)
+		e.payments = append(e.payments, known)
 	}
 	return Answer{Class: Executed, Moved: known.minor, Reference: "pay_" + c.OperationKey.String()[:8]}
 }
@@ -276,16 +276,16 @@ func (e *scriptedEscrow) totalCalls() (n int) {
 	return n
 }
 
-// judge compares the escrow service's ledger, which is only ever added to, with the
+// checkLedger compares the escrow service's ledger, which is only ever added to, with the
 // journal: no key paid twice, no transaction paid both ways unless by generations,
 // and for each transaction exactly what the journal says was moved.
-func (r *rig) judge() {
+func (r *rig) checkLedger() {
 	r.t.Helper()
 	e := r.escrow
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	keys, moved := map[OperationKey]int{}, map[string]map[settlement.Outcome]int64{}
-	for _, p := range e.effects {
+	for _, p := range e.payments {
 		if keys[p.call.OperationKey]++; keys[p.call.OperationKey] > 1 {
 			r.t.Errorf("operation key %s was paid again", p.call.OperationKey)
 		}
@@ -313,7 +313,7 @@ func (r *rig) judge() {
 		if m := moved[transaction]; m["release"] != released || m["refund"] != refunded {
 			r.t.Errorf("%s: the escrow service released %d and refunded %d, the journal says %d and %d", transaction, m["release"], m["refund"], released, refunded)
 		}
-		if left < 0 && !r.overpays {
+		if left < 0 && !r.allowOverpaid {
 			r.t.Errorf("%s: %d more was paid than the escrow holds", transaction, -left)
 		}
 	}
@@ -332,24 +332,24 @@ func noAnswer() Answer {
 	return Answer{Class: Unknown, Retry: true, Type: "http.no_answer", Message: "connection reset"}
 }
 
-// alone is a context in which nobody can be told from another, so that one person does what
+// asOnePerson is a context in which nobody can be told from another, so that one person does what
 // takes two elsewhere.
-func alone(ctx context.Context) context.Context { return WithCaller(ctx, Caller{NoKeys: true}) }
+func asOnePerson(ctx context.Context) context.Context { return WithCaller(ctx, Caller{NoKeys: true}) }
 
 // Most tests are of what becomes of money, not of who states it: there one person does.
 
 func (r *rig) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
-	return r.Service.Reconcile(alone(ctx), tenant, id, f)
+	return r.Service.Reconcile(asOnePerson(ctx), tenant, id, f)
 }
 
 func (r *rig) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
-	return r.Service.ReconcileCase(alone(ctx), tenant, transaction, f)
+	return r.Service.ReconcileCase(asOnePerson(ctx), tenant, transaction, f)
 }
 
 func (r *rig) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
-	return r.Service.Purge(alone(ctx), tenant, q)
+	return r.Service.Purge(asOnePerson(ctx), tenant, q)
 }
 
 func (r *rig) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
-	return r.Service.Clear(alone(ctx), tenant, q)
+	return r.Service.Clear(asOnePerson(ctx), tenant, q)
 }

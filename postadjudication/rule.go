@@ -46,8 +46,8 @@ type RuleMark struct {
 	Reason    string `json:"reason"` // required
 }
 
-// StandingRule is a rule as somebody set it.
-type StandingRule struct {
+// StoredRule is a rule as somebody set it.
+type StoredRule struct {
 	Rule
 	Tenant  string    `json:"tenant"`
 	Version int64     `json:"version"` // counts the changes; 0: there is none
@@ -64,7 +64,7 @@ const (
 	maxRule = 8 << 10
 )
 
-var ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var ruleNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // actor is whom the receipts of what a rule does name.
 func (r *Rule) actor() string { return "rule:" + r.Name }
@@ -76,7 +76,7 @@ func ParseRule(text []byte) (Rule, error) {
 		Rule
 		Filter json.RawMessage `json:"filter"`
 	}
-	if err := unambiguous("rule", text, &in); err != nil {
+	if err := checkUnambiguous("rule", text, &in); err != nil {
 		return Rule{}, err
 	}
 	if member := nullMember(text); member != "" {
@@ -101,8 +101,8 @@ func ParseRule(text []byte) (Rule, error) {
 	return r, nil
 }
 
-// unambiguous refuses a text that readers of JSON take differently, or that names a member of v in another case.
-func unambiguous(what string, text []byte, v any) error {
+// checkUnambiguous refuses a text that readers of JSON take differently, or that names a member of v in another case.
+func checkUnambiguous(what string, text []byte, v any) error {
 	err := strictjson.CheckFor(text, v)
 	var wrong *strictjson.Error
 	switch {
@@ -156,11 +156,11 @@ func (r *Rule) Validate() error {
 		}
 	}
 	f := r.Filter
-	f.Standing = background.NoLetter
-	refuse(!ruleName.MatchString(r.Name), "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first")
+	f.Status = background.NoLetter
+	refuse(!ruleNamePattern.MatchString(r.Name), "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first")
 	refuse(f == (LetterFilter{}) && !r.All, "filter", "must say which letters; for all of them say so in all")
 	refuse(f != (LetterFilter{}) && r.All, "all", "must not be given beside a filter")
-	refuse(r.Filter.Standing != background.NoLetter && r.Filter.Standing != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
+	refuse(r.Filter.Status != background.NoLetter && r.Filter.Status != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
 	errs = append(errs, r.Filter.Validate())
 	if _, err := ruleDelay(r.Delay); err != nil {
 		errs = append(errs, &FieldError{Field: "delay", Problem: err.Error()})
@@ -169,7 +169,7 @@ func (r *Rule) Validate() error {
 		refuse(r.MaxReplays != 0, "max_replays", "is of replays only")
 		refuse(r.Policy != nil, "policy", "is of replays only")
 		refuse(r.Mark.Reprocess == nil && r.Mark.Review == nil, "mark", "reprocess_eligible or manual_review_required must be given")
-		errs = append(errs, named("mark.reason", r.Mark.Reason, 1024))
+		errs = append(errs, requireText("mark.reason", r.Mark.Reason, 1024))
 	} else {
 		refuse(r.MaxReplays < 1 || r.MaxReplays > MaxRuleReplays, "max_replays", fmt.Sprintf("must be 1 to %d", MaxRuleReplays))
 		refuse(f.Class != "" && f.Class != NotExecuted, "outcome_class", "must be not_executed: nothing else is replayed by a rule")
@@ -177,7 +177,7 @@ func (r *Rule) Validate() error {
 		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: no rule replays what a person must look at first")
 	}
 	if r.Policy != nil {
-		errs = append(errs, validPolicy(*r.Policy))
+		errs = append(errs, validatePolicy(*r.Policy))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (r *Rule) storable() error {
 // encode writes a rule in the one way that equal rules share.
 func (r *Rule) encode() ([]byte, error) {
 	next := *r
-	next.Filter.From, next.Filter.To = instantOf(r.Filter.From), instantOf(r.Filter.To)
+	next.Filter.From, next.Filter.To = journalTime(r.Filter.From), journalTime(r.Filter.To)
 	if r.Policy != nil {
 		p := r.Policy.Normalize()
 		next.Policy = &p
@@ -217,10 +217,10 @@ func ruleDelay(text string) (time.Duration, error) {
 		return 0, nil
 	}
 	if isoDuration.MatchString(text) {
-		return maxAge(text)
+		return parseISODuration(text)
 	}
-	d, err := ParseSpan(text)
-	if err != nil || d > Span(longestAge) {
+	d, err := ParseDuration(text)
+	if err != nil || d > Duration(maxRetentionAge) {
 		return 0, fmt.Errorf("%q is no length of time such as PT1H, 90m, 36h or 30d", text)
 	}
 	return time.Duration(d), nil

@@ -16,20 +16,20 @@ import (
 
 func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
+	r.startWorkers()
 	ctx := context.Background()
-	letters := r.deadAll(0, 4, func(Call) Answer { return refused() })
-	r.deadAll(4, 6, func(Call) Answer { return noAnswer() })
+	letters := r.deadLetters(0, 4, func(Call) Answer { return refused() })
+	r.deadLetters(4, 6, func(Call) Answer { return noAnswer() })
 	if _, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
 	before := r.count(`SELECT count(*) FROM recourse.receipts`)
-	rule := replay(1).Rule
+	rule := replayRule(1).Rule
 	rule.Enabled = false
 	trial, err := r.TryRule(ctx, "acme", rule)
-	if err != nil || trial.Matched != 4 || trial.Looked != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[Gate]int64{GateHeld: 1}) ||
+	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[Gate]int64{GateHeld: 1}) ||
 		len(trial.Letters) != 3 || trial.Letters[2].DeadAt.Before(trial.Letters[0].DeadAt) ||
 		slices.ContainsFunc(trial.Letters, func(l Letter) bool { return l.Run == letters[0].Run || l.Held }) {
 		t.Errorf("%+v, %v", trial, err)
@@ -45,39 +45,39 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	if after := r.count(`SELECT count(*) FROM recourse.receipts`); after != before || r.count(`SELECT count(*) FROM recourse.rules`) != 0 {
 		t.Errorf("%d receipts, %d before", after, before)
 	}
-	r.mustSetRule(replay(1))
+	r.mustSetRule(replayRule(1))
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
-	r.applied(RuleReport{Rules: 1, Replayed: 3})
-	r.atRest()
-	if trial, err = r.TryRule(ctx, "acme", replay(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[GateReplaysSpent] != 3 {
+	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 3})
+	r.untilNoneLive()
+	if trial, err = r.TryRule(ctx, "acme", replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[GateReplaysSpent] != 3 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 }
 
 func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	ctx := context.Background()
 	version := func(n int64) *int64 { return &n }
-	q := replay(2)
+	q := replayRule(2)
 	q.IfVersion = version(0)
 	if set := r.mustSetRule(q); set.Version != 1 || set.Tenant != "acme" || set.MaxReplays != 2 || set.Actor != "user:ada" || set.At.IsZero() {
 		t.Errorf("%+v", set)
 	}
 	var other *RuleVersionError
-	if _, err := r.SetRule(ctx, q); !errors.As(err, &other) || other.Present.Version != 1 || other.Present.MaxReplays != 2 {
+	if _, err := r.SetRule(ctx, q); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.MaxReplays != 2 {
 		t.Errorf("%v", err)
 	}
-	if same := r.mustSetRule(replay(2)); same.Version != 1 {
+	if same := r.mustSetRule(replayRule(2)); same.Version != 1 {
 		t.Errorf("%+v", same)
 	}
-	q = replay(3)
+	q = replayRule(3)
 	q.IfVersion, q.Reason = version(1), "see token=sk_live_abcdefghijklmnopqrstuvwx"
 	if set := r.mustSetRule(q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
 		t.Errorf("%+v", set)
 	}
 	gone := RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:bob", Reason: "enough", IfVersion: version(1)}
-	if _, err := r.DeleteRule(ctx, gone); !errors.As(err, &other) || other.Present.Version != 2 {
+	if _, err := r.DeleteRule(ctx, gone); !errors.As(err, &other) || other.Current.Version != 2 {
 		t.Errorf("%v", err)
 	}
 	gone.IfVersion = nil
@@ -97,11 +97,11 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 		}
 	}
 	trail := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1 AND body::json->'payload'->>'rule' LIKE '{"name":"refused-later"%'`, string(receipts.RuleChanged))
-	if trail != 4 || !r.isSo(`SELECT array_agg(body::json->'payload'->>'changes' ORDER BY seq) =
+	if trail != 4 || !r.queryBool(`SELECT array_agg(body::json->'payload'->>'changes' ORDER BY seq) =
 		ARRAY['refused-later: made', 'refused-later: max_replays 2 to 3', 'refused-later: deleted', 'refused-later: made'] FROM recourse.receipts WHERE subtype = 'rule-changed'`) {
 		t.Errorf("%d receipts", trail)
 	}
-	if a := r.sound(); a.Chains != 1 || a.Receipts != 4 {
+	if a := r.mustAudit(); a.Chains != 1 || a.Receipts != 4 {
 		t.Errorf("%d chains, %d receipts", a.Chains, a.Receipts)
 	}
 }
@@ -110,19 +110,19 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 // than it can have, whoever makes the last ones at once.
 func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	ctx := context.Background()
 	var all sync.WaitGroup
 	won := make(chan int, 20)
 	for i := range 20 {
 		all.Go(func() {
-			q := replay(i + 1)
+			q := replayRule(i + 1)
 			q.IfVersion = new(int64)
 			var other *RuleVersionError
 			switch set, err := r.SetRule(ctx, q); {
 			case err == nil:
 				won <- set.MaxReplays
-			case !errors.As(err, &other) || other.Present.Version != 1:
+			case !errors.As(err, &other) || other.Current.Version != 1:
 				t.Errorf("%v", err)
 			}
 		})
@@ -135,14 +135,14 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 		t.Errorf("%+v, %v", rules, err)
 	}
 	for i := range postgres.MaxRules - 2 {
-		q := replay(1)
+		q := replayRule(1)
 		q.Rule.Name = fmt.Sprintf("rule-%d", i)
 		r.mustSetRule(q)
 	}
 	made := make(chan error, 4)
 	for i := range cap(made) {
 		all.Go(func() {
-			q := replay(1)
+			q := replayRule(1)
 			q.Rule.Name = fmt.Sprintf("last-%d", i)
 			_, err := r.SetRule(ctx, q)
 			made <- err
@@ -161,5 +161,5 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != postgres.MaxRules {
 		t.Errorf("%d were made, there are %d", ok, n)
 	}
-	r.mustSetRule(replay(7)) // one that is there can be changed
+	r.mustSetRule(replayRule(7)) // one that is there can be changed
 }

@@ -12,53 +12,55 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// acted is what became of letters.
-type acted struct{ replayed, marked int }
+// ruleCounts is what became of letters.
+type ruleCounts struct{ replayed, marked int }
 
-func (a *acted) add(b acted) { a.replayed, a.marked = a.replayed+b.replayed, a.marked+b.marked }
+func (a *ruleCounts) add(b ruleCounts) {
+	a.replayed, a.marked = a.replayed+b.replayed, a.marked+b.marked
+}
 
-// byRule is what is done by a rule at a moment.
-type byRule struct {
-	*ruling
-	settlements *family
-	lines       map[background.RunID]ruledLine
+// ruleAction is what is done by a rule at a moment.
+type ruleAction struct {
+	*activeRule
+	settlements *settlementFamily
+	lineages    map[background.RunID]ruleLineage
 	at          time.Time
 }
 
-// actByRule does what a rule says with those of the letters that were found which no
+// applyRuleToFound does what a rule says with those of the letters that were found which no
 // gate keeps it from: together, and what that leaves each alone. A letter that can't be
 // acted on keeps no other from its turn, unless there are many; what went wrong is told
 // of the first.
-func (s *Service) actByRule(ctx context.Context, r *ruling, found []postgres.FoundLetter, at time.Time) (n acted, err error) {
-	letters, lines, err := s.ruledLetters(ctx, r, found)
+func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []postgres.FoundLetter, at time.Time) (n ruleCounts, err error) {
+	letters, lineages, err := s.lettersForRule(ctx, r, found)
 	if err != nil || ctx.Err() != nil {
 		return n, err
 	}
-	w := &byRule{r, s.settlements, lines, at}
-	var due []postgres.Filed
+	w := &ruleAction{r, s.settlements, lineages, at}
+	var due []postgres.LetterRow
 	for _, f := range letters {
-		if s.ruleGate(r, f, lines[f.Run.ID].by(r.Name), at) == "" {
+		if s.ruleGate(r, f, lineages[f.Run.ID].replaysBy(r.Name), at) == "" {
 			due = append(due, f)
 		}
 	}
-	n, left := s.togetherByRule(ctx, w, due)
-	rest, err := s.eachByRule(ctx, w, left)
+	n, left := s.applyRuleBatch(ctx, w, due)
+	rest, err := s.applyRuleEach(ctx, w, left)
 	n.add(rest)
 	return n, err
 }
 
-// eachByRule does what a rule says with letters, each in a commit of its own.
-func (s *Service) eachByRule(ctx context.Context, w *byRule, letters []postgres.Filed) (n acted, err error) {
-	var all sync.WaitGroup
+// applyRuleEach does what a rule says with letters, each in a commit of its own.
+func (s *Service) applyRuleEach(ctx context.Context, w *ruleAction, letters []postgres.LetterRow) (n ruleCounts, err error) {
+	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
-	next := make(chan postgres.Filed)
-	for range min(ruleAtOne, len(letters)) {
-		all.Go(func() {
+	next := make(chan postgres.LetterRow)
+	for range min(ruleConcurrency, len(letters)) {
+		wg.Go(func() {
 			for f := range next {
-				did, err := s.oneByRule(ctx, w, f)
+				done, err := s.applyRuleToLetter(ctx, w, f)
 				mu.Lock()
-				n.add(did)
+				n.add(done)
 				if err != nil {
 					failed = append(failed, fmt.Errorf("letter %s: %w", f.Run.ID, err))
 				}
@@ -66,31 +68,31 @@ func (s *Service) eachByRule(ctx context.Context, w *byRule, letters []postgres.
 			}
 		})
 	}
-	many := func() bool {
+	tooManyFailed := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(failed) >= ruleFails
+		return len(failed) >= ruleFailureLimit
 	}
 	for _, f := range letters {
-		if ctx.Err() != nil || many() {
+		if ctx.Err() != nil || tooManyFailed() {
 			break
 		}
 		next <- f
 	}
 	close(next)
-	all.Wait()
+	wg.Wait()
 	if len(failed) > 0 {
 		err = failed[0]
 	}
 	return n, err
 }
 
-// ruledLine is a lineage as the rules have it.
-type ruledLine postgres.ReplayedLine
+// ruleLineage is a lineage as the rules have it.
+type ruleLineage postgres.LineageReplays
 
-// by is how often a rule has replayed the lineage.
-func (l ruledLine) by(rule string) int {
-	for _, b := range l.By {
+// replaysBy is how often a rule has replayed the lineage.
+func (l ruleLineage) replaysBy(rule string) int {
+	for _, b := range l.ByRule {
 		if b.Rule == rule {
 			return b.Replays
 		}
@@ -98,8 +100,8 @@ func (l ruledLine) by(rule string) int {
 	return 0
 }
 
-// ruledLetters reads letters that were found as they are now, oldest death first.
-func (s *Service) ruledLetters(ctx context.Context, r *ruling, found []postgres.FoundLetter) ([]postgres.Filed, map[background.RunID]ruledLine, error) {
+// lettersForRule reads letters that were found as they are now, oldest death first.
+func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []postgres.FoundLetter) ([]postgres.LetterRow, map[background.RunID]ruleLineage, error) {
 	if len(found) == 0 {
 		return nil, nil, nil
 	}
@@ -107,90 +109,90 @@ func (s *Service) ruledLetters(ctx context.Context, r *ruling, found []postgres.
 	for i := range found {
 		ids[i] = found[i].Run.ID
 	}
-	letters, err := s.journal.Filed(ctx, ids...)
+	letters, err := s.journal.LetterRowsByID(ctx, ids...)
 	if err != nil || r.Mark != nil {
 		return letters, nil, err
 	}
-	counted, err := s.journal.ReplayedLines(ctx, r.Tenant, ids)
-	lines := make(map[background.RunID]ruledLine, len(counted))
+	counted, err := s.journal.LineageReplays(ctx, r.Tenant, ids)
+	lineages := make(map[background.RunID]ruleLineage, len(counted))
 	for id, l := range counted {
-		lines[id] = ruledLine(l)
+		lineages[id] = ruleLineage(l)
 	}
-	return letters, lines, err
+	return letters, lineages, err
 }
 
-// oneByRule acts on one letter. That somebody else has moved it, or has changed the
+// applyRuleToLetter acts on one letter. That somebody else has moved it, or has changed the
 // rule, or that the database is busy with it, is no failure.
-func (s *Service) oneByRule(ctx context.Context, w *byRule, f postgres.Filed) (n acted, err error) {
+func (s *Service) applyRuleToLetter(ctx context.Context, w *ruleAction, f postgres.LetterRow) (n ruleCounts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panicked: %v", p)
 		}
 	}()
-	err = s.aloneByRule(ctx, w, f)
+	err = s.commitRuleChange(ctx, w, f)
 	var refused *RefusedError
 	switch {
 	case err == nil && w.Mark != nil:
-		return acted{marked: 1}, nil
+		return ruleCounts{marked: 1}, nil
 	case err == nil:
-		return acted{replayed: 1}, nil
-	case errors.Is(err, errMovedOn), errors.Is(err, postgres.ErrRuleChanged), errors.Is(err, postgres.ErrRuleSpent), errors.Is(err, postgres.ErrBusy), errors.As(err, &refused),
+		return ruleCounts{replayed: 1}, nil
+	case errors.Is(err, errCaseChanged), errors.Is(err, postgres.ErrRuleChanged), errors.Is(err, postgres.ErrRuleExhausted), errors.Is(err, postgres.ErrBusy), errors.As(err, &refused),
 		errors.Is(err, ErrNotFound):
-		return acted{}, nil
+		return ruleCounts{}, nil
 	}
-	return acted{}, err
+	return ruleCounts{}, err
 }
 
-// aloneByRule moves one letter as it was read, in a commit of its own.
-func (s *Service) aloneByRule(ctx context.Context, w *byRule, f postgres.Filed) error {
+// commitRuleChange moves one letter as it was read, in a commit of its own.
+func (s *Service) commitRuleChange(ctx context.Context, w *ruleAction, f postgres.LetterRow) error {
 	var made postgres.Change
-	move := newID()
-	_, err := s.journal.Apply(ctx, f.Run.ID, move, func(now *postgres.Snapshot) (postgres.Change, error) {
+	transition := newID()
+	_, err := s.journal.Apply(ctx, f.Run.ID, transition, func(now *postgres.Snapshot) (postgres.Change, error) {
 		if now.Case.Head != f.Case.Head {
-			return postgres.Change{}, errMovedOn
+			return postgres.Change{}, errCaseChanged
 		}
 		var err error
-		made, err = w.change(f, move)
+		made, err = w.change(f, transition)
 		return made, err
 	})
-	if err == nil && made.New != nil {
-		s.ringFor(ctx, made.New)
+	if err == nil && made.NewRun != nil {
+		s.notifyRuns(ctx, made.NewRun)
 	}
 	return err
 }
 
 // change is what the rule makes of a letter as it was read.
-func (w *byRule) change(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+func (w *ruleAction) change(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
 	if w.Mark != nil {
-		return w.marking(f, move)
+		return w.markChange(f, transition)
 	}
-	return w.forking(f, move)
+	return w.forkChange(f, transition)
 }
 
-// forking forks a letter as Fork does, and counts that in the same commit.
-func (w *byRule) forking(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
-	line := w.lines[f.Run.ID]
-	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", line.by(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
-	k := fork{ForkRequest: ForkRequest{Actor: w.actor(), Reason: reason, Policy: w.Policy}, run: background.RunID(newID()), move: move, at: w.at, family: w.settlements}
+// forkChange forks a letter as Fork does, and counts that in the same commit.
+func (w *ruleAction) forkChange(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+	lineage := w.lineages[f.Run.ID]
+	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
+	k := forkAction{ForkRequest: ForkRequest{Actor: w.actor(), Reason: reason, Policy: w.Policy}, run: background.RunID(newID()), transition: transition, at: w.at, family: w.settlements}
 	ch, err := k.decide(&f.Snapshot)
 	if err != nil {
 		return ch, err
 	}
-	ch.Beside = postgres.ByRule{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Replay: &postgres.RuleReplay{Root: line.Root, Most: w.MaxReplays, At: w.at}}
-	asked := receipts.Draft{Run: f.Run.ID, Subtype: receipts.Replayed, Actor: w.actor(), At: w.at, Payload: receipts.Payload{NewRun: k.run, Reason: clean(reason, 1024)}}
+	ch.SideEffect = postgres.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Replay: &postgres.RuleReplay{Root: lineage.Root, Limit: w.MaxReplays, At: w.at}}
+	asked := receipts.Draft{Run: f.Run.ID, Subtype: receipts.Replayed, Actor: w.actor(), At: w.at, Payload: receipts.Payload{NewRun: k.run, Reason: cleanText(reason, 1024)}}
 	ch.Drafts = append([]receipts.Draft{asked}, ch.Drafts...)
 	return ch, nil
 }
 
-// marking marks a letter as Mark does, as far as nobody has.
-func (w *byRule) marking(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
-	say := w.Mark.missing(f.Desk, or(f.Desk.Reprocess, reprocessEligible(f.Snapshot)), or(f.Desk.Review, manualReviewRequired(f.Snapshot)))
-	q := MarkRequest{Actor: w.actor(), Reason: w.Mark.Reason, ReprocessEligible: say.Reprocess, ManualReviewRequired: say.Review}
-	ch, err := q.mark(w.at)(f, move)
+// markChange marks a letter as Mark does, as far as nobody has.
+func (w *ruleAction) markChange(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+	missing := w.Mark.missing(f.Annotations, valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot)))
+	q := MarkRequest{Actor: w.actor(), Reason: w.Mark.Reason, ReprocessEligible: missing.Reprocess, ManualReviewRequired: missing.Review}
+	ch, err := q.setMarks(w.at)(f, transition)
 	if err != nil {
 		return ch, err
 	}
-	desk := ch.Beside.(postgres.DeskRow)
-	ch.Beside = postgres.ByRule{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Desk: &desk}
+	row := ch.SideEffect.(postgres.AnnotationsRow)
+	ch.SideEffect = postgres.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Annotations: &row}
 	return ch, nil
 }

@@ -34,11 +34,11 @@ type RuleRemoval struct {
 // expects.
 type RuleVersionError struct {
 	Expected int64
-	Present  StandingRule
+	Current  StoredRule
 }
 
 func (e *RuleVersionError) Error() string {
-	return fmt.Sprintf("postadjudication: rule %s of %s is at version %d, not %d", e.Present.Name, e.Present.Tenant, e.Present.Version, e.Expected)
+	return fmt.Sprintf("postadjudication: rule %s of %s is at version %d, not %d", e.Current.Name, e.Current.Tenant, e.Current.Version, e.Expected)
 }
 
 // ErrTooManyRules means that a tenant has as many rules as it can have.
@@ -49,7 +49,7 @@ var errSameRule = errors.New("postadjudication: the rule is set already")
 
 // Rules lists the rules of a tenant, by name. One that only a newer program can read
 // is left out, and not applied by this one.
-func (s *Service) Rules(ctx context.Context, tenant string) ([]StandingRule, error) {
+func (s *Service) Rules(ctx context.Context, tenant string) ([]StoredRule, error) {
 	if tenant == "" {
 		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
 	}
@@ -57,9 +57,9 @@ func (s *Service) Rules(ctx context.Context, tenant string) ([]StandingRule, err
 	if err != nil {
 		return nil, err
 	}
-	out := make([]StandingRule, 0, len(found))
+	out := make([]StoredRule, 0, len(found))
 	for _, f := range found {
-		r, err := standing(f)
+		r, err := parseStoredRule(f)
 		if err != nil {
 			s.journal.Warn(err)
 			continue
@@ -74,86 +74,86 @@ func (s *Service) Rules(ctx context.Context, tenant string) ([]StandingRule, err
 // more. To set what holds already changes nothing. Errors: *FieldError for bad input
 // (joined, one per field), *RuleVersionError, ErrTooManyRules. After any other error it
 // is not known whether it was set: look at the version.
-func (s *Service) SetRule(ctx context.Context, q RuleChange) (StandingRule, error) {
-	if err := errors.Join(named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), q.Rule.Validate()); err != nil {
-		return StandingRule{}, err
+func (s *Service) SetRule(ctx context.Context, q RuleChange) (StoredRule, error) {
+	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), q.Rule.Validate()); err != nil {
+		return StoredRule{}, err
 	}
 	text, err := q.Rule.encode()
 	if err != nil {
-		return StandingRule{}, err
+		return StoredRule{}, err
 	}
-	now, err := s.journal.MoveRule(ctx, q.Tenant, q.Rule.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
-		if err := expects(q.IfVersion, now); err != nil {
+	now, err := s.journal.UpdateRule(ctx, q.Tenant, q.Rule.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
-		if now.There() && now.Definition == string(text) {
+		if now.Exists() && now.Definition == string(text) {
 			return now, receipts.Draft{}, errSameRule
 		}
-		next := postgres.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: q.Actor, Reason: clean(q.Reason, 1024), At: s.now()}
-		changes, err := ruleDifference(now, string(text))
-		return next, ruleDraft(next, q.Rule.Name+": "+changes), err
+		next := postgres.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: s.now()}
+		changes, err := ruleChanges(now, string(text))
+		return next, ruleReceipt(next, q.Rule.Name+": "+changes), err
 	})
 	if err != nil && !errors.Is(err, errSameRule) {
-		return StandingRule{}, err
+		return StoredRule{}, err
 	}
-	return standing(now)
+	return parseStoredRule(now)
 }
 
 // DeleteRule deletes a rule, with its receipt in one commit, and gives it as it was.
 // What it replayed stays counted: a rule that is made under its name goes on with it.
 // ErrNotFound when the tenant has no such rule; else as SetRule.
-func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StandingRule, error) {
-	if err := errors.Join(named("tenant", q.Tenant, 128), named("name", q.Name, 64), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)); err != nil {
-		return StandingRule{}, err
+func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StoredRule, error) {
+	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireText("name", q.Name, 64), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
+		return StoredRule{}, err
 	}
 	var was postgres.Rule
-	_, err := s.journal.MoveRule(ctx, q.Tenant, q.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+	_, err := s.journal.UpdateRule(ctx, q.Tenant, q.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
 		was = now
-		if !now.There() {
+		if !now.Exists() {
 			return now, receipts.Draft{}, ErrNotFound
 		}
-		if err := expects(q.IfVersion, now); err != nil {
+		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
-		next := postgres.Rule{Deleted: true, Definition: now.Definition, Actor: q.Actor, Reason: clean(q.Reason, 1024), At: s.now()}
-		return next, ruleDraft(next, q.Name+": "+ruleDeleted), nil
+		next := postgres.Rule{Deleted: true, Definition: now.Definition, Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: s.now()}
+		return next, ruleReceipt(next, q.Name+": "+ruleDeleted), nil
 	})
 	if err != nil {
-		return StandingRule{}, err
+		return StoredRule{}, err
 	}
-	out, err := standing(was)
+	out, err := parseStoredRule(was)
 	if err != nil { // a newer program made it; it is deleted all the same
 		s.journal.Warn(err)
 	}
 	return out, nil
 }
 
-// expects refuses a change of another version than the present one.
-func expects(version *int64, now postgres.Rule) error {
+// checkRuleVersion refuses a change of another version than the present one.
+func checkRuleVersion(version *int64, now postgres.Rule) error {
 	present := now.Version
-	if !now.There() {
+	if !now.Exists() {
 		present = 0
 	}
 	if version == nil || *version == present {
 		return nil
 	}
-	e := &RuleVersionError{Expected: *version, Present: StandingRule{Tenant: now.Tenant, Rule: Rule{Name: now.Name}}}
+	e := &RuleVersionError{Expected: *version, Current: StoredRule{Tenant: now.Tenant, Rule: Rule{Name: now.Name}}}
 	if present > 0 {
 		var err error
-		if e.Present, err = standing(now); err != nil {
+		if e.Current, err = parseStoredRule(now); err != nil {
 			return err
 		}
 	}
 	return e
 }
 
-func ruleDraft(r postgres.Rule, changes string) receipts.Draft {
+func ruleReceipt(r postgres.Rule, changes string) receipts.Draft {
 	return receipts.Draft{Actor: r.Actor, At: r.At, Payload: receipts.Payload{Rule: r.Definition, Changes: changes, Reason: r.Reason}}
 }
 
-// standing reads a rule as it is kept.
-func standing(r postgres.Rule) (StandingRule, error) {
-	out := StandingRule{Rule: Rule{Name: r.Name}, Tenant: r.Tenant, Version: r.Version, Actor: r.Actor, Reason: r.Reason, At: r.At}
+// parseStoredRule reads a rule as it is kept.
+func parseStoredRule(r postgres.Rule) (StoredRule, error) {
+	out := StoredRule{Rule: Rule{Name: r.Name}, Tenant: r.Tenant, Version: r.Version, Actor: r.Actor, Reason: r.Reason, At: r.At}
 	text := json.NewDecoder(strings.NewReader(r.Definition))
 	text.DisallowUnknownFields()
 	if err := text.Decode(&out.Rule); err != nil {
@@ -165,9 +165,9 @@ func standing(r postgres.Rule) (StandingRule, error) {
 	return out, nil
 }
 
-// ruleDifference tells what a rule has become, member by member.
-func ruleDifference(now postgres.Rule, next string) (string, error) {
-	if !now.There() {
+// ruleChanges tells what a rule has become, member by member.
+func ruleChanges(now postgres.Rule, next string) (string, error) {
+	if !now.Exists() {
 		return "made", nil
 	}
 	var before, after map[string]json.RawMessage
@@ -181,7 +181,7 @@ func ruleDifference(now postgres.Rule, next string) (string, error) {
 	for name := range after {
 		members[name] = true
 	}
-	said := func(m json.RawMessage) string {
+	valueText := func(m json.RawMessage) string {
 		if m == nil {
 			return "none"
 		}
@@ -190,7 +190,7 @@ func ruleDifference(now postgres.Rule, next string) (string, error) {
 	var all []string
 	for _, name := range sortedKeys(members) {
 		if !bytes.Equal(before[name], after[name]) {
-			all = append(all, name+" "+said(before[name])+" to "+said(after[name]))
+			all = append(all, name+" "+valueText(before[name])+" to "+valueText(after[name]))
 		}
 	}
 	return strings.Join(all, "; "), nil

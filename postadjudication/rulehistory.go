@@ -11,7 +11,7 @@ import (
 
 // RuleVersion is one change of a rule, as its receipt tells it.
 type RuleVersion struct {
-	StandingRule
+	StoredRule
 	Deleted bool   `json:"deleted,omitempty"` // by this change; the rule is as it was before
 	Changes string `json:"changes"`           // what became of the one before
 	Receipt string `json:"receipt_id"`
@@ -34,20 +34,20 @@ func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after in
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	kase, found, err := s.journal.RegisterCase(ctx, tenant, postgres.RuleRegister)
+	caseID, found, err := s.journal.OperationLogCase(ctx, tenant, postgres.RuleLog)
 	if err != nil || !found {
 		return nil, err
 	}
 	var out []RuleVersion
 	version := int64(0)
-	for place := (postgres.Place{Case: kase}); ; {
-		trail, err := s.journal.Trail(ctx, tenant, kase, place, ruleHistoryPage)
+	for place := (postgres.TrailPosition{Case: caseID}); ; {
+		trail, err := s.journal.Trail(ctx, tenant, caseID, place, ruleHistoryPage)
 		if err != nil || len(trail) == 0 {
 			return out, err
 		}
 		for _, r := range trail {
 			place.Seq = r.Seq
-			told, own, err := ruleTold(r, name)
+			change, own, err := ruleVersionFrom(r, name)
 			if err != nil {
 				return nil, err
 			}
@@ -57,30 +57,30 @@ func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after in
 			if version++; version <= after {
 				continue
 			}
-			told.Version = version
-			if out = append(out, told); len(out) == limit {
+			change.Version = version
+			if out = append(out, change); len(out) == limit {
 				return out, nil
 			}
 		}
 	}
 }
 
-// ruleTold reads a receipt of a tenant's rules; own reports whether it is about the one
+// ruleVersionFrom reads a receipt of a tenant's rules; own reports whether it is about the one
 // of a name.
-func ruleTold(r receipts.Receipt, name string) (told RuleVersion, own bool, err error) {
+func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, own bool, err error) {
 	p, err := r.Payload()
 	if err != nil {
-		return told, false, err
+		return version, false, err
 	}
 	changes, own := strings.CutPrefix(p.Changes, name+": ")
 	if !own || r.Subtype != receipts.RuleChanged {
-		return told, false, nil
+		return version, false, nil
 	}
-	told = RuleVersion{Deleted: changes == ruleDeleted, Changes: changes, Receipt: r.ID()}
-	told.Tenant, told.Actor, told.Reason, told.At = r.Tenant, r.Actor, p.Reason, r.At
-	if json.Unmarshal([]byte(p.Rule), &told.Rule) != nil {
-		told.Rule = Rule{}
+	version = RuleVersion{Deleted: changes == ruleDeleted, Changes: changes, Receipt: r.ID()}
+	version.Tenant, version.Actor, version.Reason, version.At = r.Tenant, r.Actor, p.Reason, r.At
+	if json.Unmarshal([]byte(p.Rule), &version.Rule) != nil {
+		version.Rule = Rule{}
 	}
-	told.Name = name
-	return told, true, nil
+	version.Name = name
+	return version, true, nil
 }

@@ -10,40 +10,40 @@ import (
 // between; a rule of a name that begins alike is another.
 func TestARuleHasAHistory(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	ctx := context.Background()
-	first := r.mustSetRule(replay(1))
-	alike := replay(4)
+	first := r.mustSetRule(replayRule(1))
+	alike := replayRule(4)
 	alike.Rule.Name += ".2"
 	r.mustSetRule(alike)
-	second := replay(3)
+	second := replayRule(3)
 	second.Reason = "more patience"
 	r.mustSetRule(second)
 	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "acme", Name: first.Name, Actor: "user:bob", Reason: "no longer"}); err != nil {
 		t.Fatal(err)
 	}
-	r.mustSetRule(replay(2))
-	told, err := r.RuleHistory(ctx, "acme", first.Name, 0, 100)
-	if err != nil || len(told) != 4 {
-		t.Fatalf("%+v, %v", told, err)
+	r.mustSetRule(replayRule(2))
+	history, err := r.RuleHistory(ctx, "acme", first.Name, 0, 100)
+	if err != nil || len(history) != 4 {
+		t.Fatalf("%+v, %v", history, err)
 	}
 	for i, want := range []RuleVersion{
-		{StandingRule: StandingRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
-		{StandingRule: StandingRule{Actor: first.Actor, Reason: "more patience"}, Changes: "max_replays 1 to 3"},
-		{StandingRule: StandingRule{Actor: "user:bob", Reason: "no longer"}, Changes: "deleted", Deleted: true},
-		{StandingRule: StandingRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+		{StoredRule: StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+		{StoredRule: StoredRule{Actor: first.Actor, Reason: "more patience"}, Changes: "max_replays 1 to 3"},
+		{StoredRule: StoredRule{Actor: "user:bob", Reason: "no longer"}, Changes: "deleted", Deleted: true},
+		{StoredRule: StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
 	} {
-		v := told[i]
+		v := history[i]
 		if v.Version != int64(i+1) || v.Name != first.Name || v.Tenant != "acme" || v.Actor != want.Actor || v.Reason != want.Reason || v.Deleted != want.Deleted || v.Changes != want.Changes ||
 			v.Receipt == "" || v.At.IsZero() {
 			t.Errorf("version %d: %+v", i+1, v)
 		}
 	}
-	if told[1].MaxReplays != 3 || told[3].MaxReplays != 2 || told[0].Filter != first.Filter {
-		t.Errorf("%+v", told)
+	if history[1].MaxReplays != 3 || history[3].MaxReplays != 2 || history[0].Filter != first.Filter {
+		t.Errorf("%+v", history)
 	}
 	now, err := r.Rules(ctx, "acme")
-	if err != nil || now[0].Name != first.Name || now[0].Version != told[3].Version {
+	if err != nil || now[0].Name != first.Name || now[0].Version != history[3].Version {
 		t.Errorf("the last of the history is not what there is: %+v, %v", now, err)
 	}
 	if some, err := r.RuleHistory(ctx, "acme", first.Name, 1, 2); err != nil || len(some) != 2 || some[0].Version != 2 || some[1].Version != 3 {
@@ -61,5 +61,5 @@ func TestARuleHasAHistory(t *testing.T) {
 	if _, err := r.RuleHistory(ctx, "acme", first.Name, 0, 0); !errors.As(err, &bad) || bad.Field != "limit" {
 		t.Errorf("no limit: %v", err)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -18,24 +18,24 @@ const (
 	GateNotSelected   Gate = "not_selected"           // the rule's filter does not select it any more
 )
 
-// ruling is a rule that is being applied.
-type ruling struct {
-	StandingRule
+// activeRule is a rule that is being applied.
+type activeRule struct {
+	StoredRule
 	delay time.Duration
 }
 
-func newRuling(r StandingRule) (ruling, error) {
+func newActiveRule(r StoredRule) (activeRule, error) {
 	delay, err := ruleDelay(r.Delay)
-	return ruling{r, delay}, err
+	return activeRule{r, delay}, err
 }
 
-// finds is what the rule looks for at a time. It leaves out what the rule never
+// searchFilter is what the rule looks for at a time. It leaves out what the rule never
 // touches, so that this need not be read again and again.
-func (r *ruling) finds(at time.Time) LetterFilter {
-	f, no := r.due(at), false
+func (r *activeRule) searchFilter(at time.Time) LetterFilter {
+	f, exclude := r.dueFilter(at), false
 	switch m := r.Mark; {
 	case m == nil:
-		f.Held, f.Review = &no, &no
+		f.Held, f.Review = &exclude, &exclude
 		if f.Family == "" || f.Family == Family {
 			f.Class = NotExecuted
 		}
@@ -49,10 +49,10 @@ func (r *ruling) finds(at time.Time) LetterFilter {
 	return f
 }
 
-// due is the rule's filter for letters whose delay is over at a time.
-func (r *ruling) due(at time.Time) LetterFilter {
+// dueFilter is the rule's filter for letters whose delay is over at a time.
+func (r *activeRule) dueFilter(at time.Time) LetterFilter {
 	f := r.Filter
-	f.Standing = background.LetterOpen
+	f.Status = background.LetterOpen
 	if to := at.Add(-r.delay + time.Microsecond); f.To.IsZero() || to.Before(f.To) {
 		f.To = to
 	}
@@ -62,8 +62,8 @@ func (r *ruling) due(at time.Time) LetterFilter {
 // ruleGate is the gate that keeps a rule from a letter which its filter found, or empty.
 // Of what the filter asks, all that can have changed since is asked again. replays is
 // how often the rule has replayed the lineage.
-func (s *Service) ruleGate(r *ruling, f postgres.Filed, replays int, at time.Time) Gate {
-	reprocess, review := or(f.Desk.Reprocess, reprocessEligible(f.Snapshot)), or(f.Desk.Review, manualReviewRequired(f.Snapshot))
+func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at time.Time) Gate {
+	reprocess, review := valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot))
 	want := r.Filter
 	switch {
 	case f.Run.Tenant != r.Tenant:
@@ -74,31 +74,31 @@ func (s *Service) ruleGate(r *ruling, f postgres.Filed, replays int, at time.Tim
 		return GateNotOpen
 	case f.Run.DeadAt.Add(r.delay).After(at):
 		return GateNotDue
-	case want.Held != nil && *want.Held != f.Desk.Held, want.Reprocess != nil && *want.Reprocess != reprocess, want.Review != nil && *want.Review != review,
+	case want.Held != nil && *want.Held != f.Annotations.Held, want.Reprocess != nil && *want.Reprocess != reprocess, want.Review != nil && *want.Review != review,
 		want.Class != "" && want.Class != f.Run.Class:
 		return GateNotSelected
 	case r.Mark != nil:
-		if r.Mark.missing(f.Desk, reprocess, review) == (RuleMark{}) {
+		if r.Mark.missing(f.Annotations, reprocess, review) == (RuleMark{}) {
 			return GateMarked
 		}
 		return ""
-	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != NotExecuted || f.Run.UnknownOpen > 0 || f.Run.CallIsOut()):
+	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
 		return GateMayBeExecuted
-	case f.Desk.Held:
+	case f.Annotations.Held:
 		return GateHeld
 	case review:
 		return GateReview
-	case f.Desk.Reprocess != nil && !*f.Desk.Reprocess:
+	case f.Annotations.Reprocess != nil && !*f.Annotations.Reprocess:
 		return GateNotEligible
 	case replays >= r.MaxReplays:
 		return GateReplaysSpent
 	}
-	return s.settlements.gate(f.Snapshot, at)
+	return s.settlements.forkGate(f.Snapshot, at)
 }
 
 // missing is what of a mark is still to be said: what nobody has said, and is not so
 // already.
-func (m *RuleMark) missing(d postgres.Desk, reprocess, review bool) (out RuleMark) {
+func (m *RuleMark) missing(d postgres.Annotations, reprocess, review bool) (out RuleMark) {
 	if m.Reprocess != nil && d.Reprocess == nil && *m.Reprocess != reprocess {
 		out.Reprocess = m.Reprocess
 	}

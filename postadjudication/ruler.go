@@ -14,14 +14,14 @@ import (
 
 // Times and bounds of the ruler.
 const (
-	ruleEvery = 3 * time.Second // how often rules are applied, unless configured
-	rulePage  = 100             // letters that are looked at together
-	rulePages = 10              // pages that one rule looks at in a round
-	ruleAtOne = 4               // letters that are acted on at once
-	ruleFails = 8               // letters of a page that fail before the rest is left for later
+	ruleEvery        = 3 * time.Second // how often rules are applied, unless configured
+	rulePage         = 100             // letters that are looked at together
+	rulePages        = 10              // pages that one rule looks at in a round
+	ruleConcurrency  = 4               // letters that are acted on at once
+	ruleFailureLimit = 8               // letters of a page that fail before the rest is left for later
 )
 
-// ruler applies the rules that are enabled, now and then, as long as no other process
+// ruleRunner applies the rules that are enabled, now and then, as long as no other process
 // does. A round is bounded: a rule goes on in the next one where it stopped, from the
 // oldest death to the newest, and then begins anew.
 //
@@ -30,30 +30,30 @@ const (
 // Neither the process that is alone at it nor what it remembers is needed for any of
 // this to be right: whatever is done holds the letter's case and the rule as they were
 // when it was decided.
-type ruler struct {
+type ruleRunner struct {
 	service *Service
 	every   time.Duration
 	page    int
 	pages   int
 
 	mu      sync.Mutex
-	places  map[ruleKey]rulePlace // where rules go on
-	failing map[ruleKey]bool      // rules whose failure was told of
+	cursors map[ruleKey]ruleCursor // where rules go on
+	failing map[ruleKey]bool       // rules whose failure was told of
 
 	rounds, replayed, marked, failed atomic.Uint64
 }
 
 type ruleKey struct{ tenant, name string }
 
-// rulePlace is where a rule of a version goes on.
-type rulePlace struct {
+// ruleCursor is where a rule of a version goes on.
+type ruleCursor struct {
 	version int64
-	after   postgres.LetterPlace
+	after   postgres.LetterPosition
 }
 
 // RuleReport is what one round of the rules did, of all tenants.
 type RuleReport struct {
-	Alone    bool // false: another process applies rules, and this one did nothing
+	Ran      bool // false: another process applies rules, and this one did nothing
 	Rules    int  // that are enabled
 	Replayed int  // letters that were forked
 	Marked   int  // letters that were marked
@@ -68,21 +68,21 @@ type RuleStats struct {
 	Failed   uint64 // failures of single rules
 }
 
-func newRuler(s *Service, every time.Duration) *ruler {
+func newRuleRunner(s *Service, every time.Duration) *ruleRunner {
 	if every <= 0 {
 		every = ruleEvery
 	}
-	return &ruler{service: s, every: every, page: rulePage, pages: rulePages, places: map[ruleKey]rulePlace{}, failing: map[ruleKey]bool{}}
+	return &ruleRunner{service: s, every: every, page: rulePage, pages: rulePages, cursors: map[ruleKey]ruleCursor{}, failing: map[ruleKey]bool{}}
 }
 
-func (r *ruler) stats() RuleStats {
+func (r *ruleRunner) stats() RuleStats {
 	return RuleStats{Rounds: r.rounds.Load(), Replayed: r.replayed.Load(), Marked: r.marked.Load(), Failed: r.failed.Load()}
 }
 
 // run applies rules until ctx ends.
-func (r *ruler) run(ctx context.Context) {
+func (r *ruleRunner) run(ctx context.Context) {
 	failing := false
-	for pass(ctx, r.every, nil) {
+	for sleepOr(ctx, r.every, nil) {
 		_, err := r.service.ApplyRules(ctx)
 		if ctx.Err() != nil {
 			return
@@ -99,62 +99,62 @@ func (r *ruler) run(ctx context.Context) {
 // and told to the log, and tried again in the next round. Only one process applies
 // rules at a time; RuleReport.Alone says whether it was this.
 func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
-	if !s.runs {
+	if !s.executes {
 		return RuleReport{}, ErrNoExecutor // it alone knows what a fork's operation key must be
 	}
 	enabled, err := s.journal.EnabledRules(ctx)
 	if err != nil {
 		return RuleReport{}, err
 	}
-	s.ruler.forget(enabled)
+	s.rules.dropRemoved(enabled)
 	if len(enabled) == 0 {
-		return RuleReport{Alone: true}, nil
+		return RuleReport{Ran: true}, nil
 	}
 	var out RuleReport
-	alone, err := s.journal.WhileRuling(ctx, func() error {
-		if err := s.journal.DrainLetters(ctx); err != nil {
+	ran, err := s.journal.ExclusiveReplay(ctx, func() error {
+		if err := s.journal.CatchUpLetters(ctx); err != nil {
 			return err
 		}
-		out = s.ruler.round(ctx, enabled)
+		out = s.rules.round(ctx, enabled)
 		return ctx.Err()
 	})
-	out.Alone = alone
-	if alone && err == nil {
-		s.ruler.rounds.Add(1)
+	out.Ran = ran
+	if ran && err == nil {
+		s.rules.rounds.Add(1)
 	}
 	return out, err
 }
 
-// forget drops what is remembered of rules that there are not any more.
-func (r *ruler) forget(enabled []postgres.Rule) {
-	there := make(map[ruleKey]bool, len(enabled))
+// dropRemoved drops what is remembered of rules that there are not any more.
+func (r *ruleRunner) dropRemoved(enabled []postgres.Rule) {
+	exists := make(map[ruleKey]bool, len(enabled))
 	for _, e := range enabled {
-		there[ruleKey{e.Tenant, e.Name}] = true
+		exists[ruleKey{e.Tenant, e.Name}] = true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key := range r.places {
-		if !there[key] {
-			delete(r.places, key)
+	for key := range r.cursors {
+		if !exists[key] {
+			delete(r.cursors, key)
 		}
 	}
 	for key := range r.failing {
-		if !there[key] {
+		if !exists[key] {
 			delete(r.failing, key)
 		}
 	}
 }
 
 // round gives each rule its turn.
-func (r *ruler) round(ctx context.Context, enabled []postgres.Rule) RuleReport {
+func (r *ruleRunner) round(ctx context.Context, enabled []postgres.Rule) RuleReport {
 	out := RuleReport{Rules: len(enabled)}
 	for _, e := range enabled {
 		if ctx.Err() != nil {
 			break
 		}
-		n, err := r.turn(ctx, e)
+		n, err := r.applyRule(ctx, e)
 		if ctx.Err() == nil {
-			r.ended(e, err)
+			r.recordResult(e, err)
 		}
 		if err != nil {
 			out.Failed++
@@ -165,8 +165,8 @@ func (r *ruler) round(ctx context.Context, enabled []postgres.Rule) RuleReport {
 	return out
 }
 
-// ended counts a turn that failed, and tells of it once until one succeeds.
-func (r *ruler) ended(e postgres.Rule, err error) {
+// recordResult counts a turn that failed, and tells of it once until one succeeds.
+func (r *ruleRunner) recordResult(e postgres.Rule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := ruleKey{e.Tenant, e.Name}
@@ -181,34 +181,34 @@ func (r *ruler) ended(e postgres.Rule, err error) {
 	}
 }
 
-// turn applies one rule to the next letters. A panic is that rule's failure.
-func (r *ruler) turn(ctx context.Context, e postgres.Rule) (n acted, err error) {
+// applyRule applies one rule to the next letters. A panic is that rule's failure.
+func (r *ruleRunner) applyRule(ctx context.Context, e postgres.Rule) (n ruleCounts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("postadjudication: rule %s panicked: %v", e.Name, p)
 		}
 	}()
-	read, err := standing(e)
+	read, err := parseStoredRule(e)
 	if err != nil {
 		return n, err
 	}
-	rule, err := newRuling(read)
+	rule, err := newActiveRule(read)
 	if err != nil {
 		return n, err
 	}
 	key := ruleKey{e.Tenant, e.Name}
-	place := r.placeOf(key, e.Version)
-	defer func() { r.goOn(key, place) }()
+	cursor := r.cursorOf(key, e.Version)
+	defer func() { r.saveCursor(key, cursor) }()
 	for range r.pages {
 		at := r.service.now()
-		found, more, last, err := r.service.journal.Letters(ctx, e.Tenant, r.service.selection(rule.finds(at), at), letterOrders[OldestFirst], place.after, r.page)
+		found, more, last, err := r.service.journal.Letters(ctx, e.Tenant, r.service.journalFilter(rule.searchFilter(at), at), letterOrders[OldestFirst], cursor.after, r.page)
 		if err != nil {
 			return n, err
 		}
-		if place.after = last; !more {
-			place.after = postgres.LetterPlace{}
+		if cursor.after = last; !more {
+			cursor.after = postgres.LetterPosition{}
 		}
-		done, err := r.service.actByRule(ctx, &rule, found, at)
+		done, err := r.service.applyRuleToFound(ctx, &rule, found, at)
 		n.replayed, n.marked = n.replayed+done.replayed, n.marked+done.marked
 		r.replayed.Add(uint64(done.replayed))
 		r.marked.Add(uint64(done.marked))
@@ -219,17 +219,17 @@ func (r *ruler) turn(ctx context.Context, e postgres.Rule) (n acted, err error) 
 	return n, nil
 }
 
-func (r *ruler) placeOf(key ruleKey, version int64) rulePlace {
+func (r *ruleRunner) cursorOf(key ruleKey, version int64) ruleCursor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.places[key]; p.version == version {
+	if p := r.cursors[key]; p.version == version {
 		return p
 	}
-	return rulePlace{version: version}
+	return ruleCursor{version: version}
 }
 
-func (r *ruler) goOn(key ruleKey, p rulePlace) {
+func (r *ruleRunner) saveCursor(key ruleKey, p ruleCursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.places[key] = p
+	r.cursors[key] = p
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// replay is a rule for letters that the escrow service refused.
-func replay(most int) RuleChange {
+// replayRule is a rule for letters that the escrow service refused.
+func replayRule(most int) RuleChange {
 	return RuleChange{Tenant: "acme", Actor: "user:ada", Reason: "the bank is slow on mondays",
 		Rule: Rule{Name: "refused-later", Enabled: true, Filter: LetterFilter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
 }
 
-func (r *rig) mustSetRule(q RuleChange) StandingRule {
+func (r *rig) mustSetRule(q RuleChange) StoredRule {
 	r.t.Helper()
 	set, err := r.SetRule(context.Background(), q)
 	if err != nil {
@@ -29,31 +29,31 @@ func (r *rig) mustSetRule(q RuleChange) StandingRule {
 	return set
 }
 
-// applied makes one round of the rules.
-func (r *rig) applied(want RuleReport) {
+// mustApplyRules makes one round of the rules.
+func (r *rig) mustApplyRules(want RuleReport) {
 	r.t.Helper()
-	want.Alone = true
+	want.Ran = true
 	if got, err := r.ApplyRules(context.Background()); err != nil || got != want {
 		r.t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
-// seldom keeps Run from applying rules by itself, so that the test does.
-func seldom(c *Config) { c.RuleEvery = time.Hour }
+// withoutRuleLoop keeps Run from applying rules by itself, so that the test does.
+func withoutRuleLoop(c *Config) { c.RuleEvery = time.Hour }
 
 func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.work()
+	r.startWorkers()
 	ctx, yes, no := context.Background(), true, false
-	due := r.deadAll(0, 3, func(Call) Answer { return refused() })
-	kept := r.deadAll(3, 6, func(Call) Answer { return refused() })
-	kept = append(kept, r.deadAll(6, 7, func(Call) Answer { return noAnswer() })...)
-	kept = append(kept, r.deadAll(7, 8, func(Call) Answer {
+	due := r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	kept := r.deadLetters(3, 6, func(Call) Answer { return refused() })
+	kept = append(kept, r.deadLetters(6, 7, func(Call) Answer { return noAnswer() })...)
+	kept = append(kept, r.deadLetters(7, 8, func(Call) Answer {
 		return Answer{Class: Unknown, Type: "http.refused", Message: "who knows"}
 	})...)
-	kept = append(kept, r.deadAll(8, 9, func(Call) Answer { return busy429() })...)
+	kept = append(kept, r.deadLetters(8, 9, func(Call) Answer { return busy429() })...)
 	if _, err := r.Hold(ctx, "acme", kept[0].Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,19 +62,19 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.applied(RuleReport{})
-	off := replay(3)
+	r.mustApplyRules(RuleReport{})
+	off := replayRule(3)
 	off.Rule.Enabled = false
 	r.mustSetRule(off)
-	foreign := replay(3)
+	foreign := replayRule(3)
 	foreign.Tenant = "other"
 	r.mustSetRule(foreign)
-	r.applied(RuleReport{Rules: 1})
-	on := replay(3)
+	r.mustApplyRules(RuleReport{Rules: 1})
+	on := replayRule(3)
 	on.Rule.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
 	r.mustSetRule(on)
-	r.applied(RuleReport{Rules: 2, Replayed: 3})
-	r.atRest()
+	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 3})
+	r.untilNoneLive()
 	for _, l := range due {
 		line, err := r.Lineage(ctx, "acme", l.Run)
 		if err != nil || len(line.Runs) != 2 || line.Runs[1].State != background.Succeeded || line.Runs[1].Policy.MaxRetryAttempts != 5 {
@@ -95,52 +95,52 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	r.applied(RuleReport{Rules: 2})
+	r.mustApplyRules(RuleReport{Rules: 2})
 	if s := r.Stats().Rules; s != (RuleStats{Rounds: 3, Replayed: 3}) {
 		t.Errorf("%+v", s)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	first := r.mustSubmit(release(1))
-	r.atRest()
-	r.mustSetRule(replay(2))
+	r.untilNoneLive()
+	r.mustSetRule(replayRule(2))
 	for _, n := range []int{1, 1, 0, 0} {
-		r.applied(RuleReport{Rules: 1, Replayed: n})
-		r.atRest()
+		r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
+		r.untilNoneLive()
 	}
 	// Neither a change nor a rule made anew under the name forgets; a fork by hand is not
 	// counted, and one more is allowed when the limit rises.
 	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:ada", Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
-	r.applied(RuleReport{})
-	r.mustSetRule(replay(2))
-	r.applied(RuleReport{Rules: 1})
+	r.mustApplyRules(RuleReport{})
+	r.mustSetRule(replayRule(2))
+	r.mustApplyRules(RuleReport{Rules: 1})
 	line, err := r.Lineage(ctx, "acme", first.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fork(ctx, "acme", line.Newest, again); err != nil {
+	if _, err := r.Fork(ctx, "acme", line.Newest, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	r.applied(RuleReport{Rules: 1})
-	r.mustSetRule(replay(3))
-	r.applied(RuleReport{Rules: 1, Replayed: 1})
-	r.atRest()
-	other := replay(1)
+	r.untilNoneLive()
+	r.mustApplyRules(RuleReport{Rules: 1})
+	r.mustSetRule(replayRule(3))
+	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 1})
+	r.untilNoneLive()
+	other := replayRule(1)
 	other.Rule.Name = "another"
 	r.mustSetRule(other)
-	r.applied(RuleReport{Rules: 2, Replayed: 1})
-	r.atRest()
+	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 1})
+	r.untilNoneLive()
 	want := map[string]int{"refused-later": 3, "another": 1}
-	page, err := r.Letters(ctx, "acme", LetterQuery{Limit: 10, Filter: LetterFilter{Standing: background.LetterOpen}})
+	page, err := r.Letters(ctx, "acme", LetterQuery{Limit: 10, Filter: LetterFilter{Status: background.LetterOpen}})
 	if err != nil || len(page.Letters) != 1 {
 		t.Fatalf("%+v, %v", page, err)
 	}
@@ -150,23 +150,23 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	if st, err := r.Status(ctx, "acme", first.Run); err != nil || !maps.Equal(st.ByRule, want) || st.Replays != 5 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // The delay counts from each letter's own death.
 func TestARuleWaitsForItsDelay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
-	r.deadAll(0, 2, func(Call) Answer { return refused() })
-	q := replay(1)
+	r := newRig(t, withoutRuleLoop).startWorkers()
+	r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	q := replayRule(1)
 	q.Rule.Delay = "PT1H"
 	r.mustSetRule(q)
-	k := r.keeper(seldom)
-	k.at(59 * time.Minute).applied(RuleReport{Rules: 1})
+	k := r.retentionRig(withoutRuleLoop)
+	k.at(59 * time.Minute).mustApplyRules(RuleReport{Rules: 1})
 	if trial, err := k.TryRule(context.Background(), "acme", q.Rule); err != nil || trial.Ready != 0 || trial.Refused[GateNotDue] != 2 {
 		t.Errorf("%+v, %v", trial, err)
 	}
-	k.at(61 * time.Minute).applied(RuleReport{Rules: 1, Replayed: 2})
+	k.at(61 * time.Minute).mustApplyRules(RuleReport{Rules: 1, Replayed: 2})
 	if early := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed' AND at < now() + interval '1 hour'`); early != 0 {
 		t.Errorf("%d replays before their time", early)
 	}
@@ -176,23 +176,23 @@ func TestARuleWaitsForItsDelay(t *testing.T) {
 // count that once.
 func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	const n = 40
-	r.deadAll(0, n, func(Call) Answer { return refused() })
-	r.mustSetRule(replay(5))
+	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.mustSetRule(replayRule(5))
 	ctx := context.Background()
 	enabled, err := r.journal.EnabledRules(ctx)
 	if err != nil || len(enabled) != 1 {
 		t.Fatalf("%+v, %v", enabled, err)
 	}
-	if err := r.journal.DrainLetters(ctx); err != nil {
+	if err := r.journal.CatchUpLetters(ctx); err != nil {
 		t.Fatal(err)
 	}
-	others := []*rig{r, joinRig(t, r.url, r.redis, r.escrow, seldom), joinRig(t, r.url, r.redis, r.escrow, seldom)}
+	others := []*rig{r, joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop), joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop)}
 	var all sync.WaitGroup
 	done := make(chan RuleReport, len(others))
 	for _, o := range others {
-		all.Go(func() { done <- o.ruler.round(ctx, enabled) }) // without the lock that keeps them apart
+		all.Go(func() { done <- o.rules.round(ctx, enabled) }) // without the lock that keeps them apart
 	}
 	all.Wait()
 	close(done)
@@ -203,21 +203,21 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if total != n {
 		t.Errorf("%d replays are told of", total)
 	}
 	if forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != n {
 		t.Errorf("%d forks of %d letters", forks, n)
 	}
-	if !r.isSo(countedOnce) {
+	if !r.queryBool(countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What is counted is what the receipts say, lineage by lineage.
-const countedOnce = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c JOIN recourse.runs r ON r.id = c.root
+const countedOnceSQL = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c JOIN recourse.runs r ON r.id = c.root
 	WHERE c.replays <> (SELECT count(*) FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.subtype = 'replayed' AND e.actor = 'rule:' || c.rule))
 	AND (SELECT coalesce(sum(replays), 0) FROM recourse.rule_replays) = (SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed')`
 
@@ -225,20 +225,20 @@ const countedOnce = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c JOIN
 // is left.
 func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
-	l := r.deadAll(0, 1, func(Call) Answer { return refused() })[0]
-	set := r.mustSetRule(replay(1))
-	rule, err := newRuling(set)
+	l := r.deadLetters(0, 1, func(Call) Answer { return refused() })[0]
+	set := r.mustSetRule(replayRule(1))
+	rule, err := newActiveRule(set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	forkByRule := func(f postgres.Filed, line ruledLine) error {
-		return r.aloneByRule(ctx, &byRule{&rule, r.settlements, map[background.RunID]ruledLine{l.Run: line}, r.now()}, f)
+	forkByRule := func(f postgres.LetterRow, line ruleLineage) error {
+		return r.commitRuleChange(ctx, &ruleAction{&rule, r.settlements, map[background.RunID]ruleLineage{l.Run: line}, r.now()}, f)
 	}
-	look := func() (postgres.Filed, ruledLine) {
+	look := func() (postgres.LetterRow, ruleLineage) {
 		t.Helper()
-		letters, lines, err := r.ruledLetters(ctx, &rule, []postgres.FoundLetter{{Run: background.Run{ID: l.Run}}})
+		letters, lines, err := r.lettersForRule(ctx, &rule, []postgres.FoundLetter{{Run: background.Run{ID: l.Run}}})
 		if err != nil || len(letters) != 1 {
 			t.Fatalf("%+v, %v", letters, err)
 		}
@@ -257,57 +257,57 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is held", forkByRule(f, line), errMovedOn)
+	nothing("it is held", forkByRule(f, line), errCaseChanged)
 	if _, err := r.ReleaseHold(ctx, "acme", l.Run, HoldRequest{"user:bob", "it is over"}); err != nil {
 		t.Fatal(err)
 	}
 	f, line = look()
-	off := replay(1)
+	off := replayRule(1)
 	off.Rule.Enabled = false
 	r.mustSetRule(off)
 	nothing("the rule is off", forkByRule(f, line), postgres.ErrRuleChanged)
-	rule.StandingRule = r.mustSetRule(replay(1))
+	rule.StoredRule = r.mustSetRule(replayRule(1))
 	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is spent", forkByRule(f, line), postgres.ErrRuleSpent)
+	nothing("it is spent", forkByRule(f, line), postgres.ErrRuleExhausted)
 	if _, err := r.db.Exec(`DELETE FROM recourse.rule_replays`); err != nil {
 		t.Fatal(err)
 	}
 	if err := forkByRule(f, line); err != nil {
 		t.Fatal(err)
 	}
-	if err := forkByRule(f, line); !errors.Is(err, errMovedOn) {
+	if err := forkByRule(f, line); !errors.Is(err, errCaseChanged) {
 		t.Errorf("the same letter again: %v", err)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // When a rule was switched off, nothing is done by it any more, also by who had decided
 // before.
 func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
 	const n = 120
-	r.deadAll(0, n, func(Call) Answer { return refused() })
-	r.mustSetRule(replay(1))
+	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.mustSetRule(replayRule(1))
 	enabled, err := r.journal.EnabledRules(ctx)
 	if err == nil {
-		err = r.journal.DrainLetters(ctx)
+		err = r.journal.CatchUpLetters(ctx)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
-		if d := r.ruler.round(ctx, enabled); d.Failed != 0 {
+		if d := r.rules.round(ctx, enabled); d.Failed != 0 {
 			t.Errorf("%+v", d)
 		}
 	})
 	r.until("it has begun", `SELECT count(*) > 5 FROM recourse.rule_replays`)
-	off := replay(1)
+	off := replayRule(1)
 	off.Rule.Enabled = false
 	r.mustSetRule(off)
 	then := r.count(`SELECT count(*) FROM recourse.rule_replays`)
@@ -315,50 +315,50 @@ func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	if now := r.count(`SELECT count(*) FROM recourse.rule_replays`); now != then {
 		t.Errorf("%d replays when the rule was off, %d later", then, now)
 	}
-	if !r.isSo(countedOnce) {
+	if !r.queryBool(countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // Tasks of plain families are replayed as settlements are.
 func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	r := newRig(t, seldom, func(c *Config) {
-		c.Families = []Plain{{Name: "letters", Handle: func(context.Context, background.Attempt) background.Result {
+	r := newRig(t, withoutRuleLoop, func(c *Config) {
+		c.Families = []PlainFamily{{Name: "letters", Handle: func(context.Context, background.Attempt) background.Result {
 			if calls.Add(1) == 1 {
 				return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "http.refused", Message: "no"}}
 			}
 			return background.Result{Class: Executed}
 		}}}
-	}).work()
+	}).startWorkers()
 	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "letters"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	r.mustSetRule(replay(1))
-	r.applied(RuleReport{Rules: 1, Replayed: 1})
-	r.atRest()
+	r.untilNoneLive()
+	r.mustSetRule(replayRule(1))
+	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 1})
+	r.untilNoneLive()
 	if line, err := r.Lineage(context.Background(), "acme", task.Run); err != nil || len(line.Runs) != 2 || line.Runs[1].State != background.Succeeded || line.Runs[0].LastRule != "refused-later" {
 		t.Errorf("%+v, %v", line, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
-	r.deadAll(0, 2, func(Call) Answer { return refused() })
-	r.mustSetRule(replay(1))
+	r := newRig(t, withoutRuleLoop).startWorkers()
+	r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	r.mustSetRule(replayRule(1))
 	if _, err := r.db.Exec(`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at)
 		VALUES ('acme', 'a-newer-one', 1, true, false, '{"name":"a-newer-one","moon":"full"}', 'user:ada', 'why not', now())`); err != nil {
 		t.Fatal(err)
 	}
-	r.applied(RuleReport{Rules: 2, Replayed: 2, Failed: 1})
-	r.applied(RuleReport{Rules: 2, Failed: 1})
+	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 2, Failed: 1})
+	r.mustApplyRules(RuleReport{Rules: 2, Failed: 1})
 	if s := r.Stats().Rules; s != (RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
 		t.Errorf("%+v", s)
 	}
@@ -369,43 +369,43 @@ func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	if _, err := r.DeleteRule(context.Background(), RuleRemoval{Tenant: "acme", Name: "a-newer-one", Actor: "user:ada", Reason: "it does nothing"}); err != nil {
 		t.Error(err)
 	}
-	r.applied(RuleReport{Rules: 1})
+	r.mustApplyRules(RuleReport{Rules: 1})
 }
 
 // Letters that a rule may not touch any more do not stand before those that it may:
 // it goes on where it stopped.
 func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
-	old := r.deadAll(0, 5, func(Call) Answer { return refused() })
+	r := newRig(t, withoutRuleLoop).startWorkers()
+	old := r.deadLetters(0, 5, func(Call) Answer { return refused() })
 	for _, l := range old {
 		if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.deadAll(5, 8, func(Call) Answer { return refused() })
-	r.mustSetRule(replay(1))
-	r.ruler.page, r.ruler.pages = 2, 1
+	r.deadLetters(5, 8, func(Call) Answer { return refused() })
+	r.mustSetRule(replayRule(1))
+	r.rules.page, r.rules.pages = 2, 1
 	for _, n := range []int{0, 0, 1, 2, 0, 0, 0} {
-		r.applied(RuleReport{Rules: 1, Replayed: n})
+		r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
 	}
 }
 
 func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx, yes, no := context.Background(), true, false
-	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
 	if _, err := r.Mark(ctx, "acme", letters[0].Run, MarkRequest{Actor: "user:bob", Reason: "seen", ManualReviewRequired: &no}); err != nil {
 		t.Fatal(err)
 	}
-	q := replay(0)
+	q := replayRule(0)
 	q.Rule.Mark = &RuleMark{Review: &yes, Reprocess: &yes, Reason: "refused payments are looked at"}
 	r.mustSetRule(q)
-	r.applied(RuleReport{Rules: 1, Marked: 3})
-	r.applied(RuleReport{Rules: 1})
+	r.mustApplyRules(RuleReport{Rules: 1, Marked: 3})
+	r.mustApplyRules(RuleReport{Rules: 1})
 	for i, l := range letters {
-		d, err := r.Desk(ctx, "acme", l.Run)
+		d, err := r.Annotations(ctx, "acme", l.Run)
 		if err != nil || d.ManualReviewRequired != (i > 0) || !d.ReprocessEligible || d.MarkReason != "refused payments are looked at" {
 			t.Errorf("%d: %+v, %v", i, d, err)
 		}
@@ -416,24 +416,24 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	if _, err := r.Mark(ctx, "acme", letters[1].Run, MarkRequest{Actor: "user:bob", Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
 		t.Fatal(err)
 	}
-	r.applied(RuleReport{Rules: 1})
+	r.mustApplyRules(RuleReport{Rules: 1})
 	// A rule that replays takes what is marked so, and leaves what a person must see.
-	then := replay(1)
+	then := replayRule(1)
 	then.Rule.Name, then.Rule.Filter = "eligible", LetterFilter{Reprocess: &yes}
 	r.mustSetRule(then)
-	r.applied(RuleReport{Rules: 2, Replayed: 1})
+	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 1})
 	if st, err := r.Status(ctx, "acme", letters[0].Run); err != nil || st.LastRule != "eligible" {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 func TestRunAppliesRulesByItself(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).work()
-	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).work()
-	r.mustSetRule(replay(3))
+	r := newRig(t, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).startWorkers()
+	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).startWorkers()
+	r.mustSetRule(replayRule(3))
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if r.escrow.callsOf(c.OperationKey) < 3 { // the first run and its first two forks die
 			return refused()
@@ -445,10 +445,10 @@ func TestRunAppliesRulesByItself(t *testing.T) {
 		r.mustSubmit(release(i))
 	}
 	r.until("all are settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
-	if !r.isSo(countedOnce) || r.count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
+	if !r.queryBool(countedOnceSQL) || r.count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
 		t.Error("the counts are not what the receipts say")
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func (e *scriptedEscrow) callsOf(k OperationKey) int {

@@ -13,16 +13,16 @@ import (
 
 func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom)
+	r := newRig(t, withoutRuleLoop)
 	ctx, yes := context.Background(), true
 	for field, spoil := range map[string]func(*RuleChange){
 		"tenant":                    func(q *RuleChange) { q.Tenant = "" },
 		"actor":                     func(q *RuleChange) { q.Actor = " " },
 		"reason":                    func(q *RuleChange) { q.Reason = "" },
 		"name":                      func(q *RuleChange) { q.Rule.Name = "all of them" },
-		"filter":                    func(q *RuleChange) { q.Rule.Filter = LetterFilter{Standing: background.LetterOpen} },
+		"filter":                    func(q *RuleChange) { q.Rule.Filter = LetterFilter{Status: background.LetterOpen} },
 		"all":                       func(q *RuleChange) { q.Rule.All = true },
-		"letter":                    func(q *RuleChange) { q.Rule.Filter.Standing = background.LetterForked },
+		"letter":                    func(q *RuleChange) { q.Rule.Filter.Status = background.LetterForked },
 		"currency":                  func(q *RuleChange) { q.Rule.Filter.Currency = "euro" },
 		"outcome_class":             func(q *RuleChange) { q.Rule.Filter.Class = Unknown },
 		"held":                      func(q *RuleChange) { q.Rule.Filter.Held = &yes },
@@ -37,7 +37,7 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 		},
 		"filter.error_text": func(q *RuleChange) { q.Rule.Filter.ErrorText = "token=sk_live_abcdefghijklmnopqrstuvwx" },
 	} {
-		q := replay(1)
+		q := replayRule(1)
 		spoil(&q)
 		var wrong *FieldError
 		if _, err := r.SetRule(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
@@ -57,7 +57,7 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 	if _, err := r.Rules(ctx, ""); !errors.As(err, &wrong) {
 		t.Errorf("rules of no tenant: %v", err)
 	}
-	if _, err := r.TryRule(ctx, "", replay(1).Rule); !errors.As(err, &wrong) {
+	if _, err := r.TryRule(ctx, "", replayRule(1).Rule); !errors.As(err, &wrong) {
 		t.Errorf("a trial of no tenant: %v", err)
 	}
 	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "other", Name: "refused-later", Actor: "user:ada", Reason: "why"}); !errors.Is(err, ErrNotFound) {

@@ -25,30 +25,30 @@ func (r RuleReplays) Total() (n int) {
 
 // ruleReplays tells what rules did with the jobs of runs of a tenant.
 func (s *Service) ruleReplays(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]RuleReplays, error) {
-	lines, err := s.journal.ReplayedLines(ctx, tenant, runs)
-	out := make(map[background.RunID]RuleReplays, len(lines))
-	for id, line := range lines {
-		if len(line.By) == 0 {
+	lineages, err := s.journal.LineageReplays(ctx, tenant, runs)
+	out := make(map[background.RunID]RuleReplays, len(lineages))
+	for id, lineage := range lineages {
+		if len(lineage.ByRule) == 0 {
 			continue
 		}
-		told := RuleReplays{ByRule: map[string]int{}, LastReplayedAt: &line.By[0].LastAt, LastRule: line.By[0].Rule}
-		for _, by := range line.By {
-			told.ByRule[by.Rule] = by.Replays
+		replays := RuleReplays{ByRule: map[string]int{}, LastReplayedAt: &lineage.ByRule[0].LastAt, LastRule: lineage.ByRule[0].Rule}
+		for _, by := range lineage.ByRule {
+			replays.ByRule[by.Rule] = by.Replays
 		}
-		out[id] = told
+		out[id] = replays
 	}
 	return out, err
 }
 
-// tellReplays adds to letters what rules did with their jobs.
-func (s *Service) tellReplays(ctx context.Context, tenant string, letters []Letter) error {
-	var again []background.RunID
+// addRuleReplays adds to letters what rules did with their jobs.
+func (s *Service) addRuleReplays(ctx context.Context, tenant string, letters []Letter) error {
+	var forked []background.RunID
 	for i := range letters {
 		if letters[i].Replays > 0 {
-			again = append(again, letters[i].Run)
+			forked = append(forked, letters[i].Run)
 		}
 	}
-	byRules, err := s.ruleReplays(ctx, tenant, again)
+	byRules, err := s.ruleReplays(ctx, tenant, forked)
 	for i := range letters {
 		letters[i].RuleReplays = byRules[letters[i].Run]
 	}

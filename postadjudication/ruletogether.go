@@ -10,17 +10,17 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// togetherByRule does what a rule says with letters that no gate keeps it from, in one
+// applyRuleBatch does what a rule says with letters that no gate keeps it from, in one
 // commit, and gives those that it left: the commit was refused, or they were locked or
 // have moved since they were read. They are to be tried alone. Once the rule has been
 // changed none are left: nothing is done by the old one.
-func (s *Service) togetherByRule(ctx context.Context, w *byRule, due []postgres.Filed) (n acted, left []postgres.Filed) {
+func (s *Service) applyRuleBatch(ctx context.Context, w *ruleAction, due []postgres.LetterRow) (n ruleCounts, left []postgres.LetterRow) {
 	if len(due) < 2 {
 		return n, due
 	}
 	var written []bool
 	changes := make([]postgres.Change, 0, len(due))
-	err := survived(func() (err error) {
+	err := recoverPanic(func() (err error) {
 		for _, f := range due {
 			ch, err := w.change(f, newID())
 			var refused *RefusedError
@@ -33,7 +33,7 @@ func (s *Service) togetherByRule(ctx context.Context, w *byRule, due []postgres.
 			changes = append(changes, ch)
 		}
 		if len(changes) > 0 {
-			written, err = s.journal.MoveFiled(ctx, changes)
+			written, err = s.journal.ApplyLetterBatch(ctx, changes)
 		}
 		return err
 	})
@@ -44,11 +44,11 @@ func (s *Service) togetherByRule(ctx context.Context, w *byRule, due []postgres.
 		s.log.Debug("letters were not moved together by a rule, each is tried alone", zap.String("tenant", w.Tenant), zap.String("rule", w.Name), zap.Error(err))
 		return n, due
 	}
-	byRun := make(map[background.RunID]postgres.Filed, len(due))
+	byRun := make(map[background.RunID]postgres.LetterRow, len(due))
 	for _, f := range due {
 		byRun[f.Run.ID] = f
 	}
-	var begun []*background.Run
+	var created []*background.Run
 	for i, ok := range written {
 		switch {
 		case !ok:
@@ -57,9 +57,9 @@ func (s *Service) togetherByRule(ctx context.Context, w *byRule, due []postgres.
 			n.marked++
 		default:
 			n.replayed++
-			begun = append(begun, changes[i].New)
+			created = append(created, changes[i].NewRun)
 		}
 	}
-	s.ringFor(ctx, begun...)
+	s.notifyRuns(ctx, created...)
 	return n, left
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// ruledNow reads letters as a rule does before it acts on them.
-func (r *rig) ruledNow(set StandingRule, letters []Submitted) (*byRule, []postgres.Filed) {
+// actionFor reads letters as a rule does before it acts on them.
+func (r *rig) actionFor(set StoredRule, letters []Submitted) (*ruleAction, []postgres.LetterRow) {
 	r.t.Helper()
-	rule, err := newRuling(set)
+	rule, err := newActiveRule(set)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -19,52 +19,52 @@ func (r *rig) ruledNow(set StandingRule, letters []Submitted) (*byRule, []postgr
 	for i, l := range letters {
 		found[i] = postgres.FoundLetter{Run: background.Run{ID: l.Run}}
 	}
-	due, lines, err := r.ruledLetters(context.Background(), &rule, found)
+	due, lines, err := r.lettersForRule(context.Background(), &rule, found)
 	if err != nil || len(due) != len(letters) {
 		r.t.Fatalf("%d letters, %v", len(due), err)
 	}
-	return &byRule{&rule, r.settlements, lines, r.now()}, due
+	return &ruleAction{&rule, r.settlements, lines, r.now()}, due
 }
 
 // What a rule does with a page of letters is one commit, and each is counted and rung for.
-func TestTheLettersOfAPageShareACommit(t *testing.T) {
+func TestTheReplaysOfAPageShareACommit(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	const n = 30
-	r.deadAll(0, n, func(Call) Answer { return refused() })
-	r.mustSetRule(replay(1))
-	r.applied(RuleReport{Rules: 1, Replayed: n})
+	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.mustSetRule(replayRule(1))
+	r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
 	if commits := r.count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'replayed'`); commits != 1 {
 		t.Errorf("%d commits", commits)
 	}
-	if !r.isSo(countedOnce) {
+	if !r.queryBool(countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if calls := r.escrow.totalCalls(); calls != 2*n {
 		t.Errorf("%d calls of %d letters, each tried again", calls, n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Marks share a commit as well.
 func TestTheMarksOfAPageShareACommit(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	const n = 12
-	r.deadAll(0, n, func(Call) Answer { return refused() })
-	q := replay(1)
+	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	q := replayRule(1)
 	yes := true
 	q.Rule.MaxReplays, q.Rule.Mark = 0, &RuleMark{Review: &yes, Reason: "a person looks at refusals"}
 	r.mustSetRule(q)
-	r.applied(RuleReport{Rules: 1, Marked: n})
+	r.mustApplyRules(RuleReport{Rules: 1, Marked: n})
 	if commits := r.count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'marked'`); commits != 1 {
 		t.Errorf("%d commits", commits)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.desk WHERE manual_review_required`); n != 12 {
 		t.Errorf("%d letters are marked", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // One letter of a page that may not be replayed any more keeps no other from it: one
@@ -72,27 +72,27 @@ func TestTheMarksOfAPageShareACommit(t *testing.T) {
 // refused.
 func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
+	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
-	letters := r.deadAll(0, 6, func(Call) Answer { return refused() })
-	w, due := r.ruledNow(r.mustSetRule(replay(1)), letters)
-	if _, err := r.Hold(ctx, "acme", due[2].Run.ID, please); err != nil {
+	letters := r.deadLetters(0, 6, func(Call) Answer { return refused() })
+	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
+	if _, err := r.Hold(ctx, "acme", due[2].Run.ID, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	n, left := r.togetherByRule(ctx, w, due[:4])
+	n, left := r.applyRuleBatch(ctx, w, due[:4])
 	if n.replayed != 3 || len(left) != 1 || left[0].Run.ID != due[2].Run.ID {
 		t.Errorf("%+v, %d left", n, len(left))
 	}
-	if n, err := r.eachByRule(ctx, w, left); err != nil || n.replayed != 0 {
+	if n, err := r.applyRuleEach(ctx, w, left); err != nil || n.replayed != 0 {
 		t.Errorf("the held one: %+v, %v", n, err)
 	}
 	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, $2, 'acme', 1, now())`, due[5].Run.ID.String(), w.Name); err != nil {
 		t.Fatal(err)
 	}
-	if n, left = r.togetherByRule(ctx, w, due[4:]); n.replayed != 0 || len(left) != 2 {
+	if n, left = r.applyRuleBatch(ctx, w, due[4:]); n.replayed != 0 || len(left) != 2 {
 		t.Errorf("%+v, %d left", n, len(left))
 	}
-	if n, err := r.eachByRule(ctx, w, left); err != nil || n.replayed != 1 {
+	if n, err := r.applyRuleEach(ctx, w, left); err != nil || n.replayed != 1 {
 		t.Errorf("%+v, %v", n, err)
 	}
 	for i, f := range due {
@@ -100,29 +100,29 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 		if i == 2 || i == 5 {
 			want = background.LetterOpen
 		}
-		if got := r.standing(Submitted{Run: f.Run.ID}); got != want {
+		if got := r.letterStatus(Submitted{Run: f.Run.ID}); got != want {
 			t.Errorf("letter %d is %s", i, got)
 		}
 	}
 	if _, err := r.db.Exec(`DELETE FROM recourse.rule_replays WHERE root = $1`, due[5].Run.ID.String()); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // Nothing is done together by a rule that somebody has changed since.
 func TestAChangedRuleMovesNoPage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, seldom).work()
-	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
-	w, due := r.ruledNow(r.mustSetRule(replay(1)), letters)
-	r.mustSetRule(replay(2))
-	if n, left := r.togetherByRule(context.Background(), w, due); n != (acted{}) || len(left) != 0 {
+	r := newRig(t, withoutRuleLoop).startWorkers()
+	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
+	r.mustSetRule(replayRule(2))
+	if n, left := r.applyRuleBatch(context.Background(), w, due); n != (ruleCounts{}) || len(left) != 0 {
 		t.Errorf("%+v, %d left", n, len(left))
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.rule_replays) + (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL)`); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -16,7 +16,7 @@ const ruleSamples = 10
 // RuleTrial is what a rule would do now.
 type RuleTrial struct {
 	Matched int64            `json:"matched"` // open letters that the filter selects, exactly
-	Looked  int64            `json:"looked"`  // how many of them were looked at, the oldest first
+	Scanned int64            `json:"looked"`  // how many of them were looked at, the oldest first
 	More    bool             `json:"more"`    // there are others, which the counts below leave out
 	Ready   int64            `json:"ready"`   // the rule would replay or mark them now
 	Money   map[string]int64 `json:"money"`   // currency -> minor units that stay reserved for those
@@ -28,34 +28,34 @@ type RuleTrial struct {
 // What rules of its name have replayed already counts.
 func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTrial, error) {
 	out := RuleTrial{Money: map[string]int64{}, Refused: map[Gate]int64{}}
-	if err := named("tenant", tenant, 128); err != nil {
+	if err := requireText("tenant", tenant, 128); err != nil {
 		return out, err
 	}
 	if err := rule.Validate(); err != nil {
 		return out, err
 	}
-	r, err := newRuling(StandingRule{Rule: rule, Tenant: tenant})
+	r, err := newActiveRule(StoredRule{Rule: rule, Tenant: tenant})
 	if err != nil {
 		return out, err
 	}
-	if err := s.journal.DrainLetters(ctx); err != nil {
+	if err := s.journal.CatchUpLetters(ctx); err != nil {
 		return out, err
 	}
 	at := s.now()
-	open := rule.Filter
-	open.Standing = background.LetterOpen
-	counts, err := s.journal.CountLetters(ctx, tenant, s.selection(open, at))
+	filter := rule.Filter
+	filter.Status = background.LetterOpen
+	counts, err := s.journal.CountLetters(ctx, tenant, s.journalFilter(filter, at))
 	if err != nil {
 		return out, err
 	}
 	out.Matched = counts[string(background.LetterOpen)]
-	var after postgres.LetterPlace
-	for out.More = true; out.More && out.Looked < RuleTrialLimit; {
+	var after postgres.LetterPosition
+	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
 		var found []postgres.FoundLetter
-		if found, out.More, after, err = s.journal.Letters(ctx, tenant, s.selection(open, at), letterOrders[OldestFirst], after, rulePage); err != nil {
+		if found, out.More, after, err = s.journal.Letters(ctx, tenant, s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
 			return out, err
 		}
-		letters, lines, err := s.ruledLetters(ctx, &r, found)
+		letters, lineages, err := s.lettersForRule(ctx, &r, found)
 		if err != nil {
 			return out, err
 		}
@@ -64,8 +64,8 @@ func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTr
 			listed[l.Run.ID] = l
 		}
 		for _, f := range letters {
-			out.Looked++
-			if gate := s.ruleGate(&r, f, lines[f.Run.ID].by(r.Name), at); gate != "" {
+			out.Scanned++
+			if gate := s.ruleGate(&r, f, lineages[f.Run.ID].replaysBy(r.Name), at); gate != "" {
 				out.Refused[gate]++
 				continue
 			}

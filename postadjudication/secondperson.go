@@ -29,13 +29,13 @@ func (e *SecondPersonError) Error() string {
 	return text
 }
 
-// secondPerson is a SecondPersonError of a plan as it is kept.
-type secondPerson struct {
-	plan    postgres.Bulk
+// secondPersonRequired is a SecondPersonError of a plan as it is kept.
+type secondPersonRequired struct {
+	plan    postgres.BulkPlan
 	because string
 }
 
-func (e *secondPerson) Error() string { return e.because }
+func (e *secondPersonRequired) Error() string { return e.because }
 
 // BreakGlass lets one person run a plan alone who made it.
 type BreakGlass struct {
@@ -44,29 +44,29 @@ type BreakGlass struct {
 	Incident string // where the incident can be looked up; required
 }
 
-// marks are what the receipts of a plan's items say of who was behind it.
-type marks struct {
+// provenance are what the receipts of a plan's items say of who was behind it.
+type provenance struct {
 	plannedBy, incident string
 	people              int // 1: no second person was asked for
 	declared            bool
 	lookupURL           string // of the escrow service that a self-declared person asked
 }
 
-func marksOf(b postgres.Bulk) marks {
-	m := marks{plannedBy: b.Actor, incident: b.Incident, declared: b.Declared}
+func provenanceOf(b postgres.BulkPlan) provenance {
+	m := provenance{plannedBy: b.Actor, incident: b.Incident, declared: b.SelfDeclared}
 	if b.People == 1 {
 		m.people = 1
 	}
 	return m
 }
 
-func (m marks) on(p *receipts.Payload) {
+func (m provenance) stamp(p *receipts.Payload) {
 	p.PlannedBy, p.BreakGlass, p.People, p.SelfDeclared, p.LookupURL = m.plannedBy, m.incident, m.people, m.declared, m.lookupURL
 }
 
-// peopleFor is how many people it takes whoever asks with a context to state or free money of
+// requiredPeople is how many people it takes whoever asks with a context to state or free money of
 // a tenant.
-func (s *Service) peopleFor(ctx context.Context, tenant string) (int, error) {
+func (s *Service) requiredPeople(ctx context.Context, tenant string) (int, error) {
 	if callerOf(ctx).NoKeys {
 		return 1, nil
 	}
@@ -74,53 +74,53 @@ func (s *Service) peopleFor(ctx context.Context, tenant string) (int, error) {
 	return p.People, err
 }
 
-// takesTwo reports whether a plan states or frees money, forks settlements or purges them.
-func takesTwo(b *postgres.Bulk) bool {
+// needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them.
+func needsTwoPeople(b *postgres.BulkPlan) bool {
 	switch BulkAction(b.Action) {
 	case BulkFinding, BulkFree:
 		return true
 	case BulkFork, BulkPurge:
-		return b.Settles
+		return b.HasSettlements
 	}
 	return false
 }
 
-// starter is who wants to let a plan run.
-type starter struct {
+// planStarter is who wants to let a plan run.
+type planStarter struct {
 	Caller
-	actor string
-	alone *BreakGlass // nil: not alone
+	actor      string
+	breakGlass *BreakGlass // nil: not alone
 	// What holds for the tenant.
 	people int
 	keys   []AccessKey
 }
 
-func (s *Service) starter(ctx context.Context, tenant, actor string, alone *BreakGlass) (by starter, err error) {
-	by = starter{Caller: callerOf(ctx), actor: actor, alone: alone}
-	if by.people, err = s.peopleFor(ctx, tenant); err != nil {
+func (s *Service) newStarter(ctx context.Context, tenant, actor string, breakGlass *BreakGlass) (by planStarter, err error) {
+	by = planStarter{Caller: callerOf(ctx), actor: actor, breakGlass: breakGlass}
+	if by.people, err = s.requiredPeople(ctx, tenant); err != nil {
 		return by, err
 	}
 	by.keys, err = s.journal.Keys(ctx, tenant)
 	return by, err
 }
 
-// judge says why a plan must not be started so, or writes down how it is.
-func (by *starter) judge(b *postgres.Bulk) (because string, err error) {
-	b.StartedKey, b.Declared = by.Key, !by.NoKeys && (b.Key == "" || by.Key == "")
-	if !takesTwo(b) {
-		if by.alone != nil {
+// authorize says why a plan must not be started so, or writes down how it is.
+func (by *planStarter) authorize(b *postgres.BulkPlan) (because string, err error) {
+	b.StartedKey, b.SelfDeclared = by.Key, !by.NoKeys && (b.PlannedKey == "" || by.Key == "")
+	if !needsTwoPeople(b) {
+		if by.breakGlass != nil {
 			return "", &FieldError{Field: "break_glass", Problem: "must not be given: the plan takes one person"}
 		}
 		return "", nil
 	}
-	planned, started := access.Person{Principal: b.Actor, Key: b.Key}, access.Person{Principal: by.actor, Key: by.Key}
+	planned, started := access.Person{Principal: b.Actor, Key: b.PlannedKey}, access.Person{Principal: by.actor, Key: by.Key}
 	people := by.people
 	switch {
 	case by.NoKeys:
-	case by.program():
+	case by.unattended():
 		return "a program may plan, and never lets a plan run", nil
-	case by.alone != nil:
-		if !by.approves() {
+	case by.breakGlass != nil:
+		if !by.isApprover() {
 			return "only an approver may do it alone, for an incident", nil
 		}
 		people = 1
@@ -129,32 +129,32 @@ func (by *starter) judge(b *postgres.Bulk) (because string, err error) {
 		return "whoever made it, or made the key of who made it, or has a key that that one made, is the same person", nil
 	}
 	b.People = people
-	if by.alone != nil {
-		b.Incident, b.StartedWhy = clean(by.alone.Incident, 255), clean(by.alone.Reason, 1024)
+	if by.breakGlass != nil {
+		b.Incident, b.IncidentReason = cleanText(by.breakGlass.Incident, 255), cleanText(by.breakGlass.Reason, 1024)
 	}
 	return "", nil
 }
 
-// program reports whether no person asks: by the name, or by a key that only hands over.
-func (by *starter) program() bool {
-	if access.Unattended(by.actor) {
+// unattended reports whether no person asks: by the name, or by a key that only hands over.
+func (by *planStarter) unattended() bool {
+	if access.IsProgram(by.actor) {
 		return true
 	}
-	k := by.key()
+	k := by.presentedKey()
 	return k != nil && len(k.Roles) == 1 && k.Roles[0] == access.Submitter
 }
 
-// approves reports whether the key that is shown is an approver's. Beside the database there
+// isApprover reports whether the key that is shown is an approver's. Beside the database there
 // are no roles.
-func (by *starter) approves() bool {
+func (by *planStarter) isApprover() bool {
 	if by.Key == "" {
 		return true
 	}
-	k := by.key()
+	k := by.presentedKey()
 	return k != nil && access.May(k.Roles, access.BulkRun)
 }
 
-func (by *starter) key() *AccessKey {
+func (by *planStarter) presentedKey() *AccessKey {
 	for i := range by.keys {
 		if by.Key != "" && by.keys[i].Prefix == by.Key {
 			return &by.keys[i]
@@ -163,8 +163,8 @@ func (by *starter) key() *AccessKey {
 	return nil
 }
 
-// brokeGlass raises the alarm for a plan that one person lets run.
-func (s *Service) brokeGlass(b postgres.Bulk) {
+// alarmBreakGlass raises the alarm for a plan that one person lets run.
+func (s *Service) alarmBreakGlass(b postgres.BulkPlan) {
 	s.log.Error("one person let a plan run that takes two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
 		zap.String("planned_by", b.Actor), zap.String("started_by", b.StartedBy), zap.String("incident", b.Incident))
 }

@@ -29,13 +29,13 @@ func (r *rig) secondPerson(err error) Bulk {
 // receipt names both.
 func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	before := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String())
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
+	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
 	plan := r.secondPerson(err)
-	if f := plan.Asked.Finding; plan.Action != BulkFinding || f == nil || *f != (BulkFound{Class: Executed, Moved: 1000, Reference: "stmt-7", Transaction: release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
+	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: Executed, Moved: 1000, Reference: "stmt-7", Transaction: release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v", plan)
 	}
 	var second *SecondPersonError
@@ -45,48 +45,48 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	if now := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String()); now != before {
 		t.Errorf("the case has %d receipts, and had %d", now, before)
 	}
-	if b := r.ran(plan); b.Progress.Done != 1 || b.People != 2 || !b.SelfDeclared {
+	if b := r.runPlan(plan); b.Progress.Done != 1 || b.People != 2 || !b.SelfDeclared {
 		t.Errorf("%+v", b)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
 		t.Errorf("%+v", c)
 	}
-	told := r.told(letter, receipts.Reconciled)
-	if len(told) != 1 || told[0].PlannedBy != "user:ada" || told[0].Bulk != plan.ID.String() || !told[0].SelfDeclared || told[0].People != 0 || told[0].FindingReference != "stmt-7" || told[0].Moved != 1000 {
-		t.Errorf("%+v", told)
+	payloads := r.payloadsOf(letter, receipts.Reconciled)
+	if len(payloads) != 1 || payloads[0].PlannedBy != "user:ada" || payloads[0].Bulk != plan.ID.String() || !payloads[0].SelfDeclared || payloads[0].People != 0 || payloads[0].FindingReference != "stmt-7" || payloads[0].Moved != 1000 {
+		t.Errorf("%+v", payloads)
 	}
-	r.namesThePlan(letter, plan, receipts.Reconciled)
-	r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
-	r.sound()
+	r.checkReceiptNamesPlan(letter, plan, receipts.Reconciled)
+	r.checkPlanReceipts(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
+	r.mustAudit()
 }
 
 // What was planned of a case that has moved since is not done.
 func TestAFindingIsStaleOnceItsCaseHasMoved(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
 	plan := r.secondPerson(err)
-	if _, err := r.Hold(ctx, "acme", letter.Run, please); err != nil {
+	if _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	if b := r.ran(plan); b.Progress.PlanStale != 1 {
+	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
 		t.Errorf("%+v", c)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A finding that makes no sense is refused when it is planned.
 func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	other, nothing := bankSays, bankSays
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	other, nothing := paidFinding, paidFinding
 	other.Moved, nothing.Class, nothing.Moved = 999, NotExecuted, 0
 	var wrong *FieldError
 	if _, err := r.PlanFinding(ctx, "acme", letter.Run, other); !errors.As(err, &wrong) || wrong.Field != "other_amount" {
@@ -95,7 +95,7 @@ func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	if _, err := r.PlanFinding(ctx, "acme", letter.Run, nothing); !errors.As(err, &wrong) || wrong.Field != "finding" {
 		t.Errorf("not executed: %v", err)
 	}
-	if _, err := r.PlanFinding(ctx, "other", letter.Run, bankSays); !errors.Is(err, ErrNotFound) {
+	if _, err := r.PlanFinding(ctx, "other", letter.Run, paidFinding); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
@@ -106,35 +106,35 @@ func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 // A purge of settlements is planned, whoever asks; letters of plain jobs take one person.
 func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	q := refusedOnes()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	q := refusedLetters()
 	q.Confirm = "1"
 	_, err := r.Service.Purge(ctx, "acme", q)
 	plan := r.secondPerson(err)
 	if _, err := r.Service.Clear(ctx, "acme", ClearRequest{Actor: "user:ada", Reason: "old", Family: Family, Confirm: Family}); r.secondPerson(err).Items != 1 {
 		t.Errorf("clear: %v", err)
 	}
-	if got := r.standing(letter); got != background.LetterOpen {
+	if got := r.letterStatus(letter); got != background.LetterOpen {
 		t.Fatalf("the letter is %s", got)
 	}
-	if b := r.ran(plan); b.Progress.Done != 1 {
+	if b := r.runPlan(plan); b.Progress.Done != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
-	if told := r.told(letter, receipts.Purged); len(told) != 1 || told[0].PlannedBy != "user:ada" || told[0].Bulk != plan.ID.String() {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(letter, receipts.Purged); len(payloads) != 1 || payloads[0].PlannedBy != "user:ada" || payloads[0].Bulk != plan.ID.String() {
+		t.Errorf("%+v", payloads)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A hundred at once let one plan run, its planner among them: one of the others does, once.
 func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
+	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	var all sync.WaitGroup
 	start := make(chan struct{})
@@ -157,14 +157,14 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 	}
 	close(start)
 	all.Wait()
-	r.doneBulk(plan.ID)
+	r.untilPlanDone(plan.ID)
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
 		t.Errorf("%d findings are recorded", n)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'bulk-changed' AND body::json->'payload'->>'changes' = 'planned to running'`); n != 1 {
 		t.Errorf("it was started %d times", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Every cell: who runs what another planned, with which key, where how many people are asked
@@ -172,10 +172,10 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
-	}).work()
+	}).startWorkers()
 	ctx := context.Background()
 	key := func(principal, maker string, roles ...access.Role) string {
 		_, k := r.mustKey(NewKey{Tenant: "acme", Principal: principal, Roles: roles, Actor: maker, Reason: "test"})
@@ -197,13 +197,15 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 		}
 		return of
 	}
-	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
 	if _, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", Payload: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	plans := map[string]func(context.Context) (Bulk, error){
-		"finding": func(ctx context.Context) (Bulk, error) { return r.PlanFinding(ctx, "acme", letters[0].Run, bankSays) },
+		"finding": func(ctx context.Context) (Bulk, error) {
+			return r.PlanFinding(ctx, "acme", letters[0].Run, paidFinding)
+		},
 		"free": func(ctx context.Context) (Bulk, error) {
 			return r.PlanFree(ctx, FreeRequest{Tenant: "acme", Filter: CaseFilter{Transaction: "txr_1"}, Actor: "user:ada", Reason: "withdrawn", Reference: "mail 3"})
 		},
@@ -244,7 +246,7 @@ x        x        x        x        x        2        2            2            
 			}
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // mayRun checks whether a caller may run a plan, and that one who may not is refused. A plan
@@ -252,15 +254,15 @@ x        x        x        x        x        2        2            2            
 func (r *rig) mayRun(plan Bulk, caller Caller, actor string, runs bool, what string) {
 	r.t.Helper()
 	ctx := WithCaller(context.Background(), caller)
-	by, err := r.starter(ctx, "acme", actor, nil)
+	by, err := r.newStarter(ctx, "acme", actor, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	kept, err := r.foundBulk(ctx, "acme", plan.ID)
+	kept, err := r.findBulk(ctx, "acme", plan.ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	because, err := by.judge(&kept)
+	because, err := by.authorize(&kept)
 	if err != nil || (because == "") != runs {
 		r.t.Errorf("%s: %q, %v", what, because, err)
 	}
@@ -276,44 +278,44 @@ func (r *rig) mayRun(plan Bulk, caller Caller, actor string, runs bool, what str
 // public. Nobody else may.
 func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, operator := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{access.Operator}, Actor: "user:root", Reason: "test"})
 	_, approver := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{access.Approver}, Actor: "user:root", Reason: "test"})
-	_, err := r.Service.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), "acme", letter.Run, bankSays)
+	_, err := r.Service.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), "acme", letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	by := BreakGlass{Actor: "user:ada", Reason: "nobody else is awake", Incident: "INC-7"}
 	var second *SecondPersonError
 	for _, no := range []Caller{{Key: operator.Prefix}, {Key: "gone"}} {
-		if _, err := r.RunBulkAlone(WithCaller(ctx, no), "acme", plan.ID, plan.Hash, by); !errors.As(err, &second) {
+		if _, err := r.RunBulkBreakGlass(WithCaller(ctx, no), "acme", plan.ID, plan.Hash, by); !errors.As(err, &second) {
 			t.Errorf("%+v: %v", no, err)
 		}
 	}
 	program := by
 	program.Actor = "service:desk"
-	if _, err := r.RunBulkAlone(ctx, "acme", plan.ID, plan.Hash, program); !errors.As(err, &second) {
+	if _, err := r.RunBulkBreakGlass(ctx, "acme", plan.ID, plan.Hash, program); !errors.As(err, &second) {
 		t.Errorf("a program: %v", err)
 	}
 	for field, bad := range map[string]BreakGlass{"reason": {Actor: "user:ada", Incident: "INC-7"}, "break_glass": {Actor: "user:ada", Reason: "x"}} {
 		var wrong *FieldError
-		if _, err := r.RunBulkAlone(ctx, "acme", plan.ID, plan.Hash, bad); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.RunBulkBreakGlass(ctx, "acme", plan.ID, plan.Hash, bad); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := r.RunBulkAlone(WithCaller(ctx, Caller{Key: approver.Prefix}), "acme", plan.ID, plan.Hash, by); err != nil {
+	if _, err := r.RunBulkBreakGlass(WithCaller(ctx, Caller{Key: approver.Prefix}), "acme", plan.ID, plan.Hash, by); err != nil {
 		t.Fatal(err)
 	}
-	if b := r.doneBulk(plan.ID); b.Progress.Done != 1 || b.Incident != "INC-7" || b.IncidentWhy != by.Reason || b.People != 1 || b.SelfDeclared {
+	if b := r.untilPlanDone(plan.ID); b.Progress.Done != 1 || b.Incident != "INC-7" || b.IncidentReason != by.Reason || b.People != 1 || b.SelfDeclared {
 		t.Errorf("%+v", b)
 	}
-	if told := r.told(letter, receipts.Reconciled); len(told) != 1 || told[0].BreakGlass != "INC-7" || told[0].People != 1 || told[0].PlannedBy != "user:ada" || told[0].SelfDeclared {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 1 || payloads[0].BreakGlass != "INC-7" || payloads[0].People != 1 || payloads[0].PlannedBy != "user:ada" || payloads[0].SelfDeclared {
+		t.Errorf("%+v", payloads)
 	}
 	if l, err := r.Levels(ctx); err != nil || l.BrokeGlass != 1 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	r.sound()
+	r.mustAudit()
 	events, _, err := r.Events(ctx, "acme", 0, 1000)
 	if err != nil || !slices.ContainsFunc(events, func(e Event) bool {
 		return e.Type == receipts.PlanBrokeGlass && e.Data.Incident == "INC-7" && e.Data.Actor == "user:ada" && e.Data.PlanID == plan.ID.String()
@@ -326,7 +328,7 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 // and audited.
 func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	if p, err := r.People(ctx, "acme"); err != nil || p.People != 2 || p.At != nil {
 		t.Errorf("%+v, %v", p, err)
@@ -346,12 +348,12 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	if c, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays); err != nil || c.Progression != settlement.Settled {
+	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	if c, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding); err != nil || c.Progression != settlement.Settled {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if told := r.told(letter, receipts.Reconciled); len(told) != 1 || told[0].People != 1 {
-		t.Errorf("%+v", told)
+	if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 1 || payloads[0].People != 1 {
+		t.Errorf("%+v", payloads)
 	}
 	history, err := r.PeopleHistory(ctx, "acme", 0, 10)
 	if err != nil || len(history) != 1 || history[0].People.People != 1 || !history[0].SelfDeclared || history[0].Reason != "we are one" {
@@ -360,17 +362,17 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 	if all, err := r.OnePersonTenants(ctx); err != nil || len(all) != 1 || all[0].Tenant != "acme" {
 		t.Errorf("%+v, %v", all, err)
 	}
-	r.sound()
-	r.foundOut("the number of people", `UPDATE recourse.people SET people = 2`, `UPDATE recourse.people SET people = 1`, "the number of people")
+	r.mustAudit()
+	r.checkAuditDetects("the number of people", `UPDATE recourse.people SET people = 2`, `UPDATE recourse.people SET people = 1`, "the number of people")
 }
 
 // Whatever is done by who only typed a name says so in its receipt; what else is done does not.
 func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
 	const who = "user:typed"
-	letters := r.deadAll(1, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(1, 3, func(Call) Answer { return refused() })
 	rule := Rule{Name: "night", Filter: LetterFilter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
 	for what, do := range map[string]func() error{
 		"hold": func() error {
@@ -393,9 +395,9 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 			return err
 		},
 		"brake": func() error {
-			_, err := r.PullBrake(ctx, "acme", "elsewhere", who, "x")
+			_, err := r.OpenBreaker(ctx, "acme", "elsewhere", who, "x")
 			if err == nil {
-				_, err = r.ReleaseBrake(ctx, "acme", "elsewhere", who, "x")
+				_, err = r.ReleaseBreaker(ctx, "acme", "elsewhere", who, "x")
 			}
 			return err
 		},
@@ -408,7 +410,7 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	r.atRest()
+	r.untilNoneLive()
 	const said = `body::json->'payload'->>'self_declared' = 'true'`
 	if n := r.count(`SELECT count(DISTINCT subtype) FROM recourse.receipts WHERE actor = $1 AND `+said, who); n != 9 {
 		t.Errorf("%d subtypes say so", n) // hold-placed, manual-retry-requested and submitted, key-created, key-revoked, policy-changed, brake-pulled, brake-released, rule-changed
@@ -416,5 +418,5 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE (actor = $1) <> coalesce(`+said+`, false)`, who); n != 0 {
 		t.Errorf("%d receipts say otherwise", n)
 	}
-	r.sound()
+	r.mustAudit()
 }

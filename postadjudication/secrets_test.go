@@ -58,10 +58,10 @@ func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 		}
 		return Answer{Class: NotExecuted, Type: "http.refused", Message: planted}
 	}
-	r.work()
+	r.startWorkers()
 	r.mustSubmit(release(1))
 	r.mustSubmit(refund(2))
-	r.atRest()
+	r.untilNoneLive()
 	logger.Error(planted, zap.String("text", "harmless"))
 	r.log.Error(planted, zap.Error(errors.New(planted)), zap.String("field", planted), zap.Any("any", map[string]string{"x": planted}))
 	dump := r.dump()
@@ -76,7 +76,7 @@ func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 			t.Errorf("%q is in the log %d times:\n%s", secret, n, log.String())
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // dump is every row of every table as text.
@@ -102,7 +102,7 @@ func (r *rig) dump() string {
 	return out.String()
 }
 
-func TestSecretsInAPayloadAreRefusedAtTheDoor(t *testing.T) {
+func TestSecretsInAPayloadAreRefusedAtSubmission(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for field, value := range map[string]string{"payload.note": plantedCard, "payload.iban": plantedIBAN, "payload.password": "hunter2"} {
@@ -125,10 +125,10 @@ func TestSecretsInAPayloadAreRefusedAtTheDoor(t *testing.T) {
 
 // Ids, targets, keys and payload members of any type that hold a secret are refused by their field, which is not
 // repeated with its value. Nothing is kept of them.
-func TestSecretsAreRefusedAtTheDoorInEveryField(t *testing.T) {
+func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: background.Executed}
 		}}}
 	})
@@ -169,7 +169,7 @@ func TestSecretsAreRefusedAtTheDoorInEveryField(t *testing.T) {
 		refused(err, "actor", secret)
 		_, err = r.Fork(t.Context(), "acme", background.RunID(newID()), ForkRequest{Actor: secret, Reason: "x"})
 		refused(err, "actor", secret)
-		refused(validBrakeOrder("acme", secret, "ada", "x"), "target", secret)
+		refused(validateBreakerChange("acme", secret, "ada", "x"), "target", secret)
 	}
 	for payload, field := range map[string]string{
 		`{"password":123456}`: "payload.password", `{"password":{"v":"hunter2"}}`: "payload.password.v", `{"token":99}`: "payload.token",

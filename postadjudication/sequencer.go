@@ -16,18 +16,18 @@ const (
 	sequencePauseMin = 20 * time.Millisecond
 	sequencePauseMax = time.Second
 
-	// sequenceShare bounds what a step may cost: the pause after it is this many
+	// sequenceCostFactor bounds what a step may cost: the pause after it is this many
 	// times its length, also when dead rows that can't be vacuumed slow it down.
-	sequenceShare = 4
+	sequenceCostFactor = 4
 )
 
 // sequencer gives committed receipts their places in the order of events, as long
 // as no other process does. It looks every second when nothing happens, and soon
 // after this process has committed something.
 type sequencer struct {
-	journal  *postgres.Journal
-	arrivals *arrivals
-	log      *zap.Logger
+	journal *postgres.Journal
+	signals *eventSignals
+	log     *zap.Logger
 }
 
 // run works until ctx ends.
@@ -59,11 +59,11 @@ func (q sequencer) run(ctx context.Context) {
 			pause = sequencePauseMin
 		}
 		failing = err != nil
-		q.arrivals.ring(step.Tenants)
+		q.signals.broadcast(step.Tenants)
 		if step.More {
 			continue
 		}
-		if !q.wait(ctx, max(sequencePauseMin, sequenceShare*took), pause, step.Holds) {
+		if !q.wait(ctx, max(sequencePauseMin, sequenceCostFactor*took), pause, step.Holds) {
 			return
 		}
 	}
@@ -72,38 +72,38 @@ func (q sequencer) run(ctx context.Context) {
 // wait pauses for at least the first time, and for the second unless this process
 // has committed something that it may number. It reports false when ctx ends.
 func (q sequencer) wait(ctx context.Context, least, most time.Duration, holds bool) bool {
-	if !pass(ctx, least, nil) {
+	if !sleepOr(ctx, least, nil) {
 		return false
 	}
-	var hurry <-chan struct{}
+	var committed <-chan struct{}
 	if holds {
-		hurry = q.journal.Committed()
+		committed = q.journal.Committed()
 	}
-	return most <= least || pass(ctx, most-least, hurry)
+	return most <= least || sleepOr(ctx, most-least, committed)
 }
 
-// pass lets a time pass, or less when something arrives. It reports false when ctx
+// sleepOr lets a time pass, or less when something arrives. It reports false when ctx
 // ends.
-func pass(ctx context.Context, d time.Duration, arrived <-chan struct{}) bool {
+func sleepOr(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-arrived:
+	case <-wake:
 	case <-timer.C:
 	}
 	return true
 }
 
-// arrivals tells readers of this process that a tenant has new events.
-type arrivals struct {
+// eventSignals tells readers of this process that a tenant has new events.
+type eventSignals struct {
 	mu      sync.Mutex
 	waiting map[string]chan struct{}
 }
 
-// next is closed when the tenant has events that are numbered after the call.
-func (a *arrivals) next(tenant string) <-chan struct{} {
+// wait is closed when the tenant has events that are numbered after the call.
+func (a *eventSignals) wait(tenant string) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting == nil {
@@ -117,7 +117,7 @@ func (a *arrivals) next(tenant string) <-chan struct{} {
 	return c
 }
 
-func (a *arrivals) ring(tenants []string) {
+func (a *eventSignals) broadcast(tenants []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, t := range tenants {

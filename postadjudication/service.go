@@ -26,7 +26,7 @@ type Config struct {
 	Redis       asynq.RedisConnOpt // any of asynq's; nil: what is handed over waits for the sweeper of another process, see ErrNoRedis
 	Executor    Executor           // calls the escrow service DefaultTarget
 	Targets     []Target           // beside DefaultTarget; an adjudication of any other is refused. The same in every process
-	Families    []Plain            // families of the caller's own
+	Families    []PlainFamily      // families of the caller's own
 	OnDeath     LetterHandler      // what is run when a settlement's run dies; none when zero
 	OnAnyDeath  LetterHandler      // the same for every family that names none, settlements included
 
@@ -46,7 +46,7 @@ type Config struct {
 	// chance. No other process may have its name, nor one that takes its place: a call that
 	// has not come back counts as outstanding while a process of the name lives.
 	Worker   string
-	Brake    BrakeRule     // when circuit breakers open by themselves; see its fields for the defaults
+	Breaker  BreakerRule   // when circuit breakers open by themselves; see its fields for the defaults
 	InFlight time.Duration // how long a call that was given up may still be executed, where no Executor states it; DefaultInFlight when 0, none when negative
 
 	// How long letters are kept, and where they go then: the same in every process, for
@@ -62,54 +62,54 @@ type Config struct {
 	// Simulated says that Now is a simulation's, as of a demonstration that lets months pass:
 	// it is gone by as it is. Any other is measured against the database's clock with each
 	// beat, and everything that is recorded has the time of that.
-	Simulated bool
-	Tracer    trace.TracerProvider                  // nothing is traced when nil
-	OnMove    func(background.Move, background.Run) // called after each committed move of this process
-	OnBrake   func(background.Breaker)              // called after this process moved a circuit breaker
+	Simulated    bool
+	Tracer       trace.TracerProvider                        // nothing is traced when nil
+	OnTransition func(background.Transition, background.Run) // called after each committed move of this process
+	OnBreaker    func(background.Breaker)                    // called after this process moved a circuit breaker
 
 	// Demonstration says that Executor pays nothing real. Only a database that was opened so
 	// when it was empty is executed on then: it is marked, and executed on by no other, for ever.
 	Demonstration bool
 
-	// Unguarded opens also a database that does not refuse changes of evidence, as one that
+	// AllowUnsuitable opens also a database that does not refuse changes of evidence, as one that
 	// was restored without its triggers, or a standby: to audit it, or to read. TriggersOff
 	// says what is not in force. It is not for what changes anything.
-	Unguarded bool
+	AllowUnsuitable bool
 
-	handledBy map[string]string // by which family whose letters are handled; see withHandlers
+	handlerFamilies map[string]string // by which family whose letters are handled; see withHandlers
 }
 
 // Service is the one public door: it takes adjudications, executes them when Run
 // is called, and answers what became of them. It is safe for concurrent use.
 type Service struct {
-	journal     *postgres.Journal
-	manager     *background.Manager
-	arrivals    arrivals
-	settlements *family
-	plain       map[string]*plainFamily
-	policy      retrypolicy.Policy
-	policies    *policyCache
-	handlers    *handlers
-	subscribers *subscribers
-	bulks       *bulkRunner
-	ruler       *ruler
-	escrows     *escrowKeeper
-	conditions  *conditions
-	exprs       *exprLimiter
-	lookups     *lookupLoop
-	worker      string
-	recoveries  int // of a run at most, as configured; 0: the default
-	grace       time.Duration
-	log         *zap.Logger
-	runs        bool
-	barred      error        // why Run refuses, as a demonstration's database would
-	deaf        bool         // no Redis is named
-	tracer      trace.Tracer // nil: nothing is traced
+	journal          *postgres.Journal
+	manager          *background.Manager
+	eventSignals     eventSignals
+	settlements      *settlementFamily
+	plainFamilies    map[string]*plainAdapter
+	policy           retrypolicy.Policy
+	policies         *policyCache
+	handlers         *handlers
+	subscribers      *subscribers
+	bulks            *bulkRunner
+	rules            *ruleRunner
+	escrows          *escrowMaintainer
+	database         *databaseMonitor
+	conditionLimiter *exprLimiter
+	lookups          *lookupLoop
+	worker           string
+	maxRecoveries    int // of a run at most, as configured; 0: the default
+	grace            time.Duration
+	log              *zap.Logger
+	executes         bool
+	runRefusal       error        // why Run refuses, as a demonstration's database would
+	withoutRedis     bool         // no Redis is named
+	tracer           trace.Tracer // nil: nothing is traced
 
-	retention  retentions
-	archive    Archive // nil: there is none
-	pruneEvery time.Duration
-	pruned     pruneStats
+	retention   retentions
+	archive     Archive // nil: there is none
+	pruneEvery  time.Duration
+	pruneCounts pruneCounts
 }
 
 // ErrNoExecutor means that Run was called on a Service without an Executor.
@@ -140,18 +140,18 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, runs: c.Executor != nil, barred: c.checkDemonstration(installed), grace: c.Grace, exprs: newExprLimiter()}
-	if _, s.deaf = c.Redis.(noRedis); s.deaf {
+	s := &Service{journal: journal, plainFamilies: map[string]*plainAdapter{}, policy: c.Policy.Normalize(), log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace, conditionLimiter: newExprLimiter()}
+	if _, s.withoutRedis = c.Redis.(absentRedis); s.withoutRedis {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
-	s.handlers = &handlers{service: s, of: c.handledBy}
-	s.conditions = &conditions{journal: journal, id: installed.ID, breakers: targetsOf(&c).breakers(), log: c.Logger, now: s.now}
+	s.handlers = &handlers{service: s, familyFor: c.handlerFamilies}
+	s.database = &databaseMonitor{journal: journal, id: installed.ID, breakers: targetsOf(&c).breakerTargets(), log: c.Logger, now: s.now}
 	s.bulks = newBulkRunner(s)
-	s.ruler = newRuler(s, c.RuleEvery)
-	s.escrows = newEscrowKeeper(journal, c.Logger)
-	s.lookups, s.worker, s.recoveries = newLookupLoop(s, c.Lookups), c.Worker, c.MaxRecoveries
+	s.rules = newRuleRunner(s, c.RuleEvery)
+	s.escrows = newEscrowMaintainer(journal, c.Logger)
+	s.lookups, s.worker, s.maxRecoveries = newLookupLoop(s, c.Lookups), c.Worker, c.MaxRecoveries
 	s.policies = &policyCache{journal: journal, log: c.Logger}
-	if err := s.policies.open(ctx); err != nil {
+	if err := s.policies.load(ctx); err != nil {
 		journal.Close()
 		return nil, err
 	}
@@ -160,28 +160,28 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, targets: targetsOf(&c), limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows, served: &servedFamilies{own: map[string]bool{Family: true}, running: s.running}}
+	s.settlements = &settlementFamily{journal: journal, executor: c.Executor, targets: targetsOf(&c), timeLimit: c.TimeLimit, callBound: background.MaxClaimAge(c.LostAfter), defaultInFlight: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows, served: &servedFamilies{local: map[string]bool{Family: true}, running: s.running}}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
-		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
-		s.settlements.served.own[p.Name] = true
-		families = append(families, s.plain[p.Name])
+		s.plainFamilies[p.Name] = &plainAdapter{PlainFamily: p, journal: journal, handlers: s.handlers}
+		s.settlements.served.local[p.Name] = true
+		families = append(families, s.plainFamilies[p.Name])
 	}
-	if err := s.keep(c, families); err != nil {
+	if err := s.initRetention(c, families); err != nil {
 		journal.Close()
 		return nil, err
 	}
 	s.manager, err = background.New(background.Config{
-		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Recoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
-		Breaker: c.Brake, OnBreaker: c.OnBrake, Database: installed.ID, Barred: s.conditions.unready,
-		Targets: map[string][]string{Family: s.settlements.targets.names()}, Shared: s.settlements.targets.shared(),
+		Redis: c.Redis, Store: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
+		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnTransition: s.transitionHook(c.OnTransition),
+		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: installed.ID, ClaimsBlocked: s.database.unready,
+		Targets: map[string][]string{Family: s.settlements.targets.names()}, SharedBreakers: s.settlements.targets.sharedBreakers(),
 	})
 	if err != nil {
 		journal.Close()
 		return nil, err
 	}
-	if s.runs && !s.deaf {
+	if s.executes && !s.withoutRedis {
 		if err := s.manager.CheckRedis(ctx, true); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -192,16 +192,16 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	return s, nil
 }
 
-// longestLimit bounds Config.TimeLimit. It is part of how long a call may be on its way and
+// maxTimeLimit bounds Config.TimeLimit. It is part of how long a call may be on its way and
 // of what is left of an operation key: sums of it have to stay exact.
-const longestLimit = 24 * time.Hour
+const maxTimeLimit = 24 * time.Hour
 
 func (c Config) withDefaults() (Config, error) {
 	if c.DatabaseURL == "" {
 		return c, errors.New("postadjudication: Config needs DatabaseURL")
 	}
 	if c.Redis == nil {
-		c.Redis = noRedis{}
+		c.Redis = absentRedis{}
 	}
 	if c.Policy.OnExhaustion == retrypolicy.Discard {
 		return c, errors.New("postadjudication: a settlement is never discarded; leave Policy.OnExhaustion at dead_letter")
@@ -210,7 +210,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	var err error
-	if c.Families, c.handledBy, err = c.withHandlers(); err != nil {
+	if c.Families, c.handlerFamilies, err = c.withHandlers(); err != nil {
 		return c, err
 	}
 	for _, p := range c.Families {
@@ -224,8 +224,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.TimeLimit <= 0 {
 		c.TimeLimit = 10 * time.Second
 	}
-	if c.TimeLimit > longestLimit {
-		return c, fmt.Errorf("postadjudication: Config.TimeLimit is over %s", longestLimit)
+	if c.TimeLimit > maxTimeLimit {
+		return c, fmt.Errorf("postadjudication: Config.TimeLimit is over %s", maxTimeLimit)
 	}
 	if c.Grace <= 0 {
 		c.Grace = 10 * time.Second
@@ -264,41 +264,41 @@ func (c Config) withDefaults() (Config, error) {
 // where any other process finds it. It refuses with ErrTargets while other processes go by
 // other circuit breakers.
 func (s *Service) Run(ctx context.Context) error {
-	if !s.runs {
+	if !s.executes {
 		return ErrNoExecutor
 	}
-	if s.deaf {
+	if s.withoutRedis {
 		return ErrNoRedis
 	}
-	if s.barred != nil {
-		return s.barred
+	if s.runRefusal != nil {
+		return s.runRefusal
 	}
-	if err := s.keepTargets(ctx); err != nil {
+	if err := s.recordTargets(ctx); err != nil {
 		return err
 	}
-	numbering, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var sequencing sync.WaitGroup
-	keeping, endKeeping := context.WithCancel(numbering)
-	deciding, endDeciding := context.WithCancel(ctx)
-	defer endDeciding()
-	sequencing.Go(func() { s.conditions.run(numbering, func() { endKeeping(); endDeciding() }) })
-	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(keeping) })
-	sequencing.Go(func() { projector{s.journal, s.log}.run(keeping) })
-	sequencing.Go(func() { s.keepPruning(keeping) })
-	sequencing.Go(func() { s.escrows.run(keeping) })
-	sequencing.Go(func() { s.bulks.run(deciding) })
-	sequencing.Go(func() { s.ruler.run(deciding) })
-	sequencing.Go(func() { s.lookups.run(deciding) })
-	defer sequencing.Wait()
-	defer stop()
-	defer endKeeping()
+	loopCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	var loops sync.WaitGroup
+	upkeepCtx, stopUpkeep := context.WithCancel(loopCtx)
+	decideCtx, stopDeciding := context.WithCancel(ctx)
+	defer stopDeciding()
+	loops.Go(func() { s.database.run(loopCtx, func() { stopUpkeep(); stopDeciding() }) })
+	loops.Go(func() { sequencer{s.journal, &s.eventSignals, s.log}.run(upkeepCtx) })
+	loops.Go(func() { projector{s.journal, s.log}.run(upkeepCtx) })
+	loops.Go(func() { s.pruneLoop(upkeepCtx) })
+	loops.Go(func() { s.escrows.run(upkeepCtx) })
+	loops.Go(func() { s.bulks.run(decideCtx) })
+	loops.Go(func() { s.rules.run(decideCtx) })
+	loops.Go(func() { s.lookups.run(decideCtx) })
+	defer loops.Wait()
+	defer stopLoops()
+	defer stopUpkeep()
 	return s.manager.Run(ctx)
 }
 
-// ExamineRedis tells why this process could not work with its Redis, and changes nothing;
+// CheckRedis tells why this process could not work with its Redis, and changes nothing;
 // nil also when that can't be reached. The error wraps ErrRedis.
-func (s *Service) ExamineRedis(ctx context.Context) error {
-	if s.deaf {
+func (s *Service) CheckRedis(ctx context.Context) error {
+	if s.withoutRedis {
 		return nil
 	}
 	return s.manager.CheckRedis(ctx, false)
@@ -313,12 +313,12 @@ func (s *Service) Close() error {
 	return err
 }
 
-// moved is what is called after each committed move: what the caller asked for, and
+// transitionHook is what is called after each committed move: what the caller asked for, and
 // who waits for deaths.
-func (s *Service) moved(then func(background.Move, background.Run)) func(background.Move, background.Run) {
-	return func(m background.Move, after background.Run) {
+func (s *Service) transitionHook(then func(background.Transition, background.Run)) func(background.Transition, background.Run) {
+	return func(m background.Transition, after background.Run) {
 		if after.State == background.DeadLettered {
-			s.subscribers.died()
+			s.subscribers.wakeAll()
 		}
 		if after.State == background.DeadLettered && m.Run.State != after.State {
 			s.log.Warn("a run was dead-lettered", zap.Stringer("run", after.ID), zap.Stringer("case", after.Case), zap.String("tenant", after.Tenant),
@@ -344,7 +344,7 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 type Migration = postgres.Migration
 
 // Migrated is what a Migration came to.
-type Migrated = postgres.Migrated
+type Migrated = postgres.MigrationResult
 
 // ErrAppRole means that a role can't be the one that processes connect as: it is not there, is a
 // superuser, makes roles, owns the schema, or is a member of one that does.

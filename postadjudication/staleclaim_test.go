@@ -9,9 +9,9 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// stalled has workers begin while nobody can write evidence, for as long as it takes a
+// stallUntilClaimsAreStale has workers begin while nobody can write evidence, for as long as it takes a
 // claim to grow too old.
-func (r *rig) stalled(lostAfter time.Duration) {
+func (r *rig) stallUntilClaimsAreStale(lostAfter time.Duration) {
 	r.t.Helper()
 	tx, err := r.db.Begin()
 	if err != nil {
@@ -20,9 +20,9 @@ func (r *rig) stalled(lostAfter time.Duration) {
 	if _, err := tx.Exec(`LOCK TABLE recourse.receipts IN EXCLUSIVE MODE`); err != nil {
 		r.t.Fatal(err)
 	}
-	r.work()
+	r.startWorkers()
 	r.until("a claim waits for the lock", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.receipts'::regclass AND NOT granted)`)
-	<-time.After(background.CallBound(lostAfter)) // what the test is about
+	<-time.After(background.MaxClaimAge(lostAfter)) // what the test is about
 	if err := tx.Rollback(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -30,21 +30,21 @@ func (r *rig) stalled(lostAfter time.Duration) {
 
 // A stall of Postgres is not blamed on the escrow service: what it makes too old is not
 // called on, however long the keys live, spends nothing and pulls no brake.
-func TestAStallOfPostgresSpendsNothingAndPullsNoBrake(t *testing.T) {
+func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 	t.Parallel()
 	const lostAfter, runs = 5 * time.Second, 40
-	r := newRig(t, func(c *Config) { c.LostAfter, c.Brake = lostAfter, BrakeRule{}; c.Policy.MaxRetryAttempts = 1 })
+	r := newRig(t, func(c *Config) { c.LostAfter, c.Breaker = lostAfter, BreakerRule{}; c.Policy.MaxRetryAttempts = 1 })
 	for n := range runs {
 		r.mustSubmit(release(n))
 	}
-	r.stalled(lostAfter)
+	r.stallUntilClaimsAreStale(lostAfter)
 	r.until("all settled", `SELECT count(*) = 40 FROM recourse.cases WHERE progression = 'settled'`)
 	stale := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-interrupted'`)
 	if stale == 0 {
 		t.Error("no claim grew old: the stall was none")
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-interrupted' AND
-		(body::json->'payload'->'error'->>'type' IS DISTINCT FROM $1 OR body::json->'payload'->>'attempt_class' IS DISTINCT FROM 'not_executed')`, background.FailureStale); n > 0 {
+		(body::json->'payload'->'error'->>'type' IS DISTINCT FROM $1 OR body::json->'payload'->>'attempt_class' IS DISTINCT FROM 'not_executed')`, background.FailureStaleClaim); n > 0 {
 		t.Errorf("%d interrupted attempts say something else", n)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE budget_spent > 0 OR recoveries > 0 OR letter <> ''`); n > 0 {
@@ -59,7 +59,7 @@ func TestAStallOfPostgresSpendsNothingAndPullsNoBrake(t *testing.T) {
 	if n := r.Stats().StaleClaims; int(n) < stale {
 		t.Errorf("%d stale claims counted of %d", n, stale)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // An executor is given what it takes to let go of nothing that is too old, and to have the
@@ -71,22 +71,22 @@ func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
 	second := release(1)
 	second.Generation = 3
 	r.escrow.script = func(_ context.Context, c Call) Answer {
-		limit := background.CallBound(15*time.Second) + 5*time.Second
-		left, off := time.Until(c.NotAfter), background.ClockBound // NotAfter is on the database's clock
+		limit := background.MaxClaimAge(15*time.Second) + 5*time.Second
+		left, off := time.Until(c.NotAfter), background.MaxClockOffset // NotAfter is on the database's clock
 		if c.Fresh == nil || c.Fresh() != nil || c.Generation != 3 || left > limit+off || left < 5*time.Second-off {
 			t.Errorf("call %+v", c)
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(second)
-	r.atRest()
+	s := r.startWorkers().mustSubmit(second)
+	r.untilNoneLive()
 	seen, err := r.journal.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, fresh := range map[string]func() error{"nobody tells": nil, "too old": func() error { return background.ErrStale }} {
+	for name, fresh := range map[string]func() error{"nobody tells": nil, "too old": func() error { return background.ErrStaleClaim }} {
 		r.escrow.script = func(_ context.Context, c Call) Answer {
-			if err := c.Fresh(); errors.Is(err, background.ErrStale) {
+			if err := c.Fresh(); errors.Is(err, background.ErrStaleClaim) {
 				return Answer{Class: NotExecuted, Retry: true, Type: "http.unsent"}
 			}
 			t.Errorf("%s: let go", name)
@@ -96,5 +96,5 @@ func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }

@@ -13,23 +13,23 @@ import (
 
 // Status is a run as it is now, with the settlement of its case.
 type Status struct {
-	Run         background.RunID    `json:"run_id"`
-	Case        background.CaseID   `json:"case_id"`
-	Tenant      string              `json:"tenant"`
-	Family      string              `json:"family"`
-	RetryKey    string              `json:"retry_key"`
-	Queue       string              `json:"queue"`
-	State       background.State    `json:"state"`
-	Letter      background.Letter   `json:"letter,omitempty"`
-	Attempts    int                 `json:"attempt_count"`
-	BudgetSpent int                 `json:"budget_spent"`
-	Recoveries  int                 `json:"recoveries"`
-	NextRetryAt *time.Time          `json:"next_retry_at,omitempty"`
-	DeadAt      *time.Time          `json:"dead_lettered_at,omitempty"`
-	Class       background.Class    `json:"outcome_class,omitempty"`
-	ReasonCode  string              `json:"reason_code,omitempty"`
-	Error       *background.Failure `json:"error,omitempty"`
-	CancelAsked bool                `json:"cancel_asked,omitempty"`
+	Run         background.RunID        `json:"run_id"`
+	Case        background.CaseID       `json:"case_id"`
+	Tenant      string                  `json:"tenant"`
+	Family      string                  `json:"family"`
+	RetryKey    string                  `json:"retry_key"`
+	Queue       string                  `json:"queue"`
+	State       background.State        `json:"state"`
+	Letter      background.LetterStatus `json:"letter,omitempty"`
+	Attempts    int                     `json:"attempt_count"`
+	BudgetSpent int                     `json:"budget_spent"`
+	Recoveries  int                     `json:"recoveries"`
+	NextRetryAt *time.Time              `json:"next_retry_at,omitempty"`
+	DeadAt      *time.Time              `json:"dead_lettered_at,omitempty"`
+	Class       background.Class        `json:"outcome_class,omitempty"`
+	ReasonCode  string                  `json:"reason_code,omitempty"`
+	Error       *background.Failure     `json:"error,omitempty"`
+	CancelAsked bool                    `json:"cancel_asked,omitempty"`
 	// OutstandingCalls are the attempts that ended while their call went on and that have not
 	// answered since. With MaxOutstandingCalls of them the run is not claimed.
 	OutstandingCalls []int              `json:"outstanding_calls,omitempty"`
@@ -38,7 +38,7 @@ type Status struct {
 	Ahead            int                `json:"ahead,omitempty"`         // of WaitsForTurn: runs of its queue that were due before it, at most 10,000 counted
 	Policy           retrypolicy.Policy `json:"policy"`
 	Dispatch         string             `json:"dispatch_reference"`
-	PausedBy         []Brake            `json:"paused_by,omitempty"` // circuit breakers that keep it from being claimed
+	PausedBy         []Breaker          `json:"paused_by,omitempty"` // circuit breakers that keep it from being claimed
 
 	// Where the run comes from and where it went.
 
@@ -77,7 +77,7 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 	if tenant == "" || snap.Run.Tenant != tenant {
 		return Status{}, ErrNotFound
 	}
-	st, err := s.related(ctx, snap)
+	st, err := s.statusWithRelatives(ctx, snap)
 	if err != nil {
 		return Status{}, err
 	}
@@ -109,11 +109,11 @@ func (s *Service) caseStatus(ctx context.Context, tenant string, all []postgres.
 		}
 	}
 	out := caseOf(all, runs)
-	return out, s.addMoney(ctx, &out)
+	return out, s.addEscrow(ctx, &out)
 }
 
-// addMoney adds what a case's rows do not show: its breaches, and its escrow at this moment.
-func (s *Service) addMoney(ctx context.Context, c *CaseStatus) error {
+// addEscrow adds what a case's rows do not show: its breaches, and its escrow at this moment.
+func (s *Service) addEscrow(ctx context.Context, c *CaseStatus) error {
 	if c.Escrow == "" {
 		return nil // of a plain family
 	}
@@ -122,21 +122,21 @@ func (s *Service) addMoney(ctx context.Context, c *CaseStatus) error {
 		return err
 	}
 	c.Committed, c.Breached = escrow.Committed, max(escrow.Breached, escrow.Committed-escrow.Held)
-	c.Excess, err = s.journal.Excess(ctx, c.Tenant, c.Case)
+	c.Excess, err = s.journal.CaseExcess(ctx, c.Tenant, c.Case)
 	return err
 }
 
 // Receipts reads the receipts of a tenant's case in order, after a sequence
 // number (0 for the first), at most limit of them.
-func (s *Service) Receipts(ctx context.Context, tenant string, kase background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
-	return s.journal.Trail(ctx, tenant, kase, postgres.Place{Case: kase, Seq: after}, limit)
+func (s *Service) Receipts(ctx context.Context, tenant string, caseID background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
+	return s.journal.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 }
 
 func statusOf(r background.Run) Status {
 	out := Status{
 		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, State: r.State, Letter: r.Letter,
 		Attempts: r.Attempt, BudgetSpent: r.BudgetSpent, Recoveries: r.Recoveries, Class: r.Class, ReasonCode: r.Reason, Error: r.Failure,
-		CancelAsked: r.CancelAsked, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: dispatchReference(r),
+		CancelAsked: r.CancelRequested, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: dispatchReference(r),
 	}
 	if r.State.Waiting() {
 		out.NextRetryAt = &r.DueAt
@@ -144,7 +144,7 @@ func statusOf(r background.Run) Status {
 	if !r.DeadAt.IsZero() {
 		out.DeadAt = &r.DeadAt
 	}
-	out.LetterOf, _ = handles(r)
+	out.LetterOf, _ = handledRun(r)
 	return out
 }
 
@@ -153,6 +153,6 @@ func caseOf(all []postgres.Snapshot, runs []Status) CaseStatus {
 	c := all[0].Case
 	return CaseStatus{
 		Case: c.ID, Tenant: c.Tenant, Transaction: c.Subject, Submission: c.Submission, Escrow: c.Reference, Currency: c.Currency,
-		Held: c.Held, UnknownOpen: all[0].Run.UnknownOpen, Receipts: c.Head.Seq, State: c.State, Runs: runs,
+		Held: c.Held, UnknownOpen: all[0].Run.UnresolvedUnknowns, Receipts: c.Head.Seq, State: c.State, Runs: runs,
 	}
 }

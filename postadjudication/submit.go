@@ -22,40 +22,42 @@ func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error)
 	if err != nil {
 		return Submitted{}, err
 	}
-	if ad.problem != nil {
-		return s.submitAgain(ctx, &ad, true)
+	if ad.unsafeErr != nil {
+		return s.answerUnaccepted(ctx, &ad, true)
 	}
-	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) { return s.answer(ctx, &ad, out, true) })
+	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) {
+		return s.completeReply(ctx, &ad, out, true)
+	})
 }
 
 // submit hands a submission to the journal. answer completes what is told of it.
-func (s *Service) submit(ctx context.Context, sub postgres.Submission, answer func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
-	ctx, ended := s.traced(ctx, sub.Tenant)
+func (s *Service) submit(ctx context.Context, sub postgres.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
+	ctx, endSpan := s.startSpan(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
 	out, err := s.submitted(snap, err)
-	if err == nil && answer != nil {
-		out, err = answer(ctx, out)
+	if err == nil && complete != nil {
+		out, err = complete(ctx, out)
 	}
-	s.ring(ctx, out)
-	ended(out, err)
+	s.notifyCreated(ctx, out)
+	endSpan(out, err)
 	return out, err
 }
 
-// ring rings for what was just committed, and does not wait for it: that it is
+// notifyCreated rings for what was just committed, and does not wait for it: that it is
 // committed is all that was promised.
-func (s *Service) ring(ctx context.Context, out Submitted) {
+func (s *Service) notifyCreated(ctx context.Context, out Submitted) {
 	if out.Reply == Created {
-		s.ringFor(ctx, &out.run)
+		s.notifyRuns(ctx, &out.run)
 	}
 }
 
-// ringFor rings for runs that were just committed.
-func (s *Service) ringFor(ctx context.Context, begun ...*background.Run) {
-	if s.deaf {
+// notifyRuns rings for runs that were just committed.
+func (s *Service) notifyRuns(ctx context.Context, created ...*background.Run) {
+	if s.withoutRedis {
 		return
 	}
-	for _, r := range begun {
-		s.manager.BellBeside(ctx, *r)
+	for _, r := range created {
+		s.manager.NotifyAsync(ctx, *r)
 	}
 }
 
@@ -69,14 +71,14 @@ func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Sub
 	if err != nil {
 		return Submitted{}, err
 	}
-	if ad.problem != nil {
-		return s.submitAgain(ctx, &ad, false)
+	if ad.unsafeErr != nil {
+		return s.answerUnaccepted(ctx, &ad, false)
 	}
 	out, err := s.submitted(s.journal.SubmitTx(ctx, tx, ad.submission()))
 	if err != nil {
 		return out, err
 	}
-	return s.answer(ctx, &ad, out, false)
+	return s.completeReply(ctx, &ad, out, false)
 }
 
 // SubmitBatch hands over many adjudications; they share commits. Results and
@@ -90,13 +92,13 @@ func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitt
 		k := subject{a.Tenant, a.TransactionReceiptID}
 		order[k] = append(order[k], i)
 	}
-	const atOnce = 512
-	room := make(chan struct{}, atOnce)
+	const maxConcurrent = 512
+	slots := make(chan struct{}, maxConcurrent)
 	var wg sync.WaitGroup
 	for _, group := range order {
-		room <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-room }()
+			defer func() { <-slots }()
 			for _, i := range group {
 				out[i], errs[i] = s.Submit(ctx, as[i])
 			}
@@ -121,20 +123,20 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	}
 	problem := wrong.unsafe()
 	if _, known := s.settlements.targets[a.target()]; !known {
-		problem = errors.Join(problem, errTarget(s.settlements.targets))
+		problem = errors.Join(problem, unknownTargetError(s.settlements.targets))
 	}
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return admission{}, err
 	}
 	return admission{
-		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.of(ctx, a.Tenant, Family, s.policy), request: a.requestOf(wrong.canonical), digest: a.content(wrong.canonical), at: s.now(), problem: problem,
+		Adjudication: a, run: background.RunID(newID()), caseID: background.CaseID(newID()), transition: newID(),
+		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, Family, s.policy), request: a.requestOf(wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
 	}, nil
 }
 
 func (a admission) submission() postgres.Submission {
 	return postgres.Submission{
-		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.open, Decide: a.decide,
+		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openCase, Decide: a.decide,
 	}
 }
 
@@ -145,6 +147,6 @@ func (s *Service) submitted(snap *postgres.Snapshot, err error) (Submitted, erro
 	}
 	return Submitted{
 		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency},
-		run: snap.Run, bell: s.manager.Bell,
+		run: snap.Run, notify: s.manager.Notify,
 	}, nil
 }

@@ -14,7 +14,7 @@ import (
 
 func TestFiftySubmittersMakeOneRun(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	replies := make([]Submitted, 50)
 	var all sync.WaitGroup
 	for i := range replies {
@@ -36,11 +36,11 @@ func TestFiftySubmittersMakeOneRun(t *testing.T) {
 	if created != 1 {
 		t.Errorf("%d created", created)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if n := r.escrow.totalCalls(); n != 1 {
 		t.Errorf("%d calls of the escrow service", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Every reply of the table, in the state that calls for it.
@@ -70,24 +70,24 @@ func TestRepliesOfASubmission(t *testing.T) {
 	over.Amount = euros(1)
 	expect("an escrow that is committed", ExceedsHeld, over)
 
-	r.work()
-	r.atRest()
+	r.startWorkers()
+	r.untilNoneLive()
 	expect("again after it settled", AlreadyExecuted, release(1))
 	expect("another outcome after it settled", CaseEnded, refund(1))
 	expect("another escrow after it settled", CaseEnded, change(func(a *Adjudication) { a.EscrowReference = "esc_other" }))
 	if again := r.mustSubmit(release(1)); again.Settlement.Released != 1000 || again.Settlement.Moved != 1000 || again.Settlement.Currency != "EUR" {
 		t.Errorf("the sums: %+v", again)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // What contradicts a case that has ended is never taken for accepted, and leaves one
 // receipt a content and day, however often it is sent, and by how many at once.
 func TestAReversalOfAnEndedCaseIsRefusedWithAReceipt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	settled := r.mustSubmit(release(1))
-	r.atRest()
+	r.untilNoneLive()
 	back, other := refund(1), release(1)
 	back.Generation, back.AdjudicationID, back.Actor = 2, "adj_reversal", "user:ben"
 	other.Generation, other.Amount = 3, euros(1)
@@ -128,18 +128,18 @@ func TestAReversalOfAnEndedCaseIsRefusedWithAReceipt(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 1 {
 		t.Errorf("%d runs", n)
 	}
-	tomorrow := r.admitted(other, 24*time.Hour)
-	if s, err := r.answer(ctx, &tomorrow, Submitted{Reply: CaseEnded, Case: settled.Case}, true); err != nil || s.Reply != CaseEnded || len(refusals()) != 3 {
+	tomorrow := r.admissionAt(other, 24*time.Hour)
+	if s, err := r.completeReply(ctx, &tomorrow, Submitted{Reply: CaseEnded, Case: settled.Case}, true); err != nil || s.Reply != CaseEnded || len(refusals()) != 3 {
 		t.Errorf("a day later: %+v, %v, %d refusals", s, err, len(refusals()))
 	}
 	if s := r.mustSubmit(release(1)); s.Reply != AlreadyExecuted {
 		t.Errorf("%+v", s)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
-// admitted is an admission, some time from now.
-func (r *rig) admitted(a Adjudication, ahead time.Duration) admission {
+// admissionAt is an admission, some time from now.
+func (r *rig) admissionAt(a Adjudication, ahead time.Duration) admission {
 	r.t.Helper()
 	out, err := r.admission(context.Background(), a)
 	if err != nil {
@@ -153,9 +153,9 @@ func (r *rig) admitted(a Adjudication, ahead time.Duration) admission {
 // transaction; nobody is waited for.
 func TestARefusalInACallersTransactionIsKept(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	settled := r.mustSubmit(release(1))
-	r.atRest()
+	r.untilNoneLive()
 	back := refund(1)
 	back.Generation = 2
 	inTx := func(want Reply) {
@@ -187,15 +187,15 @@ func TestARefusalInACallersTransactionIsKept(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused'`); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestRepliesToADeadLetterAndAfterIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
-	dead := r.work().mustSubmit(release(1))
-	r.atRest()
+	dead := r.startWorkers().mustSubmit(release(1))
+	r.untilNoneLive()
 	if s := r.mustSubmit(release(1)); s.Reply != DeadLettered || s.Run != dead.Run {
 		t.Errorf("the same: %+v", s)
 	}
@@ -208,7 +208,7 @@ func TestRepliesToADeadLetterAndAfterIt(t *testing.T) {
 	if s.Reply != Created {
 		t.Fatalf("a higher generation: %s", s.Reply)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	lower := release(1)
 	lower.Generation = 2
 	if s := r.mustSubmit(lower); s.Reply != StaleGeneration || s.Reply.Accepted() {
@@ -221,12 +221,12 @@ func TestRepliesToADeadLetterAndAfterIt(t *testing.T) {
 	if err != nil || old.Letter != background.LetterSuperseded {
 		t.Errorf("the old letter: %+v, %v", old, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestOppositeOutcomesAndOverHeldAmountsRace(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	var all sync.WaitGroup
 	replies := make([]Submitted, 60)
 	for i := range replies {
@@ -240,7 +240,7 @@ func TestOppositeOutcomesAndOverHeldAmountsRace(t *testing.T) {
 		})
 	}
 	all.Wait()
-	r.atRest()
+	r.untilNoneLive()
 	created := 0
 	for _, s := range replies {
 		if s.Reply == Created {
@@ -250,12 +250,12 @@ func TestOppositeOutcomesAndOverHeldAmountsRace(t *testing.T) {
 	if n := r.count(`SELECT committed / 1000 FROM recourse.escrows WHERE reference = 'esc_shared'`); created != 7 || n != 7 {
 		t.Errorf("%d created, %d committed, 7 fit", created, n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 func TestSubmitTxIsWrittenIfAndOnlyIfTheCallerCommits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	for n, commit := range map[int]bool{1: true, 2: false} {
 		tx, err := r.db.BeginTx(ctx, nil)
@@ -278,7 +278,7 @@ func TestSubmitTxIsWrittenIfAndOnlyIfTheCallerCommits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Ring(ctx); err != nil {
+		if err := s.Notify(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,13 +286,13 @@ func TestSubmitTxIsWrittenIfAndOnlyIfTheCallerCommits(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.cases`); n != 1 {
 		t.Errorf("%d cases", n)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Without Ring the sweeper finds the run.
-func TestSubmitTxWithoutRingIsSweptUp(t *testing.T) {
+func TestSubmitTxWithoutNotifyIsSweptUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Sweep = 50 * time.Millisecond }).work()
+	r := newRig(t, func(c *Config) { c.Sweep = 50 * time.Millisecond }).startWorkers()
 	tx, err := r.db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -304,13 +304,13 @@ func TestSubmitTxWithoutRingIsSweptUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("settled", `SELECT count(*) = 1 FROM recourse.cases WHERE progression = 'settled'`)
-	r.sound()
+	r.mustAudit()
 }
 
 // A transaction that stays open holds its own case and escrow, and nobody else.
 func TestAnOpenTransactionHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	tx, err := r.db.Begin()
 	if err != nil {
@@ -354,8 +354,8 @@ func TestAnOpenTransactionHoldsUpNobodyElse(t *testing.T) {
 	if s := r.mustSubmit(release(1)); s.Reply != Deduplicated && s.Reply != AlreadyExecuted {
 		t.Errorf("after the commit: %s", s.Reply)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 func TestSubmitTxAnswersIsolationAsAValue(t *testing.T) {
@@ -381,10 +381,10 @@ func TestSubmitTxAnswersIsolationAsAValue(t *testing.T) {
 // Four processes submit and execute the same adjudications in different orders.
 func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
-	first := newRig(t).work()
+	first := newRig(t).startWorkers()
 	rigs := []*rig{first}
 	for range 3 {
-		rigs = append(rigs, joinRig(t, first.url, first.redis, first.escrow).work())
+		rigs = append(rigs, joinRig(t, first.url, first.redis, first.escrow).startWorkers())
 	}
 	const n = 300
 	first.escrow.script = func(_ context.Context, c Call) Answer {
@@ -411,7 +411,7 @@ func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 		})
 	}
 	all.Wait()
-	first.atRest()
+	first.untilNoneLive()
 	cases := first.count(`SELECT count(*) FROM recourse.cases`)
 	if settled := first.count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`); settled != cases || cases == 0 {
 		t.Errorf("%d of %d settled", settled, cases)
@@ -419,7 +419,7 @@ func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 	if d := first.count(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); d != 0 {
 		t.Errorf("%d deadlocks", d)
 	}
-	first.sound()
+	first.mustAudit()
 }
 
 // A transaction that named an escrow with a wrong sum and was rolled back leaves the
@@ -457,8 +457,8 @@ func TestSubmitTxCorrectsAnEscrowThatNobodyUses(t *testing.T) {
 	if reply := submitTx(wrong, (*sql.Tx).Commit); reply != EscrowMismatch {
 		t.Errorf("a wrong sum of an escrow in use: %s", reply)
 	}
-	r.work().atRest()
-	r.sound()
+	r.startWorkers().untilNoneLive()
+	r.mustAudit()
 }
 
 // An escrow that Postgres has lost, as in a failover to a standby that was behind, is
@@ -488,6 +488,6 @@ func TestAnEscrowThatPostgresLostIsNamedAgain(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	r.work().atRest()
-	r.sound()
+	r.startWorkers().untilNoneLive()
+	r.mustAudit()
 }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	deathsPage = 100              // statements' receipts looked through at once
-	slowAfter  = 10 * time.Second // a call that takes longer is told of in the log
+	deathPage     = 100              // statements' receipts looked through at once
+	slowCallAfter = 10 * time.Second // a call that takes longer is told of in the log
 )
 
 // subscriber is one of those who are told of deaths, with its place in the order of
 // events.
 type subscriber struct {
-	of    *subscribers
-	tell  func(ctx context.Context, l DeadLetter)
-	after int64
-	wake  chan struct{} // somebody died in this process
-	stop  context.CancelFunc
-	done  chan struct{}
+	set     *subscribers
+	deliver func(ctx context.Context, l DeadLetter)
+	after   int64
+	wake    chan struct{} // somebody died in this process
+	stop    context.CancelFunc
+	done    chan struct{}
 }
 
 // run tells until ctx ends.
@@ -30,13 +30,13 @@ func (b *subscriber) run(ctx context.Context) {
 	defer close(b.done)
 	failing := false
 	for pause := eventsPauseMin; ctx.Err() == nil; {
-		found, next, err := b.of.journal.Deaths(ctx, b.after, deathsPage)
+		found, next, err := b.set.journal.Deaths(ctx, b.after, deathPage)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			if !failing {
-				b.of.log.Warn("deaths can't be read, trying on", zap.Error(err))
+				b.set.log.Warn("deaths can't be read, trying on", zap.Error(err))
 			}
 			pause = eventsPauseMax
 		case next > b.after:
@@ -47,13 +47,13 @@ func (b *subscriber) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			b.call(ctx, d)
+			b.deliverOne(ctx, d)
 		}
 		if more := next > b.after; more {
 			b.after = next
 			continue
 		}
-		if pass(ctx, eventsPauseMin, nil) && b.rest(ctx, pause) {
+		if sleepOr(ctx, eventsPauseMin, nil) && b.waitWake(ctx, pause) {
 			pause = eventsPauseMin
 			continue
 		}
@@ -61,8 +61,8 @@ func (b *subscriber) run(ctx context.Context) {
 	}
 }
 
-// rest pauses, and reports whether it was woken.
-func (b *subscriber) rest(ctx context.Context, d time.Duration) bool {
+// waitWake pauses, and reports whether it was woken.
+func (b *subscriber) waitWake(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -74,17 +74,17 @@ func (b *subscriber) rest(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// call tells of one death, on a goroutine of its own: one that ends its goroutine ends
+// deliverOne tells of one death, on a goroutine of its own: one that ends its goroutine ends
 // no more than that call.
-func (b *subscriber) call(ctx context.Context, d postgres.Death) {
-	l, err := letterOfDeath(d)
+func (b *subscriber) deliverOne(ctx context.Context, d postgres.DeathEvent) {
+	l, err := deadLetterFromReceipt(d)
 	if err != nil {
-		b.of.failed.Add(1)
-		b.of.log.Error("a death can't be told of", zap.String("receipt", d.ID()), zap.Error(err))
+		b.set.failed.Add(1)
+		b.set.log.Error("a death can't be told of", zap.String("receipt", d.ID()), zap.Error(err))
 		return
 	}
-	slow := time.AfterFunc(slowAfter, func() {
-		b.of.log.Warn("a subscriber of dead letters is slow, and falls behind", zap.Stringer("run", l.Run))
+	slow := time.AfterFunc(slowCallAfter, func() {
+		b.set.log.Warn("a subscriber of dead letters is slow, and falls behind", zap.Stringer("run", l.Run))
 	})
 	defer slow.Stop()
 	returned, ended := false, make(chan struct{})
@@ -92,13 +92,13 @@ func (b *subscriber) call(ctx context.Context, d postgres.Death) {
 		defer close(ended)
 		defer func() {
 			if returned {
-				b.of.told.Add(1)
+				b.set.returned.Add(1)
 				return
 			}
-			b.of.failed.Add(1)
-			b.of.log.Error("a subscriber of dead letters panicked", zap.Stringer("run", l.Run), zap.Any("panic", recover()), zap.Stack("stack"))
+			b.set.failed.Add(1)
+			b.set.log.Error("a subscriber of dead letters panicked", zap.Stringer("run", l.Run), zap.Any("panic", recover()), zap.Stack("stack"))
 		}()
-		b.tell(ctx, l)
+		b.deliver(ctx, l)
 		returned = true
 	}()
 	<-ended

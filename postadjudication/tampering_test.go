@@ -16,25 +16,25 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// crimeScene is a database with a rich trail, and heads that were noted of it: some before
+// tamperedDatabase is a database with a rich trail, and heads that were noted of it: some before
 // the newest case was there, and all of them.
-type crimeScene struct {
+type tamperedDatabase struct {
 	*rig
-	cases      map[string]receipts.CaseID
-	runs       map[string]string
-	ran, never Bulk
-	old, all   map[receipts.CaseID]receipts.Head
+	cases                       map[string]receipts.CaseID
+	runs                        map[string]string
+	executedPlan, unstartedPlan Bulk
+	olderHeads, allHeads        map[receipts.CaseID]receipts.Head
 }
 
 const (
-	restoresKept   = "kept"
-	restoresBackup = "backup"
+	schemaKept   = "kept"
+	schemaBackup = "backup"
 )
 
-func newCrimeScene(t *testing.T) *crimeScene {
+func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	t.Helper()
-	r := newRig(t, seldom).work()
-	s := &crimeScene{rig: r, cases: map[string]receipts.CaseID{}, runs: map[string]string{}}
+	r := newRig(t, withoutRuleLoop).startWorkers()
+	s := &tamperedDatabase{rig: r, cases: map[string]receipts.CaseID{}, runs: map[string]string{}}
 	ctx := context.Background()
 	must := func(_ any, err error) {
 		t.Helper()
@@ -49,50 +49,50 @@ func newCrimeScene(t *testing.T) *crimeScene {
 	}
 	yes := true
 	note("settled", r.mustSubmit(release(1)))
-	r.atRest()
-	held := r.dead(2, func(Call) Answer { return refused() })
+	r.untilNoneLive()
+	held := r.deadLetter(2, func(Call) Answer { return refused() })
 	note("held", held)
 	must(r.Mark(ctx, "acme", held.Run, MarkRequest{Actor: "user:ada", Reason: "look first", ManualReviewRequired: &yes}))
 	must(r.Hold(ctx, "acme", held.Run, HoldRequest{Actor: "user:ada", Reason: "in court"}))
 	must(r.Mark(ctx, "acme", held.Run, MarkRequest{Actor: "user:ada", Reason: "looked", ReprocessEligible: &yes}))
-	note("letter", r.dead(3, func(Call) Answer { return refused() }))
-	forked := r.dead(4, func(Call) Answer { return refused() })
+	note("letter", r.deadLetter(3, func(Call) Answer { return refused() }))
+	forked := r.deadLetter(4, func(Call) Answer { return refused() })
 	note("forked", forked)
-	s.ran = r.ran(r.planned(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, Filter: LetterFilter{Transaction: "txr_4"}}))
-	s.never = r.planned(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "perhaps", Action: BulkHold, Filter: LetterFilter{Transaction: "txr_3"}})
-	must(r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "their bank is down"))
-	must(r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "it is up"))
-	must(r.SetPolicy(ctx, tune(5)))
-	must(r.SetPolicy(ctx, tune(6)))
-	r.mustSetRule(replay(1))
-	r.atRest()
-	s.quiet()
-	s.old = maps.Clone(r.sound().Heads)
-	s.keep(restoresBackup)
-	newest := r.dead(9, func(Call) Answer { return refused() })
+	s.executedPlan = r.runPlan(r.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, Filter: LetterFilter{Transaction: "txr_4"}}))
+	s.unstartedPlan = r.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "perhaps", Action: BulkHold, Filter: LetterFilter{Transaction: "txr_3"}})
+	must(r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "their bank is down"))
+	must(r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "it is up"))
+	must(r.SetPolicy(ctx, policyChange(5)))
+	must(r.SetPolicy(ctx, policyChange(6)))
+	r.mustSetRule(replayRule(1))
+	r.untilNoneLive()
+	s.drain()
+	s.olderHeads = maps.Clone(r.mustAudit().Heads)
+	s.backup(schemaBackup)
+	newest := r.deadLetter(9, func(Call) Answer { return refused() })
 	must(r.Mark(ctx, "acme", newest.Run, MarkRequest{Actor: "user:ada", Reason: "look first", ManualReviewRequired: &yes}))
 	note("newest", newest)
-	s.quiet()
+	s.drain()
 	r.stopWork()
-	s.all = maps.Clone(r.sound().Heads)
-	s.keep(restoresKept)
+	s.allHeads = maps.Clone(r.mustAudit().Heads)
+	s.backup(schemaKept)
 	return s
 }
 
-// quiet gives everything its place, so that nothing waits.
-func (s *crimeScene) quiet() {
+// drain gives everything its place, so that nothing waits.
+func (s *tamperedDatabase) drain() {
 	s.t.Helper()
 	ctx := context.Background()
 	if err := s.DrainEvents(ctx); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.journal.DrainLetters(ctx); err != nil {
+	if err := s.journal.CatchUpLetters(ctx); err != nil {
 		s.t.Fatal(err)
 	}
 	s.until("all is projected", `SELECT (SELECT max(last) FROM recourse.event_log) = last FROM recourse.projected WHERE name = 'letters'`)
 }
 
-func (s *crimeScene) tables() (names []string) {
+func (s *tamperedDatabase) tables() (names []string) {
 	s.t.Helper()
 	rows, err := s.db.Query(`SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'recourse' AND c.relkind = 'r' AND relname NOT LIKE 'goose%' ORDER BY 1`)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *crimeScene) tables() (names []string) {
 	return names
 }
 
-func (s *crimeScene) keep(as string) {
+func (s *tamperedDatabase) backup(as string) {
 	s.t.Helper()
 	statements := []string{`CREATE SCHEMA ` + as}
 	for _, name := range s.tables() {
@@ -121,20 +121,20 @@ func (s *crimeScene) keep(as string) {
 	testkit.Tamper(s.t, s.db, statements...)
 }
 
-// back are the statements that put everything where it was.
-func (s *crimeScene) back(as string) (out []string) {
+// restoreSQL are the statements that put everything where it was.
+func (s *tamperedDatabase) restoreSQL(as string) (out []string) {
 	for _, name := range s.tables() {
 		out = append(out, `DELETE FROM recourse.`+name, fmt.Sprintf(`INSERT INTO recourse.%s OVERRIDING SYSTEM VALUE TABLE %s.%s`, name, as, name))
 	}
 	return out
 }
 
-// rewritten are the statements that write the trail of a case anew with its SHA-256 links,
+// rewriteTrailSQL are the statements that write the trail of a case anew with its SHA-256 links,
 // as change makes of it, and its head.
-func (s *crimeScene) rewritten(name string, change func([]receipts.Draft) []receipts.Draft) []string {
+func (s *tamperedDatabase) rewriteTrailSQL(name string, change func([]receipts.Draft) []receipts.Draft) []string {
 	s.t.Helper()
-	kase := s.cases[name]
-	trail, err := s.Receipts(context.Background(), "acme", kase, 0, 1000)
+	caseID := s.cases[name]
+	trail, err := s.Receipts(context.Background(), "acme", caseID, 0, 1000)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -146,24 +146,24 @@ func (s *crimeScene) rewritten(name string, change func([]receipts.Draft) []rece
 		}
 		drafts = append(drafts, e.Draft)
 	}
-	sealed, head, err := receipts.Seal(kase, "acme", receipts.Genesis(kase), change(drafts)...)
+	sealed, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	out := []string{`DELETE FROM recourse.receipts WHERE case_id = '` + kase.String() + `'`}
+	out := []string{`DELETE FROM recourse.receipts WHERE case_id = '` + caseID.String() + `'`}
 	for _, r := range sealed {
 		run := "NULL"
 		if !r.Run.IsZero() {
 			run = pq.QuoteLiteral(r.Run.String())
 		}
 		out = append(out, fmt.Sprintf(`INSERT INTO recourse.receipts (case_id, seq, run_id, tenant, source, subtype, actor, at, body, link) VALUES ('%s', %d, %s, 'acme', '%s', '%s', %s, '%s', %s, '\x%s')`,
-			kase, r.Seq, run, r.Source, r.Subtype, pq.QuoteLiteral(r.Actor), r.At.Format(time.RFC3339Nano), pq.QuoteLiteral(string(r.Body)), hex.EncodeToString(r.Link[:])))
+			caseID, r.Seq, run, r.Source, r.Subtype, pq.QuoteLiteral(r.Actor), r.At.Format(time.RFC3339Nano), pq.QuoteLiteral(string(r.Body)), hex.EncodeToString(r.Link[:])))
 	}
-	return append(out, fmt.Sprintf(`UPDATE recourse.cases SET last_seq = %d, last_link = '\x%s' WHERE id = '%s'`, head.Seq, hex.EncodeToString(head.Link[:]), kase))
+	return append(out, fmt.Sprintf(`UPDATE recourse.cases SET last_seq = %d, last_link = '\x%s' WHERE id = '%s'`, head.Seq, hex.EncodeToString(head.Link[:]), caseID))
 }
 
-// each changes the receipts of a subtype.
-func each(subtype receipts.Subtype, change func(*receipts.Draft)) func([]receipts.Draft) []receipts.Draft {
+// changeEach changes the receipts of a subtype.
+func changeEach(subtype receipts.Subtype, change func(*receipts.Draft)) func([]receipts.Draft) []receipts.Draft {
 	return func(ds []receipts.Draft) []receipts.Draft {
 		for i := range ds {
 			if subtype == "" || ds[i].Subtype == subtype {
@@ -174,40 +174,40 @@ func each(subtype receipts.Subtype, change func(*receipts.Draft)) func([]receipt
 	}
 }
 
-// counted puts right what the list counts, as its triggers do where they are in force.
-const counted = `UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries
+// recountSQL puts right what the list counts, as its triggers do where they are in force.
+const recountSQL = `UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries
 	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id GROUP BY s.id) d WHERE s.id = d.id`
 
-const projectedBack = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
+const resetProjectionSQL = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
 
 // How a forgery is noticed: by the audit alone, by heads that were noted before the newest
 // case was there, or by the newest heads.
 const (
-	byAudit    = "verify"
-	byHeads    = "heads"
-	byNewHeads = "newer heads"
+	detectedByAudit    = "verify"
+	detectedByHeads    = "heads"
+	detectedByNewHeads = "newer heads"
 )
 
-type forgery struct {
-	what    string
-	do      []string
-	noticed string
-	by      string // invariant
-	word    string // in what the break says
+type tampering struct {
+	what       string
+	statements []string
+	detectedBy string
+	invariant  string // invariant
+	word       string // in what the break says
 }
 
-// gone are the statements that remove a case whole, but for its places in the order of events.
-func (s *crimeScene) gone(name string) []string {
-	kase := ` IN (SELECT id FROM recourse.runs WHERE case_id = '` + s.cases[name].String() + `')`
+// deleteCaseSQL are the statements that remove a case whole, but for its places in the order of events.
+func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
+	inCase := ` IN (SELECT id FROM recourse.runs WHERE case_id = '` + s.cases[name].String() + `')`
 	of := ` WHERE case_id = '` + s.cases[name].String() + `'`
-	return []string{`DELETE FROM recourse.letters WHERE run_id` + kase, `DELETE FROM recourse.desk WHERE run_id` + kase, `DELETE FROM recourse.receipts` + of, `DELETE FROM recourse.operations` + of,
+	return []string{`DELETE FROM recourse.letters WHERE run_id` + inCase, `DELETE FROM recourse.desk WHERE run_id` + inCase, `DELETE FROM recourse.receipts` + of, `DELETE FROM recourse.operations` + of,
 		`DELETE FROM recourse.escrow_deltas` + of, `DELETE FROM recourse.runs` + of, `DELETE FROM recourse.escrows WHERE id = (SELECT escrow_id FROM recourse.cases WHERE id = '` + s.cases[name].String() + `')`,
-		`DELETE FROM recourse.cases WHERE id = '` + s.cases[name].String() + `'`, counted}
+		`DELETE FROM recourse.cases WHERE id = '` + s.cases[name].String() + `'`, recountSQL}
 }
 
-// forgeries are what one who owns the tables can do. Those that need a head from outside say
+// tamperings are what one who owns the tables can do. Those that need a head from outside say
 // so.
-func (s *crimeScene) forgeries() []forgery {
+func (s *tamperedDatabase) tamperings() []tampering {
 	of := func(name string) string { return ` WHERE case_id = '` + s.cases[name].String() + `'` }
 	id := func(name string) string { return ` WHERE id = '` + s.runs[name] + `'` }
 	run := func(name string) string { return ` WHERE run_id = '` + s.runs[name] + `'` }
@@ -236,57 +236,57 @@ func (s *crimeScene) forgeries() []forgery {
 		return out
 	}
 	all := []string{"bulks", "bulk_items", "bulk_counts"}
-	return []forgery{
-		{"1a a receipt's body is edited", []string{`UPDATE recourse.receipts SET body = replace(body, '"moved":1000', '"moved":9000')` + of("settled") + ` AND subtype = 'attempt-succeeded'`}, byAudit, InvariantChains, "link does not follow"},
-		{"1a' a receipt's column is edited", []string{`UPDATE recourse.receipts SET at = at - interval '1 hour'` + of("settled") + ` AND seq = 2`}, byAudit, InvariantChains, "column at differs"},
-		{"1b a body is edited and relinked", s.rewritten("settled", each(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), byHeads, InvariantHeads, "another than the one noted"},
-		{"1c an actor is edited and relinked", s.rewritten("held", each(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), byHeads, InvariantHeads, "another than the one noted"},
-		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, byAudit, InvariantChains, "sequence 3 stands in its place"},
-		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewritten("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
-			`UPDATE recourse.desk SET held = false, hold_reason = ''`+run("held")), byAudit, InvariantOrder, "and there is none"},
-		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, byAudit, InvariantChains, "the trail ends at"},
-		{"3b a tail is cut, and its case set back", append(s.rewritten("held", cut), mark("held")), byAudit, InvariantOrder, "and there is none"},
-		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewritten("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, projectedBack), byNewHeads, InvariantHeads, "were noted"},
-		{"4c the newest case is removed whole, with its places", append(s.gone("newest"), events("newest"), projectedBack), byNewHeads, InvariantHeads, "the trail ends at 0"},
-		{"4a a case is removed whole, its places are left", s.gone("settled"), byAudit, InvariantOrder, "and there is none"},
-		{"4a' a case is removed whole, with its places", append(s.gone("settled"), events("settled")), byAudit, InvariantOrder, "missing in the order of events"},
-		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, byAudit, InvariantFold, "stored state cancelled, the receipts say succeeded"},
-		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', holds = false` + id("letter")}, byAudit, InvariantFold, "stored letter purged, the receipts say open"},
-		{"5c a letter is taken off the list", []string{`DELETE FROM recourse.letters` + run("letter"), counted}, byAudit, InvariantLetters, "is not in the list of letters"},
-		{"6a what an escrow holds is edited", []string{`UPDATE recourse.escrows SET held = held * 10 WHERE reference = 'esc_1'`}, byAudit, InvariantFold, "stored sum held"},
-		{"6b what an escrow has committed is edited", []string{`UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`}, byAudit, InvariantEscrows, "committed 1"},
-		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, byAudit, InvariantFold, "stored released 1, the receipts say 1000"},
-		{"7 a receipt of 2020 is appended and relinked", s.rewritten("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
-			byAudit, InvariantOrder, "has no place"},
-		{"7b all times of a case are moved back and relinked", append(s.rewritten("settled", each("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
-			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), byHeads, InvariantHeads, "another than the one noted"},
-		{"7c a second hold is appended and relinked", s.rewritten("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), byAudit, InvariantOrder, "has no place"},
-		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, projectedBack}, byAudit, InvariantOrder, "has no place"},
-		{"8b places are spliced", []string{events("settled")}, byAudit, InvariantOrder, "missing in the order of events"},
-		{"9 the whole database is from an older backup", s.back(restoresBackup), byNewHeads, InvariantHeads, "were noted"},
-		{"12 a plan that ran is removed", plan(s.ran, all...), byAudit, InvariantFold, s.ran.ID.String()},
-		{"12' a plan that never ran is removed", plan(s.never, all...), byAudit, InvariantFold, s.never.ID.String()},
-		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.brakes WHERE tenant = 'acme'`}, byAudit, InvariantFold, "brake:settlement:"},
-		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, byAudit, InvariantFold, "digest of the request"},
-		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, byAudit, InvariantFold, "stored failure"},
-		{"17 a hold is taken away", []string{`DELETE FROM recourse.desk` + run("held")}, byAudit, InvariantFold, "stored held false"},
-		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, byAudit, InvariantLetters, "with other columns"},
-		{"a circuit breaker is moved", []string{`UPDATE recourse.brakes SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, byAudit, InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
-		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.brakes SET actor = 'user:bob' WHERE tenant = 'acme'`}, byAudit, InvariantFold, "stored actor user:bob"},
-		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, byAudit, InvariantFold, "is at version 1, its last receipt is 2"},
-		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, byAudit, InvariantFold, "policy:settlement"},
-		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, byAudit, InvariantFold, "stored definition"},
-		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, byAudit, InvariantFold, "of which receipts tell, is not there"},
-		{"a rule is said to have replayed a job", []string{`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ('` + s.runs["letter"] + `', 'r', 'acme', 1, now())`}, byAudit, InvariantFold, "is counted to have replayed"},
-		{"another is said to have planned", []string{`UPDATE recourse.bulks SET actor = 'user:bob' WHERE id = '` + s.never.ID.String() + `'`}, byAudit, InvariantFold, "stored planner user:bob"},
-		{"another is said to have started a plan", []string{`UPDATE recourse.bulks SET started_by = 'user:eve' WHERE id = '` + s.ran.ID.String() + `'`}, byAudit, InvariantFold, "stored who started it user:eve"},
-		{"a plan is set back", []string{`UPDATE recourse.bulks SET state = 'running', ended_at = NULL WHERE id = '` + s.ran.ID.String() + `'`}, byAudit, InvariantFold, "stored state running"},
-		{"an item of a plan is edited", []string{`UPDATE recourse.bulk_items SET amount = 1 WHERE bulk_id = '` + s.never.ID.String() + `'`}, byAudit, InvariantFold, "stored hash"},
-		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.ran.ID.String() + `'`}, byAudit, InvariantFold, "and the receipts say that it was done"},
-		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.ran.ID.String() + `' AND ran`}, byAudit, InvariantFold, "counts 9 items"},
-		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, byAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
-		{"a register loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, byAudit, InvariantFold, "tells of bulks, which is not there"},
-		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, byAudit, InvariantOrder, "and the list of letters follows it up to"},
+	return []tampering{
+		{"1a a receipt's body is edited", []string{`UPDATE recourse.receipts SET body = replace(body, '"moved":1000', '"moved":9000')` + of("settled") + ` AND subtype = 'attempt-succeeded'`}, detectedByAudit, InvariantChains, "link does not follow"},
+		{"1a' a receipt's column is edited", []string{`UPDATE recourse.receipts SET at = at - interval '1 hour'` + of("settled") + ` AND seq = 2`}, detectedByAudit, InvariantChains, "column at differs"},
+		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, InvariantHeads, "another than the one noted"},
+		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, InvariantHeads, "another than the one noted"},
+		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, InvariantChains, "sequence 3 stands in its place"},
+		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewriteTrailSQL("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
+			`UPDATE recourse.desk SET held = false, hold_reason = ''`+run("held")), detectedByAudit, InvariantOrder, "and there is none"},
+		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, InvariantChains, "the trail ends at"},
+		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, InvariantOrder, "and there is none"},
+		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, InvariantHeads, "were noted"},
+		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetProjectionSQL), detectedByNewHeads, InvariantHeads, "the trail ends at 0"},
+		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, InvariantOrder, "and there is none"},
+		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, InvariantOrder, "missing in the order of events"},
+		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, detectedByAudit, InvariantFold, "stored state cancelled, the receipts say succeeded"},
+		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', holds = false` + id("letter")}, detectedByAudit, InvariantFold, "stored letter purged, the receipts say open"},
+		{"5c a letter is taken off the list", []string{`DELETE FROM recourse.letters` + run("letter"), recountSQL}, detectedByAudit, InvariantLetters, "is not in the list of letters"},
+		{"6a what an escrow holds is edited", []string{`UPDATE recourse.escrows SET held = held * 10 WHERE reference = 'esc_1'`}, detectedByAudit, InvariantFold, "stored sum held"},
+		{"6b what an escrow has committed is edited", []string{`UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`}, detectedByAudit, InvariantEscrows, "committed 1"},
+		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, detectedByAudit, InvariantFold, "stored released 1, the receipts say 1000"},
+		{"7 a receipt of 2020 is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
+			detectedByAudit, InvariantOrder, "has no place"},
+		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
+			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, InvariantHeads, "another than the one noted"},
+		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, InvariantOrder, "has no place"},
+		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, InvariantOrder, "has no place"},
+		{"8b places are spliced", []string{events("settled")}, detectedByAudit, InvariantOrder, "missing in the order of events"},
+		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, InvariantHeads, "were noted"},
+		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, InvariantFold, s.executedPlan.ID.String()},
+		{"12' a plan that never ran is removed", plan(s.unstartedPlan, all...), detectedByAudit, InvariantFold, s.unstartedPlan.ID.String()},
+		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.brakes WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "brake:settlement:"},
+		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, detectedByAudit, InvariantFold, "digest of the request"},
+		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, InvariantFold, "stored failure"},
+		{"17 a hold is taken away", []string{`DELETE FROM recourse.desk` + run("held")}, detectedByAudit, InvariantFold, "stored held false"},
+		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, detectedByAudit, InvariantLetters, "with other columns"},
+		{"a circuit breaker is moved", []string{`UPDATE recourse.brakes SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
+		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.brakes SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "stored actor user:bob"},
+		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, detectedByAudit, InvariantFold, "is at version 1, its last receipt is 2"},
+		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, detectedByAudit, InvariantFold, "policy:settlement"},
+		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, detectedByAudit, InvariantFold, "stored definition"},
+		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, detectedByAudit, InvariantFold, "of which receipts tell, is not there"},
+		{"a rule is said to have replayed a job", []string{`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ('` + s.runs["letter"] + `', 'r', 'acme', 1, now())`}, detectedByAudit, InvariantFold, "is counted to have replayed"},
+		{"another is said to have planned", []string{`UPDATE recourse.bulks SET actor = 'user:bob' WHERE id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored planner user:bob"},
+		{"another is said to have started a plan", []string{`UPDATE recourse.bulks SET started_by = 'user:eve' WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored who started it user:eve"},
+		{"a plan is set back", []string{`UPDATE recourse.bulks SET state = 'running', ended_at = NULL WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored state running"},
+		{"an item of a plan is edited", []string{`UPDATE recourse.bulk_items SET amount = 1 WHERE bulk_id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored hash"},
+		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "and the receipts say that it was done"},
+		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, InvariantFold, "counts 9 items"},
+		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
+		{"a register loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
+		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, InvariantOrder, "and the list of letters follows it up to"},
 	}
 }
 
@@ -294,40 +294,40 @@ func (s *crimeScene) forgeries() []forgery {
 // computed anew where that hides it better, and what notices it: the audit alone, only heads
 // that were noted outside, or only heads that are newer than what was taken away. The table
 // is in receipts/README.md.
-func TestTamperingAndWhatNoticesIt(t *testing.T) {
+func TestTamperingAndWhatDetectsIt(t *testing.T) {
 	t.Parallel()
-	s := newCrimeScene(t)
+	s := newTamperedDatabase(t)
 	ctx := context.Background()
-	for _, f := range s.forgeries() {
-		testkit.Tamper(t, s.db, f.do...)
+	for _, f := range s.tamperings() {
+		testkit.Tamper(t, s.db, f.statements...)
 		a, err := s.Audit(ctx, "acme")
 		if err != nil {
 			t.Fatalf("%s: %v", f.what, err)
 		}
-		found := map[string][]Break{byAudit: a.Breaks}
-		for by, heads := range map[string]map[receipts.CaseID]receipts.Head{byHeads: s.old, byNewHeads: s.all} {
+		found := map[string][]Break{detectedByAudit: a.Breaks}
+		for by, heads := range map[string]map[receipts.CaseID]receipts.Head{detectedByHeads: s.olderHeads, detectedByNewHeads: s.allHeads} {
 			if found[by], err = s.CompareHeads(ctx, heads, a); err != nil {
 				t.Fatal(err)
 			}
 		}
-		silent := map[string][]string{byAudit: nil, byHeads: {byAudit}, byNewHeads: {byAudit, byHeads}}[f.noticed]
+		silent := map[string][]string{detectedByAudit: nil, detectedByHeads: {detectedByAudit}, detectedByNewHeads: {detectedByAudit, detectedByHeads}}[f.detectedBy]
 		for _, by := range silent {
 			if len(found[by]) > 0 {
 				t.Errorf("%s: noticed by %s: %+v", f.what, by, found[by])
 			}
 		}
-		if !slices.ContainsFunc(found[f.noticed], func(b Break) bool { return b.Invariant == f.by && strings.Contains(b.What, f.word) }) {
-			t.Errorf("%s: not noticed by %s, as %q with %q: %+v", f.what, f.noticed, f.by, f.word, found)
+		if !slices.ContainsFunc(found[f.detectedBy], func(b Break) bool { return b.Invariant == f.invariant && strings.Contains(b.What, f.word) }) {
+			t.Errorf("%s: not noticed by %s, as %q with %q: %+v", f.what, f.detectedBy, f.invariant, f.word, found)
 		}
-		for _, b := range slices.Concat(found[byAudit], found[byHeads], found[byNewHeads]) {
+		for _, b := range slices.Concat(found[detectedByAudit], found[detectedByHeads], found[detectedByNewHeads]) {
 			compared := b.Invariant == InvariantHeads || strings.Contains(b.What, "the receipts say") || strings.Contains(b.What, "differs") || strings.Contains(b.What, "link does not follow")
 			if compared && b.Stored == "" && b.Expected == "" {
 				t.Errorf("%s: neither stored nor expected: %+v", f.what, b)
 			}
 		}
-		testkit.Tamper(t, s.db, s.back(restoresKept)...)
+		testkit.Tamper(t, s.db, s.restoreSQL(schemaKept)...)
 	}
-	if a := s.sound(); !maps.Equal(a.Heads, s.all) {
+	if a := s.mustAudit(); !maps.Equal(a.Heads, s.allHeads) {
 		t.Error("the scene is not as it was")
 	}
 }

@@ -19,8 +19,8 @@ func (r *rig) breakerRecorded(target string) (of string) {
 	return of
 }
 
-// refusesTargets runs a rig that has to refuse, and returns why.
-func (r *rig) refusesTargets() string {
+// runRefusedByTargets runs a rig that has to refuse, and returns why.
+func (r *rig) runRefusedByTargets() string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -34,14 +34,14 @@ func (r *rig) refusesTargets() string {
 // Whoever only looks, or asks the escrow service, changes nothing under those who execute.
 func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, alsoCalled("gold"))
+	r := newRig(t, withAliases("gold"))
 	if n := r.count(`SELECT count(*) FROM recourse.targets`); n != 0 {
 		t.Errorf("%d targets are recorded by a process that was only opened", n)
 	}
-	if b, err := r.PullBrake(context.Background(), AllTenants, "gold", "ops:kim", "as configured here"); err != nil || b.Target != DefaultTarget {
+	if b, err := r.OpenBreaker(context.Background(), AllTenants, "gold", "ops:kim", "as configured here"); err != nil || b.Target != DefaultTarget {
 		t.Errorf("%+v, %v", b, err)
 	}
-	r.work().until("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
+	r.startWorkers().until("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
 }
 
 // A process can't change by whose circuit breaker those go that run.
@@ -50,36 +50,36 @@ func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 	url := testkit.Migrated(t)
 	_, opt := testkit.Redis(t)
 	e := newEscrow()
-	r := joinRig(t, url, opt, e, calling("gold"), func(c *Config) { c.Worker = "first" }).work()
+	r := joinRig(t, url, opt, e, withTargets("gold"), func(c *Config) { c.Worker = "first" }).startWorkers()
 	r.until("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
-	if why := joinRig(t, url, opt, e, alsoCalled("gold")).refusesTargets(); !strings.Contains(why, "first") || !strings.Contains(why, "gold") {
+	if why := joinRig(t, url, opt, e, withAliases("gold")).runRefusedByTargets(); !strings.Contains(why, "first") || !strings.Contains(why, "gold") {
 		t.Error(why)
 	}
 	if of := r.breakerRecorded("gold"); of != "gold" {
 		t.Errorf("it goes by the circuit breaker of %q", of)
 	}
-	s := r.mustSubmit(to("gold", release(1)))
+	s := r.mustSubmit(withTarget("gold", release(1)))
 	r.until("the first goes on", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	r.stopWork()
-	next := joinRig(t, url, opt, e, alsoCalled("gold")).work()
+	next := joinRig(t, url, opt, e, withAliases("gold")).startWorkers()
 	next.untilTrue("it is changed", func() bool { return next.breakerRecorded("gold") == DefaultTarget })
-	next.sound()
+	next.mustAudit()
 }
 
 // A process claims nothing while its targets go by other circuit breakers than it has for them.
 func TestAProcessWhoseTargetsGoByOtherBreakersClaimsNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, calling("gold")).work()
+	r := newRig(t, withTargets("gold")).startWorkers()
 	r.until("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
 	for _, to := range []string{DefaultTarget, "gold"} {
 		if _, err := r.db.Exec(`UPDATE recourse.targets SET breaker = $1 WHERE name = 'gold'`, to); err != nil {
 			t.Fatal(err)
 		}
-		r.until("it says whether it claims", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE (barred = $1) = $2)`, background.BarredByServers, to != "gold")
+		r.until("it says whether it claims", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE (barred = $1) = $2)`, background.BlockedByServers, to != "gold")
 	}
-	r.mustSubmit(to("gold", release(1)))
-	r.atRest()
-	r.sound()
+	r.mustSubmit(withTarget("gold", release(1)))
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // What is open stays in force when its target becomes another name of an escrow service: until
@@ -93,32 +93,32 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 			url := testkit.Migrated(t)
 			_, opt := testkit.Redis(t)
 			e := newEscrow()
-			before := joinRig(t, url, opt, e, calling("gold"))
-			if b, err := before.PullBrake(ctx, tenant, "gold", "ops:kim", "stop gold"); err != nil || b.Target != "gold" {
+			before := joinRig(t, url, opt, e, withTargets("gold"))
+			if b, err := before.OpenBreaker(ctx, tenant, "gold", "ops:kim", "stop gold"); err != nil || b.Target != "gold" {
 				t.Fatalf("%+v, %v", b, err)
 			}
-			before.mustSubmit(to("gold", release(1)))
-			r := joinRig(t, url, opt, e, alsoCalled("gold"))
-			if why := r.refusesTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "release it") || !strings.Contains(why, tenant) {
+			before.mustSubmit(withTarget("gold", release(1)))
+			r := joinRig(t, url, opt, e, withAliases("gold"))
+			if why := r.runRefusedByTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "release it") || !strings.Contains(why, tenant) {
 				t.Error(why)
 			}
 			if n := e.totalCalls(); n != 0 {
 				t.Errorf("%d calls", n)
 			}
-			if b, err := r.PullBrake(ctx, tenant, "gold", "ops:lee", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
+			if b, err := r.OpenBreaker(ctx, tenant, "gold", "ops:lee", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
 				t.Errorf("%+v, %v", b, err)
 			}
-			for b := (Brake{}); b.State != background.BreakerClosed; {
+			for b := (Breaker{}); b.State != background.BreakerClosed; {
 				var err error
-				if b, err = r.ReleaseBrake(ctx, tenant, "gold", "ops:kim", "go"); err != nil || b.Target != "gold" {
+				if b, err = r.ReleaseBreaker(ctx, tenant, "gold", "ops:kim", "go"); err != nil || b.Target != "gold" {
 					t.Fatalf("%+v, %v", b, err)
 				}
 			}
-			r.work().atRest()
+			r.startWorkers().untilNoneLive()
 			if of := r.breakerRecorded("gold"); of != DefaultTarget {
 				t.Errorf("it goes by the circuit breaker of %q", of)
 			}
-			r.sound()
+			r.mustAudit()
 		})
 	}
 }
@@ -126,20 +126,20 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 // A process that does not call a target leaves its open circuit breaker to those that do.
 func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, calling("bank"), braking)
+	r := newRig(t, withTargets("bank"), withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.work()
+	r.startWorkers()
 	for n := range 20 {
-		r.mustSubmit(to("bank", release(n)))
+		r.mustSubmit(withTarget("bank", release(n)))
 	}
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	r.stopWork()
-	other := joinRig(t, r.url, r.redis, r.escrow, braking).work()
-	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().Braked == 1 })
+	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
+	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().BreakersNotClosed == 1 })
 	o.down.Store(false)
-	patient := func(c *Config) { c.Brake = BrakeRule{Lead: 3 * time.Second} } // the other one would lead first
-	joinRig(t, r.url, r.redis, r.escrow, calling("bank"), patient).work()
+	patient := func(c *Config) { c.Breaker = BreakerRule{LeaderTimeout: 3 * time.Second} } // the other one would lead first
+	joinRig(t, r.url, r.redis, r.escrow, withTargets("bank"), patient).startWorkers()
 	r.untilClosed()
 }
 
@@ -147,38 +147,38 @@ func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
 // breaker to those that call what waits, and probes with what it calls itself.
 func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, alsoCalled("gold"), braking)
+	r := newRig(t, withAliases("gold"), withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.work()
+	r.startWorkers()
 	for n := range 20 {
-		r.mustSubmit(to("gold", release(n)))
+		r.mustSubmit(withTarget("gold", release(n)))
 	}
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	r.stopWork()
-	other := joinRig(t, r.url, r.redis, r.escrow, braking).work()
-	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().Braked == 1 })
+	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
+	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().BreakersNotClosed == 1 })
 	o.down.Store(false)
-	patient := func(c *Config) { c.Brake = BrakeRule{Lead: 3 * time.Second} } // the other one would lead first
-	joinRig(t, r.url, r.redis, r.escrow, alsoCalled("gold"), patient).work()
+	patient := func(c *Config) { c.Breaker = BreakerRule{LeaderTimeout: 3 * time.Second} } // the other one would lead first
+	joinRig(t, r.url, r.redis, r.escrow, withAliases("gold"), patient).startWorkers()
 	r.untilClosed()
 }
 
 // Runs that nobody calls keep a process from nothing, however many stand before its own.
 func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, alsoCalled("gold"), braking)
+	r := newRig(t, withAliases("gold"), withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.work()
+	r.startWorkers()
 	r.submitAll(0, 20)
-	r.untilBrake(background.BreakerOpen)
+	r.untilBreaker(background.BreakerOpen)
 	for n := range 30 {
-		r.mustSubmit(to("gold", release(20+n)))
+		r.mustSubmit(withTarget("gold", release(20+n)))
 	}
 	r.stopWork()
 	o.down.Store(false)
-	joinRig(t, r.url, r.redis, r.escrow, braking).work()
+	joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
 	r.untilClosed()
 	r.until("its own are executed", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND state = 'succeeded'`)
 }
@@ -191,28 +191,28 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	url := testkit.Migrated(t)
 	_, opt := testkit.Redis(t)
 	e := newEscrow()
-	before := joinRig(t, url, opt, e, alsoCalled("gold")).work()
+	before := joinRig(t, url, opt, e, withAliases("gold")).startWorkers()
 	before.untilTrue("it is recorded", func() bool { return before.breakerRecorded("gold") == DefaultTarget })
-	if b, err := before.PullBrake(ctx, "acme", "gold", "ops:kim", "stop gold"); err != nil || b.Target != DefaultTarget {
+	if b, err := before.OpenBreaker(ctx, "acme", "gold", "ops:kim", "stop gold"); err != nil || b.Target != DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	before.mustSubmit(to("gold", release(1)))
+	before.mustSubmit(withTarget("gold", release(1)))
 	before.stopWork()
-	r := joinRig(t, url, opt, e, calling("gold"))
-	if why := r.refusesTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "by hand for tenant acme") || !strings.Contains(why, "release it") {
+	r := joinRig(t, url, opt, e, withTargets("gold"))
+	if why := r.runRefusedByTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "by hand for tenant acme") || !strings.Contains(why, "release it") {
 		t.Error(why)
 	}
 	if n := e.totalCalls(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
-	if b, err := r.ReleaseBrake(ctx, "acme", "gold", "ops:kim", "go"); err != nil || b.State != background.BreakerClosed || b.Target != DefaultTarget {
+	if b, err := r.ReleaseBreaker(ctx, "acme", "gold", "ops:kim", "go"); err != nil || b.State != background.BreakerClosed || b.Target != DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	r.work().atRest()
+	r.startWorkers().untilNoneLive()
 	if of := r.breakerRecorded("gold"); of != "gold" {
 		t.Errorf("it goes by the circuit breaker of %q", of)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Who pulls a circuit breaker while a process that starts changes by which one its target goes
@@ -220,7 +220,7 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, calling("gold")).work()
+	r := newRig(t, withTargets("gold")).startWorkers()
 	r.untilTrue("it is recorded", func() bool { return r.breakerRecorded("gold") == "gold" })
 	r.stopWork()
 	tx, err := r.db.Begin()
@@ -234,12 +234,12 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 		}
 	}
 	type answer struct {
-		b   Brake
+		b   Breaker
 		err error
 	}
 	pulled := make(chan answer, 1)
 	go func() {
-		b, err := r.PullBrake(ctx, AllTenants, "gold", "ops:kim", "stop gold")
+		b, err := r.OpenBreaker(ctx, AllTenants, "gold", "ops:kim", "stop gold")
 		pulled <- answer{b, err}
 	}()
 	r.until("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)

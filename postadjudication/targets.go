@@ -40,7 +40,7 @@ func (c *Config) checkTargets() error {
 	executors := []Executor{c.Executor}
 	for _, t := range c.Targets {
 		switch {
-		case t.Name == "" || len(t.Name) > 64 || !plainText(t.Name):
+		case t.Name == "" || len(t.Name) > 64 || !isPlainText(t.Name):
 			return fmt.Errorf("postadjudication: Config.Targets names %q: want at most 64 bytes of plain text", t.Name)
 		case names[t.Name]:
 			return fmt.Errorf("postadjudication: Config.Targets names %q, which is the name of another target or of a family", t.Name)
@@ -74,27 +74,27 @@ func targetsOf(c *Config) targets {
 // names are sorted.
 func (t targets) names() []string { return slices.Sorted(maps.Keys(t)) }
 
-// breaker is the target whose circuit breaker a target goes by.
-func (t targets) breaker(name string) string {
-	if own, known := t[name]; known && own == nil {
+// breakerTarget is the target whose circuit breaker a target goes by.
+func (t targets) breakerTarget(name string) string {
+	if executor, known := t[name]; known && executor == nil {
 		return DefaultTarget
 	}
 	return name
 }
 
-// breakers maps each target to the one whose circuit breaker it goes by.
-func (t targets) breakers() map[string]string {
+// breakerTargets maps each target to the one whose circuit breaker it goes by.
+func (t targets) breakerTargets() map[string]string {
 	out := make(map[string]string, len(t))
 	for name := range t {
-		out[name] = t.breaker(name)
+		out[name] = t.breakerTarget(name)
 	}
 	return out
 }
 
-// shared are the targets that go by the circuit breaker of another one.
-func (t targets) shared() map[background.Target]string {
+// sharedBreakers are the targets that go by the circuit breaker of another one.
+func (t targets) sharedBreakers() map[background.Target]string {
 	out := map[background.Target]string{}
-	for name, of := range t.breakers() {
+	for name, of := range t.breakerTargets() {
 		if of != name {
 			out[background.Target{Family: Family, Name: name}] = of
 		}
@@ -103,21 +103,21 @@ func (t targets) shared() map[background.Target]string {
 }
 
 // executorOf is who calls a target; nil when this process does not call it.
-func (f *family) executorOf(target string) Executor {
-	own, known := f.targets[target]
+func (f *settlementFamily) executorOf(target string) Executor {
+	executor, known := f.targets[target]
 	if !known {
 		return nil
 	}
-	if own == nil {
+	if executor == nil {
 		return f.executor
 	}
-	return own
+	return executor
 }
 
-// canAsk names the targets that a lookup can be asked of.
-func (f *family) canAsk() (names []string) {
+// lookupTargets names the targets that a lookup can be asked of.
+func (f *settlementFamily) lookupTargets() (names []string) {
 	for _, name := range f.targets.names() {
-		if _, can := f.executorOf(name).(Lookuper); can {
+		if _, ok := f.executorOf(name).(Lookuper); ok {
 			names = append(names, name)
 		}
 	}
@@ -126,16 +126,16 @@ func (f *family) canAsk() (names []string) {
 
 // ErrTargets means that this process has a target go by another circuit breaker than the one
 // recorded, by which other processes go. The error says in one line which, and what to do.
-var ErrTargets = postgres.ErrTargets
+var ErrTargets = postgres.ErrTargetsDiffer
 
-// keepTargets records by whose circuit breakers the targets of this process go, for the claims
+// recordTargets records by whose circuit breakers the targets of this process go, for the claims
 // of all processes and for whoever looks. Only a process that executes does. It waits while
 // Postgres is away; its only error is ErrTargets. It returns nil when ctx ends.
-func (s *Service) keepTargets(ctx context.Context) error {
+func (s *Service) recordTargets(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; failing = true {
 		err := s.manager.MeasureClock(ctx)
 		if err == nil {
-			err = s.journal.KeepTargets(ctx, Family, s.settlements.targets.breakers(), s.now().Add(-silentFor))
+			err = s.journal.RecordTargets(ctx, Family, s.settlements.targets.breakerTargets(), s.now().Add(-sessionTimeout))
 		}
 		if err == nil || errors.Is(err, ErrTargets) {
 			return err
@@ -144,32 +144,32 @@ func (s *Service) keepTargets(ctx context.Context) error {
 			s.log.Warn("by whose circuit breakers targets go is not recorded yet, trying on", zap.Error(err))
 		}
 		select {
-		case <-time.After(keepTargetsEvery):
+		case <-time.After(recordTargetsEvery):
 		case <-ctx.Done():
 		}
 	}
 	return nil
 }
 
-// keepTargetsEvery is how often it is tried again to record the breakers of targets.
-const keepTargetsEvery = time.Second
+// recordTargetsEvery is how often it is tried again to record the breakers of targets.
+const recordTargetsEvery = time.Second
 
 // breakerName is whose circuit breaker a target of a family goes by: as recorded, else as this
 // process is configured.
 func (s *Service) breakerName(ctx context.Context, family, target string) (string, error) {
-	name, err := s.journal.BreakerOf(ctx, family, target)
+	name, err := s.journal.BreakerTarget(ctx, family, target)
 	if name != "" || err != nil {
 		return name, err
 	}
 	if family == Family {
-		return s.settlements.targets.breaker(target), nil
+		return s.settlements.targets.breakerTarget(target), nil
 	}
 	return target, nil
 }
 
-// breakerOf finds whose circuit breaker a target of a tenant names, or a family by its name. One
+// findBreaker finds whose circuit breaker a target of a tenant names, or a family by its name. One
 // of the target itself that is not closed comes first, so that it can be released.
-func (s *Service) breakerOf(ctx context.Context, tenant, target string) (of background.Target, err error) {
+func (s *Service) findBreaker(ctx context.Context, tenant, target string) (of background.Target, err error) {
 	if of.Family, err = s.familyOf(ctx, tenant, target); err != nil {
 		return of, err
 	}
@@ -177,7 +177,7 @@ func (s *Service) breakerOf(ctx context.Context, tenant, target string) (of back
 	if tenant != AllTenants {
 		of.Tenant = tenant
 	}
-	found, err := s.journal.BreakersOf(ctx, of)
+	found, err := s.journal.TargetBreakers(ctx, of)
 	if err != nil || slices.ContainsFunc(found, func(b background.Breaker) bool { return b.Target == of }) {
 		return of, err
 	}
@@ -185,19 +185,19 @@ func (s *Service) breakerOf(ctx context.Context, tenant, target string) (of back
 	return of, err
 }
 
-// errTarget refuses an adjudication of a target that this process does not know.
-func errTarget(t targets) error {
+// unknownTargetError refuses an adjudication of a target that this process does not know.
+func unknownTargetError(t targets) error {
 	return &FieldError{Field: "target", Problem: fmt.Sprintf("must be a target that is configured: %q", t.names())}
 }
 
-// submitAgain answers an adjudication that is not accepted any more: its target is one that this
+// answerUnaccepted answers an adjudication that is not accepted any more: its target is one that this
 // process does not know, or it is unsafe. One that was accepted before is answered as that;
 // anything else is refused.
-func (s *Service) submitAgain(ctx context.Context, a *admission, wait bool) (Submitted, error) {
+func (s *Service) answerUnaccepted(ctx context.Context, a *admission, wait bool) (Submitted, error) {
 	seen, err := s.journal.SubjectSnapshot(ctx, a.Tenant, postgres.KindSettlement, a.TransactionReceiptID)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return Submitted{}, a.problem
+		return Submitted{}, a.unsafeErr
 	case err != nil:
 		return Submitted{}, err
 	}
@@ -205,14 +205,14 @@ func (s *Service) submitAgain(ctx context.Context, a *admission, wait bool) (Sub
 	switch reply {
 	case AlreadyExecuted, Deduplicated, DeadLettered, Cancelled, StaleGeneration:
 	default:
-		return Submitted{}, a.problem
+		return Submitted{}, a.unsafeErr
 	}
-	out, err := s.submitted(&seen, refusal(reply))
+	out, err := s.submitted(&seen, replyError(reply))
 	if err == nil {
-		out, err = s.answer(ctx, a, out, wait)
+		out, err = s.completeReply(ctx, a, out, wait)
 	}
 	if err == nil && out.Reply == StaleGeneration {
-		return Submitted{}, a.problem
+		return Submitted{}, a.unsafeErr
 	}
 	return out, err
 }
@@ -227,7 +227,7 @@ func (s *Service) Uncalled(ctx context.Context) ([]Uncalled, error) {
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return nil, err
 	}
-	return s.journal.Uncalled(ctx, Family, s.now().Add(-silentFor))
+	return s.journal.Uncalled(ctx, Family, s.now().Add(-sessionTimeout))
 }
 
 // waitsForTarget tells if no running process that serves the run's queue calls its target.
@@ -236,6 +236,6 @@ func (st *Status) waitsForTarget(r background.Run, sessions []background.Session
 		return slices.Contains(s.Queues, r.Queue) && slices.Contains(s.Targets, r.Target)
 	}
 	if r.Family == Family && st.WaitsFor == "" && !slices.ContainsFunc(sessions, calls) {
-		st.waits(WaitsForTarget, "no running process calls the escrow service %s: start one that does, or cancel the run", r.Target)
+		st.setWait(WaitsForTarget, "no running process calls the escrow service %s: start one that does, or cancel the run", r.Target)
 	}
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// anotherEscrow is an escrow service beside the one of a rig, with the same ledger and script.
-type anotherEscrow struct{ *scriptedEscrow }
+// secondEscrow is an escrow service beside the one of a rig, with the same ledger and script.
+type secondEscrow struct{ *scriptedEscrow }
 
-// calling lets a rig call more escrow services, each an endpoint of its own.
-func calling(names ...string) func(*Config) {
+// withTargets lets a rig call more escrow services, each an endpoint of its own.
+func withTargets(names ...string) func(*Config) {
 	return func(c *Config) {
 		for _, name := range names {
-			c.Targets = append(c.Targets, Target{Name: name, Executor: &anotherEscrow{c.Executor.(*scriptedEscrow)}})
+			c.Targets = append(c.Targets, Target{Name: name, Executor: &secondEscrow{c.Executor.(*scriptedEscrow)}})
 		}
 	}
 }
 
-// alsoCalled gives the escrow service of a rig more names.
-func alsoCalled(names ...string) func(*Config) {
+// withAliases gives the escrow service of a rig more names.
+func withAliases(names ...string) func(*Config) {
 	return func(c *Config) {
 		for _, name := range names {
 			c.Targets = append(c.Targets, Target{Name: name})
@@ -35,7 +35,7 @@ func alsoCalled(names ...string) func(*Config) {
 	}
 }
 
-func to(target string, a Adjudication) Adjudication {
+func withTarget(target string, a Adjudication) Adjudication {
 	a.Target = target
 	return a
 }
@@ -48,22 +48,22 @@ func refusedTarget(err error) bool {
 // Only targets that are configured are taken, at every door, and nothing is left of another.
 func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, calling("bank"), alsoCalled("north"))
+	r := newRig(t, withTargets("bank"), withAliases("north"))
 	ctx := context.Background()
-	if _, err := r.Submit(ctx, to("elsewhere", release(1))); !refusedTarget(err) || !strings.Contains(err.Error(), `["bank" "escrow" "north"]`) {
+	if _, err := r.Submit(ctx, withTarget("elsewhere", release(1))); !refusedTarget(err) || !strings.Contains(err.Error(), `["bank" "escrow" "north"]`) {
 		t.Errorf("Submit: %v", err)
 	}
 	tx, err := r.db.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.SubmitTx(ctx, tx, to("elsewhere", release(1))); !refusedTarget(err) {
+	if _, err := r.SubmitTx(ctx, tx, withTarget("elsewhere", release(1))); !refusedTarget(err) {
 		t.Errorf("SubmitTx: %v", err)
 	}
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	_, errs := r.SubmitBatch(ctx, []Adjudication{release(2), to("elsewhere", release(3)), to("bank", release(4)), to("north", release(5)), to(DefaultTarget, release(6))})
+	_, errs := r.SubmitBatch(ctx, []Adjudication{release(2), withTarget("elsewhere", release(3)), withTarget("bank", release(4)), withTarget("north", release(5)), withTarget(DefaultTarget, release(6))})
 	for i, err := range errs {
 		if refusedTarget(err) != (i == 1) || err != nil && i != 1 {
 			t.Errorf("adjudication %d of a batch: %v", i, err)
@@ -72,8 +72,8 @@ func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`); n != 4 {
 		t.Errorf("%d cases", n)
 	}
-	r.work().atRest()
-	r.sound()
+	r.startWorkers().untilNoneLive()
+	r.mustAudit()
 }
 
 // One executor has one circuit breaker, so it is given to one target.
@@ -100,18 +100,18 @@ func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
 // What a person stopped stays stopped, whatever name a submission uses for it.
 func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, calling("bank"), alsoCalled("north", "south"))
+	r := newRig(t, withTargets("bank"), withAliases("north", "south"))
 	ctx := context.Background()
-	b, err := r.PullBrake(ctx, AllTenants, "north", "ops:kim", "stop all")
+	b, err := r.OpenBreaker(ctx, AllTenants, "north", "ops:kim", "stop all")
 	if err != nil || b.Target != DefaultTarget || b.State != background.BreakerOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	var stopped []Submitted
 	for n, name := range []string{DefaultTarget, "north", "south"} {
-		stopped = append(stopped, r.mustSubmit(to(name, release(n))))
+		stopped = append(stopped, r.mustSubmit(withTarget(name, release(n))))
 	}
-	r.work()
-	open := r.mustSubmit(to("bank", release(9)))
+	r.startWorkers()
+	open := r.mustSubmit(withTarget("bank", release(9)))
 	r.until("the other escrow service is called", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, open.Run.String())
 	for _, s := range stopped {
 		st, err := r.Status(ctx, "acme", s.Run)
@@ -123,33 +123,33 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 		t.Errorf("%d calls", n)
 	}
 	for range 2 { // half-open, and closed
-		if _, err := r.ReleaseBrake(ctx, AllTenants, "south", "ops:kim", "go"); err != nil && !errors.Is(err, ErrBrakeReleased) {
+		if _, err := r.ReleaseBreaker(ctx, AllTenants, "south", "ops:kim", "go"); err != nil && !errors.Is(err, ErrBreakerNotOpen) {
 			t.Fatal(err)
 		}
 	}
-	r.atRest()
-	found, err := r.BrakeHistory(ctx, AllTenants, "north", 0, 10)
+	r.untilNoneLive()
+	found, err := r.BreakerHistory(ctx, AllTenants, "north", 0, 10)
 	if err != nil || len(found) < 2 {
 		t.Errorf("%+v, %v", found, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // An escrow service that fails has one breaker, which opens as soon as if it had one name.
 func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{DefaultTarget, "north", "south", "east", "west"}
-	r := newRig(t, alsoCalled(names[1:]...), func(c *Config) { c.Brake, c.Slots = BrakeRule{}, 1 })
+	r := newRig(t, withAliases(names[1:]...), func(c *Config) { c.Breaker, c.Slots = BreakerRule{}, 1 })
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
 	for n, name := range names { // in a row of five new cases, no name fails twice
-		r.mustSubmit(to(name, release(n)))
+		r.mustSubmit(withTarget(name, release(n)))
 	}
-	r.work()
+	r.startWorkers()
 	r.until("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE state <> 'closed')`)
 	if n := r.count(`SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND target <> $1`, DefaultTarget); n != 0 {
 		t.Errorf("%d breakers of other names", n)
 	}
-	late := r.mustSubmit(to("north", release(100)))
+	late := r.mustSubmit(withTarget("north", release(100)))
 	if st, err := r.Status(context.Background(), "acme", late.Run); err != nil || st.WaitsFor != WaitsForBreaker {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -163,9 +163,9 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	url := testkit.Migrated(t)
 	server, opt := testkit.Redis(t)
 	e := newEscrow()
-	before := joinRig(t, url, opt, e, calling("bank"))
-	kept, dropped := before.mustSubmit(to("bank", release(1))), before.mustSubmit(to("bank", release(2)))
-	r := joinRig(t, url, opt, e, func(c *Config) { c.Sweep = 50 * time.Millisecond }).work()
+	before := joinRig(t, url, opt, e, withTargets("bank"))
+	kept, dropped := before.mustSubmit(withTarget("bank", release(1))), before.mustSubmit(withTarget("bank", release(2)))
+	r := joinRig(t, url, opt, e, func(c *Config) { c.Sweep = 50 * time.Millisecond }).startWorkers()
 	other := r.mustSubmit(release(3))
 	r.until("another run is executed", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, other.Run.String())
 	r.untilTrue("it waits for its escrow service", func() bool {
@@ -175,10 +175,10 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	if found, err := r.Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Runs: 2}}) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	if again := r.mustSubmit(to("bank", release(1))); again.Reply != Deduplicated || again.Run != kept.Run {
+	if again := r.mustSubmit(withTarget("bank", release(1))); again.Reply != Deduplicated || again.Run != kept.Run {
 		t.Errorf("submitted again: %+v", again)
 	}
-	higher := to("bank", release(1))
+	higher := withTarget("bank", release(1))
 	higher.Generation = 2
 	if _, err := r.Submit(ctx, higher); !refusedTarget(err) {
 		t.Errorf("a higher generation: %v", err)
@@ -189,18 +189,18 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	if n := e.totalCalls(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
-	joinRig(t, url, opt, e, calling("bank"), func(c *Config) { c.Sweep = 50 * time.Millisecond }).work()
+	joinRig(t, url, opt, e, withTargets("bank"), func(c *Config) { c.Sweep = 50 * time.Millisecond }).startWorkers()
 	r.stopWork()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()})
 	defer client.Close()
 	if err := client.FlushAll(ctx).Err(); err != nil { // else the notification that was put off comes within a minute
 		t.Fatal(err)
 	}
-	r.atRest()
+	r.untilNoneLive()
 	if st, err := r.Status(ctx, "acme", kept.Run); err != nil || st.State != background.Succeeded {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A letter of unknown outcome is not asked about at another escrow service.
@@ -211,12 +211,12 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	_, opt := testkit.Redis(t)
 	e := newEscrow()
 	e.script = func(context.Context, Call) Answer { return noAnswer() }
-	e.lookup = func(Call) Answer { return cantTell }
-	before := joinRig(t, url, opt, e, calling("bank"), func(c *Config) { c.Policy.MaxRetryAttempts = 1 }).work()
-	s := before.mustSubmit(to("bank", release(1)))
+	e.lookup = func(Call) Answer { return answerUnknown }
+	before := joinRig(t, url, opt, e, withTargets("bank"), func(c *Config) { c.Policy.MaxRetryAttempts = 1 }).startWorkers()
+	s := before.mustSubmit(withTarget("bank", release(1)))
 	before.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	before.stopWork()
-	r := joinRig(t, url, opt, e, asking).work()
+	r := joinRig(t, url, opt, e, withLookups).startWorkers()
 	other := r.mustSubmit(release(2))
 	r.until("the other letter is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, other.Run.String())
 	if n := r.count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {

@@ -8,9 +8,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traced begins the span of a submission, in the caller's trace if there is one. The
+// startSpan begins the span of a submission, in the caller's trace if there is one. The
 // bell that is rung in it takes the trace along to the attempts.
-func (s *Service) traced(ctx context.Context, tenant string) (_ context.Context, ended func(Submitted, error)) {
+func (s *Service) startSpan(ctx context.Context, tenant string) (_ context.Context, endSpan func(Submitted, error)) {
 	if s.tracer == nil {
 		return ctx, func(Submitted, error) {}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // files are the names of all files in the archive.
-func (k *keeper) files() (names []string) {
+func (k *retentionRig) files() (names []string) {
 	k.t.Helper()
 	for name, err := range k.archive.Names(context.Background(), "") {
 		if err != nil {
@@ -21,9 +21,9 @@ func (k *keeper) files() (names []string) {
 	return names
 }
 
-// stubborn makes the database refuse to let letters go, when they are written or when
+// failLetterWrites makes the database refuse to let letters go, when they are written or when
 // that is committed.
-func (r *rig) stubborn(trigger string) (mend func()) {
+func (r *rig) failLetterWrites(trigger string) (mend func()) {
 	r.t.Helper()
 	exec := func(statement string) {
 		r.t.Helper()
@@ -39,13 +39,13 @@ func (r *rig) stubborn(trigger string) (mend func()) {
 
 // A letter that the journal refuses leaves no file with each round that tries it, nor with
 // each purge; when it goes at last there is one, and its receipt names it.
-func TestALetterThatIsNotTakenLeavesNoFile(t *testing.T) {
+func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	k := r.keeper(inArchive(t)).at(174 * day)
-	k.prune(PruneReport{Warned: 1})
-	mend := r.stubborn(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k.prune(PruneReport{Announced: 1})
+	mend := r.failLetterWrites(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
 	k.at(182 * day)
 	for range 3 {
 		if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 || got.Failed != 1 {
@@ -60,43 +60,43 @@ func TestALetterThatIsNotTakenLeavesNoFile(t *testing.T) {
 	}
 	mend()
 	k.prune(PruneReport{Pruned: 1})
-	if told := r.told(letter, receipts.RetentionExpired); len(told) != 1 || !slices.Equal(k.files(), []string{told[0].Archive}) {
-		t.Errorf("%v for %+v", k.files(), told)
+	if payloads := r.payloadsOf(letter, receipts.RetentionExpired); len(payloads) != 1 || !slices.Equal(k.files(), []string{payloads[0].Archive}) {
+		t.Errorf("%v for %+v", k.files(), payloads)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Once a commit was asked for, it may have been made: the file stays.
 func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	k := r.keeper(inArchive(t)).at(174 * day)
-	k.prune(PruneReport{Warned: 1})
-	mend := r.stubborn(`CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k.prune(PruneReport{Announced: 1})
+	mend := r.failLetterWrites(`CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
 	k.at(182 * day)
 	if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if left := k.files(); len(left) != 1 || r.standing(letter) != background.LetterOpen {
-		t.Errorf("%v, and the letter is %s", left, r.standing(letter))
+	if left := k.files(); len(left) != 1 || r.letterStatus(letter) != background.LetterOpen {
+		t.Errorf("%v, and the letter is %s", left, r.letterStatus(letter))
 	}
 	mend()
 	k.prune(PruneReport{Pruned: 1})
 	if kept := k.archivedLetters("acme", Family); len(kept) != 1 || len(k.files()) != 2 {
 		t.Errorf("%d letters in %v", len(kept), k.files())
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A letter that was forked just when it was to be taken leaves no file.
 func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	letter := r.dead(1, func(Call) Answer { return refused() })
-	k := r.keeper(inArchive(t)).at(174 * day)
-	k.prune(PruneReport{Warned: 1})
-	seen, err := k.journal.Filed(context.Background(), letter.Run)
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k.prune(PruneReport{Announced: 1})
+	seen, err := k.journal.LetterRowsByID(context.Background(), letter.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	k.at(182 * day)
 	puts := &putCounter{ArchiveRemover: k.archive.(ArchiveRemover), Archive: k.archive}
 	k.archive = puts
-	if err := round.expire(context.Background(), k.retention.of(Family, seen[0].Run.Queue), expiredByAge, seen, k.now()); err != nil || round.report.Pruned != 0 {
+	if err := round.purgeExpired(context.Background(), k.retention.ruleFor(Family, seen[0].Run.Queue), expiredByAge, seen, k.now()); err != nil || round.report.Pruned != 0 {
 		t.Errorf("%+v, %v", round.report, err)
 	}
 	if left := k.files(); len(left) != 0 || puts.n != 1 {

@@ -9,16 +9,16 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// ofTheFuture gives a run a policy that only a newer program knows.
-func (r *rig) ofTheFuture(run background.RunID) {
+// makeUnreadable gives a run a policy that only a newer program knows.
+func (r *rig) makeUnreadable(run background.RunID) {
 	r.t.Helper()
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, run.String()); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// ofThePresent gives it back one that this program knows.
-func (r *rig) ofThePresent(run background.RunID) {
+// makeReadable gives it back one that this program knows.
+func (r *rig) makeReadable(run background.RunID) {
 	r.t.Helper()
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = (SELECT policy FROM recourse.runs WHERE policy NOT LIKE '%future%' LIMIT 1) WHERE id = $1`, run.String()); err != nil {
 		r.t.Fatal(err)
@@ -30,9 +30,9 @@ func (r *rig) ofThePresent(run background.RunID) {
 func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	bad := r.mustRing(r.mustSubmit(release(1)))
-	r.ofTheFuture(bad.Run)
-	old := joinRig(t, r.url, r.redis, r.escrow).work()
+	bad := r.mustNotify(r.mustSubmit(release(1)))
+	r.makeUnreadable(bad.Run)
+	old := joinRig(t, r.url, r.redis, r.escrow).startWorkers()
 	old.untilTrue("the run was met", func() bool { return old.Stats().Unreadable == 1 })
 	for n := 2; n < 22; n++ {
 		old.mustSubmit(release(n))
@@ -48,13 +48,13 @@ func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 	if n, err := old.UnreadableRuns(ctx); n != 1 || err != nil {
 		t.Errorf("%d can't be read, %v", n, err)
 	}
-	r.ofThePresent(bad.Run)
-	r.sound()
+	r.makeReadable(bad.Run)
+	r.mustAudit()
 }
 
 // One unreadable run among those of a lost worker keeps none of the others from going on,
 // not even when it comes first.
-func TestTheRecoveryOfOthersPassesOverAnUnreadableRun(t *testing.T) {
+func TestTheRecoveryOfOthersSkipsAnUnreadableRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var runs []Submitted
@@ -73,13 +73,13 @@ func TestTheRecoveryOfOthersPassesOverAnUnreadableRun(t *testing.T) {
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET session_id = (SELECT session_id FROM recourse.runs ORDER BY id LIMIT 1)`); err != nil {
 		t.Fatal(err)
 	}
-	r.ofTheFuture(runs[0].Run)
-	other := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).work()
+	r.makeUnreadable(runs[0].Run)
+	other := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).startWorkers()
 	other.until("the others settle", `SELECT count(*) = 4 FROM recourse.cases WHERE progression = 'settled'`)
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'running'`); n != 1 || other.Stats().Unreadable != 1 || other.manager.Healthy() != nil {
 		t.Errorf("%d still running, %d can't be read, %v", n, other.Stats().Unreadable, other.manager.Healthy())
 	}
-	r.ofThePresent(runs[0].Run)
+	r.makeReadable(runs[0].Run)
 	other.until("so does that one", `SELECT count(*) = 5 FROM recourse.cases WHERE progression = 'settled'`)
-	r.sound()
+	r.mustAudit()
 }

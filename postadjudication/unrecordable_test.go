@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// othersSettle hands over ten others and waits until they are settled by the same worker.
-func (r *rig) othersSettle() {
+// untilOthersSettle hands over ten others and waits until they are settled by the same worker.
+func (r *rig) untilOthersSettle() {
 	r.t.Helper()
 	for n := 100; n < 110; n++ {
 		r.mustSubmit(release(n))
@@ -22,9 +22,9 @@ func (r *rig) othersSettle() {
 	}
 }
 
-// unrecordedLetter waits until a run is left to a person because what became of it can't be
+// untilUnrecordable waits until a run is left to a person because what became of it can't be
 // recorded, and returns the receipt of that.
-func (r *rig) unrecordedLetter(run background.RunID) receipts.Payload {
+func (r *rig) untilUnrecordable(run background.RunID) receipts.Payload {
 	r.t.Helper()
 	r.until("the letter", `SELECT letter = 'open' AND reason = 'unrecordable' FROM recourse.runs WHERE id = $1`, run.String())
 	s, err := r.Status(context.Background(), "acme", run)
@@ -47,7 +47,7 @@ func (r *rig) unrecordedLetter(run background.RunID) receipts.Payload {
 func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.overpays = true
+	r.allowOverpaid = true
 	big := release(1)
 	big.Held, big.Amount = euros(settlement.MaxMinor), euros(settlement.MaxMinor)
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -60,23 +60,23 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	r.mustSubmit(big)
-	r.work()
+	r.startWorkers()
 	r.until("partially settled", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'partially-settled')`)
 	rest := big
 	rest.Generation, rest.Amount = 2, euros(10)
 	s := r.mustSubmit(rest)
-	p := r.unrecordedLetter(s.Run)
+	p := r.untilUnrecordable(s.Run)
 	if p.OutcomeClass != string(Unknown) || p.Error.Code != string(Executed) || !strings.Contains(p.Error.Message, "100 minor units were moved") {
 		t.Errorf("%+v", p)
 	}
-	r.othersSettle()
+	r.untilOthersSettle()
 	ctx := context.Background()
 	higher := rest
 	higher.Generation = 3
 	if got := r.mustSubmit(higher); got.Reply != ReconcileFirst {
 		t.Errorf("a higher generation: %s", got.Reply)
 	}
-	r.sound()
+	r.mustAudit()
 	found := Finding{Actor: "user:ada", Reason: "paid 90 too much, claimed back", Class: Executed, Moved: 10, Reference: "stmt-7"}
 	if c, err := r.Reconcile(ctx, "acme", s.Run, found); err != nil || c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
@@ -105,13 +105,13 @@ func TestAnOutcomeThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 			}
 			odd := release(1)
 			odd.Amount = euros(7)
-			s := r.work().mustSubmit(odd)
-			p := r.unrecordedLetter(s.Run)
+			s := r.startWorkers().mustSubmit(odd)
+			p := r.untilUnrecordable(s.Run)
 			if p.OutcomeClass != string(NotExecuted) || p.Error.Code != string(NotExecuted) || strings.Contains(p.Error.Message, "http.odd: 777 odd") != (name == "its code") {
 				t.Errorf("%+v", p)
 			}
-			r.othersSettle()
-			r.sound()
+			r.untilOthersSettle()
+			r.mustAudit()
 		})
 	}
 }
@@ -119,14 +119,14 @@ func TestAnOutcomeThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 // So is a claim that can't be written: the run is not tried for ever.
 func TestAClaimThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, calling("odd"))
+	r := newRig(t, withTargets("odd"))
 	if _, err := r.db.Exec(`ALTER TABLE recourse.runs ADD CONSTRAINT refused CHECK (state <> 'running' OR target <> 'odd')`); err != nil {
 		t.Fatal(err)
 	}
 	odd := release(1)
 	odd.Target = "odd"
-	s := r.work().mustSubmit(odd)
-	r.unrecordedLetter(s.Run)
+	s := r.startWorkers().mustSubmit(odd)
+	r.untilUnrecordable(s.Run)
 	if r.escrow.totalCalls() != 0 {
 		t.Error("it was called")
 	}
@@ -134,26 +134,26 @@ func TestAClaimThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 		r.mustSubmit(release(n))
 	}
 	r.until("all others settle", `SELECT count(*) = 10 FROM recourse.cases WHERE progression = 'settled'`)
-	r.sound()
+	r.mustAudit()
 }
 
 // A task that says it moved more than any sum holds keeps its worker from nothing.
 func TestAnAbsurdAmountOfATaskIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: Executed, Moved: 1 << 60}
 		}}}
-	}).work()
+	}).startWorkers()
 	s, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := r.unrecordedLetter(s.Run); !strings.Contains(p.Error.Message, "1'152'921'504'606'846'976") {
+	if p := r.untilUnrecordable(s.Run); !strings.Contains(p.Error.Message, "1'152'921'504'606'846'976") {
 		t.Errorf("%+v", p)
 	}
-	r.othersSettle()
-	r.sound()
+	r.untilOthersSettle()
+	r.mustAudit()
 }
 
 // A late answer that can't be summed makes the money unknown, and a person has to look.
@@ -173,7 +173,7 @@ func TestALateAnswerThatCanNotBeRecordedMakesTheMoneyUnknown(t *testing.T) {
 	}
 	odd := release(1)
 	odd.Amount = euros(7)
-	s := r.work().mustSubmit(odd)
+	s := r.startWorkers().mustSubmit(odd)
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	close(answer)
 	r.until("told late", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
@@ -181,6 +181,6 @@ func TestALateAnswerThatCanNotBeRecordedMakesTheMoneyUnknown(t *testing.T) {
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != Unknown || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.othersSettle()
-	r.sound()
+	r.untilOthersSettle()
+	r.mustAudit()
 }

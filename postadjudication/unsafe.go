@@ -13,53 +13,53 @@ import (
 // character of format: an earlier version may have accepted the input. What was accepted
 // is never answered as refused, so that unsafe input is looked up first.
 type problems struct {
-	malformedIn, unsafeIn []error
-	canonical             json.RawMessage // form of the payload, unless that is malformed
+	malformedErrs, unsafeErrs []error
+	canonical                 json.RawMessage // form of the payload, unless that is malformed
 }
 
-func (p *problems) malformed() error { return errors.Join(p.malformedIn...) }
-func (p *problems) unsafe() error    { return errors.Join(p.unsafeIn...) }
+func (p *problems) malformed() error { return errors.Join(p.malformedErrs...) }
+func (p *problems) unsafe() error    { return errors.Join(p.unsafeErrs...) }
 
-func (p *problems) wrong(err error)  { p.malformedIn = append(p.malformedIn, err) }
-func (p *problems) secret(err error) { p.unsafeIn = append(p.unsafeIn, err) }
+func (p *problems) addMalformed(err error) { p.malformedErrs = append(p.malformedErrs, err) }
+func (p *problems) addUnsafe(err error)    { p.unsafeErrs = append(p.unsafeErrs, err) }
 
-// text refuses what is no plain text of so many bytes.
-func (p *problems) text(field, value string, least, most int) {
+// checkText refuses what is no plain text of so many bytes.
+func (p *problems) checkText(field, value string, least, most int) {
 	bound := fmt.Sprintf("at most %d", most)
 	if least > 0 {
 		bound = fmt.Sprintf("%d to %d", least, most)
 	}
 	err := &FieldError{Field: field, Problem: "must be " + bound + " bytes of plain text"}
 	switch {
-	case len(value) < least || len(value) > most || controls(value):
-		p.wrong(err)
-	case !plainText(value):
-		p.secret(err)
+	case len(value) < least || len(value) > most || hasControls(value):
+		p.addMalformed(err)
+	case !isPlainText(value):
+		p.addUnsafe(err)
 	}
 }
 
-// payload refuses what is no payload of an adjudication. Of one that holds a secret nothing else
+// checkPayload refuses what is no payload of an adjudication. Of one that holds a secret nothing else
 // is told: the name of a member may be the secret.
-func (p *problems) payload(text json.RawMessage) {
+func (p *problems) checkPayload(text json.RawMessage) {
 	canonical, err := canonicalPayload(text)
 	p.canonical = canonical
 	if len(text) > MaxPayload || !json.Valid(text) {
-		p.wrong(err)
+		p.addMalformed(err)
 		return
 	}
-	switch secret := noSecretIn(text); {
+	switch secret := rejectSecretIn(text); {
 	case secret == nil:
-		p.wrong(err)
+		p.addMalformed(err)
 	case err != nil:
-		p.wrong(secret)
+		p.addMalformed(secret)
 	default:
-		p.secret(secret)
+		p.addUnsafe(secret)
 	}
 }
 
-// taskAgain answers an unsafe task. One whose retry key stands for a live task or for an open
+// answerUnsafeTask answers an unsafe task. One whose retry key stands for a live task or for an open
 // letter is answered as every task of that key; anything else is refused.
-func (s *Service) taskAgain(ctx context.Context, t Task, unsafe error) (Submitted, error) {
+func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (Submitted, error) {
 	if t.RetryKey == "" {
 		return Submitted{}, unsafe
 	}
@@ -70,22 +70,22 @@ func (s *Service) taskAgain(ctx context.Context, t Task, unsafe error) (Submitte
 	case err != nil:
 		return Submitted{}, err
 	}
-	standing := standingTask(&seen)
-	if standing == Created {
+	reply := replyToTask(&seen)
+	if reply == Created {
 		return Submitted{}, unsafe
 	}
-	return s.submitted(&seen, refusal(standing))
+	return s.submitted(&seen, replyError(reply))
 }
 
-// unsafeKey returns nil where a request is stored under an idempotency key that err refuses. It
+// allowStoredKey returns nil where a request is stored under an idempotency key that err refuses. It
 // was entered by an earlier version, and is answered.
-func (s *Service) unsafeKey(ctx context.Context, q postgres.Request, err error) error {
-	if controls(q.Tenant) || controls(q.Key) {
+func (s *Service) allowStoredKey(ctx context.Context, q postgres.Request, err error) error {
+	if hasControls(q.Tenant) || hasControls(q.Key) {
 		return err
 	}
-	stored, notRead := s.journal.HasRequest(ctx, q.Tenant, q.Key, q.Began.Add(-RequestsKept))
-	if notRead != nil || stored {
-		return notRead
+	stored, readErr := s.journal.HasRequest(ctx, q.Tenant, q.Key, q.Began.Add(-RequestRetention))
+	if readErr != nil || stored {
+		return readErr
 	}
 	return err
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// accepted enters an adjudication as a version did that looked for no secrets. Its payload is in
+// submitAsOlderVersion enters an adjudication as a version did that looked for no secrets. Its payload is in
 // canonical form.
-func (r *rig) accepted(a Adjudication) Submitted {
+func (r *rig) submitAsOlderVersion(a Adjudication) Submitted {
 	r.t.Helper()
 	payload := json.RawMessage("{}")
 	if a.Payload != nil {
@@ -27,8 +27,8 @@ func (r *rig) accepted(a Adjudication) Submitted {
 		r.t.Fatal(err)
 	}
 	ad := admission{
-		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
-		queue: r.manager.Queue(Family, a.RetryKey()), policy: r.policy, request: request, digest: a.content(payload), at: r.now(),
+		Adjudication: a, run: background.RunID(newID()), caseID: background.CaseID(newID()), transition: newID(),
+		queue: r.manager.Queue(Family, a.RetryKey()), policy: r.policy, request: request, digest: a.contentDigest(payload), at: r.now(),
 	}
 	out, err := r.submit(r.t.Context(), ad.submission(), nil)
 	if err != nil || out.Reply != Created {
@@ -37,8 +37,8 @@ func (r *rig) accepted(a Adjudication) Submitted {
 	return out
 }
 
-// refusedFor checks that an input is refused by a field, whose value is not repeated.
-func (r *rig) refusedFor(err error, field string) {
+// checkFieldRefused checks that an input is refused by a field, whose value is not repeated.
+func (r *rig) checkFieldRefused(err error, field string) {
 	r.t.Helper()
 	var bad *FieldError
 	if !errors.As(err, &bad) || bad.Field != field || strings.Contains(err.Error(), "4111") {
@@ -46,8 +46,8 @@ func (r *rig) refusedFor(err error, field string) {
 	}
 }
 
-// again hands an adjudication over in both ways, which answer the same.
-func (r *rig) again(a Adjudication) (Submitted, error) {
+// submitAgain hands an adjudication over in both ways, which answer the same.
+func (r *rig) submitAgain(a Adjudication) (Submitted, error) {
 	r.t.Helper()
 	tx, err := r.db.Begin()
 	if err != nil {
@@ -66,9 +66,9 @@ func (r *rig) again(a Adjudication) (Submitted, error) {
 
 // An adjudication that was accepted before its secret, or its character of format, was refused is
 // answered as accepted. Another one of its transaction is refused.
-func TestAnAdjudicationAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
+func TestAnAdjudicationAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, alsoCalled("bank "+plantedCard))
+	r := newRig(t, withAliases("bank "+plantedCard))
 	unsafe := map[string]func(*Adjudication){
 		"tenant":                 func(a *Adjudication) { a.Tenant = plantedCard },
 		"transaction_receipt_id": func(a *Adjudication) { a.TransactionReceiptID = plantedCard },
@@ -86,18 +86,18 @@ func TestAnAdjudicationAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
 		a := release(n)
 		n++
 		set(&a)
-		accepted, sent = append(accepted, r.accepted(a)), append(sent, a)
+		accepted, sent = append(accepted, r.submitAsOlderVersion(a)), append(sent, a)
 	}
 	answered := func(want Reply) {
 		t.Helper()
 		for i, a := range sent {
-			if got, err := r.again(a); err != nil || got.Reply != want || got.Run != accepted[i].Run {
+			if got, err := r.submitAgain(a); err != nil || got.Reply != want || got.Run != accepted[i].Run {
 				t.Errorf("%+v: %+v, %v, want %s", a, got, err, want)
 			}
 		}
 	}
 	answered(Deduplicated)
-	r.work().atRest()
+	r.startWorkers().untilNoneLive()
 	answered(AlreadyExecuted)
 	before := r.count(`SELECT (SELECT count(*) FROM recourse.receipts) + (SELECT count(*) FROM recourse.runs)`)
 	for field, set := range unsafe {
@@ -108,8 +108,8 @@ func TestAnAdjudicationAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
 		other.Amount = euros(1)
 		higher.Generation = 2
 		for _, a := range []Adjudication{other, higher, unknown} {
-			_, err := r.again(a)
-			r.refusedFor(err, field)
+			_, err := r.submitAgain(a)
+			r.checkFieldRefused(err, field)
 		}
 	}
 	if after := r.count(`SELECT (SELECT count(*) FROM recourse.receipts) + (SELECT count(*) FROM recourse.runs)`); after != before {
@@ -117,9 +117,9 @@ func TestAnAdjudicationAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
 	}
 	malformed := sent[0]
 	malformed.Payload = json.RawMessage(`{"` + strings.ReplaceAll(plantedCard, " ", "") + `":1e400}`)
-	_, err := r.again(malformed)
-	r.refusedFor(err, "payload")
-	r.sound()
+	_, err := r.submitAgain(malformed)
+	r.checkFieldRefused(err, "payload")
+	r.mustAudit()
 }
 
 // The letter of such an adjudication is named, its cancellation, and the run of a lower generation.
@@ -132,34 +132,34 @@ func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
 		a.Payload = json.RawMessage(`{"note":"` + plantedCard + `"}`)
 		return a
 	}
-	gone := r.accepted(secret(2))
+	gone := r.submitAsOlderVersion(secret(2))
 	if _, err := r.Cancel(t.Context(), "acme", gone.Run, "user:ada", "a fraud"); err != nil {
 		t.Fatal(err)
 	}
-	r.work()
-	letter := r.accepted(secret(1))
+	r.startWorkers()
+	letter := r.submitAsOlderVersion(secret(1))
 	r.until("dead", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, letter.Run.String())
-	if got, err := r.again(secret(1)); err != nil || got.Reply != DeadLettered || got.Run != letter.Run {
+	if got, err := r.submitAgain(secret(1)); err != nil || got.Reply != DeadLettered || got.Run != letter.Run {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := r.again(secret(2)); err != nil || got.Reply != Cancelled || got.Actor != "user:ada" {
+	if got, err := r.submitAgain(secret(2)); err != nil || got.Reply != Cancelled || got.Actor != "user:ada" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	higher := release(1)
 	higher.Generation = 2
 	r.mustSubmit(higher)
-	if got, err := r.again(secret(1)); err != nil || got.Reply != Superseded || got.Run != letter.Run {
+	if got, err := r.submitAgain(secret(1)); err != nil || got.Reply != Superseded || got.Run != letter.Run {
 		t.Errorf("%+v, %v", got, err)
 	}
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }
 
 // A task is answered by its retry key, whatever it holds.
-func TestATaskAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
+func TestATaskAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Families = []Plain{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "mail.refused"}}
 		}}}
 	})
@@ -174,8 +174,8 @@ func TestATaskAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
 		task.Family = "mails"
 		tasks[field] = task
 		_, err := r.SubmitTask(t.Context(), task)
-		r.refusedFor(err, field)
-		if runs[field], err = r.submit(t.Context(), r.taskSubmission(t.Context(), r.plain["mails"], task), nil); err != nil || runs[field].Reply != Created {
+		r.checkFieldRefused(err, field)
+		if runs[field], err = r.submit(t.Context(), r.taskSubmission(t.Context(), r.plainFamilies["mails"], task), nil); err != nil || runs[field].Reply != Created {
 			t.Fatalf("%+v, %v", runs[field], err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestATaskAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
 		}
 	}
 	answered(Deduplicated)
-	r.work().atRest()
+	r.startWorkers().untilNoneLive()
 	answered(DeadLettered)
 	for field, task := range tasks {
 		task.RetryKey += " 4111"
@@ -197,7 +197,7 @@ func TestATaskAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
 			t.Errorf("%s: another task was taken", field)
 		}
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // A request that was entered under a key that holds a secret keeps its answer.
@@ -207,9 +207,9 @@ func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 	same := sha256.Sum256([]byte("a request"))
 	for _, key := range []string{plantedCard, "k\u202e" + "4111"} {
 		_, _, err := r.BeginRequest(t.Context(), "acme", key, same)
-		r.refusedFor(err, "Idempotency-Key")
+		r.checkFieldRefused(err, "Idempotency-Key")
 		entry := postgres.Request{Tenant: "acme", Key: key, Digest: same, Token: uuid.New(), Began: r.now()}
-		if _, begun, err := r.journal.BeginRequest(t.Context(), entry, entry.Began.Add(-requestPatience), entry.Began.Add(-RequestsKept)); err != nil || !begun {
+		if _, begun, err := r.journal.BeginRequest(t.Context(), entry, entry.Began.Add(-requestTimeout), entry.Began.Add(-RequestRetention)); err != nil || !begun {
 			t.Fatal(begun, err)
 		}
 		if _, _, err := r.BeginRequest(t.Context(), "acme", key, same); !errors.Is(err, ErrRequestBusy) {
@@ -225,11 +225,11 @@ func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 			t.Errorf("another request: %v", err)
 		}
 		_, _, err = r.BeginRequest(t.Context(), "zenith", key, same)
-		r.refusedFor(err, "Idempotency-Key")
+		r.checkFieldRefused(err, "Idempotency-Key")
 		if _, err := r.db.Exec(`UPDATE recourse.requests SET began = began - interval '25 hours'`); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err = r.BeginRequest(t.Context(), "acme", key, same)
-		r.refusedFor(err, "Idempotency-Key")
+		r.checkFieldRefused(err, "Idempotency-Key")
 	}
 }

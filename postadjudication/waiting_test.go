@@ -10,9 +10,9 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// waitsUnknown hands over an adjudication whose first call is not answered and whose next
+// waitingUnknownRun hands over an adjudication whose first call is not answered and whose next
 // is a day away; paid says whether that call paid.
-func (r *rig) waitsUnknown(n int, paid bool) Submitted {
+func (r *rig) waitingUnknownRun(n int, paid bool) Submitted {
 	r.t.Helper()
 	r.escrow.mu.Lock()
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -27,7 +27,7 @@ func (r *rig) waitsUnknown(n int, paid bool) Submitted {
 	return s
 }
 
-func aDayBetween(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = 24*time.Hour, 24*time.Hour }
+func withDailyRetries(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = 24*time.Hour, 24*time.Hour }
 
 // Whatever a run waits for, who knows what became of its money can say so, and it need not
 // die first: a finding, a lookup, and a cancel after that it was not executed.
@@ -53,49 +53,49 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, aDayBetween).work()
-			s := r.waitsUnknown(1, c.paid)
+			r := newRig(t, withDailyRetries).startWorkers()
+			s := r.waitingUnknownRun(1, c.paid)
 			if _, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) {
 				t.Errorf("a cancel before: %v", err)
 			}
-			kase, err := c.tell(r, s)
-			if err != nil || kase.UnknownOpen != 0 || kase.Runs[0].State != c.want {
-				t.Fatalf("%+v, %v", kase, err)
+			status, err := c.tell(r, s)
+			if err != nil || status.UnknownOpen != 0 || status.Runs[0].State != c.want {
+				t.Fatalf("%+v, %v", status, err)
 			}
 			if c.paid {
-				if kase.Progression != settlement.Settled || kase.Released != 1000 {
-					t.Errorf("%+v", kase)
+				if status.Progression != settlement.Settled || status.Released != 1000 {
+					t.Errorf("%+v", status)
 				}
 			} else if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
 				t.Errorf("a cancel after: %+v, %v", st, err)
 			}
-			var no *RefusedError
-			if _, err := r.Reconcile(ctx, "acme", s.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotALetter {
+			var refusal *RefusedError
+			if _, err := r.Reconcile(ctx, "acme", s.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
 				t.Errorf("a finding once nothing is unknown: %v", err)
 			}
-			r.sound()
+			r.mustAudit()
 		})
 	}
 }
 
 // A brake that somebody pulled keeps nobody from telling what became of the money.
-func TestARunBehindABrakeTakesAFinding(t *testing.T) {
+func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Second, time.Second })
 	r.escrow.script = func(_ context.Context, c Call) Answer {
-		if _, err := r.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
+		if _, err := r.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
 			t.Error(err)
 		}
 		r.escrow.pay(c, c.Amount.Minor)
 		return noAnswer()
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it is parked", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
 	found := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
-	if kase, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || kase.Progression != settlement.Settled {
-		t.Errorf("%+v, %v", kase, err)
+	if status, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || status.Progression != settlement.Settled {
+		t.Errorf("%+v, %v", status, err)
 	}
-	r.sound()
+	r.mustAudit()
 }
 
 // Of a run whose attempt is under way nothing can be found yet, and the answer says so.
@@ -107,13 +107,13 @@ func TestARunningRunTakesNoFinding(t *testing.T) {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it runs", `SELECT state = 'running' FROM recourse.runs`)
-	var no *RefusedError
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{Actor: "user:ada", Reason: "x", Class: NotExecuted, Reference: "y"}); !errors.As(err, &no) || no.Gate != GateRunning {
+	var refusal *RefusedError
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{Actor: "user:ada", Reason: "x", Class: NotExecuted, Reference: "y"}); !errors.As(err, &refusal) || refusal.Gate != GateRunning {
 		t.Error(err)
 	}
 	close(answer)
-	r.atRest()
-	r.sound()
+	r.untilNoneLive()
+	r.mustAudit()
 }

@@ -15,12 +15,12 @@ import (
 
 // processes stand for running ones: each says with its beat what it serves, and why it
 // claims nothing.
-func (r *rig) process(s background.Session) background.Session {
+func (r *rig) session(s background.Session) background.Session {
 	r.t.Helper()
 	ctx := context.Background()
 	if s.ID == (uuid.UUID{}) {
 		s.ID, s.Worker = uuid.New(), "other"
-		if err := r.journal.Enlist(ctx, s); err != nil {
+		if err := r.journal.Register(ctx, s); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -52,30 +52,30 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 		return st
 	}
 	waits("nobody runs", WaitsForFamily)
-	other := r.process(background.Session{Queues: []string{"letters:0"}})
+	other := r.session(background.Session{Queues: []string{"letters:0"}})
 	waits("another family runs", WaitsForFamily)
 	other.Queues = []string{"settlement:7"}
-	r.process(other)
+	r.session(other)
 	waits("another queue is served", WaitsForQueue)
 	if all, err := r.Unserved(ctx); err != nil || len(all) != 1 || all[0] != (Unserved{Family: Family, Queue: "settlement:0", Runs: 2}) {
 		t.Errorf("unserved: %+v, %v", all, err)
 	}
-	other.Queues, other.Barred = []string{"settlement:0"}, background.BarredByClock
-	r.process(other)
+	other.Queues, other.ClaimsBlockedBy = []string{"settlement:0"}, background.BlockedByClock
+	r.session(other)
 	waits("the only process's clock is off", WaitsForClock)
-	second := r.process(background.Session{Queues: []string{"settlement:0"}, Barred: background.BarredByAge})
+	second := r.session(background.Session{Queues: []string{"settlement:0"}, ClaimsBlockedBy: background.BlockedByStaleClaims})
 	waits("one of two clocks is off", WaitsForClock)
-	other.Barred = background.BarredByServers
-	r.process(other)
+	other.ClaimsBlockedBy = background.BlockedByServers
+	r.session(other)
 	waits("its servers are not its own", WaitsForServers)
-	other.Barred = background.BarredByAge
-	r.process(other)
+	other.ClaimsBlockedBy = background.BlockedByStaleClaims
+	r.session(other)
 	waits("claims grew old", WaitsForClaims)
-	second.Barred, second.Targets = "", []string{"elsewhere"}
-	r.process(second)
+	second.ClaimsBlockedBy, second.Targets = "", []string{"elsewhere"}
+	r.session(second)
 	waits("its escrow service is not called", WaitsForTarget)
 	second.Targets = []string{"elsewhere", DefaultTarget}
-	r.process(second)
+	r.session(second)
 	if all, err := r.Unserved(ctx); err != nil || len(all) != 0 {
 		t.Errorf("unserved: %+v, %v", all, err)
 	}
@@ -87,29 +87,29 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 	if err := inspector.PauseQueue("settlement:0"); err != nil {
 		t.Fatal(err)
 	}
-	waits("the queue is paused", WaitsForPause)
+	waits("the queue is paused", WaitsForPausedQueue)
 	if err := inspector.UnpauseQueue("settlement:0"); err != nil {
 		t.Fatal(err)
 	}
-	r.lockedCase(run, func() { waits("a caller holds the case", WaitsForLock) })
-	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
+	r.withLockedCase(run, func() { waits("a caller holds the case", WaitsForCaseLock) })
+	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
 		t.Fatal(err)
 	}
 	waits("a breaker is open", WaitsForBreaker)
-	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
+	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []background.Session{other, second} {
 		s.BeatAt = r.now().Add(-time.Minute)
-		r.process(s)
+		r.session(s)
 	}
 	waits("no process has shown itself for a minute", WaitsForFamily)
-	r.sound()
+	r.mustAudit()
 }
 
-// lockedCase calls do while another transaction holds the case of a run that has been due
+// withLockedCase calls do while another transaction holds the case of a run that has been due
 // for a while.
-func (r *rig) lockedCase(s Submitted, do func()) {
+func (r *rig) withLockedCase(s Submitted, do func()) {
 	r.t.Helper()
 	testkit.Tamper(r.t, r.db, `UPDATE recourse.runs SET due_at = due_at - interval '1 hour' WHERE id = '`+s.Run.String()+`'`)
 	tx, err := r.db.Begin()
@@ -131,7 +131,7 @@ func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Hour, time.Hour })
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
-	s := r.work().mustSubmit(release(1))
+	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	if st := r.status(s.Run); st.WaitsFor != WaitsForTime || st.Ahead != 0 {
 		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
@@ -139,11 +139,11 @@ func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 	r.stopWork()
 	away := joinRig(t, r.url, asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, newEscrow())
 	pending := away.mustSubmit(release(2))
-	away.process(background.Session{Queues: []string{away.status(pending.Run).Queue}, Targets: []string{DefaultTarget}})
+	away.session(background.Session{Queues: []string{away.status(pending.Run).Queue}, Targets: []string{DefaultTarget}})
 	if st := away.status(pending.Run); st.WaitsFor != WaitsForRedis {
 		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
 	}
-	look := r.elsewhere(func(c *Config) { c.Redis = nil })
+	look := r.otherProcess(func(c *Config) { c.Redis = nil })
 	if st := look.status(pending.Run); st.WaitsFor != WaitsForTurn {
 		t.Errorf("seen without a Redis it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
 	}
@@ -154,18 +154,18 @@ func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 	t.Parallel()
 	fail := func(c *Config) {
-		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: NotExecuted}
 		}}}
 	}
-	r := newRig(t, fail).work()
+	r := newRig(t, fail).startWorkers()
 	ctx := context.Background()
 	s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", RetryKey: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.until("it died", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	other := r.elsewhere()
+	other := r.otherProcess()
 	if err := r.DrainEvents(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -177,15 +177,15 @@ func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 		l := other.letters(LetterFilter{})
 		return l[0].RefusedBy == GateFamilyNotServed && !l[0].CanFork
 	})
-	var no *RefusedError
-	if _, err := other.Fork(ctx, "acme", s.Run, again); !errors.As(err, &no) || no.Gate != GateFamilyNotServed {
+	var refusal *RefusedError
+	if _, err := other.Fork(ctx, "acme", s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateFamilyNotServed {
 		t.Errorf("fork: %v", err)
 	}
-	third := r.elsewhere(fail).work()
+	third := r.otherProcess(fail).startWorkers()
 	other.untilTrue("somebody has it again", func() bool { return other.letters(LetterFilter{})[0].CanFork })
-	if _, err := other.Fork(ctx, "acme", s.Run, again); err != nil {
+	if _, err := other.Fork(ctx, "acme", s.Run, forkRequest); err != nil {
 		t.Error(err)
 	}
 	third.until("the fork died", `SELECT count(*) = 2 FROM recourse.runs WHERE state = 'dead_lettered'`)
-	r.sound()
+	r.mustAudit()
 }

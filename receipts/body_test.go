@@ -55,7 +55,7 @@ func TestPayloadTagsAndEncoderAgree(t *testing.T) {
 
 func TestBodyAppendsAndLeavesWhatWasThere(t *testing.T) {
 	t.Parallel()
-	d := story()[0]
+	d := sampleDrafts()[0]
 	alone, err := AppendBody(nil, testCase, "acme", d)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestWhatABodyCannotHoldIsRefusedByName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, tenant, d := testCase, "acme", story()[0]
+			c, tenant, d := testCase, "acme", sampleDrafts()[0]
 			test.change(&c, &tenant, &d)
 			_, err := AppendBody(nil, c, tenant, d)
 			var field *FieldError
@@ -132,7 +132,7 @@ func TestCleanTextIsAlwaysWritableAndLeavesGoodTextAlone(t *testing.T) {
 		if got != want {
 			t.Errorf("CleanText(%q) = %q, want %q", in, got, want)
 		}
-		d := story()[0]
+		d := sampleDrafts()[0]
 		d.Payload.Reason = got
 		if _, err := AppendBody(nil, testCase, "acme", d); err != nil {
 			t.Errorf("%q: %v", got, err)
@@ -183,7 +183,7 @@ func setNonZero(t *testing.T, v reflect.Value) {
 }
 
 func BenchmarkAppendBody(b *testing.B) {
-	drafts := story()
+	drafts := sampleDrafts()
 	for name, d := range map[string]*Draft{"submitted": &drafts[0], "attempt-started": &drafts[1], "retry-scheduled": &drafts[2]} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -197,18 +197,18 @@ func BenchmarkAppendBody(b *testing.B) {
 	}
 }
 
-func BenchmarkSeal(b *testing.B) {
-	drafts := story()
+func BenchmarkChain(b *testing.B) {
+	drafts := sampleDrafts()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := Seal(testCase, "acme", Genesis(testCase), drafts...); err != nil {
+		if _, _, err := Chain(testCase, "acme", Genesis(testCase), drafts...); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkVerify(b *testing.B) {
-	rs, _ := sealed(b, testCase, story()...)
+	rs, _ := chained(b, testCase, sampleDrafts()...)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := (Verifier{}).Verify(testCase, rs); err != nil {

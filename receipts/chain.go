@@ -41,18 +41,18 @@ func (h Head) NextHash(body [32]byte) Head {
 	return Head{Seq: h.Seq + 1, Link: sha256.Sum256(in[:])}
 }
 
-// scratches are where bodies are written before their lengths are known.
-var scratches = sync.Pool{New: func() any { return new([]byte) }}
+// bodyBuffers are where bodies are written before their lengths are known.
+var bodyBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// Seal writes the bodies of drafts, chains them behind head in the order given, and returns the receipts to
+// Chain writes the bodies of drafts, chains them behind head in the order given, and returns the receipts to
 // store with the head after them. The caller holds the lock under which head is the case's newest, and
 // stores receipts and head in one commit; Seal itself stores nothing. On an error, which is a *FieldError
 // naming the draft, nothing is returned and head stands.
-func Seal(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head, error) {
+func Chain(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head, error) {
 	rs := make([]Receipt, 0, len(drafts))
 	next := head
-	scratch := scratches.Get().(*[]byte)
-	defer scratches.Put(scratch)
+	scratch := bodyBuffers.Get().(*[]byte)
+	defer bodyBuffers.Put(scratch)
 	for i := range drafts {
 		d := &drafts[i]
 		written, err := appendBody((*scratch)[:0], c, tenant, d)

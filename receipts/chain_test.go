@@ -25,7 +25,7 @@ func TestGoldenChainNeverChanges(t *testing.T) {
 	if got := hex.EncodeToString(g.Link[:]); got != "7e804babb09ed625faed4e0fb35a9895886851da03630e2c5359a8205c6f19f7" || g.Seq != 0 {
 		t.Errorf("genesis = %d %s", g.Seq, got)
 	}
-	rs, head := sealed(t, testCase, story()...)
+	rs, head := chained(t, testCase, sampleDrafts()...)
 	if len(rs) != len(links) {
 		t.Fatalf("%d receipts, want %d", len(rs), len(links))
 	}
@@ -46,18 +46,18 @@ func TestGoldenBody(t *testing.T) {
 		`"message":"no answer \"at all\"` + "\u2028— \U0001F4B8" + `","type":"timeout"},"next_retry_at":"2026-03-01T11:00:03.123456Z",` +
 		`"outcome_class":"unknown","unknown_open":1},"run":"01934b2e-7c00-7000-8000-00000000000a",` +
 		`"source":"post_adjudication_retry","subtype":"retry-scheduled","tenant":"acme"}`
-	rs, _ := sealed(t, testCase, story()...)
+	rs, _ := chained(t, testCase, sampleDrafts()...)
 	if got := string(rs[2].Body); got != want {
 		t.Errorf("body:\n%s\nwant:\n%s", got, want)
 	}
 }
 
-func TestSealContinuesAChainAsOneSealWould(t *testing.T) {
+func TestChainContinuesAsOneCallWould(t *testing.T) {
 	t.Parallel()
-	all, want := sealed(t, testCase, story()...)
+	all, want := chained(t, testCase, sampleDrafts()...)
 	head := Genesis(testCase)
-	for i, d := range story() {
-		rs, next, err := Seal(testCase, "acme", head, d)
+	for i, d := range sampleDrafts() {
+		rs, next, err := Chain(testCase, "acme", head, d)
 		if err != nil || rs[0].Link != all[i].Link || rs[0].Seq != int64(i+1) {
 			t.Fatalf("receipt %d: %v, %v", i+1, rs, err)
 		}
@@ -68,9 +68,9 @@ func TestSealContinuesAChainAsOneSealWould(t *testing.T) {
 	}
 }
 
-func TestSealGivesColumnsAsTheBodySaysThem(t *testing.T) {
+func TestChainGivesColumnsAsTheBodySaysThem(t *testing.T) {
 	t.Parallel()
-	rs, _ := sealed(t, testCase, story()...)
+	rs, _ := chained(t, testCase, sampleDrafts()...)
 	r := rs[0]
 	at := time.Date(2026, 3, 1, 11, 0, 0, 123456000, time.UTC)
 	if r.At != at || r.Source != SourceExecution || r.Subtype != Submitted || r.Tenant != "acme" || r.Run != runA || r.Actor != "escrow-desk" {
@@ -85,12 +85,12 @@ func TestSealGivesColumnsAsTheBodySaysThem(t *testing.T) {
 	}
 }
 
-func TestSealRefusesAllOrNothing(t *testing.T) {
+func TestChainRefusesAllOrNothing(t *testing.T) {
 	t.Parallel()
-	drafts := story()
+	drafts := sampleDrafts()
 	drafts[3].Actor = ""
 	head := Genesis(testCase).Next([]byte("x"))
-	rs, next, err := Seal(testCase, "acme", head, drafts...)
+	rs, next, err := Chain(testCase, "acme", head, drafts...)
 	var field *FieldError
 	if rs != nil || next != head || !errors.As(err, &field) || field.Field != "actor" {
 		t.Fatalf("%v, %v, %v", rs, next, err)

@@ -90,8 +90,8 @@ type EventError struct {
 	Message string `json:"message"`
 }
 
-// MostEvents is the largest number of events that one receipt gives.
-const MostEvents = 3
+// MaxEventsPerReceipt is the largest number of events that one receipt gives.
+const MaxEventsPerReceipt = 3
 
 // Events gives the public events of a receipt, in order. It is pure: a receipt
 // gives the same events at every reading. It fails as Parse does.
@@ -129,7 +129,7 @@ func Events(r Receipt) ([]Event, error) {
 		return nil, fmt.Errorf("receipt %s: %w", r.ID(), err)
 	}
 	list := eventList{receipt: r}
-	list.tell(p)
+	list.translate(p)
 	return list.events, nil
 }
 
@@ -146,7 +146,7 @@ func (l *eventList) add(t EventType, d EventData) {
 	})
 }
 
-func (l *eventList) tell(p Payload) {
+func (l *eventList) translate(p Payload) {
 	switch l.receipt.Subtype {
 	case Submitted:
 		l.add(RunCreated, EventData{TransactionReceiptID: p.TransactionReceiptID, RetryKey: p.RetryKey, Outcome: p.Outcome,
@@ -162,7 +162,7 @@ func (l *eventList) tell(p Payload) {
 		l.add(NodeCompleted, EventData{NodeID: Node, Attempt: p.Attempt, Moved: p.Moved, Reference: p.Reference})
 		l.add(RunCompleted, EventData{SettlementStatus: status(p)})
 	case DeadLettered:
-		l.died(p)
+		l.deadLettered(p)
 	case Cancelled:
 		l.add(RunCancelled, EventData{Reason: p.Reason, CancelledBy: l.receipt.Actor, SettlementStatus: status(p)})
 	case ConservationBreach:
@@ -172,13 +172,13 @@ func (l *eventList) tell(p Payload) {
 			l.add(PlanBrokeGlass, EventData{PlanID: p.Bulk, Action: p.AskedFor, Actor: l.receipt.Actor, Reason: p.Reason, Incident: p.BreakGlass})
 		}
 	default:
-		l.afterTheEnd(p)
+		l.afterEnd(p)
 	}
 }
 
-// died tells of a death. An attempt that ended with it has a class, and then it is
+// deadLettered tells of a death. An attempt that ended with it has a class, and then it is
 // its node that failed.
-func (l *eventList) died(p Payload) {
+func (l *eventList) deadLettered(p Payload) {
 	why, node := p.ReasonCode, ""
 	if p.Error.Type != "" {
 		why += ": " + p.Error.Type
@@ -191,8 +191,8 @@ func (l *eventList) died(p Payload) {
 	l.add(RunFailed, EventData{Error: &EventError{Code: p.ReasonCode, Message: why}, FailedNodeID: node, SettlementStatus: status(p)})
 }
 
-// afterTheEnd tells what becomes of the money and the letter of a run.
-func (l *eventList) afterTheEnd(p Payload) {
+// afterEnd tells what becomes of the money and the letter of a run.
+func (l *eventList) afterEnd(p Payload) {
 	switch l.receipt.Subtype {
 	case AnsweredLate:
 		l.add(RunAnsweredLate, EventData{NodeID: Node, Attempt: p.Attempt, OutcomeClass: p.AttemptClass, Moved: p.Moved, Reference: p.Reference})

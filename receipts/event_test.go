@@ -15,7 +15,7 @@ import (
 func oneReceipt(t testing.TB, d Draft) Receipt {
 	t.Helper()
 	d.Actor, d.At = "worker:1", time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	rs, _, err := Seal(testCase, "acme", Genesis(testCase), d)
+	rs, _, err := Chain(testCase, "acme", Genesis(testCase), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 		{BulkChanged, Payload{Bulk: "p1", AskedFor: "finding", Reason: "mended"}, ``}, {PeopleChanged, Payload{People: 1}, ``},
 		{Refused, Payload{AskedFor: "cancel"}, ``},
 		{Replayed, Payload{}, ``}, {HoldPlaced, Payload{}, ``}, {HoldReleased, Payload{}, ``}, {Marked, Payload{}, ``}, {PolicyChanged, Payload{}, ``},
-		{BrakePulled, Payload{}, ``}, {BrakeReleased, Payload{}, ``}, {OutOfBandChangeDetected, Payload{}, ``},
+		{BreakerOpened, Payload{}, ``}, {BreakerReleased, Payload{}, ``}, {OutOfBandChangeDetected, Payload{}, ``},
 	} {
 		r := oneReceipt(t, Draft{Run: runA, Subtype: c.subtype, Payload: c.payload})
 		events, err := Events(r)
@@ -86,13 +86,13 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 }
 
 // Whatever a receipt says, its dead letter is told once, its end at most once and
-// last, and never more than MostEvents.
+// last, and never more than MaxEventsPerReceipt.
 func TestEventsOfAnyReceiptKeepTheirPromises(t *testing.T) {
 	t.Parallel()
 	ends := []EventType{RunCompleted, RunFailed, RunCancelled}
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDraft(t)
-		rs, _, err := Seal(testCase, "acme", Genesis(testCase), d)
+		rs, _, err := Chain(testCase, "acme", Genesis(testCase), d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestEventsOfAnyReceiptKeepTheirPromises(t *testing.T) {
 				}
 			}
 		}
-		if dead := d.Subtype == DeadLettered; dead != (letters == 1) || letters > 1 || ended > 1 || len(events) > MostEvents {
+		if dead := d.Subtype == DeadLettered; dead != (letters == 1) || letters > 1 || ended > 1 || len(events) > MaxEventsPerReceipt {
 			t.Errorf("%s: %d letters, %d ends, %d events", d.Subtype, letters, ended, len(events))
 		}
 	})
@@ -130,7 +130,7 @@ func TestAReceiptThatCantBeReadGivesNoEvents(t *testing.T) {
 // What a newer program wrote gives the events that this one knows of.
 func TestAReceiptOfANewerVersionGivesItsEvents(t *testing.T) {
 	t.Parallel()
-	rs, _ := sealed(t, testCase, does(AttemptStarted, 1, Payload{Attempt: 1}))
+	rs, _ := chained(t, testCase, draftOf(AttemptStarted, 1, Payload{Attempt: 1}))
 	r := rs[0]
 	r.Body = bytes.Replace(r.Body, []byte(`"payload":{`), []byte(`"payload":{"a_new_member":[1],`), 1)
 	if _, err := r.Payload(); err == nil {

@@ -15,7 +15,7 @@ func ExampleVerifier() {
 		panic(err)
 	}
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	rs, head, err := receipts.Seal(id, "acme", receipts.Genesis(id),
+	rs, head, err := receipts.Chain(id, "acme", receipts.Genesis(id),
 		receipts.Draft{Subtype: receipts.HoldPlaced, Actor: "ana", At: noon},
 		receipts.Draft{Subtype: receipts.HoldReleased, Actor: "ben", At: noon.Add(time.Hour)},
 	)

@@ -36,8 +36,8 @@ func numberedCase(n int) CaseID {
 	return mustCase(fmt.Sprintf("01934b2e-7c00-7abc-8def-%012x", n))
 }
 
-// story is a case in which every part of a payload is used: a death, its fork, and a late success.
-func story() []Draft {
+// sampleDrafts is a case in which every part of a payload is used: a death, its fork, and a late success.
+func sampleDrafts() []Draft {
 	after := func(d time.Duration) time.Time { return testAt.Add(d) }
 	return []Draft{
 		{Run: runA, Subtype: Submitted, Actor: "escrow-desk", At: testAt, Payload: Payload{
@@ -67,10 +67,10 @@ func story() []Draft {
 	}
 }
 
-// sealed chains drafts from the beginning of a case.
-func sealed(t testing.TB, c CaseID, drafts ...Draft) ([]Receipt, Head) {
+// chained chains drafts from the beginning of a case.
+func chained(t testing.TB, c CaseID, drafts ...Draft) ([]Receipt, Head) {
 	t.Helper()
-	rs, head, err := Seal(c, "acme", Genesis(c), drafts...)
+	rs, head, err := Chain(c, "acme", Genesis(c), drafts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,11 +33,11 @@ func (e *Illegal) Error() string {
 // answered-late if it has an outcome_class. submitted has the outcome_class that a run begins with: of a
 // fork, unknown while that of its case is. All others leave these four as they were.
 func Fold(rs []Receipt) (History, error) {
-	f := folder{runs: make(map[RunID]*RunHistory)}
+	f := foldState{runs: make(map[RunID]*RunHistory)}
 	for i, r := range rs {
 		e, err := Parse(r.Body)
 		if err == nil {
-			err = f.receipt(r.Seq == int64(i+1), e)
+			err = f.apply(r.Seq == int64(i+1), e)
 		}
 		if err != nil {
 			return History{}, &Illegal{Case: r.Case, Seq: r.Seq, Subtype: r.Subtype, What: err.Error()}
@@ -50,13 +50,13 @@ func Fold(rs []Receipt) (History, error) {
 	return f.h, nil
 }
 
-type folder struct {
+type foldState struct {
 	h    History
 	runs map[RunID]*RunHistory
 	key  string // the newest operation key
 }
 
-func (f *folder) receipt(inOrder bool, e Entry) error {
+func (f *foldState) apply(inOrder bool, e Entry) error {
 	if !inOrder {
 		return errors.New("sequence out of order")
 	}
@@ -72,7 +72,7 @@ func (f *folder) receipt(inOrder bool, e Entry) error {
 	switch e.Subtype {
 	case Submitted:
 		return f.submitted(e)
-	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
+	case Refused, PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
 		DeadLettersRebuilt:
 		return nil // may speak of a run that never was, or of none
 	}
@@ -86,10 +86,10 @@ func (f *folder) receipt(inOrder bool, e Entry) error {
 	if e.Payload.Error != (Failure{}) {
 		run.LastError = e.Payload.Error
 	}
-	return f.move(run, e)
+	return f.transition(run, e)
 }
 
-func (f *folder) move(run *RunHistory, e Entry) error {
+func (f *foldState) transition(run *RunHistory, e Entry) error {
 	switch e.Subtype {
 	case AttemptStarted:
 		if f.h.FirstSentAt.IsZero() {
@@ -119,7 +119,7 @@ func (f *folder) move(run *RunHistory, e Entry) error {
 	return nil // a request to cancel, replayed, holds, marks, a warning and a breach change no state
 }
 
-func (f *folder) submitted(e Entry) error {
+func (f *foldState) submitted(e Entry) error {
 	p := e.Payload
 	if e.Run.IsZero() {
 		return errors.New("run is not given")
@@ -141,7 +141,7 @@ func (f *folder) submitted(e Entry) error {
 }
 
 func (r *RunHistory) started(e Entry) error {
-	if !r.waits() {
+	if !r.isWaiting() {
 		return errors.New("attempt starts while the run is " + r.State)
 	}
 	if e.Payload.Attempt != r.Attempts+1 {
@@ -157,7 +157,7 @@ func (r *RunHistory) started(e Entry) error {
 }
 
 // ended applies what ends an attempt, and what ends a run that waits for one.
-func (f *folder) ended(run *RunHistory, e Entry) error {
+func (f *foldState) ended(run *RunHistory, e Entry) error {
 	if run.State == StateRunning {
 		if e.Payload.Attempt != run.Attempts {
 			return fmt.Errorf("ends attempt %d while attempt %d is open", e.Payload.Attempt, run.Attempts)
@@ -165,7 +165,7 @@ func (f *folder) ended(run *RunHistory, e Entry) error {
 		a := &run.Attempt[run.Attempts-1]
 		a.EndedAt, a.EndedBy, a.Class, a.Call = e.At, e.Subtype, e.Payload.AttemptClass, e.Payload.Call
 		a.CutShort = e.Payload.Error.Type == FailureTimeout || e.Payload.Error.Type == FailureInterrupted
-	} else if !run.waits() || (e.Subtype != DeadLettered && e.Subtype != Cancelled) {
+	} else if !run.isWaiting() || (e.Subtype != DeadLettered && e.Subtype != Cancelled) {
 		return errors.New("no attempt is open: the run is " + run.State)
 	}
 	p := e.Payload
@@ -193,30 +193,30 @@ func (f *folder) ended(run *RunHistory, e Entry) error {
 		}
 		run.State, run.Letter, run.DeadAt = StateDeadLettered, LetterOpen, p.DeadLetteredAt
 	}
-	return f.known(run, p)
+	return f.applyClass(run, p)
 }
 
-func (f *folder) answeredLate(run *RunHistory, e Entry) error {
+func (f *foldState) answeredLate(run *RunHistory, e Entry) error {
 	n := e.Payload.Attempt
 	if n < 1 || n > run.Attempts || run.Attempt[n-1].EndedBy == "" {
 		return fmt.Errorf("attempt %d has not ended", n)
 	}
-	run.Attempt[n-1].CameBack = true
+	run.Attempt[n-1].AnsweredLater = true
 	if e.Payload.OutcomeClass == "" {
 		return nil
 	}
-	return f.known(run, e.Payload)
+	return f.applyClass(run, e.Payload)
 }
 
 // reconciled applies a finding. Found executed, it ends a run that waits and closes an open letter; a run
 // with an open attempt ends at that attempt's own end.
-func (f *folder) reconciled(run *RunHistory, e Entry) error {
+func (f *foldState) reconciled(run *RunHistory, e Entry) error {
 	executed := e.Payload.Finding == ClassExecuted
 	if !executed && e.Payload.Finding != ClassNotExecuted {
 		return fmt.Errorf("finding %q is neither executed nor not_executed", e.Payload.Finding)
 	}
 	switch {
-	case run.waits():
+	case run.isWaiting():
 		if executed {
 			run.State, run.NextRetryAt = StateSucceeded, time.Time{}
 		}
@@ -228,9 +228,9 @@ func (f *folder) reconciled(run *RunHistory, e Entry) error {
 	case executed && run.Letter == LetterPurged: // it is found after all; what was closed stays so
 	case executed && run.closedUnpaid(): // likewise
 	default:
-		return errors.New("nothing to reconcile: " + run.standing())
+		return errors.New("nothing to reconcile: " + run.describe())
 	}
-	return f.known(run, e.Payload)
+	return f.applyClass(run, e.Payload)
 }
 
 // closedUnpaid reports whether a run was cancelled, or its letter closed, though no money of it is known to
@@ -240,15 +240,15 @@ func (r *RunHistory) closedUnpaid() bool {
 	return closed && r.Class != ClassExecuted
 }
 
-// known takes over what is known of the money after a receipt.
-func (f *folder) known(run *RunHistory, p Payload) error {
+// applyClass takes over what is known of the money after a receipt.
+func (f *foldState) applyClass(run *RunHistory, p Payload) error {
 	if p.UnknownOpen < 0 {
 		return fmt.Errorf("unknown_open is %d", p.UnknownOpen)
 	}
 	run.Class, f.h.UnknownOpen = p.OutcomeClass, p.UnknownOpen
 	if p.Lookup == ClassNotExecuted || p.Finding == ClassNotExecuted {
 		for i := range run.Attempt {
-			run.Attempt[i].Proven = true
+			run.Attempt[i].ProvenUnpaid = true
 		}
 	}
 	return nil
@@ -265,10 +265,10 @@ func (r *RunHistory) cancelAsked(e Entry) error {
 
 // freed applies what frees the reservation of a run that died, or of a cancelled fork of one: it will not be
 // carried out, so that an open letter has nothing to wait for. A letter that was closed before stays as it is.
-func (f *folder) freed(run *RunHistory) error {
+func (f *foldState) freed(run *RunHistory) error {
 	switch {
 	case run.State != StateDeadLettered && run.State != StateCancelled:
-		return errors.New("nothing to free: " + run.standing())
+		return errors.New("nothing to free: " + run.describe())
 	case f.h.UnknownOpen > 0:
 		return fmt.Errorf("freed while %d attempts are unknown", f.h.UnknownOpen)
 	case run.Letter == LetterOpen:
@@ -279,13 +279,13 @@ func (f *folder) freed(run *RunHistory) error {
 
 func (r *RunHistory) close(letter string) error {
 	if r.Letter != LetterOpen {
-		return errors.New("no letter is open: " + r.standing())
+		return errors.New("no letter is open: " + r.describe())
 	}
 	r.Letter = letter
 	return nil
 }
 
-func (r *RunHistory) standing() string {
+func (r *RunHistory) describe() string {
 	if r.Letter != "" {
 		return "the letter is " + r.Letter
 	}

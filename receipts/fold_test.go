@@ -13,43 +13,43 @@ func at(seconds int) time.Time {
 	return time.Date(2026, 3, 1, 11, 0, seconds, 0, time.UTC)
 }
 
-// does writes a draft of runA in few words; n is its second and makes its time.
-func does(s Subtype, n int, p Payload) Draft {
+// draftOf writes a draft of runA in few words; n is its second and makes its time.
+func draftOf(s Subtype, n int, p Payload) Draft {
 	return Draft{Run: runA, Subtype: s, Actor: "w", At: at(n), Payload: p}
 }
 
-func submit() Draft { return does(Submitted, 0, Payload{}) }
+func submit() Draft { return draftOf(Submitted, 0, Payload{}) }
 func start(n int) Draft {
-	return does(AttemptStarted, 10*n, Payload{Attempt: n})
+	return draftOf(AttemptStarted, 10*n, Payload{Attempt: n})
 }
 func retry(n int) Draft {
-	return does(RetryScheduled, 10*n+1, Payload{Attempt: n, BudgetSpent: n, NextRetryAt: at(10*n + 5)})
+	return draftOf(RetryScheduled, 10*n+1, Payload{Attempt: n, BudgetSpent: n, NextRetryAt: at(10*n + 5)})
 }
 func die(n int) Draft {
-	return does(DeadLettered, 10*n+1, Payload{Attempt: n, BudgetSpent: n, DeadLetteredAt: at(10*n + 1)})
+	return draftOf(DeadLettered, 10*n+1, Payload{Attempt: n, BudgetSpent: n, DeadLetteredAt: at(10*n + 1)})
 }
 
 func folded(t *testing.T, drafts ...Draft) (History, error) {
 	t.Helper()
-	rs, _ := sealed(t, testCase, drafts...)
+	rs, _ := chained(t, testCase, drafts...)
 	return Fold(rs)
 }
 
-func TestFoldTellsTheStory(t *testing.T) {
+func TestFoldOfAWholeHistory(t *testing.T) {
 	t.Parallel()
 	after := func(d time.Duration) time.Time { return testAt.Add(d).UTC().Truncate(time.Microsecond) }
-	got, err := folded(t, story()...)
+	got, err := folded(t, sampleDrafts()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := History{
 		Case: testCase, Tenant: "acme", Order: []RunID{runA, runB}, UnknownOpen: 0, FirstSentAt: after(time.Second),
-		Settlement: story()[0].Payload.Settlement,
+		Settlement: sampleDrafts()[0].Payload.Settlement,
 		Runs: map[RunID]RunHistory{
 			runA: {
 				Run: runA, Family: "post_adjudication", RetryKey: "txr_1:release", Queue: "settlement:3",
 				State: StateDeadLettered, Letter: LetterForked, Attempts: 2, BudgetSpent: 2, Class: ClassUnknown,
-				DeadAt: after(4 * time.Second), LastError: story()[2].Payload.Error,
+				DeadAt: after(4 * time.Second), LastError: sampleDrafts()[2].Payload.Error,
 				Attempt: []AttemptHistory{
 					{Number: 1, StartedAt: after(time.Second), EndedAt: after(2 * time.Second), EndedBy: RetryScheduled, Class: ClassUnknown, CutShort: true},
 					{Number: 2, StartedAt: after(3 * time.Second), EndedAt: after(4 * time.Second), EndedBy: DeadLettered, Class: ClassNotExecuted},
@@ -68,7 +68,7 @@ func TestFoldTellsTheStory(t *testing.T) {
 
 // Which calls are out is read off the ends and the late answers. An end of a version that did not say
 // leaves it open, for it and for those that it was not told from.
-func TestFoldTellsWhichCallsAreOut(t *testing.T) {
+func TestFoldKeepsOutstandingCalls(t *testing.T) {
 	t.Parallel()
 	cut := func(n int, call string) Draft {
 		d := retry(n)
@@ -76,7 +76,7 @@ func TestFoldTellsWhichCallsAreOut(t *testing.T) {
 		return d
 	}
 	h, err := folded(t, submit(), start(1), cut(1, CallOut), start(2), cut(2, CallOver), start(3), cut(3, ""), start(4), retry(4),
-		start(5), cut(5, CallOut), does(AnsweredLate, 56, Payload{Attempt: 5}))
+		start(5), cut(5, CallOut), draftOf(AnsweredLate, 56, Payload{Attempt: 5}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestFoldTellsWhichCallsAreOut(t *testing.T) {
 		t.Error(diff)
 	}
 	for attempt, want := range map[int]bool{1: true, 2: false, 3: true, 4: false, 5: false, 64: false, 66: true} {
-		if run.MayBeOut(attempt) != want {
+		if run.MayBeOutstanding(attempt) != want {
 			t.Errorf("attempt %d may be out: %t", attempt, !want)
 		}
 	}
@@ -103,7 +103,7 @@ func TestFoldOfLegalOrders(t *testing.T) {
 	t.Parallel()
 	executed := Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted}
 	notExecuted := Payload{Finding: ClassNotExecuted, OutcomeClass: ClassNotExecuted}
-	interrupted := does(AttemptInterrupted, 11, Payload{Attempt: 1, Recoveries: 1, UnknownOpen: 1, OutcomeClass: ClassUnknown})
+	interrupted := draftOf(AttemptInterrupted, 11, Payload{Attempt: 1, Recoveries: 1, UnknownOpen: 1, OutcomeClass: ClassUnknown})
 	for name, test := range map[string]struct {
 		drafts        []Draft
 		state, letter string
@@ -114,38 +114,38 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"started":                {[]Draft{submit(), start(1)}, StateRunning, "", 0, ""},
 		"waits":                  {[]Draft{submit(), start(1), retry(1)}, StateScheduled, "", 0, ""},
 		"again":                  {[]Draft{submit(), start(1), retry(1), start(2)}, StateRunning, "", 0, ""},
-		"succeeds":               {[]Draft{submit(), start(1), does(AttemptSucceeded, 11, Payload{Attempt: 1, OutcomeClass: ClassExecuted})}, StateSucceeded, "", 0, ClassExecuted},
+		"succeeds":               {[]Draft{submit(), start(1), draftOf(AttemptSucceeded, 11, Payload{Attempt: 1, OutcomeClass: ClassExecuted})}, StateSucceeded, "", 0, ClassExecuted},
 		"interrupted":            {[]Draft{submit(), start(1), interrupted}, StateScheduled, "", 1, ClassUnknown},
 		"a start keeps unknowns": {[]Draft{submit(), start(1), interrupted, start(2)}, StateRunning, "", 1, ClassUnknown},
 		"dies":                   {[]Draft{submit(), start(1), die(1)}, StateDeadLettered, LetterOpen, 0, ""},
 		"dies unstarted":         {[]Draft{submit(), die(0)}, StateDeadLettered, LetterOpen, 0, ""},
 		"dies waiting":           {[]Draft{submit(), start(1), retry(1), die(2)}, StateDeadLettered, LetterOpen, 0, ""},
-		"cancelled unstarted":    {[]Draft{submit(), does(Cancelled, 1, Payload{})}, StateCancelled, "", 0, ""},
-		"cancelled running":      {[]Draft{submit(), start(1), does(Cancelled, 11, Payload{Attempt: 1, BudgetSpent: 1})}, StateCancelled, "", 0, ""},
-		"cancelled waiting":      {[]Draft{submit(), start(1), retry(1), does(Cancelled, 12, Payload{BudgetSpent: 1})}, StateCancelled, "", 0, ""},
-		"forked":                 {[]Draft{submit(), die(1), does(ManualRetryRequested, 20, Payload{NewRun: runB})}, StateDeadLettered, LetterForked, 0, ""},
-		"superseded":             {[]Draft{submit(), die(1), does(Superseded, 20, Payload{})}, StateDeadLettered, LetterSuperseded, 0, ""},
-		"paid though purged":     {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterPurged, 0, ClassExecuted},
-		"paid though freed":      {[]Draft{submit(), die(1), does(ReservationFreed, 20, Payload{Freed: 5}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
-		"paid though cancelled":  {[]Draft{submit(), does(Cancelled, 20, Payload{}), does(Reconciled, 30, executed)}, StateCancelled, "", 0, ClassExecuted},
-		"paid though forked":     {[]Draft{submit(), die(1), does(ManualRetryRequested, 20, Payload{NewRun: runB}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterForked, 0, ClassExecuted},
-		"paid though superseded": {[]Draft{submit(), die(1), does(Superseded, 20, Payload{}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterSuperseded, 0, ClassExecuted},
-		"freed":                  {[]Draft{submit(), die(1), does(ReservationFreed, 20, Payload{Freed: 5})}, StateDeadLettered, LetterReconciled, 0, ""},
-		"freed after a purge":    {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(ReservationFreed, 30, Payload{Freed: 5})}, StateDeadLettered, LetterPurged, 0, ""},
-		"a cancelled fork freed": {[]Draft{submit(), does(Cancelled, 20, Payload{ReservationKept: true}), does(ReservationFreed, 30, Payload{Freed: 5})}, StateCancelled, "", 0, ""},
-		"purged":                 {[]Draft{submit(), die(1), does(Purged, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
-		"expired":                {[]Draft{submit(), die(1), does(RetentionExpired, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
-		"letter found executed":  {[]Draft{submit(), die(1), does(Reconciled, 20, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
-		"letter found untouched": {[]Draft{submit(), start(1), interrupted, does(DeadLettered, 20, Payload{Recoveries: 1, DeadLetteredAt: at(20), UnknownOpen: 1, OutcomeClass: ClassUnknown}),
-			does(Reconciled, 30, notExecuted)}, StateDeadLettered, LetterOpen, 0, ClassNotExecuted},
-		"waiting run found executed":  {[]Draft{submit(), start(1), retry(1), does(Reconciled, 20, executed)}, StateSucceeded, "", 0, ClassExecuted},
-		"waiting run found untouched": {[]Draft{submit(), start(1), interrupted, does(Reconciled, 20, notExecuted)}, StateScheduled, "", 0, ClassNotExecuted},
-		"running run ends by itself":  {[]Draft{submit(), start(1), does(Reconciled, 20, executed)}, StateRunning, "", 0, ClassExecuted},
-		"late answer tells":           {[]Draft{submit(), start(1), interrupted, does(AnsweredLate, 20, Payload{Attempt: 1, OutcomeClass: ClassNotExecuted})}, StateScheduled, "", 0, ClassNotExecuted},
-		"late answer tells nothing":   {[]Draft{submit(), start(1), interrupted, does(AnsweredLate, 20, Payload{Attempt: 1})}, StateScheduled, "", 1, ClassUnknown},
-		"receipts without a move": {[]Draft{submit(), start(1), interrupted, does(HoldPlaced, 12, Payload{}), does(HoldReleased, 12, Payload{}), does(Replayed, 12, Payload{}), does(Marked, 12, Payload{}), does(RetentionEnding, 12, Payload{}),
-			does(ConservationBreach, 12, Payload{}), does(Refused, 12, Payload{}), does(PolicyChanged, 12, Payload{}), does(BrakePulled, 12, Payload{}),
-			does(BrakeReleased, 12, Payload{}), does(PeopleChanged, 12, Payload{People: 1}), does(OutOfBandChangeDetected, 12, Payload{})}, StateScheduled, "", 1, ClassUnknown},
+		"cancelled unstarted":    {[]Draft{submit(), draftOf(Cancelled, 1, Payload{})}, StateCancelled, "", 0, ""},
+		"cancelled running":      {[]Draft{submit(), start(1), draftOf(Cancelled, 11, Payload{Attempt: 1, BudgetSpent: 1})}, StateCancelled, "", 0, ""},
+		"cancelled waiting":      {[]Draft{submit(), start(1), retry(1), draftOf(Cancelled, 12, Payload{BudgetSpent: 1})}, StateCancelled, "", 0, ""},
+		"forked":                 {[]Draft{submit(), die(1), draftOf(ManualRetryRequested, 20, Payload{NewRun: runB})}, StateDeadLettered, LetterForked, 0, ""},
+		"superseded":             {[]Draft{submit(), die(1), draftOf(Superseded, 20, Payload{})}, StateDeadLettered, LetterSuperseded, 0, ""},
+		"paid though purged":     {[]Draft{submit(), die(1), draftOf(Purged, 20, Payload{}), draftOf(Reconciled, 30, executed)}, StateDeadLettered, LetterPurged, 0, ClassExecuted},
+		"paid though freed":      {[]Draft{submit(), die(1), draftOf(ReservationFreed, 20, Payload{Freed: 5}), draftOf(Reconciled, 30, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
+		"paid though cancelled":  {[]Draft{submit(), draftOf(Cancelled, 20, Payload{}), draftOf(Reconciled, 30, executed)}, StateCancelled, "", 0, ClassExecuted},
+		"paid though forked":     {[]Draft{submit(), die(1), draftOf(ManualRetryRequested, 20, Payload{NewRun: runB}), draftOf(Reconciled, 30, executed)}, StateDeadLettered, LetterForked, 0, ClassExecuted},
+		"paid though superseded": {[]Draft{submit(), die(1), draftOf(Superseded, 20, Payload{}), draftOf(Reconciled, 30, executed)}, StateDeadLettered, LetterSuperseded, 0, ClassExecuted},
+		"freed":                  {[]Draft{submit(), die(1), draftOf(ReservationFreed, 20, Payload{Freed: 5})}, StateDeadLettered, LetterReconciled, 0, ""},
+		"freed after a purge":    {[]Draft{submit(), die(1), draftOf(Purged, 20, Payload{}), draftOf(ReservationFreed, 30, Payload{Freed: 5})}, StateDeadLettered, LetterPurged, 0, ""},
+		"a cancelled fork freed": {[]Draft{submit(), draftOf(Cancelled, 20, Payload{ReservationKept: true}), draftOf(ReservationFreed, 30, Payload{Freed: 5})}, StateCancelled, "", 0, ""},
+		"purged":                 {[]Draft{submit(), die(1), draftOf(Purged, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
+		"expired":                {[]Draft{submit(), die(1), draftOf(RetentionExpired, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
+		"letter found executed":  {[]Draft{submit(), die(1), draftOf(Reconciled, 20, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
+		"letter found untouched": {[]Draft{submit(), start(1), interrupted, draftOf(DeadLettered, 20, Payload{Recoveries: 1, DeadLetteredAt: at(20), UnknownOpen: 1, OutcomeClass: ClassUnknown}),
+			draftOf(Reconciled, 30, notExecuted)}, StateDeadLettered, LetterOpen, 0, ClassNotExecuted},
+		"waiting run found executed":  {[]Draft{submit(), start(1), retry(1), draftOf(Reconciled, 20, executed)}, StateSucceeded, "", 0, ClassExecuted},
+		"waiting run found untouched": {[]Draft{submit(), start(1), interrupted, draftOf(Reconciled, 20, notExecuted)}, StateScheduled, "", 0, ClassNotExecuted},
+		"running run ends by itself":  {[]Draft{submit(), start(1), draftOf(Reconciled, 20, executed)}, StateRunning, "", 0, ClassExecuted},
+		"late answer tells":           {[]Draft{submit(), start(1), interrupted, draftOf(AnsweredLate, 20, Payload{Attempt: 1, OutcomeClass: ClassNotExecuted})}, StateScheduled, "", 0, ClassNotExecuted},
+		"late answer tells nothing":   {[]Draft{submit(), start(1), interrupted, draftOf(AnsweredLate, 20, Payload{Attempt: 1})}, StateScheduled, "", 1, ClassUnknown},
+		"receipts without a move": {[]Draft{submit(), start(1), interrupted, draftOf(HoldPlaced, 12, Payload{}), draftOf(HoldReleased, 12, Payload{}), draftOf(Replayed, 12, Payload{}), draftOf(Marked, 12, Payload{}), draftOf(RetentionEnding, 12, Payload{}),
+			draftOf(ConservationBreach, 12, Payload{}), draftOf(Refused, 12, Payload{}), draftOf(PolicyChanged, 12, Payload{}), draftOf(BreakerOpened, 12, Payload{}),
+			draftOf(BreakerReleased, 12, Payload{}), draftOf(PeopleChanged, 12, Payload{People: 1}), draftOf(OutOfBandChangeDetected, 12, Payload{})}, StateScheduled, "", 1, ClassUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,57 +167,57 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 		d.Run = run
 		return d
 	}
-	cancel := does(Cancelled, 12, Payload{Attempt: 1})
-	succeed := does(AttemptSucceeded, 12, Payload{Attempt: 1})
+	cancel := draftOf(Cancelled, 12, Payload{Attempt: 1})
+	succeed := draftOf(AttemptSucceeded, 12, Payload{Attempt: 1})
 	for name, test := range map[string]struct {
 		drafts []Draft // the last one is illegal
 		part   string
 	}{
 		"submitted twice":         {[]Draft{submit(), submit()}, "submitted before"},
 		"submitted without run":   {[]Draft{of(RunID{}, submit())}, "run is not given"},
-		"fork of nothing":         {[]Draft{does(Submitted, 0, Payload{ParentRun: runB})}, "never submitted"},
+		"fork of nothing":         {[]Draft{draftOf(Submitted, 0, Payload{ParentRun: runB})}, "never submitted"},
 		"never submitted":         {[]Draft{start(1)}, "never submitted"},
 		"another never submitted": {[]Draft{submit(), of(runB, start(1))}, "never submitted"},
-		"hold of nothing":         {[]Draft{does(HoldPlaced, 0, Payload{})}, "never submitted"},
+		"hold of nothing":         {[]Draft{draftOf(HoldPlaced, 0, Payload{})}, "never submitted"},
 		"starts while running":    {[]Draft{submit(), start(1), start(2)}, "while the run is running"},
 		"starts after the end":    {[]Draft{submit(), start(1), die(1), start(2)}, "while the run is dead_lettered"},
 		"number skipped":          {[]Draft{submit(), start(2)}, "attempt 2 starts after attempt 0"},
-		"number repeated":         {[]Draft{submit(), start(1), retry(1), does(AttemptStarted, 20, Payload{Attempt: 1})}, "attempt 1 starts after attempt 1"},
-		"too early":               {[]Draft{submit(), start(1), retry(1), does(AttemptStarted, 14, Payload{Attempt: 2})}, "1s before its time"},
+		"number repeated":         {[]Draft{submit(), start(1), retry(1), draftOf(AttemptStarted, 20, Payload{Attempt: 1})}, "attempt 1 starts after attempt 1"},
+		"too early":               {[]Draft{submit(), start(1), retry(1), draftOf(AttemptStarted, 14, Payload{Attempt: 2})}, "1s before its time"},
 		"retry unstarted":         {[]Draft{submit(), retry(1)}, "no attempt is open"},
-		"retry without a time":    {[]Draft{submit(), start(1), does(RetryScheduled, 11, Payload{Attempt: 1})}, "next_retry_at"},
+		"retry without a time":    {[]Draft{submit(), start(1), draftOf(RetryScheduled, 11, Payload{Attempt: 1})}, "next_retry_at"},
 		"success unstarted":       {[]Draft{submit(), succeed}, "no attempt is open"},
-		"interrupted waiting":     {[]Draft{submit(), start(1), retry(1), does(AttemptInterrupted, 12, Payload{Attempt: 1, BudgetSpent: 1})}, "no attempt is open"},
+		"interrupted waiting":     {[]Draft{submit(), start(1), retry(1), draftOf(AttemptInterrupted, 12, Payload{Attempt: 1, BudgetSpent: 1})}, "no attempt is open"},
 		"two endings":             {[]Draft{submit(), start(1), retry(1), retry(1)}, "no attempt is open"},
 		"success after success":   {[]Draft{submit(), start(1), succeed, succeed}, "no attempt is open"},
 		"cancelled after success": {[]Draft{submit(), start(1), succeed, cancel}, "no attempt is open"},
 		"dies twice":              {[]Draft{submit(), start(1), die(1), die(1)}, "no attempt is open"},
 		"dies after success":      {[]Draft{submit(), start(1), succeed, die(1)}, "no attempt is open"},
-		"death without a time":    {[]Draft{submit(), does(DeadLettered, 1, Payload{})}, "dead_lettered_at"},
+		"death without a time":    {[]Draft{submit(), draftOf(DeadLettered, 1, Payload{})}, "dead_lettered_at"},
 		"ends another attempt":    {[]Draft{submit(), start(1), retry(1), start(2), retry(1)}, "ends attempt 1 while attempt 2"},
-		"ends none by name":       {[]Draft{submit(), start(1), does(Cancelled, 11, Payload{})}, "ends attempt 0 while attempt 1"},
-		"budget shrinks":          {[]Draft{submit(), start(1), retry(1), start(2), does(AttemptInterrupted, 21, Payload{Attempt: 2, Recoveries: 1})}, "fall to 0 and 1"},
-		"unknown below none":      {[]Draft{submit(), start(1), does(AttemptSucceeded, 11, Payload{Attempt: 1, UnknownOpen: -1})}, "unknown_open is -1"},
-		"late before its end":     {[]Draft{submit(), start(1), does(AnsweredLate, 12, Payload{Attempt: 1})}, "has not ended"},
-		"late without attempt":    {[]Draft{submit(), start(1), retry(1), does(AnsweredLate, 12, Payload{})}, "attempt 0"},
-		"late beyond the last":    {[]Draft{submit(), start(1), retry(1), does(AnsweredLate, 12, Payload{Attempt: 2})}, "attempt 2"},
-		"fork of the living":      {[]Draft{submit(), does(ManualRetryRequested, 1, Payload{NewRun: runB})}, "no letter is open: the run is pending"},
-		"fork twice":              {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{NewRun: runB}), does(ManualRetryRequested, 12, Payload{NewRun: runB})}, "the letter is forked"},
-		"fork into nothing":       {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{})}, "new_run"},
-		"superseded alive":        {[]Draft{submit(), does(Superseded, 1, Payload{})}, "no letter is open"},
-		"purged after fork":       {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{NewRun: runB}), does(Purged, 13, Payload{})}, "the letter is forked"},
-		"expired twice":           {[]Draft{submit(), die(1), does(RetentionExpired, 12, Payload{}), does(RetentionExpired, 13, Payload{})}, "the letter is purged"},
-		"freed while it lives":    {[]Draft{submit(), does(ReservationFreed, 1, Payload{Freed: 5})}, "nothing to free: the run is pending"},
-		"freed while it runs":     {[]Draft{submit(), start(1), does(ReservationFreed, 11, Payload{Freed: 5})}, "nothing to free: the run is running"},
-		"freed after success":     {[]Draft{submit(), start(1), succeed, does(ReservationFreed, 13, Payload{Freed: 5})}, "nothing to free: the run is succeeded"},
-		"freed while unknown": {[]Draft{submit(), start(1), does(DeadLettered, 11, Payload{Attempt: 1, DeadLetteredAt: at(11), UnknownOpen: 1, OutcomeClass: ClassUnknown}),
-			does(ReservationFreed, 12, Payload{Freed: 5})}, "1 attempts are unknown"},
-		"finding unclear":       {[]Draft{submit(), does(Reconciled, 1, Payload{Finding: ClassUnknown})}, "finding \"unknown\""},
-		"finding after success": {[]Draft{submit(), start(1), succeed, does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
-		"not executed, freed":   {[]Draft{submit(), die(1), does(ReservationFreed, 12, Payload{Freed: 5}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
-		"found twice":           {[]Draft{submit(), die(1), does(Reconciled, 12, Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted}), does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
-		"not executed, forked":  {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{NewRun: runB}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
-		"finding after purge":   {[]Draft{submit(), die(1), does(Purged, 12, Payload{}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
+		"ends none by name":       {[]Draft{submit(), start(1), draftOf(Cancelled, 11, Payload{})}, "ends attempt 0 while attempt 1"},
+		"budget shrinks":          {[]Draft{submit(), start(1), retry(1), start(2), draftOf(AttemptInterrupted, 21, Payload{Attempt: 2, Recoveries: 1})}, "fall to 0 and 1"},
+		"unknown below none":      {[]Draft{submit(), start(1), draftOf(AttemptSucceeded, 11, Payload{Attempt: 1, UnknownOpen: -1})}, "unknown_open is -1"},
+		"late before its end":     {[]Draft{submit(), start(1), draftOf(AnsweredLate, 12, Payload{Attempt: 1})}, "has not ended"},
+		"late without attempt":    {[]Draft{submit(), start(1), retry(1), draftOf(AnsweredLate, 12, Payload{})}, "attempt 0"},
+		"late beyond the last":    {[]Draft{submit(), start(1), retry(1), draftOf(AnsweredLate, 12, Payload{Attempt: 2})}, "attempt 2"},
+		"fork of the living":      {[]Draft{submit(), draftOf(ManualRetryRequested, 1, Payload{NewRun: runB})}, "no letter is open: the run is pending"},
+		"fork twice":              {[]Draft{submit(), die(1), draftOf(ManualRetryRequested, 12, Payload{NewRun: runB}), draftOf(ManualRetryRequested, 12, Payload{NewRun: runB})}, "the letter is forked"},
+		"fork into nothing":       {[]Draft{submit(), die(1), draftOf(ManualRetryRequested, 12, Payload{})}, "new_run"},
+		"superseded alive":        {[]Draft{submit(), draftOf(Superseded, 1, Payload{})}, "no letter is open"},
+		"purged after fork":       {[]Draft{submit(), die(1), draftOf(ManualRetryRequested, 12, Payload{NewRun: runB}), draftOf(Purged, 13, Payload{})}, "the letter is forked"},
+		"expired twice":           {[]Draft{submit(), die(1), draftOf(RetentionExpired, 12, Payload{}), draftOf(RetentionExpired, 13, Payload{})}, "the letter is purged"},
+		"freed while it lives":    {[]Draft{submit(), draftOf(ReservationFreed, 1, Payload{Freed: 5})}, "nothing to free: the run is pending"},
+		"freed while it runs":     {[]Draft{submit(), start(1), draftOf(ReservationFreed, 11, Payload{Freed: 5})}, "nothing to free: the run is running"},
+		"freed after success":     {[]Draft{submit(), start(1), succeed, draftOf(ReservationFreed, 13, Payload{Freed: 5})}, "nothing to free: the run is succeeded"},
+		"freed while unknown": {[]Draft{submit(), start(1), draftOf(DeadLettered, 11, Payload{Attempt: 1, DeadLetteredAt: at(11), UnknownOpen: 1, OutcomeClass: ClassUnknown}),
+			draftOf(ReservationFreed, 12, Payload{Freed: 5})}, "1 attempts are unknown"},
+		"finding unclear":       {[]Draft{submit(), draftOf(Reconciled, 1, Payload{Finding: ClassUnknown})}, "finding \"unknown\""},
+		"finding after success": {[]Draft{submit(), start(1), succeed, draftOf(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
+		"not executed, freed":   {[]Draft{submit(), die(1), draftOf(ReservationFreed, 12, Payload{Freed: 5}), draftOf(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
+		"found twice":           {[]Draft{submit(), die(1), draftOf(Reconciled, 12, Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted}), draftOf(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
+		"not executed, forked":  {[]Draft{submit(), die(1), draftOf(ManualRetryRequested, 12, Payload{NewRun: runB}), draftOf(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
+		"finding after purge":   {[]Draft{submit(), die(1), draftOf(Purged, 12, Payload{}), draftOf(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -240,8 +240,8 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 
 func TestFoldWantsOneCaseFromItsBeginning(t *testing.T) {
 	t.Parallel()
-	rs, _ := sealed(t, testCase, story()...)
-	other, _ := sealed(t, numberedCase(1), story()...)
+	rs, _ := chained(t, testCase, sampleDrafts()...)
+	other, _ := chained(t, numberedCase(1), sampleDrafts()...)
 	for name, bad := range map[string][]Receipt{
 		"tail":         rs[1:],
 		"gap":          append(append([]Receipt{}, rs[:2]...), rs[3:]...),

@@ -8,8 +8,8 @@ import (
 
 func headsOfTwo(t testing.TB) map[CaseID]Head {
 	t.Helper()
-	_, head1 := sealed(t, numberedCase(1), story()...)
-	_, head2 := sealed(t, numberedCase(2), story()[:2]...)
+	_, head1 := chained(t, numberedCase(1), sampleDrafts()...)
+	_, head2 := chained(t, numberedCase(2), sampleDrafts()[:2]...)
 	return map[CaseID]Head{numberedCase(1): head1, numberedCase(2): head2}
 }
 
@@ -17,7 +17,7 @@ const oneHead = "recourse heads 1\n01934b2e-7c00-7abc-8def-0123456789ab 8 GG9qlE
 
 func TestHeadsTextIsGolden(t *testing.T) {
 	t.Parallel()
-	_, head := sealed(t, testCase, story()...)
+	_, head := chained(t, testCase, sampleDrafts()...)
 	got, err := FormatHeads(map[CaseID]Head{testCase: head})
 	if err != nil || string(got) != oneHead {
 		t.Errorf("%v\n%swant\n%s", err, got, oneHead)

@@ -63,15 +63,15 @@ type RunHistory struct {
 
 // AttemptHistory is one call of the executor.
 type AttemptHistory struct {
-	Number    int
-	StartedAt time.Time
-	EndedAt   time.Time // zero while it runs
-	EndedBy   Subtype   // "" while it runs
-	Class     string
-	Call      string // of its end: CallOut or CallOver; "" when that does not say
-	CameBack  bool   // an answer of its call came after its end
-	Proven    bool   // a lookup or a finding says since that nothing was or will be executed
-	CutShort  bool   // it ended by a time-out, a shutdown or the loss of its worker
+	Number        int
+	StartedAt     time.Time
+	EndedAt       time.Time // zero while it runs
+	EndedBy       Subtype   // "" while it runs
+	Class         string
+	Call          string // of its end: CallOut or CallOver; "" when that does not say
+	AnsweredLater bool   // an answer of its call came after its end
+	ProvenUnpaid  bool   // a lookup or a finding says since that nothing was or will be executed
+	CutShort      bool   // it ended by a time-out, a shutdown or the loss of its worker
 }
 
 // What the end of an attempt that was cut short says of its call, in Payload.Call.
@@ -86,35 +86,35 @@ const (
 	FailureInterrupted = "interrupted"
 )
 
-// oldSpan is how far apart attempts are that versions before Payload.Call did not tell from each
+// legacyCallWindow is how far apart attempts are that versions before Payload.Call did not tell from each
 // other where they kept which calls are out.
-const oldSpan = 63
+const legacyCallWindow = 63
 
 // OutstandingCalls returns the attempts whose call was out when they ended and has not come back,
 // ascending, as far as their ends say.
 func (r *RunHistory) OutstandingCalls() (out []int) {
 	for _, a := range r.Attempt {
-		if a.Call == CallOut && !a.CameBack && !a.Proven {
+		if a.Call == CallOut && !a.AnsweredLater && !a.ProvenUnpaid {
 			out = append(out, a.Number)
 		}
 	}
 	return out
 }
 
-// MayBeOut reports whether the receipts allow for a call of an attempt to be outstanding: its end
+// MayBeOutstanding reports whether the receipts allow for a call of an attempt to be outstanding: its end
 // says so, or was written by a version that did not say.
-func (r *RunHistory) MayBeOut(attempt int) bool {
+func (r *RunHistory) MayBeOutstanding(attempt int) bool {
 	for _, a := range r.Attempt {
 		switch {
-		case a.CameBack:
+		case a.AnsweredLater:
 		case a.Number == attempt && a.Call == CallOut:
 			return true
-		case a.Call == "" && a.CutShort && (attempt-a.Number)%oldSpan == 0:
+		case a.Call == "" && a.CutShort && (attempt-a.Number)%legacyCallWindow == 0:
 			return true
 		}
 	}
 	return false
 }
 
-// waits reports that the run is live and no attempt of it is open.
-func (r *RunHistory) waits() bool { return r.State == StatePending || r.State == StateScheduled }
+// isWaiting reports that the run is live and no attempt of it is open.
+func (r *RunHistory) isWaiting() bool { return r.State == StatePending || r.State == StateScheduled }

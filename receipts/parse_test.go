@@ -93,7 +93,7 @@ func TestParseNamesTheReasonWhenOnlyTheFormIsWrong(t *testing.T) {
 
 func FuzzParseAcceptsOnlyWhatAppendBodyWrites(f *testing.F) {
 	f.Add([]byte(plainBody))
-	rs, _, err := Seal(testCase, "acme", Genesis(testCase), story()...)
+	rs, _, err := Chain(testCase, "acme", Genesis(testCase), sampleDrafts()...)
 	if err != nil {
 		f.Fatal(err)
 	}

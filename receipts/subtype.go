@@ -53,8 +53,8 @@ const (
 // Of SourceOperations.
 const (
 	PolicyChanged           Subtype = "policy-changed"
-	BrakePulled             Subtype = "brake-pulled"
-	BrakeReleased           Subtype = "brake-released"
+	BreakerOpened           Subtype = "brake-pulled"
+	BreakerReleased         Subtype = "brake-released"
 	OutOfBandChangeDetected Subtype = "out-of-band-change-detected"
 	KeyCreated              Subtype = "key-created"
 	KeyRevoked              Subtype = "key-revoked"
@@ -75,7 +75,7 @@ var knownSubtypes = []Subtype{
 	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
 	Superseded, ConservationBreach, ReservationFreed,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
-	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
+	PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
 	DeadLettersRebuilt,
 }
 
@@ -89,7 +89,7 @@ func (s Subtype) Source() Source {
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
-	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
+	case PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
 		DeadLettersRebuilt:
 		return SourceOperations
 	}

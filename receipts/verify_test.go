@@ -11,7 +11,7 @@ import (
 
 func TestUntouchedChainVerifies(t *testing.T) {
 	t.Parallel()
-	rs, head := sealed(t, testCase, story()...)
+	rs, head := chained(t, testCase, sampleDrafts()...)
 	for _, v := range []Verifier{{}, {Expected: map[CaseID]Head{testCase: head}}} {
 		got, err := v.Verify(testCase, rs)
 		if err != nil || got != head {
@@ -35,7 +35,7 @@ func wantBroken(t *testing.T, rs []Receipt, seq int64, what string) {
 
 func TestEveryFieldOfEveryReceiptIsGuarded(t *testing.T) {
 	t.Parallel()
-	good, _ := sealed(t, testCase, story()...)
+	good, _ := chained(t, testCase, sampleDrafts()...)
 	for i := range good {
 		for f := range reflect.TypeFor[Receipt]().NumField() {
 			rs := slices.Clone(good)
@@ -69,7 +69,7 @@ func TestEveryFieldOfEveryReceiptIsGuarded(t *testing.T) {
 
 func TestEveryByteOfEveryBodyIsGuarded(t *testing.T) {
 	t.Parallel()
-	good, _ := sealed(t, testCase, story()...)
+	good, _ := chained(t, testCase, sampleDrafts()...)
 	for i := range good {
 		for n := range good[i].Body {
 			rs := slices.Clone(good)
@@ -82,7 +82,7 @@ func TestEveryByteOfEveryBodyIsGuarded(t *testing.T) {
 
 func TestReorderingRemovalAndInsertionAreNoticed(t *testing.T) {
 	t.Parallel()
-	good, _ := sealed(t, testCase, story()...)
+	good, _ := chained(t, testCase, sampleDrafts()...)
 	for i := range good[1:] {
 		swapped := slices.Clone(good)
 		swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
@@ -95,14 +95,14 @@ func TestReorderingRemovalAndInsertionAreNoticed(t *testing.T) {
 		wantBroken(t, slices.Delete(slices.Clone(good), i, i+1), int64(i+1), "removal")
 		wantBroken(t, slices.Insert(slices.Clone(good), i+1, good[i]), int64(i+2), "repetition")
 	}
-	other, _ := sealed(t, numberedCase(1), story()...)
+	other, _ := chained(t, numberedCase(1), sampleDrafts()...)
 	wantBroken(t, slices.Concat(good[:3], other[3:]), 4, "receipt of another case")
 }
 
 // A forger who can write every column, and computes links anew, is still held by the body's form.
 func TestForgedBodiesWithRightLinksAreNoticed(t *testing.T) {
 	t.Parallel()
-	good, _ := sealed(t, testCase, story()[:1]...)
+	good, _ := chained(t, testCase, sampleDrafts()[:1]...)
 	forge := func(body []byte) []Receipt {
 		r := good[0]
 		r.Body, r.Link = body, Genesis(testCase).Next(body).Link
@@ -110,7 +110,7 @@ func TestForgedBodiesWithRightLinksAreNoticed(t *testing.T) {
 	}
 	wantBroken(t, forge(append([]byte(" "), good[0].Body...)), 1, "spelling")
 	wantBroken(t, forge([]byte("{}")), 1, "nonsense")
-	d := story()[0]
+	d := sampleDrafts()[0]
 	d.Actor = "mallory"
 	body, err := AppendBody(nil, testCase, "acme", d)
 	if err != nil {
@@ -121,8 +121,8 @@ func TestForgedBodiesWithRightLinksAreNoticed(t *testing.T) {
 
 func TestACaseHasOneTenant(t *testing.T) {
 	t.Parallel()
-	rs, head := sealed(t, testCase, story()[0])
-	more, _, err := Seal(testCase, "other", head, story()[1])
+	rs, head := chained(t, testCase, sampleDrafts()[0])
+	more, _, err := Chain(testCase, "other", head, sampleDrafts()[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,10 +131,10 @@ func TestACaseHasOneTenant(t *testing.T) {
 
 func TestExpectedHeadsNoticeWhatTheChainAloneCannot(t *testing.T) {
 	t.Parallel()
-	rs, head := sealed(t, testCase, story()...)
-	forged := story()
+	rs, head := chained(t, testCase, sampleDrafts()...)
+	forged := sampleDrafts()
 	forged[0].Payload.Amount = 1
-	rewritten, _ := sealed(t, testCase, forged...)
+	rewritten, _ := chained(t, testCase, forged...)
 	early, _ := Verifier{}.Verify(testCase, rs[:4])
 
 	for name, test := range map[string]struct {
@@ -167,9 +167,9 @@ func TestExpectedHeadsNoticeWhatTheChainAloneCannot(t *testing.T) {
 
 func TestStreamGivesEachHeadAndGoesOnAfterABrokenCase(t *testing.T) {
 	t.Parallel()
-	one, head1 := sealed(t, numberedCase(1), story()...)
-	two, _ := sealed(t, numberedCase(2), story()...)
-	three, head3 := sealed(t, numberedCase(3), story()[:2]...)
+	one, head1 := chained(t, numberedCase(1), sampleDrafts()...)
+	two, _ := chained(t, numberedCase(2), sampleDrafts()...)
+	three, head3 := chained(t, numberedCase(3), sampleDrafts()[:2]...)
 	two[4].Actor = "mallory"
 
 	heads, broken := map[CaseID]Head{}, []CaseID{}
@@ -188,8 +188,8 @@ func TestStreamGivesEachHeadAndGoesOnAfterABrokenCase(t *testing.T) {
 
 func TestStreamEndsOnAReadErrorAndOnDisorder(t *testing.T) {
 	t.Parallel()
-	one, _ := sealed(t, numberedCase(1), story()...)
-	two, _ := sealed(t, numberedCase(2), story()...)
+	one, _ := chained(t, numberedCase(1), sampleDrafts()...)
+	two, _ := chained(t, numberedCase(2), sampleDrafts()...)
 	if err := VerifyHeads(nil, each(slices.Concat(two, one)...)); err == nil {
 		t.Error("cases out of order pass")
 	}
@@ -210,8 +210,8 @@ func TestStreamEndsOnAReadErrorAndOnDisorder(t *testing.T) {
 
 func TestStreamStopsWhenItsReaderDoes(t *testing.T) {
 	t.Parallel()
-	one, _ := sealed(t, numberedCase(1), story()...)
-	two, _ := sealed(t, numberedCase(2), story()...)
+	one, _ := chained(t, numberedCase(1), sampleDrafts()...)
+	two, _ := chained(t, numberedCase(2), sampleDrafts()...)
 	next, stop := iter.Pull2((Verifier{}).Stream(each(slices.Concat(one, two)...)))
 	h, err, ok := next()
 	stop()
@@ -222,9 +222,9 @@ func TestStreamStopsWhenItsReaderDoes(t *testing.T) {
 
 func TestVerifyHeadsNoticesMissingTailsAndCases(t *testing.T) {
 	t.Parallel()
-	one, head1 := sealed(t, numberedCase(1), story()...)
-	two, head2 := sealed(t, numberedCase(2), story()...)
-	three, _ := sealed(t, numberedCase(3), story()...)
+	one, head1 := chained(t, numberedCase(1), sampleDrafts()...)
+	two, head2 := chained(t, numberedCase(2), sampleDrafts()...)
+	three, _ := chained(t, numberedCase(3), sampleDrafts()...)
 	expected := map[CaseID]Head{numberedCase(1): head1, numberedCase(2): head2}
 
 	if err := VerifyHeads(expected, each(slices.Concat(one, two, three)...)); err != nil {

@@ -29,10 +29,10 @@ const (
 
 // Verdict is the answer to a Question.
 type Verdict struct {
-	Retry bool
-	At    time.Time     // UTC microseconds, not before Now + Delay; zero unless Retry
-	Delay time.Duration // 0 unless Retry
-	Why   Reason
+	Retry  bool
+	At     time.Time     // UTC microseconds, not before Now + Delay; zero unless Retry
+	Delay  time.Duration // 0 unless Retry
+	Reason Reason
 }
 
 // Decide says whether and when the run is tried again. A final error ends it
@@ -42,14 +42,14 @@ func (p Policy) Decide(q Question) Verdict {
 	p = p.Normalize()
 	switch {
 	case !q.Retryable:
-		return Verdict{Why: Final}
+		return Verdict{Reason: Final}
 	case p.names(q.ErrorType):
-		return Verdict{Why: NonRetryableType}
+		return Verdict{Reason: NonRetryableType}
 	case !p.ShouldScheduleRetry(q.BudgetSpent):
-		return Verdict{Why: RetryExhausted}
+		return Verdict{Reason: RetryExhausted}
 	}
 	delay := min(max(p.jittered(q.Run, q.BudgetSpent), q.RetryAfter), p.MaxDelay)
-	return Verdict{Retry: true, At: notBefore(q.Now.Add(delay)), Delay: delay, Why: Retry}
+	return Verdict{Retry: true, At: ceilMicrosecond(q.Now.Add(delay)), Delay: delay, Reason: Retry}
 }
 
 func (p Policy) names(errorType string) bool {
@@ -61,9 +61,9 @@ func (p Policy) names(errorType string) bool {
 	})
 }
 
-// notBefore rounds up to the microsecond, the finest time that is stored, since
+// ceilMicrosecond rounds up to the microsecond, the finest time that is stored, since
 // rounding down would let an attempt start early.
-func notBefore(t time.Time) time.Time {
+func ceilMicrosecond(t time.Time) time.Time {
 	t = t.UTC()
 	whole := t.Truncate(time.Microsecond)
 	if whole.Before(t) {

@@ -22,16 +22,16 @@ func TestDecide(t *testing.T) {
 	}{
 		{"first of three", Policy{}, Question{BudgetSpent: 1, Retryable: true}, Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, Retry}},
 		{"second of three", Policy{}, Question{BudgetSpent: 2, Retryable: true}, Verdict{true, at(50 * time.Millisecond), 50 * time.Millisecond, Retry}},
-		{"third of three", Policy{}, Question{BudgetSpent: 3, Retryable: true}, Verdict{Why: RetryExhausted}},
-		{"over the budget", Policy{}, Question{BudgetSpent: math.MaxInt, Retryable: true}, Verdict{Why: RetryExhausted}},
-		{"nothing spent", Policy{}, Question{Retryable: true}, Verdict{Why: RetryExhausted}},
-		{"final", Policy{}, Question{BudgetSpent: 1}, Verdict{Why: Final}},
-		{"final with the last attempt", Policy{}, Question{BudgetSpent: 3}, Verdict{Why: Final}},
-		{"named type", types, Question{BudgetSpent: 1, Retryable: true, ErrorType: "card_stolen"}, Verdict{Why: NonRetryableType}},
-		{"type by prefix", types, Question{BudgetSpent: 1, Retryable: true, ErrorType: "auth.expired"}, Verdict{Why: NonRetryableType}},
-		{"prefix alone is another type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "auth"}, Verdict{Why: RetryExhausted}},
-		{"longer than a named type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "card_stolen.x"}, Verdict{Why: RetryExhausted}},
-		{"other case is another type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "Auth.expired"}, Verdict{Why: RetryExhausted}},
+		{"third of three", Policy{}, Question{BudgetSpent: 3, Retryable: true}, Verdict{Reason: RetryExhausted}},
+		{"over the budget", Policy{}, Question{BudgetSpent: math.MaxInt, Retryable: true}, Verdict{Reason: RetryExhausted}},
+		{"nothing spent", Policy{}, Question{Retryable: true}, Verdict{Reason: RetryExhausted}},
+		{"final", Policy{}, Question{BudgetSpent: 1}, Verdict{Reason: Final}},
+		{"final with the last attempt", Policy{}, Question{BudgetSpent: 3}, Verdict{Reason: Final}},
+		{"named type", types, Question{BudgetSpent: 1, Retryable: true, ErrorType: "card_stolen"}, Verdict{Reason: NonRetryableType}},
+		{"type by prefix", types, Question{BudgetSpent: 1, Retryable: true, ErrorType: "auth.expired"}, Verdict{Reason: NonRetryableType}},
+		{"prefix alone is another type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "auth"}, Verdict{Reason: RetryExhausted}},
+		{"longer than a named type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "card_stolen.x"}, Verdict{Reason: RetryExhausted}},
+		{"other case is another type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "Auth.expired"}, Verdict{Reason: RetryExhausted}},
 		{"asked to wait longer", Policy{}, Question{BudgetSpent: 1, Retryable: true, RetryAfter: time.Second}, Verdict{true, at(time.Second), time.Second, Retry}},
 		{"asked to wait shorter", Policy{}, Question{BudgetSpent: 1, Retryable: true, RetryAfter: time.Millisecond}, Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, Retry}},
 		{"asked to wait too long", Policy{}, Question{BudgetSpent: 1, Retryable: true, RetryAfter: math.MaxInt64}, Verdict{true, at(5 * time.Minute), 5 * time.Minute, Retry}},
@@ -55,11 +55,11 @@ func TestAnAttemptIsNeverDueEarlyAndAtMostAMicrosecondLate(t *testing.T) {
 		}
 		p := anyPolicy(t)
 		v := p.Decide(q)
-		if v.Retry != p.ShouldScheduleRetry(q.BudgetSpent) || v.Retry != (v.Why == Retry) {
+		if v.Retry != p.ShouldScheduleRetry(q.BudgetSpent) || v.Retry != (v.Reason == Retry) {
 			t.Fatalf("%+v for %d spent", v, q.BudgetSpent)
 		}
 		if !v.Retry {
-			if v != (Verdict{Why: RetryExhausted}) {
+			if v != (Verdict{Reason: RetryExhausted}) {
 				t.Fatalf("%+v says more than the end", v)
 			}
 			return

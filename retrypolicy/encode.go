@@ -14,8 +14,8 @@ import (
 // in escapes.
 const maxText = 128 << 10
 
-// wire is the JSON form. Durations are Go duration strings, which are exact.
-type wire struct {
+// policyJSON is the JSON form. Durations are Go duration strings, which are exact.
+type policyJSON struct {
 	MaxRetryAttempts int        `json:"max_retry_attempts"`
 	BaseDelay        string     `json:"base_delay"`
 	MaxDelay         string     `json:"max_delay"`
@@ -30,7 +30,7 @@ type wire struct {
 // p.Normalize().
 func (p Policy) Encode() string {
 	p = p.Normalize()
-	w := wire{
+	w := policyJSON{
 		MaxRetryAttempts: p.MaxRetryAttempts, BaseDelay: p.BaseDelay.String(), MaxDelay: p.MaxDelay.String(),
 		Coefficient: p.Coefficient, Jitter: p.Jitter, NonRetryable: p.NonRetryable, OnExhaustion: p.OnExhaustion,
 	}

@@ -39,22 +39,22 @@ func Apply(s State, e Event) (State, Effect, error) {
 	next.Reason = strings.ReplaceAll(r.reason, "<outcome>", string(e.Outcome))
 	next.Lifecycle = r.lifecycle(s.Lifecycle)
 	if e.Fact == Executed && next.Moved >= next.Asked {
-		next.Progression, next.Reason = end(e.Outcome), reasonCompleted
+		next.Progression, next.Reason = endStatus(e.Outcome), reasonCompleted
 	}
 	effect.Moved = next.Progression != s.Progression
 	return next, effect, nil
 }
 
-// end is where a case ends that has paid all: by what was paid, which for a
+// endStatus is where a case ends that has paid all: by what was paid, which for a
 // payment learned late need not be what is adjudicated now.
-func end(paid Outcome) Status {
+func endStatus(paid Outcome) Status {
 	if paid == Refund {
 		return Refunded
 	}
 	return Settled
 }
 
-func untouched(s State, _ Event) (State, Effect) { return s, Effect{} }
+func unchangedMoney(s State, _ Event) (State, Effect) { return s, Effect{} }
 
 // reserve begins a generation. What an earlier one had reserved becomes part of
 // its reservation.
@@ -68,8 +68,8 @@ func reserve(s State, e Event) (State, Effect) {
 // freeUnlessKept frees what is reserved, unless a dead letter kept it: that is freed by hand
 // alone, or taken over by a higher generation. Closings are told so since versions before freed it.
 func freeUnlessKept(s State, e Event) (State, Effect) {
-	if e.Kept {
-		return untouched(s, e)
+	if e.KeepReserved {
+		return unchangedMoney(s, e)
 	}
 	return free(s, e)
 }
@@ -110,14 +110,14 @@ func payOlder(s State, e Event) (State, Effect) {
 }
 
 // excess is by how much a payment goes beyond what was decided.
-func (s State) excess(e Event) int64 { return max(0, e.Paid-s.room(e.Older)) }
+func (s State) excess(e Event) int64 { return max(0, e.Paid-s.payable(e.OlderPaid)) }
 
-// room is what may still be paid for the present generation, given what was paid under
+// payable is what may still be paid for the present generation, given what was paid under
 // older keys since it began. It is what is reserved while anything is. A reservation that
 // was freed, by hand, by a cancel or by a partial payment, takes none of it away: what was
 // decided can turn out to be paid after that. Whether the escrow still has it is told where
 // its deltas are folded.
-func (s State) room(older int64) int64 {
+func (s State) payable(older int64) int64 {
 	switch {
 	case s.Reserved > 0:
 		return s.Reserved

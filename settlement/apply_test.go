@@ -77,8 +77,8 @@ func TestPaymentsUnderAnOlderKey(t *testing.T) {
 			if escrow := (Escrow{Held: c.held, Committed: c.committed}).Record(effect.Committed); escrow.Breached != c.breach {
 				t.Errorf("%s: breached by %d, want %d", c.name, escrow.Breached, c.breach)
 			}
-			if got.Undercut() != (c.undercut && !from.Ended()) {
-				t.Errorf("%s, at %q: undercut %v", c.name, from, got.Undercut())
+			if got.Underfunded() != (c.undercut && !from.Ended()) {
+				t.Errorf("%s, at %q: undercut %v", c.name, from, got.Underfunded())
 			}
 		}
 	}
@@ -103,9 +103,9 @@ func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
 		{"another older key", ExecutedOlder, 400, 400, 700, true, 100},
 	} {
 		s := State{Adjudication: Release, Progression: ReviewNeeded, Generation: 2, Asked: 1000, Released: c.released}
-		_, effect, err := Apply(s, Event{Fact: c.fact, Outcome: Release, Paid: c.paid, Older: c.older})
-		if err != nil || effect.Committed != c.paid || effect.Excess != c.excess || s.NeedsOlder() != c.needs {
-			t.Errorf("%s: %+v, %v, needs %v", c.name, effect, err, s.NeedsOlder())
+		_, effect, err := Apply(s, Event{Fact: c.fact, Outcome: Release, Paid: c.paid, OlderPaid: c.older})
+		if err != nil || effect.Committed != c.paid || effect.Excess != c.excess || s.NeedsOlderPaid() != c.needs {
+			t.Errorf("%s: %+v, %v, needs %v", c.name, effect, err, s.NeedsOlderPaid())
 		}
 	}
 	for name, s := range map[string]State{
@@ -113,7 +113,7 @@ func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
 		"settled":  {Progression: Settled, Asked: 1000, Moved: 1000, Released: 1400},
 		"a part":   {Progression: PartiallySettled, Asked: 1000, Moved: 400, Released: 400},
 	} {
-		if s.NeedsOlder() {
+		if s.NeedsOlderPaid() {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -215,13 +215,13 @@ func play(t *testing.T, s State, events ...Event) State {
 
 func anyEvent(t *rapid.T, s State) Event {
 	return Event{
-		Fact:       rapid.SampledFrom(Facts).Draw(t, "fact"),
-		Outcome:    rapid.SampledFrom([]Outcome{Release, Refund, Release, Refund, ""}).Draw(t, "outcome"),
-		Generation: s.Generation + rapid.IntRange(-1, 2).Draw(t, "generation"),
-		Amount:     rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "amount"),
-		Paid:       rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "paid"),
-		Repeated:   rapid.IntRange(0, 4).Draw(t, "repeated") == 0,
-		Kept:       rapid.Bool().Draw(t, "kept"),
+		Fact:         rapid.SampledFrom(Facts).Draw(t, "fact"),
+		Outcome:      rapid.SampledFrom([]Outcome{Release, Refund, Release, Refund, ""}).Draw(t, "outcome"),
+		Generation:   s.Generation + rapid.IntRange(-1, 2).Draw(t, "generation"),
+		Amount:       rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "amount"),
+		Paid:         rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "paid"),
+		Repeated:     rapid.IntRange(0, 4).Draw(t, "repeated") == 0,
+		KeepReserved: rapid.Bool().Draw(t, "kept"),
 	}
 }
 
@@ -235,7 +235,7 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 			i := rapid.IntRange(0, len(cases)-1).Draw(t, "case")
 			before := cases[i]
 			e := anyEvent(t, before)
-			e.Older = older[i]
+			e.OlderPaid = older[i]
 			next, effect, err := Apply(before, e)
 			if err != nil {
 				if next != before || effect != (Effect{}) {
@@ -296,7 +296,7 @@ func checkEscrow(t *rapid.T, e Escrow, cases []State) {
 	}
 }
 
-func TestStateSpeaksTheSeedsNames(t *testing.T) {
+func TestStateHasTheSpecifiedJSONNames(t *testing.T) {
 	t.Parallel()
 	s := State{Release, InProgress, Approve, "why", HoldActive, 1, 2, 3, 4, 5, 6}
 	text, err := json.Marshal(s)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAReservationFitsOrIsRefused(t *testing.T) {
+func TestAReservationIsWithinHeldOrRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

@@ -30,14 +30,14 @@ var Facts = []Fact{
 
 // Event is a fact with its particulars.
 type Event struct {
-	Fact       Fact
-	Outcome    Outcome // (re-)adjudicated: what was decided; executed, under whatever key: what was paid
-	Generation int     // (re-)adjudicated
-	Amount     int64   // (re-)adjudicated: minor units to move
-	Paid       int64   // executed, under whatever key: minor units that were moved
-	Repeated   bool    // likewise: this operation key's payment is on record already; Paid is not read
-	Older      int64   // executed, under whatever key: what was paid under older keys since the present generation began; read where State.NeedsOlder
-	Kept       bool    // cancelled, closed: what is reserved stays so
+	Fact         Fact
+	Outcome      Outcome // (re-)adjudicated: what was decided; executed, under whatever key: what was paid
+	Generation   int     // (re-)adjudicated
+	Amount       int64   // (re-)adjudicated: minor units to move
+	Paid         int64   // executed, under whatever key: minor units that were moved
+	Repeated     bool    // likewise: this operation key's payment is on record already; Paid is not read
+	OlderPaid    int64   // executed, under whatever key: what was paid under older keys since the present generation began; read where State.NeedsOlderPaid
+	KeepReserved bool    // cancelled, closed: what is reserved stays so
 }
 
 // check refuses particulars that no fact can have. It is called for a pair that

@@ -63,14 +63,14 @@ type State struct {
 	Refunded     int64      `json:"refunded"`
 }
 
-// Undercut reports whether a payment under another key took from the reservation of
+// Underfunded reports whether a payment under another key took from the reservation of
 // the present generation, so that it no longer covers what is left to be moved. No
 // attempt may begin then: it could pay a second time for the same decision.
-func (s State) Undercut() bool { return !s.Progression.Ended() && s.Reserved < s.Asked-s.Moved }
+func (s State) Underfunded() bool { return !s.Progression.Ended() && s.Reserved < s.Asked-s.Moved }
 
-// NeedsOlder reports whether an executed has to say what was paid under older keys
+// NeedsOlderPaid reports whether an executed has to say what was paid under older keys
 // ([Event.Older]): nothing is reserved any more, and the case has paid what did not count for
 // the present generation, before it began or since.
-func (s State) NeedsOlder() bool {
+func (s State) NeedsOlderPaid() bool {
 	return !s.Progression.Ended() && s.Reserved == 0 && s.Asked > s.Moved && s.Released+s.Refunded > s.Moved
 }

@@ -17,10 +17,10 @@ type rule struct {
 }
 
 var (
-	ends     = []Status{Settled, Refunded}
-	paid     = []Status{Settled, Refunded, PartiallySettled}
-	existing = slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return s == None })
-	open     = slices.DeleteFunc(slices.Clone(existing), Status.Ended)
+	endedStatuses    = []Status{Settled, Refunded}
+	paidStatuses     = []Status{Settled, Refunded, PartiallySettled}
+	existingStatuses = slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return s == None })
+	openStatuses     = slices.DeleteFunc(slices.Clone(existingStatuses), Status.Ended)
 )
 
 // Reasons that say how an execution went.
@@ -50,34 +50,34 @@ var table = map[Fact]rule{
 	// its own end does not undo what was paid, hence stays.
 	AttemptStarted: {
 		from: []Status{ApprovedForSettlement, InProgress}, stays: []Status{PartiallySettled},
-		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
+		to: InProgress, code: Approve, lifecycle: keep, money: unchangedMoney, reason: reasonInProgress,
 	},
 	RetryScheduled: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
-		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paidStatuses,
+		to: InProgress, code: Approve, lifecycle: keep, money: unchangedMoney, reason: reasonInProgress,
 	},
 	AttemptInterrupted: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
-		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paidStatuses,
+		to: InProgress, code: Approve, lifecycle: keep, money: unchangedMoney, reason: reasonInProgress,
 	},
 	Executed: {
-		from: open, stays: ends,
+		from: openStatuses, stays: endedStatuses,
 		to: PartiallySettled, code: Approve, lifecycle: lift, money: pay, reason: reasonCompletedPart,
 	},
 	// It never ends a case: whether the present decision is carried out by it is for a
 	// person to say.
-	ExecutedOlder: {stays: existing, money: payOlder},
+	ExecutedOlder: {stays: existingStatuses, money: payOlder},
 	DeadLettered: {
-		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: ends,
-		to: DisputeReady, code: Escalate, lifecycle: escalate, money: untouched, reason: reasonDeadLettered,
+		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: endedStatuses,
+		to: DisputeReady, code: Escalate, lifecycle: escalate, money: unchangedMoney, reason: reasonDeadLettered,
 	},
 	Forked: {
 		from: []Status{DisputeReady},
-		to:   ApprovedForSettlement, code: Approve, lifecycle: escalate, money: untouched, reason: reasonForked,
+		to:   ApprovedForSettlement, code: Approve, lifecycle: escalate, money: unchangedMoney, reason: reasonForked,
 	},
-	Reconciled: {stays: existing, money: untouched},
+	Reconciled: {stays: existingStatuses, money: unchangedMoney},
 	Cancelled: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paidStatuses,
 		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: freeUnlessKept, reason: reasonCancelled,
 	},
 	Closed: {

@@ -8,7 +8,7 @@ import (
 
 // What each fact makes of each standing: the standing after it, "=" for accepted
 // without a move, "x" for refused. An executed pays less than was asked here.
-const expectation = `
+const transitionTable = `
 from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed executed-under-older-key dead-lettered forked   reconciled cancelled closed   freed
 none          approved    x              x               x               x                   x        x                        x             x        x          x         x        x
 pending       approved    x              x               x               x                   partial  =                        x             x        =          x         x        x
@@ -27,8 +27,8 @@ var byWord = map[string]Status{
 	"dispute": "dispute-ready", "refunded": "refunded",
 }
 
-// after is what a move to a standing writes beside it, by fact.
-var after = map[Fact]struct {
+// written is what a move to a standing writes beside it, by fact.
+var written = map[Fact]struct {
 	code      ReasonCode
 	reason    string
 	lifecycle map[Lifecycle]Lifecycle
@@ -51,9 +51,9 @@ var (
 	unchanged = map[Lifecycle]Lifecycle{"": "", "hold-active": "hold-active", "re-escalated": "re-escalated"}
 )
 
-func TestEveryPairOfStandingAndFact(t *testing.T) {
+func TestEveryPairOfStatusAndFact(t *testing.T) {
 	t.Parallel()
-	lines := strings.Split(strings.TrimSpace(expectation), "\n")
+	lines := strings.Split(strings.TrimSpace(transitionTable), "\n")
 	facts := strings.Fields(lines[0])[1:]
 	if len(facts) != len(Facts) || len(lines)-1 != len(Statuses) || len(table) != len(Facts) {
 		t.Fatalf("%d facts and %d standings are expected, there are %d (%d in the table) and %d", len(facts), len(lines)-1, len(Facts), len(table), len(Statuses))
@@ -69,8 +69,8 @@ func TestEveryPairOfStandingAndFact(t *testing.T) {
 	}
 }
 
-// keeps are the facts that free what is reserved unless they say that it is kept.
-var keeps = map[Fact]bool{"cancelled": true, "closed": true}
+// mayKeepReserved are the facts that free what is reserved unless they say that it is kept.
+var mayKeepReserved = map[Fact]bool{"cancelled": true, "closed": true}
 
 func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want string, kept bool) {
 	t.Helper()
@@ -81,7 +81,7 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 	if from.Ended() || from == None {
 		s.Reserved = 0
 	}
-	got, effect, err := Apply(s, Event{Fact: fact, Outcome: Release, Generation: 4, Amount: 60, Paid: 40, Kept: kept})
+	got, effect, err := Apply(s, Event{Fact: fact, Outcome: Release, Generation: 4, Amount: 60, Paid: 40, KeepReserved: kept})
 	if want == "x" {
 		var r *Refused
 		if !errors.As(err, &r) || *r != (Refused{From: from, Fact: fact}) || got != s || effect != (Effect{}) {
@@ -96,7 +96,7 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 	expected, to := s, from
 	if want != "=" {
 		to = byWord[want]
-		w := after[fact]
+		w := written[fact]
 		expected.Progression, expected.ReasonCode, expected.Reason, expected.Lifecycle = to, w.code, w.reason, w.lifecycle[lifecycle]
 	}
 	money := Effect{Moved: to != from}
@@ -114,7 +114,7 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 		cut := min(s.Reserved, 40)
 		money.Committed, money.Excess = 40-cut, 40-cut
 		expected.Reserved, expected.Released = s.Reserved-cut, 47
-	case kept && keeps[fact]:
+	case kept && mayKeepReserved[fact]:
 	case fact == "cancelled", fact == "closed", fact == "freed":
 		money.Committed = -s.Reserved
 		expected.Reserved = 0

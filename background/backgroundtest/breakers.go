@@ -8,11 +8,11 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// braked reports whether a circuit breaker keeps a run from being claimed. The caller
+// blockedByBreaker reports whether a circuit breaker keeps a run from being claimed. The caller
 // holds the lock.
-func (j *Journal) braked(r background.Run) bool {
+func (j *Journal) blockedByBreaker(r background.Run) bool {
 	for _, tenant := range []string{r.Tenant, ""} {
-		if !j.breakers[background.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].LetsThrough(r.ID) {
+		if !j.breakers[background.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].Allows(r.ID) {
 			return true
 		}
 	}
@@ -28,15 +28,15 @@ func (j *Journal) Breakers(context.Context) ([]background.Breaker, error) {
 	}
 	var out []background.Breaker
 	for _, b := range j.breakers {
-		if b.Bars() {
+		if b.Blocks() {
 			out = append(out, b)
 		}
 	}
 	return out, nil
 }
 
-// BreakerMovedAt implements background.BreakerStore.
-func (j *Journal) BreakerMovedAt(_ context.Context, t background.Target) (last time.Time, err error) {
+// BreakerChangedAt implements background.BreakerStore.
+func (j *Journal) BreakerChangedAt(_ context.Context, t background.Target) (last time.Time, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, tenant := range []string{t.Tenant, ""} {
@@ -47,8 +47,8 @@ func (j *Journal) BreakerMovedAt(_ context.Context, t background.Target) (last t
 	return last, j.down
 }
 
-// MoveBreaker implements background.BreakerStore.
-func (j *Journal) MoveBreaker(_ context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (background.Breaker, bool, error) {
+// UpdateBreaker implements background.BreakerStore.
+func (j *Journal) UpdateBreaker(_ context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (background.Breaker, bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -58,16 +58,16 @@ func (j *Journal) MoveBreaker(_ context.Context, t background.Target, decide fun
 	if !known {
 		now = background.Breaker{Target: t, State: background.BreakerClosed}
 	}
-	next, moved := decide(now)
-	if moved {
+	next, changed := decide(now)
+	if changed {
 		j.breakers[t] = next
-		j.announce()
+		j.notifyWaiters()
 	}
-	return next, moved, nil
+	return next, changed, nil
 }
 
-// StepBreaker implements background.BreakerStore.
-func (j *Journal) StepBreaker(_ context.Context, next background.Breaker) (bool, error) {
+// RecordProbes implements background.BreakerStore.
+func (j *Journal) RecordProbes(_ context.Context, next background.Breaker) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -77,28 +77,28 @@ func (j *Journal) StepBreaker(_ context.Context, next background.Breaker) (bool,
 		return false, nil
 	}
 	j.breakers[next.Target] = next
-	j.announce()
+	j.notifyWaiters()
 	return true, nil
 }
 
-// Paused implements background.BreakerStore. A place between the oldest and the newest
+// PausedRuns implements background.BreakerStore. A place between the oldest and the newest
 // is one in their order.
-func (j *Journal) Paused(_ context.Context, q background.PausedQuery) ([]background.Run, error) {
+func (j *Journal) PausedRuns(_ context.Context, q background.PausedQuery) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
 		return nil, j.down
 	}
-	found := slices.DeleteFunc(j.behind(q.Target), func(r background.Run) bool {
+	found := slices.DeleteFunc(j.pausedRuns(q.Target), func(r background.Run) bool {
 		named := q.Called == nil || slices.Contains(q.Called, r.Target) != q.Others
-		return !named || q.Others && !j.called(r.Target) || q.New != (r.State == background.Pending) || r.DueAt.After(q.Due) || order(r.DueAt, r.ID, q.After.DueAt, q.After.ID) <= 0
+		return !named || q.Others && !j.called(r.Target) || q.NeverClaimed != (r.State == background.Pending) || r.DueAt.After(q.Due) || compareDue(r.DueAt, r.ID, q.After.DueAt, q.After.ID) <= 0
 	})
-	slices.SortFunc(found, func(a, b background.Run) int { return order(a.DueAt, a.ID, b.DueAt, b.ID) })
+	slices.SortFunc(found, func(a, b background.Run) int { return compareDue(a.DueAt, a.ID, b.DueAt, b.ID) })
 	switch {
-	case q.Newest:
+	case q.NewestFirst:
 		slices.Reverse(found)
-	case q.New:
-		found = found[int(q.From*float64(len(found))):]
+	case q.NeverClaimed:
+		found = found[int(q.StartFraction*float64(len(found))):]
 	}
 	return found[:min(q.Limit, len(found))], nil
 }
@@ -113,11 +113,11 @@ func (j *Journal) called(target string) bool {
 	return false
 }
 
-// CountPaused implements background.BreakerStore.
-func (j *Journal) CountPaused(_ context.Context, t background.Target, called []string, most int) (all, named int, err error) {
+// CountPausedRuns implements background.BreakerStore.
+func (j *Journal) CountPausedRuns(_ context.Context, t background.Target, called []string, most int) (all, named int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, r := range j.behind(t) {
+	for _, r := range j.pausedRuns(t) {
 		if all++; called == nil || slices.Contains(called, r.Target) {
 			named++
 		}
@@ -125,26 +125,26 @@ func (j *Journal) CountPaused(_ context.Context, t background.Target, called []s
 	return min(most, all), min(most, named), j.down
 }
 
-// behind lists the waiting runs of a target. The caller holds the lock.
-func (j *Journal) behind(t background.Target) (found []background.Run) {
+// pausedRuns lists the waiting runs of a target. The caller holds the lock.
+func (j *Journal) pausedRuns(t background.Target) (found []background.Run) {
 	for _, r := range j.runs {
 		own := background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target}
-		if (t.Tenant == "" || t.Tenant == r.Tenant) && t.Family == r.Family && t.Name == r.Target && r.State.Waiting() && (t == own || !j.breakers[own].Bars()) {
+		if (t.Tenant == "" || t.Tenant == r.Tenant) && t.Family == r.Family && t.Name == r.Target && r.State.Waiting() && (t == own || !j.breakers[own].Blocks()) {
 			found = append(found, r)
 		}
 	}
 	return found
 }
 
-// TellPaused implements background.BreakerStore: this journal has no trails.
-func (j *Journal) TellPaused(context.Context, string, background.Target, time.Time) error {
+// RecordPaused implements background.BreakerStore: this journal has no trails.
+func (j *Journal) RecordPaused(context.Context, string, background.Target, time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.down
 }
 
-// TellClosed implements background.BreakerStore.
-func (j *Journal) TellClosed(context.Context, time.Time, int) (int, error) {
+// RecordClosed implements background.BreakerStore.
+func (j *Journal) RecordClosed(context.Context, time.Time, int) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return 0, j.down

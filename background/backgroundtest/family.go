@@ -10,33 +10,33 @@ import (
 // Family is a background.Family made of functions. Without a Looks function nobody
 // can tell what became of a run.
 type Family struct {
-	Journal *Journal
-	Called  string        // the family's name
-	Limit   time.Duration // of one attempt
-	Handles func(ctx context.Context, a background.Attempt) background.Result
-	Looks   func(ctx context.Context, r background.Run) background.Result
+	Journal      *Journal
+	FamilyName   string        // the family's name
+	AttemptLimit time.Duration // of one attempt
+	HandleFunc   func(ctx context.Context, a background.Attempt) background.Result
+	LookupFunc   func(ctx context.Context, r background.Run) background.Result
 }
 
 // Name implements background.Family.
-func (f *Family) Name() string { return f.Called }
+func (f *Family) Name() string { return f.FamilyName }
 
 // TimeLimit implements background.Family.
-func (f *Family) TimeLimit() time.Duration { return f.Limit }
+func (f *Family) TimeLimit() time.Duration { return f.AttemptLimit }
 
 // Handle implements background.Family.
 func (f *Family) Handle(ctx context.Context, a background.Attempt) background.Result {
-	return f.Handles(ctx, a)
+	return f.HandleFunc(ctx, a)
 }
 
 // Lookup implements background.Family.
 func (f *Family) Lookup(ctx context.Context, r background.Run) background.Result {
-	if f.Looks == nil {
+	if f.LookupFunc == nil {
 		return background.Result{Class: background.Unknown, Failure: &background.Failure{Type: "lookup.none"}}
 	}
-	return f.Looks(ctx, r)
+	return f.LookupFunc(ctx, r)
 }
 
 // Record implements background.Family.
-func (f *Family) Record(_ context.Context, m background.Move) (background.Run, error) {
-	return f.Journal.Record(m)
+func (f *Family) Record(_ context.Context, tr background.Transition) (background.Run, error) {
+	return f.Journal.Record(tr)
 }

@@ -16,36 +16,36 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// ErrSpurious is the failure without a reason. Whether the write took effect is
+// ErrInjected is the failure without a reason. Whether the write took effect is
 // not told.
-var ErrSpurious = errors.New("backgroundtest: the connection broke")
+var ErrInjected = errors.New("backgroundtest: the connection broke")
 
 // Journal is a Ledger in memory, and the place where families record their moves.
 // It is safe for concurrent use.
 type Journal struct {
-	mu       sync.Mutex
-	rand     *rand.Rand
-	runs     map[background.RunID]background.Run
-	moves    map[background.RunID][]background.Move
-	changed  chan struct{} // closed and replaced at every change
-	down     error         // what every write and read fails with
-	calm     bool          // no spurious failures
-	lifetime time.Duration // of operation keys; 0 is for ever
-	sessions map[background.SessionID]background.Session
-	breakers map[background.Target]background.Breaker
-	ahead    time.Duration // of the machine's clock
-	server   string
+	mu          sync.Mutex
+	rand        *rand.Rand
+	runs        map[background.RunID]background.Run
+	transitions map[background.RunID][]background.Transition
+	changed     chan struct{} // closed and replaced at every change
+	down        error         // what every write and read fails with
+	reliable    bool          // no spurious failures
+	keyLifetime time.Duration // of operation keys; 0 is for ever
+	sessions    map[background.SessionID]background.Session
+	breakers    map[background.Target]background.Breaker
+	clockOffset time.Duration // of the machine's clock
+	server      string
 }
 
 // NewJournal returns an empty journal whose spurious failures depend on the seed.
 func NewJournal(seed uint64) *Journal {
 	return &Journal{
-		rand:     rand.New(rand.NewPCG(seed, seed)),
-		runs:     make(map[background.RunID]background.Run),
-		moves:    make(map[background.RunID][]background.Move),
-		changed:  make(chan struct{}),
-		sessions: make(map[background.SessionID]background.Session),
-		breakers: make(map[background.Target]background.Breaker),
+		rand:        rand.New(rand.NewPCG(seed, seed)),
+		runs:        make(map[background.RunID]background.Run),
+		transitions: make(map[background.RunID][]background.Transition),
+		changed:     make(chan struct{}),
+		sessions:    make(map[background.SessionID]background.Session),
+		breakers:    make(map[background.Target]background.Breaker),
 	}
 }
 
@@ -54,14 +54,14 @@ func NewJournal(seed uint64) *Journal {
 func (j *Journal) SetKeyLifetime(d time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lifetime = d
+	j.keyLifetime = d
 }
 
-// SetCalm turns spurious failures off or on, for tests of timing.
-func (j *Journal) SetCalm(calm bool) {
+// SetReliable turns spurious failures off or on, for tests of timing.
+func (j *Journal) SetReliable(reliable bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.calm = calm
+	j.reliable = reliable
 }
 
 // SetDown makes everything fail with err, until it is called with nil.
@@ -88,88 +88,88 @@ func (j *Journal) Submit(r background.Run) background.Run {
 		r.DueAt = time.Now().UTC().Truncate(time.Microsecond)
 	}
 	j.runs[r.ID] = r
-	j.announce()
+	j.notifyWaiters()
 	return r
 }
 
-// AskCancel records a request to cancel a run that is running.
-func (j *Journal) AskCancel(id background.RunID) {
+// RequestCancel records a request to cancel a run that is running.
+func (j *Journal) RequestCancel(id background.RunID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r := j.runs[id]
-	r.CancelAsked, r.LastMove = true, uuid.New()
+	r.CancelRequested, r.LastTransition = true, uuid.New()
 	j.runs[id] = r
-	j.announce()
+	j.notifyWaiters()
 }
 
 // Record applies a move. It answers a move that was the run's last one as if it
 // had just been applied.
-func (j *Journal) Record(m background.Move) (background.Run, error) {
+func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	trouble := j.trouble()
-	if trouble == before {
-		return background.Run{}, j.cause()
+	fault := j.pickFault()
+	if fault == failBeforeWrite {
+		return background.Run{}, j.faultErr()
 	}
-	now, ok := j.runs[m.Run.ID]
+	now, ok := j.runs[tr.Run.ID]
 	if !ok {
 		return background.Run{}, background.ErrNotFound
 	}
-	if now.LastMove == m.ID {
+	if now.LastTransition == tr.ID {
 		return now, nil
 	}
-	if m.Fact == receipts.AttemptStarted && j.expired(now, m.At) {
+	if tr.Event == receipts.AttemptStarted && j.expired(now, tr.At) {
 		return now, background.ErrKeyExpired
 	}
-	if s, known := j.sessions[m.Session]; m.Fact == receipts.AttemptStarted && (!known || s.Lost) {
+	if s, known := j.sessions[tr.Session]; tr.Event == receipts.AttemptStarted && (!known || s.Lost) {
 		return now, background.ErrSessionLost
 	}
-	if m.Fact == receipts.AttemptStarted && now.State.Waiting() && j.braked(now) {
-		return now, background.ErrBraked
+	if tr.Event == receipts.AttemptStarted && now.State.Waiting() && j.blockedByBreaker(now) {
+		return now, background.ErrBreakerOpen
 	}
-	after, err := m.Apply(now)
+	after, err := tr.Apply(now)
 	if err == nil {
 		j.runs[after.ID] = after
-		j.moves[after.ID] = append(j.moves[after.ID], m)
-		j.announce()
+		j.transitions[after.ID] = append(j.transitions[after.ID], tr)
+		j.notifyWaiters()
 	}
-	if trouble == behind {
-		return background.Run{}, ErrSpurious
+	if fault == failAfterWrite {
+		return background.Run{}, ErrInjected
 	}
 	return after, err
 }
 
 func (j *Journal) expired(r background.Run, at time.Time) bool {
-	unknown := r.Class == background.Unknown || r.UnknownOpen > 0
-	return j.lifetime > 0 && unknown && r.State.Waiting() && at.Sub(r.FirstSentAt) >= j.lifetime
+	unknown := r.Class == background.Unknown || r.UnresolvedUnknowns > 0
+	return j.keyLifetime > 0 && unknown && r.State.Waiting() && at.Sub(r.FirstSentAt) >= j.keyLifetime
 }
 
 // When a write fails: not, before it took effect, or behind it.
 const (
-	never = iota
-	before
-	behind
+	noFault = iota
+	failBeforeWrite
+	failAfterWrite
 )
 
-func (j *Journal) trouble() int {
+func (j *Journal) pickFault() int {
 	switch {
 	case j.down != nil:
-		return before
-	case j.calm:
-		return never
+		return failBeforeWrite
+	case j.reliable:
+		return noFault
 	}
 	switch j.rand.IntN(20) {
 	case 0:
-		return before
+		return failBeforeWrite
 	case 1:
-		return behind
+		return failAfterWrite
 	}
-	return never
+	return noFault
 }
 
-func (j *Journal) cause() error { return cmp.Or(j.down, ErrSpurious) }
+func (j *Journal) faultErr() error { return cmp.Or(j.down, ErrInjected) }
 
-func (j *Journal) announce() {
+func (j *Journal) notifyWaiters() {
 	close(j.changed)
 	j.changed = make(chan struct{})
 }
@@ -188,8 +188,8 @@ func (j *Journal) Find(_ context.Context, id background.RunID) (background.Run, 
 	return r, nil
 }
 
-// Waiting implements background.Ledger.
-func (j *Journal) Waiting(_ context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
+// DueRuns implements background.Ledger.
+func (j *Journal) DueRuns(_ context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -197,36 +197,36 @@ func (j *Journal) Waiting(_ context.Context, after background.Cursor, due time.T
 	}
 	var found []background.Run
 	for _, r := range j.runs {
-		if r.State.Waiting() && !j.braked(r) && !r.DueAt.After(due) && order(r.DueAt, r.ID, after.DueAt, after.ID) > 0 {
+		if r.State.Waiting() && !j.blockedByBreaker(r) && !r.DueAt.After(due) && compareDue(r.DueAt, r.ID, after.DueAt, after.ID) > 0 {
 			found = append(found, r)
 		}
 	}
-	slices.SortFunc(found, func(a, b background.Run) int { return order(a.DueAt, a.ID, b.DueAt, b.ID) })
+	slices.SortFunc(found, func(a, b background.Run) int { return compareDue(a.DueAt, a.ID, b.DueAt, b.ID) })
 	return found[:min(limit, len(found))], nil
 }
 
-func order(at time.Time, a background.RunID, bt time.Time, b background.RunID) int {
+func compareDue(at time.Time, a background.RunID, bt time.Time, b background.RunID) int {
 	return cmp.Or(at.Compare(bt), bytes.Compare(a[:], b[:]))
 }
 
-// Ring implements background.Ledger.
-func (j *Journal) Ring(_ context.Context, runs []background.Run) ([]background.Run, error) {
+// AdvanceNotifications implements background.Ledger.
+func (j *Journal) AdvanceNotifications(_ context.Context, runs []background.Run) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
 		return nil, j.down
 	}
-	var raised []background.Run
+	var renewed []background.Run
 	for _, seen := range runs {
 		now := j.runs[seen.ID]
-		if now.Bell != seen.Bell || !now.State.Live() {
+		if now.NotificationNumber != seen.NotificationNumber || !now.State.Live() {
 			continue
 		}
-		now.Bell++
+		now.NotificationNumber++
 		j.runs[now.ID] = now
-		raised = append(raised, now)
+		renewed = append(renewed, now)
 	}
-	return raised, nil
+	return renewed, nil
 }
 
 // Run is a run as it is; the zero run when there is none.
@@ -236,11 +236,11 @@ func (j *Journal) Run(id background.RunID) background.Run {
 	return j.runs[id]
 }
 
-// Moves are the moves of a run that took effect, in order.
-func (j *Journal) Moves(id background.RunID) []background.Move {
+// Transitions are the moves of a run that took effect, in order.
+func (j *Journal) Transitions(id background.RunID) []background.Transition {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.Clone(j.moves[id])
+	return slices.Clone(j.transitions[id])
 }
 
 // Await returns the run once ok says so, or the run as it is when ctx ends.

@@ -6,8 +6,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// Standings implements background.MirrorLedger.
-func (j *Journal) Standings(_ context.Context, ids []background.RunID) ([]background.Run, error) {
+// RunStatuses implements background.ArchiveStore.
+func (j *Journal) RunStatuses(_ context.Context, ids []background.RunID) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// Enlist implements background.Ledger.
-func (j *Journal) Enlist(_ context.Context, s background.Session) error {
+// Register implements background.Ledger.
+func (j *Journal) Register(_ context.Context, s background.Session) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -21,19 +21,19 @@ func (j *Journal) Enlist(_ context.Context, s background.Session) error {
 }
 
 // Beat implements background.Ledger.
-func (j *Journal) Beat(_ context.Context, shows background.Session) (bool, background.ClockReading, error) {
+func (j *Journal) Beat(_ context.Context, status background.Session) (bool, background.ClockReading, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
 		return false, background.ClockReading{}, j.down
 	}
-	s, known := j.sessions[shows.ID]
+	s, known := j.sessions[status.ID]
 	if !known || s.Lost {
 		return false, background.ClockReading{}, nil
 	}
 	s.Beat++
-	s.ClockOffset, s.BeatAt, s.Queues, s.Targets, s.Barred, s.Redis = shows.ClockOffset, shows.BeatAt, shows.Queues, shows.Targets, shows.Barred, shows.Redis
-	j.sessions[shows.ID] = s
+	s.ClockOffset, s.BeatAt, s.Queues, s.Targets, s.ClaimsBlockedBy, s.Redis = status.ClockOffset, status.BeatAt, status.Queues, status.Targets, status.ClaimsBlockedBy, status.Redis
+	j.sessions[status.ID] = s
 	return true, j.clock(), nil
 }
 
@@ -45,14 +45,14 @@ func (j *Journal) Clock(context.Context) (background.ClockReading, error) {
 }
 
 // SetClock moves the journal's clock, and makes another server of it.
-func (j *Journal) SetClock(ahead time.Duration, server string) {
+func (j *Journal) SetClock(offset time.Duration, server string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.ahead, j.server = ahead, server
+	j.clockOffset, j.server = offset, server
 }
 
 func (j *Journal) clock() background.ClockReading {
-	return background.ClockReading{At: time.Now().Add(j.ahead).Round(0), Server: j.server}
+	return background.ClockReading{At: time.Now().Add(j.clockOffset).Round(0), Server: j.server}
 }
 
 // MissingSessions implements background.Ledger.
@@ -92,8 +92,8 @@ func (j *Journal) Sessions(context.Context) ([]background.Session, error) {
 	return out, nil
 }
 
-// Bury implements background.Ledger.
-func (j *Journal) Bury(_ context.Context, seen background.Session) (bool, error) {
+// MarkLost implements background.Ledger.
+func (j *Journal) MarkLost(_ context.Context, seen background.Session) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -108,8 +108,8 @@ func (j *Journal) Bury(_ context.Context, seen background.Session) (bool, error)
 	return true, nil
 }
 
-// Orphans implements background.Ledger.
-func (j *Journal) Orphans(_ context.Context, id background.SessionID, limit int) ([]background.Run, error) {
+// AttemptsOf implements background.Ledger.
+func (j *Journal) AttemptsOf(_ context.Context, id background.SessionID, limit int) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -124,8 +124,8 @@ func (j *Journal) Orphans(_ context.Context, id background.SessionID, limit int)
 	return out, nil
 }
 
-// Dismiss implements background.Ledger.
-func (j *Journal) Dismiss(_ context.Context, id background.SessionID) error {
+// Remove implements background.Ledger.
+func (j *Journal) Remove(_ context.Context, id background.SessionID) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// command runs args with our input and outputs until it ends, passing signals on, and returns its exit code.
+// runCommand runs args with our input and outputs until it ends, passing signals on, and returns its exit code.
 //
 // It leads a process group of its own, so that nothing it started outlives it; at a terminal it stays in ours, for
 // only the group in the foreground may read from it.
-func command(args, env []string, signals <-chan os.Signal, human io.Writer) int {
+func runCommand(args, env []string, signals <-chan os.Signal, messages io.Writer) int {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		say(human, "sandbox: %v\n", err)
+		printf(messages, "sandbox: %v\n", err)
 		if errors.Is(err, os.ErrPermission) {
 			return exitCannotRun
 		}
@@ -30,10 +30,10 @@ func command(args, env []string, signals <-chan os.Signal, human io.Writer) int 
 	terminal := term.IsTerminal(int(os.Stdin.Fd()))
 	p, err := child.Start(child.Spec{
 		Path: path, Args: args[1:], Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Orphaned: syscall.SIGKILL, ShareGroup: terminal, GuardGroup: true,
+		ParentDeathSignal: syscall.SIGKILL, ShareGroup: terminal, KillGroupWithParent: true,
 	})
 	if err != nil {
-		say(human, "sandbox: %v\n", err)
+		printf(messages, "sandbox: %v\n", err)
 		return exitCannotRun
 	}
 	for {
@@ -43,11 +43,11 @@ func command(args, env []string, signals <-chan os.Signal, human io.Writer) int 
 				continue // the terminal has sent it to the command too
 			}
 			if err := p.SignalGroup(sig.(syscall.Signal)); err != nil {
-				say(human, "sandbox: passing on %v: %v\n", sig, err)
+				printf(messages, "sandbox: passing on %v: %v\n", sig, err)
 			}
 		case <-p.Done():
 			if err := p.SignalGroup(syscall.SIGKILL); err != nil {
-				say(human, "sandbox: ending what the command left running: %v\n", err)
+				printf(messages, "sandbox: ending what the command left running: %v\n", err)
 			}
 			return p.Code()
 		}

@@ -24,13 +24,13 @@ const postgresPackage = "postgresql"
 
 // installer provides the servers' programs on a machine.
 type installer struct {
-	system string // as runtime.GOOS
-	root   bool   // whether we may install
-	files  string // where the file system begins
-	human  io.Writer
-	find   []program
-	run    func(ctx context.Context, name string, args ...string) error
-	look   func(name string) (string, error)
+	system   string // as runtime.GOOS
+	isRoot   bool   // whether we may install
+	rootDir  string // where the file system begins
+	messages io.Writer
+	programs []program
+	run      func(ctx context.Context, name string, args ...string) error
+	lookPath func(name string) (string, error)
 }
 
 // program is one that is needed: its package, and how to find it.
@@ -40,18 +40,18 @@ type program struct {
 	notFound error
 }
 
-// machine is the installer for the machine we run on.
-func machine(human io.Writer) installer {
+// newInstaller is the installer for the machine we run on.
+func newInstaller(messages io.Writer) installer {
 	return installer{
-		system: runtime.GOOS, root: os.Geteuid() == 0, files: "/", human: human, look: exec.LookPath,
-		find: []program{
+		system: runtime.GOOS, isRoot: os.Geteuid() == 0, rootDir: "/", messages: messages, lookPath: exec.LookPath,
+		programs: []program{
 			{postgresPackage, localpg.Find, localpg.ErrNotFound},
 			{"redis-server", localredis.Find, localredis.ErrNotFound},
 		},
 		run: func(ctx context.Context, name string, args ...string) error {
 			cmd := exec.CommandContext(ctx, name, args...)
 			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-			cmd.Stdout, cmd.Stderr = human, human
+			cmd.Stdout, cmd.Stderr = messages, messages
 			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 			cmd.WaitDelay = time.Minute // a package manager killed half way leaves the machine broken
 			return cmd.Run()
@@ -59,17 +59,17 @@ func machine(human io.Writer) installer {
 	}
 }
 
-// provide returns nil when every program is there, installing those that are missing if it may. Its error has one line
+// ensure returns nil when every program is there, installing those that are missing if it may. Its error has one line
 // for each program that is missing, with the cures.
-func (m installer) provide(ctx context.Context) error {
+func (m installer) ensure(ctx context.Context) error {
 	packages, missing, err := m.missing()
 	if err != nil || missing == nil {
 		return err
 	}
-	if _, notThere := m.look("apt-get"); m.system != "linux" || !m.root || notThere != nil {
+	if _, notThere := m.lookPath("apt-get"); m.system != "linux" || !m.isRoot || notThere != nil {
 		return missing
 	}
-	say(m.human, "sandbox: installing %s\n", strings.Join(packages, " and "))
+	printf(m.messages, "sandbox: installing %s\n", strings.Join(packages, " and "))
 	if err := m.install(ctx, packages); err != nil {
 		return fmt.Errorf("installing %s: %w\n%w", strings.Join(packages, " and "), err, missing)
 	}
@@ -79,7 +79,7 @@ func (m installer) provide(ctx context.Context) error {
 
 // missing lists the packages of the programs that cannot be found, and joins what Find says of them.
 func (m installer) missing() (packages []string, missing, err error) {
-	for _, p := range m.find {
+	for _, p := range m.programs {
 		_, e := p.find()
 		switch {
 		case e == nil:
@@ -117,7 +117,7 @@ func (m installer) install(ctx context.Context, packages []string) (err error) {
 
 // forbidCluster keeps Debian's package from making a cluster on port 5432, unless the machine has its own word on that.
 func (m installer) forbidCluster() error {
-	dir := filepath.Join(m.files, "etc/postgresql-common")
+	dir := filepath.Join(m.rootDir, "etc/postgresql-common")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (m installer) forbidCluster() error {
 // forbidStart keeps Debian's packages from starting their services; the function it returns takes that back. A policy
 // that the machine has already stays in force.
 func (m installer) forbidStart() (allow func() error, err error) {
-	path := filepath.Join(m.files, "usr/sbin/policy-rc.d")
+	path := filepath.Join(m.rootDir, "usr/sbin/policy-rc.d")
 	created, err := create(path, "#!/bin/sh\nexit 101\n", 0o755)
 	if err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ var (
 	errBroken     = errors.New("broken")
 )
 
-// bench is an installer on an empty file system, whose apt-get installs by noting it.
-type bench struct {
+// installerFixture is an installer on an empty file system, whose apt-get installs by noting it.
+type installerFixture struct {
 	installer
 	have   map[string]bool
 	calls  []string
@@ -27,9 +27,9 @@ type bench struct {
 	fail   string   // the call that fails
 }
 
-func newBench(t *testing.T, have ...string) *bench {
+func newInstallerFixture(t *testing.T, have ...string) *installerFixture {
 	t.Helper()
-	b := &bench{have: map[string]bool{}}
+	b := &installerFixture{have: map[string]bool{}}
 	for _, pkg := range have {
 		b.have[pkg] = true
 	}
@@ -46,9 +46,9 @@ func newBench(t *testing.T, have ...string) *bench {
 		}, missing}
 	}
 	b.installer = installer{
-		system: "linux", root: true, files: files, human: io.Discard,
-		look: func(name string) (string, error) { return "/usr/bin/" + name, nil },
-		find: []program{find("postgresql", errNoPostgres), find("redis-server", errNoRedis)},
+		system: "linux", isRoot: true, rootDir: files, messages: io.Discard,
+		lookPath: func(name string) (string, error) { return "/usr/bin/" + name, nil },
+		programs: []program{find("postgresql", errNoPostgres), find("redis-server", errNoRedis)},
 		run: func(_ context.Context, name string, args ...string) error {
 			call := name + " " + strings.Join(args, " ")
 			b.calls = append(b.calls, call)
@@ -65,10 +65,10 @@ func newBench(t *testing.T, have ...string) *bench {
 	return b
 }
 
-func (b *bench) path(name string) string { return filepath.Join(b.files, name) }
+func (b *installerFixture) path(name string) string { return filepath.Join(b.rootDir, name) }
 
 // read returns a file's text, empty when it isn't there.
-func (b *bench) read(name string) string {
+func (b *installerFixture) read(name string) string {
 	text, err := os.ReadFile(b.path(name))
 	if err != nil {
 		return ""
@@ -82,7 +82,7 @@ const (
 	aptInstall  = "apt-get -o DPkg::Lock::Timeout=400 install -y --no-install-recommends "
 )
 
-func TestProvideInstallsOnlyWhatIsMissing(t *testing.T) {
+func TestEnsureInstallsOnlyWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, have, install, conf string
@@ -94,8 +94,8 @@ func TestProvideInstallsOnlyWhatIsMissing(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, tt.have)
-			if err := b.provide(t.Context()); err != nil {
+			b := newInstallerFixture(t, tt.have)
+			if err := b.ensure(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			want := []string{"apt-get update", aptInstall + tt.install}
@@ -117,17 +117,17 @@ func TestProvideInstallsOnlyWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestProvideDoesNothingWhenAllIsThere(t *testing.T) {
+func TestEnsureDoesNothingWhenAllIsThere(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, "postgresql", "redis-server")
-	if err := b.provide(t.Context()); err != nil || len(b.calls) > 0 {
+	b := newInstallerFixture(t, "postgresql", "redis-server")
+	if err := b.ensure(t.Context()); err != nil || len(b.calls) > 0 {
 		t.Errorf("ran %q, %v", b.calls, err)
 	}
 }
 
-func TestProvideKeepsTheMachinesOwnFiles(t *testing.T) {
+func TestEnsureKeepsTheMachinesOwnFiles(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newInstallerFixture(t)
 	for _, name := range []string{clusterConf, policyFile} {
 		if err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestProvideKeepsTheMachinesOwnFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.provide(t.Context()); err != nil {
+	if err := b.ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{clusterConf, policyFile} {
@@ -146,18 +146,18 @@ func TestProvideKeepsTheMachinesOwnFiles(t *testing.T) {
 	}
 }
 
-func TestProvideNamesTheCureWhereItMayNotInstall(t *testing.T) {
+func TestEnsureNamesTheRemedyWhereItMayNotInstall(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(b *bench){
-		"other system": func(b *bench) { b.system = "darwin" },
-		"not root":     func(b *bench) { b.root = false },
-		"no apt-get":   func(b *bench) { b.look = func(string) (string, error) { return "", os.ErrNotExist } },
+	for name, change := range map[string]func(b *installerFixture){
+		"other system": func(b *installerFixture) { b.system = "darwin" },
+		"not root":     func(b *installerFixture) { b.isRoot = false },
+		"no apt-get":   func(b *installerFixture) { b.lookPath = func(string) (string, error) { return "", os.ErrNotExist } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newInstallerFixture(t)
 			change(b)
-			err := b.provide(t.Context())
+			err := b.ensure(t.Context())
 			if err == nil || err.Error() != "no postgres: get it\nno redis: get it" || len(b.calls) > 0 {
 				t.Errorf("ran %q, %v", b.calls, err)
 			}
@@ -165,12 +165,12 @@ func TestProvideNamesTheCureWhereItMayNotInstall(t *testing.T) {
 	}
 }
 
-func TestProvideClearsUpAfterAFailedInstall(t *testing.T) {
+func TestEnsureCleansUpAfterAFailedInstall(t *testing.T) {
 	t.Parallel()
 	for _, fail := range []string{"update", "install"} {
-		b := newBench(t, "postgresql")
+		b := newInstallerFixture(t, "postgresql")
 		b.fail = fail
-		if err := b.provide(t.Context()); !errors.Is(err, errBroken) || !errors.Is(err, errNoRedis) {
+		if err := b.ensure(t.Context()); !errors.Is(err, errBroken) || !errors.Is(err, errNoRedis) {
 			t.Errorf("%s: %v", fail, err)
 		}
 		if left := b.read(policyFile); left != "" {
@@ -179,11 +179,11 @@ func TestProvideClearsUpAfterAFailedInstall(t *testing.T) {
 	}
 }
 
-func TestProvideInstallsNothingOverAWrongSetting(t *testing.T) {
+func TestEnsureInstallsNothingOverAWrongSetting(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.find[0].find = func() (string, error) { return "", errBroken }
-	if err := b.provide(t.Context()); !errors.Is(err, errBroken) || len(b.calls) > 0 {
+	b := newInstallerFixture(t)
+	b.programs[0].find = func() (string, error) { return "", errBroken }
+	if err := b.ensure(t.Context()); !errors.Is(err, errBroken) || len(b.calls) > 0 {
 		t.Errorf("ran %q, %v", b.calls, err)
 	}
 }

@@ -34,11 +34,11 @@ func main() {
 }
 
 // run is the whole life of a sandbox; it returns the exit code.
-func run(args []string, signals <-chan os.Signal, human io.Writer) int {
+func run(args []string, signals <-chan os.Signal, messages io.Writer) int {
 	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
-	flags.SetOutput(human)
+	flags.SetOutput(messages)
 	flags.Usage = func() {
-		say(human, "%s", usage)
+		printf(messages, "%s", usage)
 		flags.PrintDefaults()
 	}
 	durable := flags.Bool("durable", true, "keep fsync on, so that timings are those of a real server")
@@ -53,13 +53,13 @@ func run(args []string, signals <-chan os.Signal, human io.Writer) int {
 		flags.Usage()
 		return exitUsage
 	}
-	servers, code := prepare(*durable, signals, human)
+	servers, code := prepare(*durable, signals, messages)
 	if code != 0 {
 		return code
 	}
-	code = command(flags.Args(), servers.environment(os.Environ()), signals, human)
+	code = runCommand(flags.Args(), servers.environment(os.Environ()), signals, messages)
 	if err := servers.stop(); err != nil {
-		say(human, "sandbox: %v\n", err)
+		printf(messages, "sandbox: %v\n", err)
 		if code == 0 {
 			code = exitFailed
 		}
@@ -68,7 +68,7 @@ func run(args []string, signals <-chan os.Signal, human io.Writer) int {
 }
 
 // prepare installs what is missing and starts the servers. A signal meanwhile ends it.
-func prepare(durable bool, signals <-chan os.Signal, human io.Writer) (*servers, int) {
+func prepare(durable bool, signals <-chan os.Signal, messages io.Writer) (*servers, int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type answer struct {
@@ -77,10 +77,10 @@ func prepare(durable bool, signals <-chan os.Signal, human io.Writer) (*servers,
 	}
 	ready := make(chan answer, 1)
 	go func() {
-		err := machine(human).provide(ctx)
+		err := newInstaller(messages).ensure(ctx)
 		var s *servers
 		if err == nil {
-			s, err = start(ctx, durable)
+			s, err = startServers(ctx, durable)
 		}
 		ready <- answer{s, err}
 	}()
@@ -89,20 +89,20 @@ func prepare(durable bool, signals <-chan os.Signal, human io.Writer) (*servers,
 		cancel()
 		if a := <-ready; a.err == nil {
 			if err := a.servers.stop(); err != nil {
-				say(human, "sandbox: %v\n", err)
+				printf(messages, "sandbox: %v\n", err)
 			}
 		}
 		return nil, exitSignal + int(sig.(syscall.Signal))
 	case a := <-ready:
 		if a.err != nil {
-			say(human, "sandbox: %v\n", a.err)
+			printf(messages, "sandbox: %v\n", a.err)
 			return nil, exitUnavailable
 		}
 		return a.servers, 0
 	}
 }
 
-// say writes for a person. Where nobody can be told, the exit code still says it.
-func say(human io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(human, format, args...)
+// printf writes for a person. Where nobody can be told, the exit code still says it.
+func printf(messages io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(messages, format, args...)
 }

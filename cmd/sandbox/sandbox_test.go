@@ -41,26 +41,26 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience bounds every wait for an event on a busy machine.
-const patience = 60 * time.Second
+// waitLimit bounds every wait for an event on a busy machine.
+const waitLimit = 60 * time.Second
 
-// await asks until the answer is yes.
-func await(t *testing.T, what string, yes func() bool) {
+// waitFor asks until the answer is yes.
+func waitFor(t *testing.T, what string, yes func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !yes() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", waitLimit, what)
 		}
 	}
 }
 
-// place is a temporary directory for the sandbox's own, which a server's user may enter.
-func place(t *testing.T) string {
+// newDir is a temporary directory for the sandbox's own, which a server's user may enter.
+func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sandbox-place")
 	if err != nil {
@@ -77,8 +77,8 @@ func place(t *testing.T) string {
 	return dir
 }
 
-// started is a running sandbox.
-type started struct {
+// sandboxProcess is a running sandbox.
+type sandboxProcess struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	input  io.Writer
@@ -87,9 +87,9 @@ type started struct {
 }
 
 // sandbox starts the binary with its directories in dir.
-func sandbox(t *testing.T, dir string, args ...string) *started {
+func sandbox(t *testing.T, dir string, args ...string) *sandboxProcess {
 	t.Helper()
-	s := &started{t: t, cmd: exec.Command(binary, args...)}
+	s := &sandboxProcess{t: t, cmd: exec.Command(binary, args...)}
 	s.cmd.Env = append(os.Environ(), "TMPDIR="+dir, databaseVariable+"=not this")
 	s.cmd.Stderr = &s.stderr
 	in, errIn := s.cmd.StdinPipe()
@@ -106,7 +106,7 @@ func sandbox(t *testing.T, dir string, args ...string) *started {
 }
 
 // line returns the next line that the command writes.
-func (s *started) line() string {
+func (s *sandboxProcess) line() string {
 	s.t.Helper()
 	if !s.out.Scan() {
 		s.t.Fatalf("no more output: %v; %s", s.out.Err(), s.stderr.String())
@@ -114,7 +114,7 @@ func (s *started) line() string {
 	return s.out.Text()
 }
 
-func (s *started) signal(sig syscall.Signal) {
+func (s *sandboxProcess) signal(sig syscall.Signal) {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatal(err)
@@ -122,7 +122,7 @@ func (s *started) signal(sig syscall.Signal) {
 }
 
 // code waits for the end and returns the exit code, -1 for a signal.
-func (s *started) code() int {
+func (s *sandboxProcess) code() int {
 	s.t.Helper()
 	err := s.cmd.Wait()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
@@ -140,8 +140,8 @@ func leftIn(t *testing.T, dir string) []string {
 	return left
 }
 
-// gone reports whether a process has ended, reaped or not.
-func gone(pid int) bool {
+// isDead reports whether a process has ended, reaped or not.
+func isDead(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
 	}
@@ -198,7 +198,7 @@ func connect(t *testing.T, databaseURL, ownerURL, redisURL string) (redisPID int
 
 func TestCommandGetsServersThatAnswer(t *testing.T) {
 	t.Parallel()
-	dir := place(t)
+	dir := newDir(t)
 	s := sandbox(t, dir, "sh", "-c", printURLs+`read line; echo "$line"; sleep 1000 & echo $!; read line; exit 42`)
 	if _, err := io.WriteString(s.input, "a line\n"); err != nil {
 		t.Fatal(err)
@@ -215,15 +215,15 @@ func TestCommandGetsServersThatAnswer(t *testing.T) {
 	if code := s.code(); code != 42 {
 		t.Errorf("exit code %d; %s", code, s.stderr.String())
 	}
-	await(t, "the end of what the command left running", func() bool { return gone(left) })
+	waitFor(t, "the end of what the command left running", func() bool { return isDead(left) })
 	if found := leftIn(t, dir); len(found) > 0 {
 		t.Errorf("left behind: %v", found)
 	}
 }
 
-func TestKilledSandboxLeavesNoProcessAndTheNextSweeps(t *testing.T) {
+func TestKilledSandboxLeavesNoProcessAndTheNextCleansUp(t *testing.T) {
 	t.Parallel()
-	dir := place(t)
+	dir := newDir(t)
 	s := sandbox(t, dir, "sh", "-c", printURLs+`echo $$; sleep 1000 & echo $!; wait`)
 	databaseURL, ownerURL, redisURL := s.line(), s.line(), s.line()
 	pids := map[string]int{"redis": connect(t, databaseURL, ownerURL, redisURL), "command": number(t, s.line()), "its child": number(t, s.line())}
@@ -242,7 +242,7 @@ func TestKilledSandboxLeavesNoProcessAndTheNextSweeps(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	for name, pid := range pids {
-		await(t, "the end of "+name, func() bool { return gone(pid) })
+		waitFor(t, "the end of "+name, func() bool { return isDead(pid) })
 	}
 	if len(leftIn(t, dir)) == 0 {
 		t.Error("nothing left to sweep: the test proves nothing")
@@ -261,7 +261,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 	for sig, name := range map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGTERM: "TERM"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := sandbox(t, place(t), "-durable=false", "sh", "-c", `trap "echo got; exit 7" `+name+`; echo ready; sleep 1000 & wait`)
+			s := sandbox(t, newDir(t), "-durable=false", "sh", "-c", `trap "echo got; exit 7" `+name+`; echo ready; sleep 1000 & wait`)
 			if got := s.line(); got != "ready" {
 				t.Fatalf("read %q", got)
 			}
@@ -278,9 +278,9 @@ func TestSignalsAreForwarded(t *testing.T) {
 
 func TestSignalWhileStartingEndsIt(t *testing.T) {
 	t.Parallel()
-	dir := place(t)
+	dir := newDir(t)
 	s := sandbox(t, dir, "echo", "must not run")
-	await(t, "the first directory", func() bool { return len(leftIn(t, dir)) > 0 })
+	waitFor(t, "the first directory", func() bool { return len(leftIn(t, dir)) > 0 })
 	s.signal(syscall.SIGTERM)
 	if s.out.Scan() {
 		t.Errorf("the command ran: %q", s.out.Text())
@@ -295,14 +295,14 @@ func TestSignalWhileStartingEndsIt(t *testing.T) {
 
 func TestCommandKilledBySignalGives128AndItsNumber(t *testing.T) {
 	t.Parallel()
-	if code := sandbox(t, place(t), "-durable=false", "sh", "-c", "kill -KILL $$").code(); code != 137 {
+	if code := sandbox(t, newDir(t), "-durable=false", "sh", "-c", "kill -KILL $$").code(); code != 137 {
 		t.Errorf("exit code %d", code)
 	}
 }
 
 func TestUsageAndCommandsThatCannotRun(t *testing.T) {
 	t.Parallel()
-	dir := place(t)
+	dir := newDir(t)
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
 		t.Fatal(err)

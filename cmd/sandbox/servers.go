@@ -33,8 +33,8 @@ type servers struct {
 	redis    *localredis.Server
 }
 
-// start runs both servers at once, or none.
-func start(ctx context.Context, durable bool) (*servers, error) {
+// startServers runs both servers at once, or none.
+func startServers(ctx context.Context, durable bool) (*servers, error) {
 	s := &servers{}
 	failed := make(chan error, 1)
 	go func() {

@@ -16,7 +16,7 @@ const (
 	Fork      Action = "fork"      // try a dead letter again
 	Reconcile Action = "reconcile" // record what became of money
 	Cancel    Action = "cancel"    // end a run that waits
-	Brake     Action = "brake"     // stop and resume the calls of an escrow service
+	Breaker   Action = "brake"     // stop and resume the calls of an escrow service
 	Hold      Action = "hold"      // keep a letter from retention, and let go of it
 	Mark      Action = "mark"      // note on a letter whether it should be tried again
 	BulkPlan  Action = "bulk-plan" // plan an action on many letters
@@ -30,10 +30,10 @@ const (
 	Keys      Action = "keys"      // make, list and revoke access keys
 )
 
-// table says who may do what; what is not in it is refused. Whoever submits can't
+// permissions says who may do what; what is not in it is refused. Whoever submits can't
 // fork, and reads what it has the id of, not all that the tenant has; whoever plans
 // for many letters can't let the plan run, and whoever makes keys moves no money.
-var table = map[Action][]Role{
+var permissions = map[Action][]Role{
 	Submit:    {Submitter},
 	Read:      {Submitter, Operator, Approver, Auditor, Admin},
 	List:      {Operator, Approver, Auditor, Admin},
@@ -43,7 +43,7 @@ var table = map[Action][]Role{
 	Fork:      {Operator},
 	Reconcile: {Operator},
 	Cancel:    {Operator},
-	Brake:     {Operator},
+	Breaker:   {Operator},
 	Hold:      {Operator, Approver},
 	Mark:      {Operator},
 	BulkPlan:  {Operator},
@@ -59,13 +59,13 @@ var table = map[Action][]Role{
 
 // Actions lists every action, in the order of the table. The slice is the caller's.
 func Actions() []Action {
-	return []Action{Submit, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
+	return []Action{Submit, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
 }
 
 // Allowed lists the roles that may do something. The slice is the caller's.
-func Allowed(a Action) []Role { return slices.Clone(table[a]) }
+func Allowed(a Action) []Role { return slices.Clone(permissions[a]) }
 
 // May reports whether any of the roles may do something.
 func May(roles []Role, a Action) bool {
-	return slices.ContainsFunc(roles, func(r Role) bool { return slices.Contains(table[a], r) })
+	return slices.ContainsFunc(roles, func(r Role) bool { return slices.Contains(permissions[a], r) })
 }

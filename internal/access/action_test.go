@@ -7,7 +7,7 @@ import (
 )
 
 // The whole table, once more and by hand: a cell that changes must be changed here.
-const cells = `
+const permissionTable = `
             submitter operator approver auditor admin platform
 submit      x         -        -        -       -     -
 read        x         x        x        x       x     -
@@ -33,10 +33,10 @@ keys        -         -        -        -       x     -`
 
 func TestEveryCellOfTheTable(t *testing.T) {
 	t.Parallel()
-	lines := strings.Split(strings.TrimSpace(cells), "\n")
+	lines := strings.Split(strings.TrimSpace(permissionTable), "\n")
 	roles := strings.Fields(lines[0])
-	if len(lines)-1 != len(Actions()) || len(lines)-1 != len(table) || len(roles) != len(Roles())+1 {
-		t.Fatalf("%d x %d cells, %d actions of %d, %d roles", len(lines)-1, len(roles), len(Actions()), len(table), len(Roles()))
+	if len(lines)-1 != len(Actions()) || len(lines)-1 != len(permissions) || len(roles) != len(Roles())+1 {
+		t.Fatalf("%d x %d cells, %d actions of %d, %d roles", len(lines)-1, len(roles), len(Actions()), len(permissions), len(Roles()))
 	}
 	for i, line := range lines[1:] {
 		words := strings.Fields(line)

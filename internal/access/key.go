@@ -37,21 +37,21 @@ var (
 )
 
 const (
-	mark      = "rck_"
-	prefixLen = 12
-	secretLen = 43 // 43 of 62 signs are 256 bits
-	alphabet  = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	tokenPrefix = "rck_"
+	prefixLen   = 12
+	secretLen   = 43 // 43 of 62 signs are 256 bits
+	alphabet    = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
 // Mint makes a token and what is kept of it. Nobody can make the token again.
 func Mint() (token, prefix string, digest [32]byte) {
-	prefix = chance(prefixLen)
-	token = mark + prefix + "_" + chance(secretLen)
+	prefix = randomText(prefixLen)
+	token = tokenPrefix + prefix + "_" + randomText(secretLen)
 	return token, prefix, sha256.Sum256([]byte(token))
 }
 
-// chance is a text of letters and digits, each as likely as the other.
-func chance(n int) string {
+// randomText is a text of letters and digits, each as likely as the other.
+func randomText(n int) string {
 	const even = 256 - 256%len(alphabet) // bytes from here on would favour the first signs
 	out := make([]byte, 0, n)
 	for buf := make([]byte, 2*n); len(out) < n; {
@@ -68,7 +68,7 @@ func chance(n int) string {
 // Prefix is the part of a token that finds its key; ok is false when the text has not
 // the form of a token.
 func Prefix(token string) (prefix string, ok bool) {
-	rest, ok := strings.CutPrefix(token, mark)
+	rest, ok := strings.CutPrefix(token, tokenPrefix)
 	if !ok || len(rest) != prefixLen+1+secretLen || rest[prefixLen] != '_' {
 		return "", false
 	}
@@ -80,9 +80,9 @@ func Prefix(token string) (prefix string, ok bool) {
 	return rest[:prefixLen], true
 }
 
-// Opens judges a token at a time. Whoever does not know the secret learns nothing of
+// Authenticate judges a token at a time. Whoever does not know the secret learns nothing of
 // the key: ErrUnknown.
-func (k *Key) Opens(token string, now time.Time) error {
+func (k *Key) Authenticate(token string, now time.Time) error {
 	digest := sha256.Sum256([]byte(token))
 	switch {
 	case subtle.ConstantTimeCompare(digest[:], k.Digest[:]) != 1:
@@ -95,8 +95,8 @@ func (k *Key) Opens(token string, now time.Time) error {
 	return nil
 }
 
-// Standing is "valid", "revoked" or "expired".
-func (k *Key) Standing(now time.Time) string {
+// Status is "valid", "revoked" or "expired".
+func (k *Key) Status(now time.Time) string {
 	switch {
 	case k.RevokedAt != nil:
 		return "revoked"

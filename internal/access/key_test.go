@@ -22,21 +22,21 @@ func TestATokenHasItsFormAndNoTwoAreAlike(t *testing.T) {
 		}
 		seen[token], seen[prefix] = true, true
 		k := Key{Prefix: prefix, Digest: digest}
-		if err := k.Opens(token, time.Now()); err != nil {
+		if err := k.Authenticate(token, time.Now()); err != nil {
 			t.Errorf("its own token: %v", err)
 		}
 		for _, bad := range []string{token + "x", token[:len(token)-1] + "_", strings.ToUpper(token), token[1:], "", "rck_", "rck_x_y", token[:20] + "é" + token[22:]} {
 			if _, ok := Prefix(bad); ok {
 				t.Errorf("%q has the form of a token", bad)
 			}
-			if err := k.Opens(bad, time.Now()); !errors.Is(err, ErrUnknown) {
+			if err := k.Authenticate(bad, time.Now()); !errors.Is(err, ErrUnknown) {
 				t.Errorf("%q opens: %v", bad, err)
 			}
 		}
 	}
 }
 
-func TestOnlyWhoKnowsTheSecretLearnsWhatBecameOfAKey(t *testing.T) {
+func TestOnlyWhoKnowsTheSecretLearnsTheStatusOfAKey(t *testing.T) {
 	t.Parallel()
 	token, _, digest := Mint()
 	other, _, _ := Mint()
@@ -55,13 +55,13 @@ func TestOnlyWhoKnowsTheSecretLearnsWhatBecameOfAKey(t *testing.T) {
 		"revoked and expired": {Key{RevokedAt: &before, ExpiresAt: &before}, ErrRevoked, "revoked"},
 	} {
 		tc.key.Digest = digest
-		if err := tc.key.Opens(token, now); !errors.Is(err, tc.want) {
+		if err := tc.key.Authenticate(token, now); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := tc.key.Opens(other, now); !errors.Is(err, ErrUnknown) {
+		if err := tc.key.Authenticate(other, now); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s, another's secret: %v", name, err)
 		}
-		if s := tc.key.Standing(now); s != tc.standing {
+		if s := tc.key.Status(now); s != tc.standing {
 			t.Errorf("%s: %s", name, s)
 		}
 	}
@@ -79,15 +79,15 @@ func TestRolesAreReadStrictly(t *testing.T) {
 	}
 }
 
-// memory is a store of one key.
-type memory struct {
+// oneKeyStore is a store of one key.
+type oneKeyStore struct {
 	key   Key
 	err   error
 	finds int
 	uses  []time.Time
 }
 
-func (m *memory) FindKey(_ context.Context, prefix string) (Key, error) {
+func (m *oneKeyStore) FindKey(_ context.Context, prefix string) (Key, error) {
 	m.finds++
 	if m.err != nil {
 		return Key{}, m.err
@@ -98,16 +98,16 @@ func (m *memory) FindKey(_ context.Context, prefix string) (Key, error) {
 	return m.key, nil
 }
 
-func (m *memory) UseKey(_ context.Context, _ uuid.UUID, at time.Time) error {
+func (m *oneKeyStore) UseKey(_ context.Context, _ uuid.UUID, at time.Time) error {
 	m.uses = append(m.uses, at)
 	m.key.LastUsed = &at
 	return nil
 }
 
-func ring(t *testing.T) (token string, m *memory, clock *time.Time, r *Keyring) {
+func newTestKeyring(t *testing.T) (token string, m *oneKeyStore, clock *time.Time, r *Keyring) {
 	t.Helper()
 	token, prefix, digest := Mint()
-	m = &memory{key: Key{Prefix: prefix, Digest: digest, Roles: []Role{Operator}}}
+	m = &oneKeyStore{key: Key{Prefix: prefix, Digest: digest, Roles: []Role{Operator}}}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	clock = &now
 	r, err := NewKeyring(m, func() time.Time { return *clock }, func(err error) { t.Error(err) })
@@ -117,19 +117,19 @@ func ring(t *testing.T) (token string, m *memory, clock *time.Time, r *Keyring) 
 	return token, m, clock, r
 }
 
-func TestARevokedKeyIsRefusedWithinMemory(t *testing.T) {
+func TestARevokedKeyIsRefusedWithinTheCacheTTL(t *testing.T) {
 	t.Parallel()
-	token, m, clock, r := ring(t)
-	if k, err := r.Verify(t.Context(), token); err != nil || !May(k.Roles, Fork) || r.Unseen(token) {
+	token, m, clock, r := newTestKeyring(t)
+	if k, err := r.Verify(t.Context(), token); err != nil || !May(k.Roles, Fork) || r.Uncached(token) {
 		t.Fatalf("%+v, %v", k, err)
 	}
 	at := *clock
 	m.key.RevokedAt = &at
-	*clock = at.Add(Memory - 1)
+	*clock = at.Add(CacheTTL - 1)
 	if _, err := r.Verify(t.Context(), token); err != nil || m.finds != 1 {
 		t.Errorf("within memory: %v, %d finds", err, m.finds)
 	}
-	*clock = at.Add(Memory)
+	*clock = at.Add(CacheTTL)
 	if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrRevoked) {
 		t.Errorf("after it: %v", err)
 	}
@@ -137,7 +137,7 @@ func TestARevokedKeyIsRefusedWithinMemory(t *testing.T) {
 
 func TestAnExpiredKeyIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	token, m, clock, r := ring(t)
+	token, m, clock, r := newTestKeyring(t)
 	end := clock.Add(time.Second)
 	m.key.ExpiresAt = &end
 	if _, err := r.Verify(t.Context(), token); err != nil {
@@ -149,9 +149,9 @@ func TestAnExpiredKeyIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAWrongSecretOpensNothingThoughTheKeyIsRemembered(t *testing.T) {
+func TestAWrongSecretIsRefusedThoughTheKeyIsCached(t *testing.T) {
 	t.Parallel()
-	token, m, _, r := ring(t)
+	token, m, _, r := newTestKeyring(t)
 	if _, err := r.Verify(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +166,11 @@ func TestAWrongSecretOpensNothingThoughTheKeyIsRemembered(t *testing.T) {
 
 // Whoever makes up secrets to a key that is there, or shows one that is revoked, has the
 // store asked as seldom as its owner does.
-func TestAKeyIsLookedUpOnceInMemoryWhateverIsShown(t *testing.T) {
+func TestAKeyIsLookedUpOnceInACacheTTLWhateverTokenIsShown(t *testing.T) {
 	t.Parallel()
-	token, m, clock, r := ring(t)
+	token, m, clock, r := newTestKeyring(t)
 	forged := token[:len(token)-1] + map[bool]string{true: "b", false: "a"}[token[len(token)-1] == 'a']
-	if !r.Unseen(forged) || r.Unseen("no key at all") {
+	if !r.Uncached(forged) || r.Uncached("no key at all") {
 		t.Error("before the first look-up")
 	}
 	for range 100 {
@@ -178,7 +178,7 @@ func TestAKeyIsLookedUpOnceInMemoryWhateverIsShown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m.finds != 1 || len(m.uses) != 0 || r.Unseen(token) {
+	if m.finds != 1 || len(m.uses) != 0 || r.Uncached(token) {
 		t.Errorf("%d look-ups, %d uses", m.finds, len(m.uses))
 	}
 	if _, err := r.Verify(t.Context(), token); err != nil || len(m.uses) != 1 || m.finds != 1 {
@@ -186,7 +186,7 @@ func TestAKeyIsLookedUpOnceInMemoryWhateverIsShown(t *testing.T) {
 	}
 	at := *clock
 	m.key.RevokedAt = &at
-	*clock = at.Add(Memory)
+	*clock = at.Add(CacheTTL)
 	for range 100 {
 		if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrRevoked) {
 			t.Fatal(err)
@@ -196,33 +196,33 @@ func TestAKeyIsLookedUpOnceInMemoryWhateverIsShown(t *testing.T) {
 		t.Errorf("%d look-ups", m.finds)
 	}
 	gone, _, _ := Mint()
-	if _, err := r.Verify(t.Context(), gone); !errors.Is(err, ErrUnknown) || !r.Unseen(gone) {
+	if _, err := r.Verify(t.Context(), gone); !errors.Is(err, ErrUnknown) || !r.Uncached(gone) {
 		t.Errorf("a key that is not there: %v", err)
 	}
 }
 
 func TestAUseIsNotedOnceAMinute(t *testing.T) {
 	t.Parallel()
-	token, m, clock, r := ring(t)
+	token, m, clock, r := newTestKeyring(t)
 	for range 100 {
 		if _, err := r.Verify(t.Context(), token); err != nil {
 			t.Fatal(err)
 		}
 		*clock = clock.Add(time.Second)
 	}
-	if len(m.uses) != 2 || m.uses[1].Sub(m.uses[0]) < usedEvery {
+	if len(m.uses) != 2 || m.uses[1].Sub(m.uses[0]) < useInterval {
 		t.Errorf("%v", m.uses)
 	}
 }
 
-func TestAStoreThatFailsOpensNothing(t *testing.T) {
+func TestAStoreThatFailsAuthenticatesNobody(t *testing.T) {
 	t.Parallel()
-	token, m, clock, r := ring(t)
+	token, m, clock, r := newTestKeyring(t)
 	if _, err := r.Verify(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
 	m.err = errors.New("away")
-	*clock = clock.Add(Memory)
+	*clock = clock.Add(CacheTTL)
 	if _, err := r.Verify(t.Context(), token); !errors.Is(err, m.err) {
 		t.Errorf("%v", err)
 	}

@@ -20,14 +20,14 @@ type Store interface {
 }
 
 const (
-	// Memory is how long a key is taken for what it was when it was last read. A
+	// CacheTTL is how long a key is taken for what it was when it was last read. A
 	// revoked key is refused everywhere at most this much later.
-	Memory = 2 * time.Second
+	CacheTTL = 2 * time.Second
 
-	// usedEvery is how often a use is noted.
-	usedEvery = time.Minute
+	// useInterval is how often a use is noted.
+	useInterval = time.Minute
 
-	remembered = 4096 // keys; the ones that are not used for longest are forgotten first
+	cacheSize = 4096 // keys; the ones that are not used for longest are forgotten first
 )
 
 // Keyring tells what a token opens. It is safe for concurrent use.
@@ -35,19 +35,19 @@ type Keyring struct {
 	store Store
 	now   func() time.Time
 	warn  func(error)
-	seen  *lru.Cache[string, sighting]
+	cache *lru.Cache[string, cachedKey]
 }
 
-type sighting struct {
-	key Key
-	at  time.Time
+type cachedKey struct {
+	key    Key
+	readAt time.Time
 }
 
 // NewKeyring makes one. warn is told when a use could not be noted; the key opens all
 // the same.
 func NewKeyring(store Store, now func() time.Time, warn func(error)) (*Keyring, error) {
-	seen, err := lru.New[string, sighting](remembered)
-	return &Keyring{store: store, now: now, warn: warn, seen: seen}, err
+	seen, err := lru.New[string, cachedKey](cacheSize)
+	return &Keyring{store: store, now: now, warn: warn, cache: seen}, err
 }
 
 // Verify gives the key that a token opens. It is ErrUnknown, ErrExpired or ErrRevoked
@@ -58,49 +58,49 @@ func (r *Keyring) Verify(ctx context.Context, token string) (Key, error) {
 	if !ok {
 		return Key{}, ErrUnknown
 	}
-	found, fresh := r.remembered(prefix)
+	found, fresh := r.cached(prefix)
 	if !fresh {
 		asked := r.now()
 		var err error
 		if found, err = r.store.FindKey(ctx, prefix); err != nil {
 			if errors.Is(err, ErrUnknown) {
-				r.seen.Remove(prefix)
+				r.cache.Remove(prefix)
 			}
 			return Key{}, err
 		}
-		r.seen.Add(prefix, sighting{found, asked})
+		r.cache.Add(prefix, cachedKey{found, asked})
 	}
 	now := r.now()
-	if err := found.Opens(token, now); err != nil {
+	if err := found.Authenticate(token, now); err != nil {
 		return Key{}, err
 	}
-	r.used(ctx, prefix, found, now)
+	r.recordUse(ctx, prefix, found, now)
 	return found, nil
 }
 
-// Unseen reports whether a token may be of a key that was not found here before, so that
+// Uncached reports whether a token may be of a key that was not found here before, so that
 // to verify it asks the store. Such look-ups are as many as somebody makes up prefixes.
-func (r *Keyring) Unseen(token string) bool {
+func (r *Keyring) Uncached(token string) bool {
 	prefix, ok := Prefix(token)
-	return ok && !r.seen.Contains(prefix)
+	return ok && !r.cache.Contains(prefix)
 }
 
-func (r *Keyring) remembered(prefix string) (Key, bool) {
-	s, ok := r.seen.Get(prefix)
-	since := r.now().Sub(s.at)
-	return s.key, ok && since >= 0 && since < Memory
+func (r *Keyring) cached(prefix string) (Key, bool) {
+	s, ok := r.cache.Get(prefix)
+	since := r.now().Sub(s.readAt)
+	return s.key, ok && since >= 0 && since < CacheTTL
 }
 
-// used notes the use of a key, unless that was done within the last minute.
-func (r *Keyring) used(ctx context.Context, prefix string, k Key, now time.Time) {
-	if k.LastUsed != nil && now.Sub(*k.LastUsed) < usedEvery {
+// recordUse notes the use of a key, unless that was done within the last minute.
+func (r *Keyring) recordUse(ctx context.Context, prefix string, k Key, now time.Time) {
+	if k.LastUsed != nil && now.Sub(*k.LastUsed) < useInterval {
 		return
 	}
 	if err := r.store.UseKey(ctx, k.ID, now); err != nil {
 		r.warn(err)
 	}
-	if s, ok := r.seen.Get(prefix); ok {
+	if s, ok := r.cache.Get(prefix); ok {
 		s.key.LastUsed = &now
-		r.seen.Add(prefix, s)
+		r.cache.Add(prefix, s)
 	}
 }

@@ -12,10 +12,10 @@ const (
 	PersonLifetime = 90 * day
 	// ServiceLifetime is how long any other key opens when nothing else is said.
 	ServiceLifetime = 400 * day
-	// LongestLifetime is the most that may be said.
-	LongestLifetime = 2 * 365 * day
-	// EndsWithin is the last part of a key's life, in which whoever uses it is told its end.
-	EndsWithin = 30 * day
+	// MaxLifetime is the most that may be said.
+	MaxLifetime = 2 * 365 * day
+	// ExpiryNotice is the last part of a key's life, in which whoever uses it is told its end.
+	ExpiryNotice = 30 * day
 	// UnusedFor is how long a key may go unused before somebody should look whether it is needed.
 	UnusedFor = 90 * day
 )
@@ -28,8 +28,8 @@ func DefaultLifetime(principal string) time.Duration {
 	return ServiceLifetime
 }
 
-// EndsSoon reports whether a time at which a key ends is near. A key without an end never
+// ExpiresSoon reports whether a time at which a key ends is near. A key without an end never
 // ends soon.
-func EndsSoon(end *time.Time, now time.Time) bool {
-	return end != nil && end.Sub(now) <= EndsWithin
+func ExpiresSoon(end *time.Time, now time.Time) bool {
+	return end != nil && end.Sub(now) <= ExpiryNotice
 }

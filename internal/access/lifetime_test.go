@@ -18,11 +18,11 @@ func TestKeysOfPeopleEndSoonerThanThoseOfServices(t *testing.T) {
 	now := time.Now()
 	for left, want := range map[time.Duration]bool{30*day + 1: false, 30 * day: true, 1: true, -1: true} {
 		end := now.Add(left)
-		if access.EndsSoon(&end, now) != want {
+		if access.ExpiresSoon(&end, now) != want {
 			t.Errorf("%s before its end: %t", left, !want)
 		}
 	}
-	if access.EndsSoon(nil, now) {
+	if access.ExpiresSoon(nil, now) {
 		t.Error("a key without an end ends soon")
 	}
 }

@@ -47,8 +47,8 @@ func makersOf(keys []Key, those func(*Key) bool) (out []string) {
 	return out
 }
 
-// Unattended reports whether a principal is no person but a program: a service, a rule, or
+// IsProgram reports whether a principal is no person but a program: a service, a rule, or
 // the system itself.
-func Unattended(principal string) bool {
+func IsProgram(principal string) bool {
 	return slices.ContainsFunc([]string{"service:", "rule:", "system:"}, func(kind string) bool { return strings.HasPrefix(principal, kind) })
 }

@@ -44,7 +44,7 @@ func TestWhoIsTheSamePerson(t *testing.T) {
 func TestProgramsAreNoPersons(t *testing.T) {
 	t.Parallel()
 	for principal, is := range map[string]bool{"service:escrow": true, "rule:nightly": true, "system:bulk": true, "user:ada": false, "ada": false, "services": false, "": false} {
-		if Unattended(principal) != is {
+		if IsProgram(principal) != is {
 			t.Errorf("%q: %v", principal, !is)
 		}
 	}

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Beyond lists those of the roles given that allow something which none of one's own
+// Ungrantable lists those of the roles given that allow something which none of one's own
 // does. Whoever makes a key gives none of them: what one may not do, one does not let
 // oneself do by another key. So an admin makes keys of auditors and admins, and makes
 // those of submitters, operators and approvers with a key that is of their role too;
 // the first of them are made beside the database, by recourse keys create. Platform is
 // given there only, whatever one's own roles.
-func Beyond(own, given []Role) (beyond []Role) {
+func Ungrantable(own, given []Role) (beyond []Role) {
 	for _, role := range given {
 		if slices.ContainsFunc(Actions(), func(a Action) bool { return May([]Role{role}, a) && !May(own, a) }) || role == Platform {
 			beyond = append(beyond, role)

@@ -10,7 +10,7 @@ import (
 // Every cell, by hand: whoever has the roles at the left gives the role above, or not.
 // Only roles with admin make keys at all; the others are here since Beyond is asked of
 // roles, not of keys.
-const given = `
+const grantTable = `
                    submitter operator approver auditor admin
 submitter          x         -        -        -       -
 operator           -         x        -        x       -
@@ -24,9 +24,9 @@ admin+auditor      -         -        -        x       x
 operator+approver  -         x        x        x       -
 submitter+operator+approver+auditor+admin x x x x x`
 
-func TestNobodyGivesMoreThanTheirOwnReach(t *testing.T) {
+func TestNobodyGrantsMoreThanTheirOwnRolesAllow(t *testing.T) {
 	t.Parallel()
-	lines := strings.Split(strings.TrimSpace(given), "\n")
+	lines := strings.Split(strings.TrimSpace(grantTable), "\n")
 	roles := strings.Fields(lines[0])
 	if len(roles) != len(Roles()) {
 		t.Fatalf("%d roles", len(roles))
@@ -41,19 +41,19 @@ func TestNobodyGivesMoreThanTheirOwnReach(t *testing.T) {
 			t.Fatalf("%s has %d cells", words[0], len(words)-1)
 		}
 		for i, word := range words[1:] {
-			beyond := Beyond(own, []Role{Role(roles[i])})
+			beyond := Ungrantable(own, []Role{Role(roles[i])})
 			if (len(beyond) == 0) != (word == "x") {
 				t.Errorf("%s gives %s: beyond %v", words[0], roles[i], beyond)
 			}
 		}
 	}
-	if got := Beyond([]Role{Admin}, []Role{Auditor, Operator, Admin, Submitter}); !slices.Equal(got, []Role{Operator, Submitter}) {
+	if got := Ungrantable([]Role{Admin}, []Role{Auditor, Operator, Admin, Submitter}); !slices.Equal(got, []Role{Operator, Submitter}) {
 		t.Errorf("%v", got)
 	}
-	if all := append(Roles(), Platform); !slices.Equal(Beyond(all, all), []Role{Platform}) {
-		t.Errorf("platform is given by who has it: beyond %v", Beyond(all, all))
+	if all := append(Roles(), Platform); !slices.Equal(Ungrantable(all, all), []Role{Platform}) {
+		t.Errorf("platform is given by who has it: beyond %v", Ungrantable(all, all))
 	}
-	if got := Beyond(nil, Roles()); len(got) != len(Roles()) {
+	if got := Ungrantable(nil, Roles()); len(got) != len(Roles()) {
 		t.Errorf("nobody gives all but %v", got)
 	}
 }

@@ -42,12 +42,12 @@ func ParseRoles(text string) ([]Role, error) {
 // CheckRoles tells what is wrong with the roles of a key.
 func CheckRoles(roles []Role) error {
 	if len(roles) == 0 {
-		return fmt.Errorf("must name at least one of %s", words(Roles()))
+		return fmt.Errorf("must name at least one of %s", joinRoles(Roles()))
 	}
 	for i, r := range roles {
 		switch {
 		case r != Platform && !slices.Contains(Roles(), r):
-			return fmt.Errorf("%.40q is none of %s", r, words(Roles()))
+			return fmt.Errorf("%.40q is none of %s", r, joinRoles(Roles()))
 		case slices.Contains(roles[:i], r):
 			return fmt.Errorf("%s is given twice", r)
 		}
@@ -55,7 +55,7 @@ func CheckRoles(roles []Role) error {
 	return nil
 }
 
-func words(roles []Role) string {
+func joinRoles(roles []Role) string {
 	var out []string
 	for _, r := range roles {
 		out = append(out, string(r))

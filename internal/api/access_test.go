@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func TestWithoutAKeyNothingOpens(t *testing.T) {
+func TestWithoutAKeyNothingIsAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	no := r.ask("", http.MethodGet, "/api/v1/brakes", "")
@@ -64,28 +64,28 @@ func TestASubmitterReadsADeadLetterWithoutItsReceipts(t *testing.T) {
 	}
 }
 
-func TestARefusalAboutARunIsToldInItsCase(t *testing.T) {
+func TestARefusalAboutARunIsRecordedInItsCase(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	made := r.ask(r.key("acme", access.Submitter), http.MethodPost, "/api/v1/adjudications", adjudication(1, `"ok"`)).is(http.StatusCreated)
-	run, kase := made["run_id"].(string), made["case_id"].(string)
+	run, caseID := made["run_id"].(string), made["case_id"].(string)
 	p := r.ask(r.key("acme", access.Submitter), http.MethodPost, "/api/v1/dead-letters/"+run+"/fork", `{"reason":"I can"}`).refused(http.StatusForbidden, "role_missing", "")
 	if needs := p["needs_one_of"].([]any); len(needs) != 1 || needs[0] != "operator" {
 		t.Errorf("%v", p)
 	}
 	r.ask(r.key("other", access.Submitter), http.MethodPost, "/api/v1/dead-letters/"+run+"/fork", `{"reason":"I can"}`).refused(http.StatusForbidden, "role_missing", "")
-	r.ask(r.key("acme", access.Submitter), http.MethodGet, "/api/v1/cases/"+kase+"/receipts", "").refused(http.StatusForbidden, "role_missing", "")
-	trail := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/cases/"+kase+"/receipts?verify=true", "").is(http.StatusOK)
-	told := trail["receipts"].([]any)
-	if len(told) != 3 {
-		t.Fatalf("%v", told)
+	r.ask(r.key("acme", access.Submitter), http.MethodGet, "/api/v1/cases/"+caseID+"/receipts", "").refused(http.StatusForbidden, "role_missing", "")
+	trail := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/cases/"+caseID+"/receipts?verify=true", "").is(http.StatusOK)
+	recorded := trail["receipts"].([]any)
+	if len(recorded) != 3 {
+		t.Fatalf("%v", recorded)
 	}
-	first := told[1].(map[string]any)
+	first := recorded[1].(map[string]any)
 	if first["subtype"] != "refused" || first["actor"] != "user:submitter@acme" || first["run_id"] != run || first["payload"].(map[string]any)["asked_for"] != "fork" {
 		t.Errorf("%v", first)
 	}
-	if told[2].(map[string]any)["payload"].(map[string]any)["asked_for"] != "receipts" {
-		t.Errorf("%v", told[2])
+	if recorded[2].(map[string]any)["payload"].(map[string]any)["asked_for"] != "receipts" {
+		t.Errorf("%v", recorded[2])
 	}
 	if v := trail["verification"].(map[string]any); v["ok"] != true || v["receipts"] != 3.0 {
 		t.Errorf("%v", v)
@@ -98,7 +98,7 @@ func TestARefusalAboutARunIsToldInItsCase(t *testing.T) {
 func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.RequireKeys = false })
-	if r.main.Keys {
+	if r.main.KeysRequired {
 		t.Error("it says that keys are needed")
 	}
 	r.ask("", http.MethodGet, "/api/v1/brakes", "").refused(http.StatusBadRequest, "tenant_missing", "")
@@ -152,9 +152,9 @@ func TestABreakerOverAllTenantsNeedsAKeyOfAll(t *testing.T) {
 func TestWithARealEscrowServiceAKeyIsNeededOnLoopbackToo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) {
-		o.RequireKeys, o.Embedded, o.EscrowURL, o.KeyLifetime = false, false, "http://127.0.0.1:1", app.Lifetime{Said: true}
+		o.RequireKeys, o.Embedded, o.EscrowURL, o.KeyLifetime = false, false, "http://127.0.0.1:1", app.Lifetime{Given: true}
 	})
-	if !r.main.Keys {
+	if !r.main.KeysRequired {
 		t.Error("it says that no key is needed")
 	}
 	r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_missing", "")

@@ -41,8 +41,8 @@ func (r *rig) description() (out description) {
 	text := r.ask("", http.MethodGet, api.DescriptionPath, "").is(http.StatusOK)
 	out.schemas = text["components"].(map[string]any)["schemas"].(map[string]any)
 	for path, methods := range text["paths"].(map[string]any) {
-		for method, told := range methods.(map[string]any) {
-			op := told.(map[string]any)
+		for method, doc := range methods.(map[string]any) {
+			op := doc.(map[string]any)
 			d := described{id: op["operationId"].(string), method: strings.ToUpper(method), path: path}
 			action, _ := op["x-action"].(string)
 			d.action = access.Action(action)
@@ -130,7 +130,7 @@ func accessDocument(operations []described) string {
 	return out.String()
 }
 
-func TestTheDescriptionOfAccessIsTheOneThatIsCommitted(t *testing.T) {
+func TestTheAccessDocumentIsTheOneThatIsCommitted(t *testing.T) {
 	t.Parallel()
 	text := accessDocument(newRig(t).description().operations)
 	if *rewrite {

@@ -19,116 +19,116 @@ import (
 const AccessLogger = "access"
 
 const (
-	// failuresLoggedEvery is how often the failures of an address are logged, after the first.
-	failuresLoggedEvery = time.Minute
-	// mostFailing bounds the addresses that are counted one by one; the rest are counted together.
-	mostFailing = 1024
-	otherPlaces = "others"
+	// failureLogInterval is how often the failures of an address are logged, after the first.
+	failureLogInterval = time.Minute
+	// maxFailingAddresses bounds the addresses that are counted one by one; the rest are counted together.
+	maxFailingAddresses = 1024
+	otherAddresses      = "others"
 )
 
 // accessLog logs who failed to show a key, who exported what, and at a level of its own every
 // request. It is safe for concurrent use.
 type accessLog struct {
-	log   *zap.Logger
-	level zapcore.Level // of the lines about single requests
-	mu    sync.Mutex
-	by    map[string]*failing // by address
+	log       *zap.Logger
+	level     zapcore.Level // of the lines about single requests
+	mu        sync.Mutex
+	byAddress map[string]*failureCount // byAddress address
 }
 
-type failing struct{ since, all int } // since the last line, and in all
+type failureCount struct{ sinceLogged, total int } // since the last line, and in all
 
-// failed logs the first failure of an address, and counts the others.
-func (l *accessLog) failed(r *http.Request, token, code string) {
-	from, first := l.counted(address(r))
+// logFailure logs the first failure of an address, and counts the others.
+func (l *accessLog) logFailure(r *http.Request, token, code string) {
+	from, first := l.countFailure(remoteAddress(r))
 	if !first {
 		return
 	}
 	prefix, _ := access.Prefix(token)
 	l.log.Warn("a request without a good key: the first from this address",
-		zap.String("address", from), zap.String("code", code), zap.String("request", requested(r)), zap.String("key", prefix))
+		zap.String("address", from), zap.String("code", code), zap.String("request", requestName(r)), zap.String("key", prefix))
 }
 
-// counted adds a failure to those of an address. It returns the address that is counted, and whether this is its first.
-func (l *accessLog) counted(from string) (string, bool) {
+// countFailure adds a failure to those of an address. It returns the address that is counted, and whether this is its first.
+func (l *accessLog) countFailure(from string) (string, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, known := l.by[from]
-	if !known && len(l.by) >= mostFailing {
-		from = otherPlaces
-		f, known = l.by[from]
+	f, known := l.byAddress[from]
+	if !known && len(l.byAddress) >= maxFailingAddresses {
+		from = otherAddresses
+		f, known = l.byAddress[from]
 	}
 	if known {
-		f.since++
-		f.all++
+		f.sinceLogged++
+		f.total++
 		return from, false
 	}
-	l.by[from] = &failing{all: 1}
+	l.byAddress[from] = &failureCount{total: 1}
 	return from, true
 }
 
-// count logs how often addresses failed since it was called last, and forgets those that did
+// logCounts logs how often addresses failed since it was called last, and forgets those that did
 // not.
-func (l *accessLog) count() {
+func (l *accessLog) logCounts() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for from, f := range l.by {
-		if f.since == 0 {
-			delete(l.by, from)
+	for from, f := range l.byAddress {
+		if f.sinceLogged == 0 {
+			delete(l.byAddress, from)
 			continue
 		}
-		l.log.Warn("more requests without a good key", zap.String("address", from), zap.Int("count", f.since), zap.Int("in_all", f.all))
-		f.since = 0
+		l.log.Warn("more requests without a good key", zap.String("address", from), zap.Int("count", f.sinceLogged), zap.Int("in_all", f.total))
+		f.sinceLogged = 0
 	}
 }
 
-// watch counts until ctx ends, and once more then.
-func (l *accessLog) watch(ctx context.Context) {
-	tick := time.NewTicker(failuresLoggedEvery)
+// run counts until ctx ends, and once more then.
+func (l *accessLog) run(ctx context.Context) {
+	tick := time.NewTicker(failureLogInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			l.count()
+			l.logCounts()
 		case <-ctx.Done():
-			l.count()
+			l.logCounts()
 			return
 		}
 	}
 }
 
-// exported logs who wrote out which letters, and how many.
-func (l *accessLog) exported(c Caller, filter postadjudication.LetterFilter, where string, did postadjudication.Exported, err error) {
+// logExport logs who wrote out which letters, and how many.
+func (l *accessLog) logExport(c Caller, filter postadjudication.LetterFilter, where string, did postadjudication.Exported, err error) {
 	text, merr := json.Marshal(filter)
 	l.log.Info("dead letters were exported", zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.String("key", c.Key),
 		zap.String("filter", redact.Text(string(text))), zap.String("where", redact.Text(where)), zap.Int("letters", did.Letters), zap.Bool("complete", err == nil), zap.NamedError("filter_error", merr))
 }
 
-// record returns a writer that remembers what a request is answered, and what logs it; the
+// recordStatus returns a writer that remembers what a request is answered, and what logs it; the
 // writer as it is where such lines are not written.
-func (l *accessLog) record(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
+func (l *accessLog) recordStatus(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
 	if !l.log.Core().Enabled(l.level) {
 		return w, func() {}
 	}
-	begun, rec := time.Now(), &recorded{ResponseWriter: w}
+	begun, rec := time.Now(), &statusRecorder{ResponseWriter: w}
 	return rec, func() {
-		l.log.Log(l.level, "request", zap.String("request", requested(r)), zap.Int("status", rec.status), zap.String("address", address(r)),
+		l.log.Log(l.level, "request", zap.String("request", requestName(r)), zap.Int("status", rec.status), zap.String("address", remoteAddress(r)),
 			zap.String("tenant", rec.caller.Tenant), zap.String("principal", rec.caller.Principal), zap.String("key", rec.caller.Key), zap.Duration("took", time.Since(begun)))
 	}
 }
 
-// recorded is an answer whose status is remembered, with who asked.
-type recorded struct {
+// statusRecorder is an answer whose status is remembered, with who asked.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int // 0 when nothing was answered
 	caller Caller
 }
 
 // Unwrap is for http.ResponseController.
-func (w *recorded) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader ignores a second status: whoever writes an answer may fail after its first byte,
 // and can then no longer say so.
-func (w *recorded) WriteHeader(status int) {
+func (w *statusRecorder) WriteHeader(status int) {
 	if w.status >= http.StatusOK {
 		return
 	}
@@ -136,23 +136,23 @@ func (w *recorded) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *recorded) Write(b []byte) (int, error) {
+func (w *statusRecorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
 	return w.ResponseWriter.Write(b)
 }
 
-// admitted notes who asks: for the log of requests, and for whoever shows a key that ends soon.
-func (a *API) admitted(w http.ResponseWriter, c Caller) {
-	if rec, is := w.(*recorded); is {
+// recordCaller notes who asks: for the log of requests, and for whoever shows a key that ends soon.
+func (a *API) recordCaller(w http.ResponseWriter, c Caller) {
+	if rec, is := w.(*statusRecorder); is {
 		rec.caller = c
 	}
-	a.announceEnd(w, c)
+	a.announceExpiry(w, c)
 }
 
-// refusedAtDoor counts a problem that is about access.
-func (a *API) refusedAtDoor(p *Problem) {
+// countRefusal counts a problem that is about access.
+func (a *API) countRefusal(p *Problem) {
 	switch p.Status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		a.onRefusal(p.Code)

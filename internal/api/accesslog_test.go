@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// lines are the logged ones with a text, as maps of their fields.
-func (r *rig) lines(text string) (out []map[string]any) {
+// logLines are the logged ones with a text, as maps of their fields.
+func (r *rig) logLines(text string) (out []map[string]any) {
 	for _, l := range r.logs.FilterMessageSnippet(text).All() {
 		out = append(out, l.ContextMap())
 	}
@@ -26,11 +26,11 @@ func TestWhoFailsToShowAKeyIsLoggedOnceAndThenCounted(t *testing.T) {
 	for range 30 {
 		r.ask("", http.MethodGet, "/api/v1/brakes", "")
 	}
-	first := r.lines("the first from this address")
+	first := r.logLines("the first from this address")
 	if len(first) != 1 || first[0]["address"] != "127.0.0.1" || first[0]["code"] != "key_invalid" || first[0]["key"] != prefix || first[0]["request"] != "GET /api/v1/brakes" {
 		t.Errorf("%v", first)
 	}
-	if n := len(r.lines("more requests")); n != 0 {
+	if n := len(r.logLines("more requests")); n != 0 {
 		t.Errorf("%d lines within the minute", n)
 	}
 	page := r.ask("", http.MethodGet, "/metrics", "").text
@@ -40,7 +40,7 @@ func TestWhoFailsToShowAKeyIsLoggedOnceAndThenCounted(t *testing.T) {
 	if err := r.main.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if more := r.lines("more requests"); len(more) != 1 || more[0]["count"] != int64(30) || more[0]["in_all"] != int64(31) {
+	if more := r.logLines("more requests"); len(more) != 1 || more[0]["count"] != int64(30) || more[0]["in_all"] != int64(31) {
 		t.Errorf("%v", more)
 	}
 	for _, l := range r.logs.All() {
@@ -59,13 +59,13 @@ func TestWhatIsExportedIsLoggedWithWhoAndHowMuch(t *testing.T) {
 	token := r.keyOf("user:ada", time.Time{}, access.Auditor)
 	r.ask(token, http.MethodGet, "/api/v1/dead-letters/export?format=jsonl&reason_code=final&error_text=4111111111111111", "")
 	prefix, _ := access.Prefix(token)
-	said := r.lines("exported")
+	said := r.logLines("exported")
 	if len(said) != 1 || said[0]["principal"] != "user:ada" || said[0]["tenant"] != "acme" || said[0]["key"] != prefix || said[0]["letters"] != int64(0) || said[0]["complete"] != true ||
 		!strings.Contains(said[0]["filter"].(string), "final") || strings.Contains(said[0]["filter"].(string), "4111111111111111") {
 		t.Errorf("%v", said)
 	}
 	r.ask(token, http.MethodGet, "/api/v1/dead-letters/export?format=csv", "")
-	if said := r.lines("exported"); len(said) != 2 || said[1]["letters"] != int64(1) {
+	if said := r.logLines("exported"); len(said) != 2 || said[1]["letters"] != int64(1) {
 		t.Errorf("%v", said)
 	}
 }

@@ -24,27 +24,27 @@ const (
 	absent  = "absent"
 )
 
-// things are what the paths name, by the parameter: one of the tenant that asks, one of
+// resources are what the paths name, by the parameter: one of the tenant that asks, one of
 // another, and one that nobody has. What belongs to no tenant is the same for all.
-type things map[string]map[string]string
+type resources map[string]map[string]string
 
-// bodies are what an operation is asked with where the least that its schema requires makes
+// requestBodies are what an operation is asked with where the least that its schema requires makes
 // no sense.
-var bodies = map[string]string{
+var requestBodies = map[string]string{
 	"plan-bulk":             `{"action":"hold","all":true,"reason":"a"}`,
 	"mark-dead-letter":      `{"reason":"a","reprocess_eligible":true}`,
 	"reconcile-dead-letter": `{"finding":"not_executed","call_outstanding":true,"reason":"a","reference":"a"}`,
 	"clear-dead-letters":    `{"family":"settlement","confirm":"settlement","reason":"a"}`,
-	"set-rule":              ruleOfTable,
+	"set-rule":              ruleBody,
 	"try-rule":              `{"rule":{"enabled":false,"filter":{"error_type":"http.refused"},"delay":"1h","max_replays":2}}`,
 }
 
-const ruleOfTable = `{"reason":"a","rule":{"enabled":false,"filter":{"error_type":"http.refused"},"delay":"1h","max_replays":2}}`
+const ruleBody = `{"reason":"a","rule":{"enabled":false,"filter":{"error_type":"http.refused"},"delay":"1h","max_replays":2}}`
 
-// things gives two tenants one of each, so that what is asked about is there.
-func (r *rig) things() things {
+// newResources gives two tenants one of each, so that what is asked about is there.
+func (r *rig) newResources() resources {
 	r.t.Helper()
-	all := things{
+	all := resources{
 		"family": {own: "settlement"}, "target": {own: "escrow"},
 		"run": {absent: uuid.NewString()}, "case": {absent: uuid.NewString()}, "bulk": {absent: uuid.NewString()},
 		"prefix": {absent: "aaaaaaaaaaaa"}, "transaction": {absent: "txr_none"}, "rule": {absent: "none"},
@@ -53,16 +53,16 @@ func (r *rig) things() things {
 		run := r.letter(of.tenant, n+1, `"refused"`)
 		all["run"][of.whose], all["transaction"][of.whose], all["rule"][of.whose] = run, of.transaction, of.rule
 		all["case"][of.whose] = r.ask(r.key(of.tenant, access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
-		all["bulk"][of.whose] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", bodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
+		all["bulk"][of.whose] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", requestBodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
 		all["prefix"][of.whose] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:leaves","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
-		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/rules/"+of.rule, ruleOfTable).is(http.StatusOK)
+		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/rules/"+of.rule, ruleBody).is(http.StatusOK)
 	}
 	return all
 }
 
 // path gives the path of an operation about things, which of them it names, and whether it
 // can name any of those.
-func (all things) path(t *testing.T, d described, whose string) (path string, names []string, ok bool) {
+func (all resources) path(t *testing.T, d described, whose string) (path string, names []string, ok bool) {
 	t.Helper()
 	path, ok = d.path, whose == own
 	for parameter, values := range all {
@@ -84,8 +84,8 @@ func (all things) path(t *testing.T, d described, whose string) (path string, na
 	return path, names, ok
 }
 
-// try asks for an operation, and leaves a stream at once.
-func (r *rig) try(token string, all description, d described, path string) (status int, text string) {
+// tryOperation asks for an operation, and leaves a stream at once.
+func (r *rig) tryOperation(token string, all description, d described, path string) (status int, text string) {
 	r.t.Helper()
 	query := url.Values{}
 	for _, p := range d.required {
@@ -98,7 +98,7 @@ func (r *rig) try(token string, all description, d described, path string) (stat
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	body := bodies[d.id]
+	body := requestBodies[d.id]
 	if body == "" && d.body != nil {
 		text, err := json.Marshal(all.example(d.body))
 		if err != nil {
@@ -155,11 +155,11 @@ func (r *rig) contents(tenant string) map[string]string {
 func TestEveryRoleOfEveryOperation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work()
-	all, about := r.description(), r.things()
+	all, about := r.description(), r.newResources()
 	if err := r.main.Service.DrainEvents(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the letters are listed", `SELECT (SELECT max(last) FROM recourse.event_log) = last FROM recourse.projected WHERE name = 'letters'`)
+	r.waitFor("the letters are listed", `SELECT (SELECT max(last) FROM recourse.event_log) = last FROM recourse.projected WHERE name = 'letters'`)
 	before, asked := r.contents("other"), map[access.Action]bool{}
 	refusals, began := 0, r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('access-refused', 'refused') AND body LIKE '%role_missing%'`)
 	for _, d := range all.operations {
@@ -174,7 +174,7 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 				if !ok {
 					continue
 				}
-				status, text := r.try(r.keyAbout(role, whose), all, d, path)
+				status, text := r.tryOperation(r.keyAbout(role, whose), all, d, path)
 				if !slices.Contains(d.roles, role) {
 					refusals++
 					if status != http.StatusForbidden || !strings.Contains(text, `"code":"role_missing"`) || !strings.Contains(text, string(d.roles[0])) {
@@ -182,7 +182,7 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 					}
 					continue
 				}
-				r.comes(d, role, whose, status, text)
+				r.checkAnswer(d, role, whose, status, text)
 				if whose != own {
 					answers[whose] = http.StatusText(status)
 				}
@@ -202,7 +202,7 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 				t.Errorf("%s of %s tells another's from what is not there:\n%s\n%s", d, role, answers[foreign], answers[absent])
 			}
 		}
-		if status, text := r.try("", all, d, strings.NewReplacer("{", "", "}", "").Replace(d.path)); status != http.StatusUnauthorized && status != http.StatusTooManyRequests ||
+		if status, text := r.tryOperation("", all, d, strings.NewReplacer("{", "", "}", "").Replace(d.path)); status != http.StatusUnauthorized && status != http.StatusTooManyRequests ||
 			!strings.Contains(text, `"code":"key_missing"`) && !strings.Contains(text, `"code":"too_many_failures"`) {
 			t.Errorf("%s without a key: %d %s", d, status, text)
 		}
@@ -236,8 +236,8 @@ func (r *rig) keyAbout(role access.Role, whose string) string {
 	return r.keys[name]
 }
 
-// comes checks that a role came to an operation, and found only what is its tenant's.
-func (r *rig) comes(d described, role access.Role, whose string, status int, text string) {
+// checkAnswer checks that a role came to an operation, and found only what is its tenant's.
+func (r *rig) checkAnswer(d described, role access.Role, whose string, status int, text string) {
 	r.t.Helper()
 	refused := status == http.StatusForbidden && !strings.Contains(text, `"code":"beyond_reach"`)
 	if refused || status == http.StatusUnauthorized || status == http.StatusTooManyRequests || status >= 500 {

@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// mostAtOnce is how many adjudications one request may hand over.
-const mostAtOnce = 1000
+// maxBatchItems is how many adjudications one request may hand over.
+const maxBatchItems = 1000
 
 // longBody is the length in bytes from which on reading an adjudication takes its tenant's turn.
 const longBody = 2 << 10
@@ -77,7 +77,7 @@ type submitInput struct {
 	RawBody []byte `contentType:"application/json"`
 }
 
-// batchInput has no body for huma: see itemsOf.
+// batchInput has no body for huma: see batchItems.
 type batchInput struct{}
 
 type submitOutput struct {
@@ -90,23 +90,23 @@ type batchOutput struct{ Body Items }
 
 func (a *API) adjudicationOperations(h huma.API) {
 	register(a, h, operation{
-		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, body: itemBody, repeats: true, raw: true,
+		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, maxBody: maxItemBytes, idempotent: true, raw: true,
 		summary:     "Hand over an adjudication",
 		description: "201 when it is new, 200 when it was accepted before and is being executed, was executed, or was superseded; 409 with the reply as code and the run in its way when it contradicts what is known, is at a dead letter or was cancelled. It is safe to repeat.",
 	}, a.submit)
 	register(a, h, operation{
-		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, body: batchBody, repeats: true, raw: true, list: true,
+		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, maxBody: maxBatchBytes, idempotent: true, raw: true, itemized: true,
 		summary:     "Hand over up to 1000 adjudications",
 		description: "Each is judged alone and answered in its place; those of one transaction are taken in their order. It is safe to repeat. An item is at most 64 KiB, a batch 16 MiB; 429 too_many_batches while 16 MiB of the tenant are worked on.",
 	}, a.submitBatch)
 	// huma knows the bodies as bytes or not at all: what they are is said here.
-	bodyIs[Adjudication](h, "/adjudications")
-	bodyIs[batch](h, "/adjudications/batch")
+	setBodySchema[Adjudication](h, "/adjudications")
+	setBodySchema[batch](h, "/adjudications/batch")
 	answers := h.OpenAPI().Paths[Prefix+"/adjudications"].Post.Responses
 	answers["200"] = &huma.Response{Description: "It was handed over before", Content: answers["201"].Content}
 }
 
-func bodyIs[T any](h huma.API, path string) {
+func setBodySchema[T any](h huma.API, path string) {
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 	op := h.OpenAPI().Paths[Prefix+path].Post
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
@@ -129,7 +129,7 @@ func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOut
 		return nil, err
 	}
 	if !s.Reply.Accepted() {
-		return nil, declined(s)
+		return nil, declinedProblem(s)
 	}
 	out := &submitOutput{Status: http.StatusOK, Body: Submitted{s.Reply, s.Run, s.Case, s.State, s.Settlement}}
 	if s.Reply == postadjudication.Created {
@@ -139,23 +139,23 @@ func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOut
 }
 
 func readAdjudication(text []byte, c Caller) (postadjudication.Adjudication, *Problem) {
-	adjudication, wrong := intake.One(text, c.Tenant)
+	adjudication, wrong := intake.ParseObject(text, c.Tenant)
 	if len(wrong) == 0 {
 		adjudication.Actor = c.Principal
 		return adjudication, nil
 	}
 	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the adjudication can't be taken as it is")
 	for _, w := range wrong {
-		p.with(w.Field, w.Problem)
+		p.withField(w.Field, w.Problem)
 	}
 	return adjudication, p
 }
 
-// declined tells why an adjudication was not accepted; the reply is the code.
-func declined(s postadjudication.Submitted) *Problem {
-	p := newProblem(http.StatusConflict, string(s.Reply), "%s", replyWords[s.Reply])
+// declinedProblem tells why an adjudication was not accepted; the reply is the code.
+func declinedProblem(s postadjudication.Submitted) *Problem {
+	p := newProblem(http.StatusConflict, string(s.Reply), "%s", replyDetails[s.Reply])
 	if s.Reply == postadjudication.Busy {
-		p = newProblem(http.StatusServiceUnavailable, string(s.Reply), "%s", replyWords[s.Reply]).after(1)
+		p = newProblem(http.StatusServiceUnavailable, string(s.Reply), "%s", replyDetails[s.Reply]).withRetryAfter(1)
 	}
 	if !s.Run.IsZero() {
 		p.Run = &s.Run
@@ -164,7 +164,7 @@ func declined(s postadjudication.Submitted) *Problem {
 	return p
 }
 
-var replyWords = map[postadjudication.Reply]string{
+var replyDetails = map[postadjudication.Reply]string{
 	postadjudication.DeadLettered:     "the run named died on it: fork that one",
 	postadjudication.ReconcileFirst:   "it is not known whether the run named moved money: reconcile it first",
 	postadjudication.RetryKeyMismatch: "the same generation came with other content",
@@ -178,7 +178,7 @@ var replyWords = map[postadjudication.Reply]string{
 }
 
 func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchOutput, error) {
-	texts := itemsOf(ctx)
+	texts := batchItems(ctx)
 	items := make([]Item, len(texts))
 	var good []postadjudication.Adjudication
 	var at []int
@@ -196,7 +196,7 @@ func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchO
 	out := &batchOutput{Body: Items{Results: items}}
 	for i, s := range answers {
 		item := &items[at[i]]
-		a.fill(ctx, item, s, errs[i])
+		a.fillItem(ctx, item, s, errs[i])
 		if item.Accepted {
 			out.Body.Accepted++
 		}
@@ -204,10 +204,10 @@ func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchO
 	return out, nil
 }
 
-func (a *API) fill(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
+func (a *API) fillItem(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
 	if err != nil {
-		told := a.refuse(ctx, submitted, err)
-		item.Problem, _ = told.(*Problem) // refuse gives nothing else
+		answer := a.problemOf(ctx, outageOfSubmit, err)
+		item.Problem, _ = answer.(*Problem) // refuse gives nothing else
 		return
 	}
 	item.Reply, item.Accepted, item.State = s.Reply, s.Reply.Accepted(), s.State
@@ -215,6 +215,6 @@ func (a *API) fill(ctx context.Context, item *Item, s postadjudication.Submitted
 		item.Run, item.Case = &s.Run, &s.Case
 	}
 	if !item.Accepted {
-		item.Problem = declined(s)
+		item.Problem = declinedProblem(s)
 	}
 }

@@ -33,7 +33,7 @@ func (a *API) analysisOperations(h huma.API) {
 	register(a, h, operation{
 		id: "analyze-dead-letters", method: http.MethodGet, path: "/dead-letters/analysis", action: access.List, summary: "Tell what dead letters have in common",
 		description: "By signature, type, reason, class, queue and time, with the money at risk: exact, of those that the parameters of list-dead-letters select.",
-	}, a.analysis)
+	}, a.analyze)
 	register(a, h, operation{
 		id: "list-dead-letter-groups", method: http.MethodGet, path: "/dead-letters/groups", action: access.List, summary: "List the causes of dead letters",
 		description: "Letters of one signature are a group. A group's sample_run_id is one of its letters.",
@@ -43,7 +43,7 @@ func (a *API) analysisOperations(h huma.API) {
 	}, a.stats)
 }
 
-func (a *API) analysis(ctx context.Context, c Caller, in *analysisInput) (*analysisOutput, error) {
+func (a *API) analyze(ctx context.Context, c Caller, in *analysisInput) (*analysisOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-func TestWhatLettersHaveInCommonIsToldToTheirTenant(t *testing.T) {
+func TestTheAnalysisOfDeadLettersIsOfTheirTenantAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	auditor := r.key("acme", access.Auditor)

@@ -46,7 +46,7 @@ func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
 	r := newRig(t)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	var open []<-chan happening
+	var open []<-chan sseEvent
 	tokens := make([]string, 5)
 	for i := range tokens {
 		tokens[i] = r.keyNamed("acme", fmt.Sprintf("user:%d", i), access.Submitter)

@@ -10,50 +10,50 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-type nothing struct{}
+type noInput struct{}
 
-type brakesOutput struct {
+type breakersOutput struct {
 	Body struct {
-		Brakes []postadjudication.Brake `json:"brakes"`
+		Brakes []postadjudication.Breaker `json:"brakes"`
 	}
 }
 
-type brakeInput struct {
+type breakerInput struct {
 	Body struct {
 		Target string `json:"target,omitempty" minLength:"1" maxLength:"64" default:"escrow" doc:"The escrow service, or a plain family by its name"`
 		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
 	}
 }
 
-type brakeOutput struct{ Body postadjudication.Brake }
+type breakerOutput struct{ Body postadjudication.Breaker }
 
-func (a *API) brakeOperations(h huma.API) {
+func (a *API) breakerOperations(h huma.API) {
 	register(a, h, operation{
 		id: "list-brakes", method: http.MethodGet, path: "/brakes", action: access.Read, summary: "List the circuit breakers that were opened for the tenant, and those over all tenants",
-	}, a.brakes)
+	}, a.breakers)
 	register(a, h, operation{
-		id: "pull-brake", method: http.MethodPost, path: "/brakes/pull", action: access.Brake, summary: "Stop calling an escrow service: open its circuit breaker by hand",
+		id: "pull-brake", method: http.MethodPost, path: "/brakes/pull", action: access.Breaker, summary: "Stop calling an escrow service: open its circuit breaker by hand",
 		description: "What is handed over is accepted and paused until a person releases the circuit breaker. For the tenant alone; with the tenant " + postadjudication.AllTenants + ", over all tenants.",
-	}, a.pull)
+	}, a.openBreaker)
 	register(a, h, operation{
-		id: "release-brake", method: http.MethodPost, path: "/brakes/release", action: access.Brake, summary: "Let the paused work go: at once; over all tenants by probes first, and at once when it is said twice",
+		id: "release-brake", method: http.MethodPost, path: "/brakes/release", action: access.Breaker, summary: "Let the paused work go: at once; over all tenants by probes first, and at once when it is said twice",
 		description: "409 brake_released when there is nothing to release.",
-	}, a.release)
+	}, a.releaseBreaker)
 }
 
-func (a *API) brakes(ctx context.Context, c Caller, _ *nothing) (*brakesOutput, error) {
-	found, err := a.service.Brakes(ctx, c.Tenant)
-	out := &brakesOutput{}
-	out.Body.Brakes = append([]postadjudication.Brake{}, found...)
+func (a *API) breakers(ctx context.Context, c Caller, _ *noInput) (*breakersOutput, error) {
+	found, err := a.service.Breakers(ctx, c.Tenant)
+	out := &breakersOutput{}
+	out.Body.Brakes = append([]postadjudication.Breaker{}, found...)
 	return out, err
 }
 
-func (a *API) pull(ctx context.Context, c Caller, in *brakeInput) (*brakeOutput, error) {
-	b, err := a.service.PullBrake(ctx, c.Tenant, in.Body.Target, c.Principal, in.Body.Reason)
-	return &brakeOutput{b}, err
+func (a *API) openBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
+	b, err := a.service.OpenBreaker(ctx, c.Tenant, in.Body.Target, c.Principal, in.Body.Reason)
+	return &breakerOutput{b}, err
 }
 
-func (a *API) release(ctx context.Context, c Caller, in *brakeInput) (*brakeOutput, error) {
-	b, err := a.service.ReleaseBrake(ctx, c.Tenant, in.Body.Target, c.Principal, in.Body.Reason)
-	return &brakeOutput{b}, err
+func (a *API) releaseBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
+	b, err := a.service.ReleaseBreaker(ctx, c.Tenant, in.Body.Target, c.Principal, in.Body.Reason)
+	return &breakerOutput{b}, err
 }

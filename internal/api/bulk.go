@@ -44,7 +44,7 @@ type bulkRunInput struct {
 	}
 }
 
-type bulkTurnInput struct {
+type bulkChangeInput struct {
 	Bulk string `path:"bulk" format:"uuid"`
 	Body struct {
 		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
@@ -64,7 +64,7 @@ type bulkItemsInput struct {
 
 type bulkOutput struct{ Body postadjudication.Bulk }
 
-type bulkPlanned struct {
+type bulkPlannedOutput struct {
 	Location string `header:"Location"`
 	Body     postadjudication.Bulk
 }
@@ -78,14 +78,14 @@ type bulkItemsOutput struct {
 func (a *API) bulkOperations(h huma.API) {
 	register(a, h, operation{
 		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan one thing for many dead letters",
-		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. Where no letter is selected there is none either, and no receipt: 422 nothing_selected. It is refused as a search with a condition is while two of the tenant are worked on. " + forkReach,
+		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. Where no letter is selected there is none either, and no receipt: 422 nothing_selected. It is refused as a search with a condition is while two of the tenant are worked on. " + forkAttemptsDoc,
 	}, a.planBulk)
 	register(a, h, operation{
 		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.List, summary: "List plans, the newest first",
-	}, a.bulks)
+	}, a.listBulk)
 	register(a, h, operation{
 		id: "get-bulk", method: http.MethodGet, path: "/bulk/{bulk}", action: access.List, summary: "Tell of a plan and how far it has got",
-	}, a.bulk)
+	}, a.getBulk)
 	register(a, h, operation{
 		id: "list-bulk-items", method: http.MethodGet, path: "/bulk/{bulk}/items", action: access.List, summary: "List the letters of a plan, and what became of each",
 	}, a.bulkItems)
@@ -93,7 +93,7 @@ func (a *API) bulkOperations(h huma.API) {
 		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Let a plan run",
 		description: "It survives restarts and never acts twice on a letter; one that changed since the plan was made is left alone. 409 plan_stale when the hash is not the plan's, bulk_state when it was cancelled, second_person_required when it states or frees money, forks settlements or purges them, and the caller is the person who planned it, or a program.",
 	}, a.runBulk)
-	for _, turn := range []struct {
+	for _, change := range []struct {
 		word, summary string
 		action        access.Action
 		do            func(context.Context, string, uuid.UUID, string, string) (postadjudication.Bulk, error)
@@ -103,20 +103,20 @@ func (a *API) bulkOperations(h huma.API) {
 		{"cancel", "End a plan for good", access.BulkStop, a.service.CancelBulk},
 	} {
 		register(a, h, operation{
-			id: turn.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + turn.word, action: turn.action, summary: turn.summary,
+			id: change.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + change.word, action: change.action, summary: change.summary,
 			description: "What was done stays done. 409 bulk_state when it can't be from where it stands.",
-		}, func(ctx context.Context, c Caller, in *bulkTurnInput) (*bulkOutput, error) {
-			id, err := bulkID(in.Bulk)
+		}, func(ctx context.Context, c Caller, in *bulkChangeInput) (*bulkOutput, error) {
+			id, err := parseBulkID(in.Bulk)
 			if err != nil {
 				return nil, err
 			}
-			b, err := turn.do(ctx, c.Tenant, id, c.Principal, in.Body.Reason)
-			return &bulkOutput{b}, bulkRefused(err)
+			b, err := change.do(ctx, c.Tenant, id, c.Principal, in.Body.Reason)
+			return &bulkOutput{b}, bulkProblem(err)
 		})
 	}
 }
 
-func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlanned, error) {
+func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
 	q := postadjudication.BulkRequest{
 		Tenant: c.Tenant, Action: postadjudication.BulkAction(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason,
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
@@ -130,20 +130,20 @@ func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkP
 	if q.Policy, err = in.Body.Policy.policy(); err != nil {
 		return nil, err
 	}
-	if err := a.planWithinReach(ctx, c, q.Filter.Family, q.Policy); err != nil {
+	if err := a.checkPlanAttempts(ctx, c, q.Filter.Family, q.Policy); err != nil {
 		return nil, err
 	}
 	b, err := a.service.PlanBulk(ctx, q)
-	return &bulkPlanned{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
+	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
-func (a *API) bulks(ctx context.Context, c Caller, in *bulksInput) (*bulksOutput, error) {
+func (a *API) listBulk(ctx context.Context, c Caller, in *bulksInput) (*bulksOutput, error) {
 	page, err := a.service.Bulks(ctx, c.Tenant, in.After)
-	return &bulksOutput{page}, bulkRefused(err)
+	return &bulksOutput{page}, bulkProblem(err)
 }
 
-func (a *API) bulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput, error) {
-	id, err := bulkID(in.Bulk)
+func (a *API) getBulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput, error) {
+	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
 	}
@@ -152,47 +152,47 @@ func (a *API) bulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput, e
 }
 
 func (a *API) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*bulkItemsOutput, error) {
-	id, err := bulkID(in.Bulk)
+	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
 	}
 	page, err := a.service.BulkItems(ctx, c.Tenant, id, in.After, in.Limit, in.Outcome)
-	return &bulkItemsOutput{page}, bulkRefused(err)
+	return &bulkItemsOutput{page}, bulkProblem(err)
 }
 
 func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOutput, error) {
-	id, err := bulkID(in.Bulk)
+	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
 	}
 	if in.Body.BreakGlass != "" {
-		b, err := a.service.RunBulkAlone(ctx, c.Tenant, id, in.Body.Hash, postadjudication.BreakGlass{Actor: c.Principal, Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
-		return &bulkOutput{b}, bulkRefused(err)
+		b, err := a.service.RunBulkBreakGlass(ctx, c.Tenant, id, in.Body.Hash, postadjudication.BreakGlass{Actor: c.Principal, Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
+		return &bulkOutput{b}, bulkProblem(err)
 	}
 	if in.Body.Reason != "" {
-		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan has its reason").with("reason", "is given with break_glass only")
+		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan has its reason").withField("reason", "is given with break_glass only")
 	}
 	b, err := a.service.RunBulk(ctx, c.Tenant, id, in.Body.Hash, c.Principal)
-	return &bulkOutput{b}, bulkRefused(err)
+	return &bulkOutput{b}, bulkProblem(err)
 }
 
-func bulkID(text string) (uuid.UUID, error) {
+func parseBulkID(text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan is named by its id").with("bulk", "is no UUID")
+		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan is named by its id").withField("bulk", "is no UUID")
 	}
 	return id, nil
 }
 
-// bulkRefused tells the refusals that only plans have, by the names of the parameters.
-func bulkRefused(err error) error {
+// bulkProblem tells the refusals that only plans have, by the names of the parameters.
+func bulkProblem(err error) error {
 	var state *postadjudication.BulkStateError
 	var field *postadjudication.FieldError
 	switch {
 	case errors.As(err, &state):
-		return newProblem(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Asked)
+		return newProblem(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Requested)
 	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(postadjudication.OutcomePlanStale)):
-		return newProblem(http.StatusConflict, string(postadjudication.OutcomePlanStale), "the hash is not that of the plan as it is stored: make a new plan, and look at it").with("hash", field.Problem)
+		return newProblem(http.StatusConflict, string(postadjudication.OutcomePlanStale), "the hash is not that of the plan as it is stored: make a new plan, and look at it").withField("hash", field.Problem)
 	case errors.As(err, &field) && field.Field == "cursor":
 		return &postadjudication.FieldError{Field: "after", Problem: field.Problem}
 	}

@@ -10,7 +10,7 @@ import (
 
 // Who plans can't let the plan run, who lets it run must show its hash, and what was
 // planned is done once, each letter with its outcome.
-func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
+func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	operator, approver, auditor := r.key("acme", access.Operator), r.key("acme", access.Approver), r.key("acme", access.Auditor)
@@ -59,7 +59,7 @@ func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
 	if b := run(approver, hash).is(http.StatusOK); b["started_by"] != "user:approver@acme" {
 		t.Errorf("%v", b)
 	}
-	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, made["id"])
+	r.waitFor("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, made["id"])
 	ended := r.ask(auditor, http.MethodGet, path, "").is(http.StatusOK)["progress"].(map[string]any)
 	if ended["done"] != 1.0 || ended["plan_stale"] != 1.0 || ended["pending"] != 0.0 {
 		t.Errorf("%v", ended)
@@ -80,7 +80,7 @@ func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
 	if none := r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1/bulk", "").is(http.StatusOK)["bulks"].([]any); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
-	r.until("both settle", `SELECT count(*) = 2 FROM recourse.runs WHERE tenant = 'acme' AND state = 'succeeded'`)
+	r.waitFor("both settle", `SELECT count(*) = 2 FROM recourse.runs WHERE tenant = 'acme' AND state = 'succeeded'`)
 	audit, err := r.main.Service.Audit(t.Context())
 	if err != nil || !audit.OK() {
 		t.Errorf("%v, %v", audit, err)

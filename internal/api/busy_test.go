@@ -9,7 +9,7 @@ import (
 
 // What another transaction holds for too long is a 503 that says when to ask again, and
 // nothing is done.
-func TestWhatIsHeldElsewhereIsToBeAskedForAgain(t *testing.T) {
+func TestARowThatIsLockedElsewhereIsToBeAskedForAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ask := map[string]func() answer{

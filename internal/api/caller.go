@@ -15,24 +15,24 @@ const Local = "local"
 
 // Caller is who asks: what the key says, or Local.
 type Caller struct {
-	Tenant    string
-	Principal string
-	Roles     []access.Role
-	Key       string     // prefix of the key; empty for Local
-	until     *time.Time // when the key ends; nil: never
-	token     string     // to see later whether it still opens; never told
-	request   string     // what is asked for, as the log names it
+	Tenant      string
+	Principal   string
+	Roles       []access.Role
+	Key         string     // prefix of the key; empty for Local
+	expiresAt   *time.Time // when the key ends; nil: never
+	token       string     // to see later whether it still opens; never told
+	requestName string     // what is asked for, as the log names it
 }
 
-// longestRequest is how much of the name of a request is read, in bytes. A longer name keeps at least half of that.
-const longestRequest = 2 << 10
+// maxRequestName is how much of the name of a request is read, in bytes. A longer name keeps at least half of that.
+const maxRequestName = 2 << 10
 
-// requested names a request as the log may: what looks like a secret is redacted. The query stays out: it is the
+// requestName names a request as the log may: what looks like a secret is redacted. The query stays out: it is the
 // caller's.
-func requested(r *http.Request) string {
+func requestName(r *http.Request) string {
 	text := r.Method + " " + r.URL.Path
-	if len(text) > longestRequest {
-		text = redact.Halved(text[:longestRequest]) + redact.CutMark
+	if len(text) > maxRequestName {
+		text = redact.TrimPartial(text[:maxRequestName]) + redact.CutMark
 	}
 	return redact.Text(text)
 }
@@ -44,7 +44,7 @@ type callerKey struct{}
 func (a *API) withCaller(ctx context.Context, c Caller) context.Context {
 	known := postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""}
 	if c.Key != "" {
-		known.Refused = func() time.Duration { return time.Duration(a.refusedOnce(c)) * time.Second }
+		known.RefusalDelay = func() time.Duration { return time.Duration(a.limitRefusals(c)) * time.Second }
 	}
 	ctx = postadjudication.WithCaller(ctx, known)
 	return context.WithValue(ctx, callerKey{}, c)

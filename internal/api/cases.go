@@ -94,7 +94,7 @@ type receiptsOutput struct{ Body Trail }
 func (a *API) caseOperations(h huma.API) {
 	register(a, h, operation{
 		id: "get-case", method: http.MethodGet, path: "/cases/{case}", action: access.Read, summary: "Tell everything about a case",
-	}, a.kase)
+	}, a.caseByID)
 	register(a, h, operation{
 		id: "find-case", method: http.MethodGet, path: "/transactions/{transaction}", action: access.Read, summary: "Find the case of a transaction",
 	}, a.findCase)
@@ -108,11 +108,11 @@ func (a *API) caseOperations(h huma.API) {
 	}, a.planFree)
 	register(a, h, operation{
 		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "Read, and verify, the receipts of a case",
-	}, a.trail)
+	}, a.listReceipts)
 }
 
-func (a *API) kase(ctx context.Context, c Caller, in *caseInput) (*caseOutput, error) {
-	id, err := caseID(in.Case)
+func (a *API) caseByID(ctx context.Context, c Caller, in *caseInput) (*caseOutput, error) {
+	id, err := parseCaseID(in.Case)
 	if err != nil {
 		return nil, err
 	}
@@ -122,18 +122,18 @@ func (a *API) kase(ctx context.Context, c Caller, in *caseInput) (*caseOutput, e
 
 func (a *API) listCases(ctx context.Context, c Caller, in *casesInput) (*casesOutput, error) {
 	page, err := a.service.Cases(ctx, c.Tenant, caseFilter(in.States, in.Reserved, in.Transaction), in.After, in.Limit)
-	return &casesOutput{page}, bulkRefused(err)
+	return &casesOutput{page}, bulkProblem(err)
 }
 
 func caseFilter(states []string, reserved bool, transaction string) postadjudication.CaseFilter {
 	return postadjudication.CaseFilter{States: states, Reserved: reserved, Transaction: transaction}
 }
 
-func (a *API) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlanned, error) {
+func (a *API) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlannedOutput, error) {
 	b, err := a.service.PlanFree(ctx, postadjudication.FreeRequest{
 		Tenant: c.Tenant, Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Actor: c.Principal, Reason: in.Body.Reason, Reference: in.Body.Reference,
 	})
-	return &bulkPlanned{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
+	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
 func (a *API) findCase(ctx context.Context, c Caller, in *transactionInput) (*caseOutput, error) {
@@ -141,8 +141,8 @@ func (a *API) findCase(ctx context.Context, c Caller, in *transactionInput) (*ca
 	return &caseOutput{s}, err
 }
 
-func (a *API) trail(ctx context.Context, c Caller, in *receiptsInput) (*receiptsOutput, error) {
-	id, err := caseID(in.Case)
+func (a *API) listReceipts(ctx context.Context, c Caller, in *receiptsInput) (*receiptsOutput, error) {
+	id, err := parseCaseID(in.Case)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (a *API) trail(ctx context.Context, c Caller, in *receiptsInput) (*receipts
 	}
 	if len(found) == 0 { // behind the last one, or of no case
 		if first, err := a.service.Receipts(ctx, c.Tenant, id, 0, 1); err != nil || len(first) == 0 {
-			return nil, errors.Join(err, missing(first))
+			return nil, errors.Join(err, notFoundIfNone(first))
 		}
 	}
 	out := &receiptsOutput{Trail{Receipts: make([]Receipt, len(found)), Next: in.After, More: len(found) == in.Limit}}
@@ -168,7 +168,7 @@ func (a *API) trail(ctx context.Context, c Caller, in *receiptsInput) (*receipts
 	return out, err
 }
 
-func missing(first []receipts.Receipt) error {
+func notFoundIfNone(first []receipts.Receipt) error {
 	if len(first) == 0 {
 		return postadjudication.ErrNotFound
 	}

@@ -45,13 +45,13 @@ func (a *API) describe() error {
 	a.runOperations(h)
 	a.caseOperations(h)
 	a.letterOperations(h)
-	a.deskOperations(h)
+	a.annotationOperations(h)
 	a.purgeOperations(h)
 	a.analysisOperations(h)
 	a.exportOperations(h)
 	a.bulkOperations(h)
 	a.ruleOperations(h)
-	a.brakeOperations(h)
+	a.breakerOperations(h)
 	a.policyOperations(h)
 	a.policyHistoryOperations(h)
 	a.historyOperations(h)
@@ -59,7 +59,7 @@ func (a *API) describe() error {
 	a.eventOperations(h)
 	a.keyOperations(h)
 	a.peopleOperations(h)
-	describeKeyEnds(a.description)
+	describeExpiryHeader(a.description)
 	text, err := a.Description()
 	if err != nil {
 		return err
@@ -83,18 +83,18 @@ type operation struct {
 	id, method, path, summary, description string
 	action                                 access.Action
 	status                                 int   // of success; 200 when 0
-	body                                   int64 // at most so many bytes; smallBody when 0
-	repeats                                bool  // safe to repeat without an Idempotency-Key
+	maxBody                                int64 // at most so many bytes; maxBodyBytes when 0
+	idempotent                             bool  // safe to repeat without an Idempotency-Key
 	secret                                 bool  // its answer holds what is not kept
 	raw                                    bool  // reads its body itself
-	list                                   bool  // its body is a list that is read item by item, see itemsOf
-	planned                                bool  // may be planned only, for somebody else to let run
+	itemized                               bool  // its body is a list that is read item by item, see batchItems
+	plannable                              bool  // may be planned only, for somebody else to let run
 }
 
 const (
-	smallBody = 16 << 10
-	itemBody  = 64 << 10
-	batchBody = 16 << 20
+	maxBodyBytes  = 16 << 10
+	maxItemBytes  = 64 << 10
+	maxBatchBytes = 16 << 20
 )
 
 // register adds an operation whose errors are told as problems.
@@ -106,25 +106,25 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 		Metadata:         map[string]any{"operation": o},
 		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
 	}
-	if !o.repeats && o.method == http.MethodPost {
+	if !o.idempotent && o.method == http.MethodPost {
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours",
 			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},
 		})
 	}
-	if o.planned {
-		body := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
+	if o.plannable {
+		schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
 		op.Responses = map[string]*huma.Response{"202": {
 			Description: "second_person_required: it is planned, and another person lets it run",
-			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: body}},
+			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: schema}},
 		}}
 	}
 	a.actions[o.id] = o.action
 	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, callerOf(ctx), in)
-		err = a.refuse(ctx, o.unreached(), err)
+		err = a.problemOf(ctx, o.outage(), err)
 		if p := (*Problem)(nil); errors.As(err, &p) {
-			a.refusedAtDoor(p)
+			a.countRefusal(p)
 		}
 		return out, err
 	})

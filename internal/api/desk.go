@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-type deskInput struct {
+type holdInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
 		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
@@ -26,9 +26,9 @@ type markInput struct {
 	}
 }
 
-type deskOutput struct{ Body postadjudication.Desk }
+type annotationsOutput struct{ Body postadjudication.Annotations }
 
-func (a *API) deskOperations(h huma.API) {
+func (a *API) annotationOperations(h huma.API) {
 	register(a, h, operation{
 		id: "hold-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/hold", action: access.Hold, summary: "Keep a dead letter from retention and purges",
 		description: "409 with the gate as code: not_open, held.",
@@ -36,37 +36,37 @@ func (a *API) deskOperations(h huma.API) {
 	register(a, h, operation{
 		id: "release-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/release", action: access.Hold, summary: "Let a held dead letter go",
 		description: "409 with the gate as code: not_open, not_held.",
-	}, a.letGo)
+	}, a.releaseHold)
 	register(a, h, operation{
 		id: "mark-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/mark", action: access.Mark, summary: "Note on a dead letter what to do with it",
 	}, a.mark)
 }
 
-func (a *API) hold(ctx context.Context, c Caller, in *deskInput) (*deskOutput, error) {
-	id, err := runID(in.Run)
+func (a *API) hold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.service.Hold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
-	return &deskOutput{d}, err
+	annotations, err := a.service.Hold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
+	return &annotationsOutput{annotations}, err
 }
 
-func (a *API) letGo(ctx context.Context, c Caller, in *deskInput) (*deskOutput, error) {
-	id, err := runID(in.Run)
+func (a *API) releaseHold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.service.ReleaseHold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
-	return &deskOutput{d}, err
+	annotations, err := a.service.ReleaseHold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
+	return &annotationsOutput{annotations}, err
 }
 
-func (a *API) mark(ctx context.Context, c Caller, in *markInput) (*deskOutput, error) {
-	id, err := runID(in.Run)
+func (a *API) mark(ctx context.Context, c Caller, in *markInput) (*annotationsOutput, error) {
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.service.Mark(ctx, c.Tenant, id, postadjudication.MarkRequest{
+	annotations, err := a.service.Mark(ctx, c.Tenant, id, postadjudication.MarkRequest{
 		Actor: c.Principal, Reason: in.Body.Reason, ReprocessEligible: in.Body.Reprocess, ManualReviewRequired: in.Body.Review,
 	})
-	return &deskOutput{d}, err
+	return &annotationsOutput{annotations}, err
 }

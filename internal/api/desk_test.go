@@ -74,10 +74,10 @@ func TestAJobIsRetriedByAnyOfItsRuns(t *testing.T) {
 	if second["parent_run_id"] != first {
 		t.Errorf("%v", second)
 	}
-	r.until("it is dead again", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, second["run_id"])
+	r.waitFor("it is dead again", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, second["run_id"])
 	third := r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+first+"/retry", `{"reason":"mended now"}`).is(http.StatusCreated)
 	if third["parent_run_id"] != second["run_id"] {
 		t.Errorf("%v", third)
 	}
-	r.until("it settles", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, third["run_id"])
+	r.waitFor("it settles", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, third["run_id"])
 }

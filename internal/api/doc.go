@@ -30,7 +30,7 @@
 // What the API is, is written down in openapi.json and served; a test compares the two.
 // After a change rewrite it:
 //
-//	go test ./internal/api -run TestTheDescriptionIsTheOneThatIsCommitted -rewrite
+//	go test ./internal/api -run TestTheOpenAPIDescriptionIsTheOneThatIsCommitted -rewrite
 //
 // # House
 //

@@ -16,7 +16,7 @@ import (
 // TenantHeader names the tenant where no key does.
 const TenantHeader = "Recourse-Tenant"
 
-// admit tells who asks. It is a *Problem for whoever may not; the caller is told with it
+// authenticate tells who asks. It is a *Problem for whoever may not; the caller is told with it
 // when a key opened.
 //
 //	401 key_missing    no Authorization: Bearer rck_...
@@ -25,36 +25,36 @@ const TenantHeader = "Recourse-Tenant"
 //	403 tenant_mismatch  Recourse-Tenant names another tenant than the key
 //	429 too_many_failures
 //	400 header_doubled
-func (a *API) admit(r *http.Request) (Caller, error) {
+func (a *API) authenticate(r *http.Request) (Caller, error) {
 	for _, name := range []string{"Authorization", TenantHeader} {
 		if len(r.Header.Values(name)) > 1 {
 			return Caller{}, newProblem(http.StatusBadRequest, "header_doubled", "%s is given twice", name)
 		}
 	}
-	token := bearer(r)
-	if token == "" && a.open != nil {
-		return a.local(r)
+	token := bearerToken(r)
+	if token == "" && a.keyless != nil {
+		return a.authenticateLocal(r)
 	}
 	if token == "" {
-		return Caller{}, a.unknown(r, "key_missing", "show an access key: Authorization: Bearer rck_...; one is made by recourse keys create")
+		return Caller{}, a.keyFailure(r, "key_missing", "show an access key: Authorization: Bearer rck_...; one is made by recourse keys create")
 	}
-	if err := a.mayLookUp(r, token); err != nil {
+	if err := a.limitLookups(r, token); err != nil {
 		return Caller{}, err
 	}
 	key, err := a.keys.Verify(r.Context(), token)
 	switch {
 	case errors.Is(err, access.ErrUnknown):
-		return Caller{}, a.unknown(r, "key_invalid", "no access key opens with this")
+		return Caller{}, a.keyFailure(r, "key_invalid", "no access key opens with this")
 	case errors.Is(err, access.ErrExpired):
-		return Caller{}, a.unknown(r, "key_expired", "the access key has expired")
+		return Caller{}, a.keyFailure(r, "key_expired", "the access key has expired")
 	case errors.Is(err, access.ErrRevoked):
-		return Caller{}, a.unknown(r, "key_revoked", "the access key was revoked")
+		return Caller{}, a.keyFailure(r, "key_revoked", "the access key was revoked")
 	case err != nil:
-		return Caller{}, a.refuse(a.withCaller(r.Context(), Caller{request: requested(r)}), notBegun, err)
+		return Caller{}, a.problemOf(a.withCaller(r.Context(), Caller{requestName: requestName(r)}), outageNothingDone, err)
 	}
-	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, until: key.ExpiresAt, token: token}
+	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, expiresAt: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
-		err := a.tell(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Rule: "tenant_mismatch"})
+		err := a.recordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Rule: "tenant_mismatch"})
 		if err == nil {
 			err = newProblem(http.StatusForbidden, "tenant_mismatch", "the access key is of another tenant; leave %s out", TenantHeader)
 		}
@@ -63,15 +63,15 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 	return c, nil
 }
 
-// local admits whoever is on this machine. A page in a browser of this machine is not
+// authenticateLocal admits whoever is on this machine. A page in a browser of this machine is not
 // meant by that: the name that it was asked for must be the machine's own.
-func (a *API) local(r *http.Request) (Caller, error) {
-	if !LoopbackName(r.Host) {
+func (a *API) authenticateLocal(r *http.Request) (Caller, error) {
+	if !IsLoopbackHost(r.Host) {
 		return Caller{}, newProblem(http.StatusForbidden, "host_unknown", "without a key this is answered under the names of loopback only")
 	}
 	tenant := r.Header.Get(TenantHeader)
 	if tenant == "" {
-		tenant = a.open.Tenant
+		tenant = a.keyless.Tenant
 	}
 	if tenant == "" || len(tenant) > 128 {
 		return Caller{}, newProblem(http.StatusBadRequest, "tenant_missing", "name the tenant: %s: NAME", TenantHeader)
@@ -79,8 +79,8 @@ func (a *API) local(r *http.Request) (Caller, error) {
 	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil
 }
 
-// LoopbackName reports whether a Host header names this machine itself.
-func LoopbackName(hostport string) bool {
+// IsLoopbackHost reports whether a Host header names this machine itself.
+func IsLoopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = strings.Trim(hostport, "[]")
@@ -89,37 +89,37 @@ func LoopbackName(hostport string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// unknown counts the failure of whoever shows no good key.
-func (a *API) unknown(r *http.Request, code, detail string) error {
-	a.access.failed(r, bearer(r), code)
-	if wait := a.failed.one(address(r)); wait > 0 {
-		return failedTooOften(wait)
+// keyFailure counts the failure of whoever shows no good key.
+func (a *API) keyFailure(r *http.Request, code, detail string) error {
+	a.access.logFailure(r, bearerToken(r), code)
+	if wait := a.keyFailures.take(remoteAddress(r)); wait > 0 {
+		return tooManyFailures(wait)
 	}
 	return newProblem(http.StatusUnauthorized, code, "%s", detail)
 }
 
-// mayLookUp refuses what would have Postgres asked for one more key that is not there. A key
+// limitLookups refuses what would have Postgres asked for one more key that is not there. A key
 // that was found here before is looked up whatever others at its address do.
-func (a *API) mayLookUp(r *http.Request, token string) error {
-	from := address(r)
-	if !a.keys.Unseen(token) || !a.failed.spent(from) {
+func (a *API) limitLookups(r *http.Request, token string) error {
+	from := remoteAddress(r)
+	if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) {
 		return nil
 	}
-	wait := a.lookups.one(from)
+	wait := a.keyLookups.take(from)
 	if wait == 0 {
 		return nil
 	}
-	a.access.failed(r, token, "too_many_failures")
-	return failedTooOften(wait)
+	a.access.logFailure(r, token, "too_many_failures")
+	return tooManyFailures(wait)
 }
 
-func failedTooOften(wait int) *Problem {
-	return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a good key came from here").after(wait)
+func tooManyFailures(wait int) *Problem {
+	return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a good key came from here").withRetryAfter(wait)
 }
 
-// bearer is the token that a request shows. Browsers, which only look, may show it as
+// bearerToken is the token that a request shows. Browsers, which only look, may show it as
 // the password of any name.
-func bearer(r *http.Request) string {
+func bearerToken(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token)
@@ -136,8 +136,8 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 		return nil
 	}
 	refusal := postadjudication.AccessRefusal{Action: string(action), Rule: "role_missing"}
-	refusal.Run, refusal.Case = named(r)
-	if err := a.tell(r.Context(), c, refusal); err != nil {
+	refusal.Run, refusal.Case = idsInPath(r)
+	if err := a.recordRefusal(r.Context(), c, refusal); err != nil {
 		return err
 	}
 	p := newProblem(http.StatusForbidden, "role_missing", "the access key does not open this: %s", action)
@@ -147,33 +147,33 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 	return p
 }
 
-// tell leaves the receipt of a refusal. It is a *Problem when there were too many: then
+// recordRefusal leaves the receipt of a refusal. It is a *Problem when there were too many: then
 // that is the refusal, and leaves none.
-func (a *API) tell(ctx context.Context, c Caller, refusal postadjudication.AccessRefusal) error {
-	if wait := a.refusedOnce(c); wait > 0 {
-		return refusedTooOften(wait)
+func (a *API) recordRefusal(ctx context.Context, c Caller, refusal postadjudication.AccessRefusal) error {
+	if wait := a.limitRefusals(c); wait > 0 {
+		return tooManyRefusals(wait)
 	}
 	refusal.Tenant, refusal.Actor = c.Tenant, c.Principal
-	if err := a.service.NoteRefusal(ctx, refusal); err != nil {
+	if err := a.service.RecordRefusal(ctx, refusal); err != nil {
 		a.log.Error("a refusal could not be told in a receipt", zap.String("key", c.Key), zap.String("action", refusal.Action), zap.Error(err))
 	}
 	return nil
 }
 
-// refusedOnce counts a refusal of a key. It gives the seconds to wait when there were too many.
-func (a *API) refusedOnce(c Caller) int { return a.refused.one(c.Tenant + " " + c.Key) }
+// limitRefusals counts a refusal of a key. It gives the seconds to wait when there were too many.
+func (a *API) limitRefusals(c Caller) int { return a.keyRefusals.take(c.Tenant + " " + c.Key) }
 
-func refusedTooOften(wait int) *Problem {
-	return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").after(wait)
+func tooManyRefusals(wait int) *Problem {
+	return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").withRetryAfter(wait)
 }
 
 // Guard lets only those pass to a handler who may do an action.
 func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w, logged := a.access.record(w, r)
+		w, logged := a.access.recordStatus(w, r)
 		defer logged()
-		c, err := a.admitViewer(r)
-		a.admitted(w, c)
+		c, err := a.authenticateViewer(r)
+		a.recordCaller(w, c)
 		if err == nil {
 			err = a.authorize(r, c, action)
 		}
@@ -182,17 +182,17 @@ func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
 			if errors.As(err, &p) && p.Status == http.StatusUnauthorized {
 				w.Header().Add("WWW-Authenticate", `Basic realm="recourse: any name, the access key as password"`)
 			}
-			a.say(w, err)
+			a.writeProblem(w, err)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(a.withCaller(r.Context(), c)))
 	})
 }
 
-// admitViewer admits to what belongs to no tenant, so that none need be named.
-func (a *API) admitViewer(r *http.Request) (Caller, error) {
-	if bearer(r) == "" && a.open != nil && LoopbackName(r.Host) {
+// authenticateViewer admits to what belongs to no tenant, so that none need be named.
+func (a *API) authenticateViewer(r *http.Request) (Caller, error) {
+	if bearerToken(r) == "" && a.keyless != nil && IsLoopbackHost(r.Host) {
 		return Caller{Principal: Local, Roles: append(access.Roles(), access.Platform)}, nil
 	}
-	return a.admit(r)
+	return a.authenticate(r)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-func TestWhatCouldBeReadInTwoWaysIsRefusedAtTheDoor(t *testing.T) {
+func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	token := r.key("acme", access.Operator)
@@ -31,7 +31,7 @@ func TestWhatCouldBeReadInTwoWaysIsRefusedAtTheDoor(t *testing.T) {
 	r.ask(token, http.MethodGet, "/api/v1/events?after=9223372036854775807", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
 }
 
-func TestAnIdempotencyKeyIsItsPrincipalsAndLooksAreNotKept(t *testing.T) {
+func TestAnIdempotencyKeyIsItsPrincipalsAndReadsAreNotStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	other := r.keyOf("user:ben", time.Time{}, access.Operator)
@@ -45,7 +45,7 @@ func TestAnIdempotencyKeyIsItsPrincipalsAndLooksAreNotKept(t *testing.T) {
 	r.ask(other, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`, idempotency, strings.Repeat("k", 256)).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
 }
 
-func TestPagesAreNeitherFramedNorReadUnderAnotherName(t *testing.T) {
+func TestPagesAreNeitherFramedNorServedUnderAnotherHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.RequireKeys = false })
 	for _, path := range []string{"/", "/metrics", "/readyz", "/asynqmon"} {

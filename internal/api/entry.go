@@ -19,26 +19,26 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// answerPatience is how long a reader may take for an answer; streams set their own.
-const answerPatience = 30 * time.Second
+// answerTimeout is how long a reader may take for an answer; streams set their own.
+const answerTimeout = 30 * time.Second
 
 // Handle takes an operation of huma's in, behind the entry: role, size, JSON and
 // Idempotency-Key, in this order.
 func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 	o := op.Metadata["operation"].(operation) // register puts it there
 	a.mux.HandleFunc(op.Method+" "+op.Path, func(w http.ResponseWriter, r *http.Request) {
-		w = &timed{ResponseWriter: w}
+		w = &deadlineResponse{ResponseWriter: w}
 		c := callerOf(r.Context())
 		if err := a.authorize(r, c, o.action); err != nil {
-			a.say(w, err)
+			a.writeProblem(w, err)
 			return
 		}
 		if err := checkQuery(r); err != nil {
-			a.say(w, err)
+			a.writeProblem(w, err)
 			return
 		}
-		if o.list {
-			a.withItems(w, r, c, func(r *http.Request) { next(humago.NewContext(op, r, w)) })
+		if o.itemized {
+			a.readBatch(w, r, c, func(r *http.Request) { next(humago.NewContext(op, r, w)) })
 			return
 		}
 		do := func(w http.ResponseWriter) { next(humago.NewContext(op, r, w)) }
@@ -48,83 +48,83 @@ func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 		}
 		body, err := readBody(w, r, o)
 		if err != nil {
-			a.say(w, err)
+			a.writeProblem(w, err)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if key := r.Header.Values("Idempotency-Key"); len(key) > 0 && !o.repeats {
-			a.once(w, r, o, c, key, body, do)
+		if key := r.Header.Values("Idempotency-Key"); len(key) > 0 && !o.idempotent {
+			a.doOnce(w, r, o, c, key, body, do)
 			return
 		}
 		do(w)
 	})
 }
 
-// timed begins the time that a reader has for an answer with the answer: what took long to do
+// deadlineResponse begins the time that a reader has for an answer with the answer: what took long to do
 // is told all the same.
-type timed struct {
+type deadlineResponse struct {
 	http.ResponseWriter
-	begun bool
+	started bool
 }
 
 // Unwrap is for http.ResponseController.
-func (w *timed) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *deadlineResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *timed) WriteHeader(status int) {
-	w.begin()
+func (w *deadlineResponse) WriteHeader(status int) {
+	w.start()
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *timed) Write(b []byte) (int, error) {
-	w.begin()
+func (w *deadlineResponse) Write(b []byte) (int, error) {
+	w.start()
 	return w.ResponseWriter.Write(b)
 }
 
-func (w *timed) begin() {
-	if w.begun {
+func (w *deadlineResponse) start() {
+	if w.started {
 		return
 	}
-	w.begun = true
+	w.started = true
 	// A writer without deadlines has none to move, and of a connection that is gone Write tells.
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerPatience))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout))
 }
 
 // readBody reads the whole of a body, which is one JSON object or nothing.
 func readBody(w http.ResponseWriter, r *http.Request, o operation) ([]byte, error) {
-	most := o.body
+	most := o.maxBody
 	if most == 0 {
-		most = smallBody
+		most = maxBodyBytes
 	}
-	if err := checkType(r); err != nil {
+	if err := checkContentType(r); err != nil {
 		return nil, err
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if err != nil {
-		return nil, unreadBody(err, most)
+		return nil, unreadBodyProblem(err, most)
 	}
 	if len(body) == 0 {
 		return nil, nil
 	}
 	if err := strictjson.CheckObject(body); err != nil {
-		return nil, malformed(err)
+		return nil, malformedProblem(err)
 	}
 	if o.raw { // what is handed over is read by package intake
 		return body, nil
 	}
-	return body, noNull(body)
+	return body, rejectNulls(body)
 }
 
-// malformed tells what is wrong with the JSON of a body.
-func malformed(err error) *Problem {
+// malformedProblem tells what is wrong with the JSON of a body.
+func malformedProblem(err error) *Problem {
 	p := newProblem(http.StatusBadRequest, "malformed", "the body can't be read")
 	var wrong *strictjson.Error
 	if errors.As(err, &wrong) {
-		return p.with(redact.Text(wrong.Field), wrong.Problem)
+		return p.withField(redact.Text(wrong.Field), wrong.Problem)
 	}
 	return p
 }
 
-func checkType(r *http.Request) error {
+func checkContentType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	if given == "" {
 		return nil
@@ -136,8 +136,8 @@ func checkType(r *http.Request) error {
 	return nil
 }
 
-// unreadBody is the refusal of a body that could not be read to its end.
-func unreadBody(err error, most int64) error {
+// unreadBodyProblem is the refusal of a body that could not be read to its end.
+func unreadBodyProblem(err error, most int64) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body is over %d bytes", most)
@@ -145,29 +145,29 @@ func unreadBody(err error, most int64) error {
 	return newProblem(http.StatusRequestTimeout, "too_slow", "the body did not arrive")
 }
 
-// named is the run or the case that a path names.
-func named(r *http.Request) (run background.RunID, kase background.CaseID) {
+// idsInPath is the run or the case that a path names.
+func idsInPath(r *http.Request) (run background.RunID, caseID background.CaseID) {
 	if id, err := receipts.ParseRunID(r.PathValue("run")); err == nil {
 		run = id
 	}
 	if id, err := receipts.ParseCaseID(r.PathValue("case")); err == nil {
-		kase = id
+		caseID = id
 	}
-	return run, kase
+	return run, caseID
 }
 
-func runID(text string) (background.RunID, error) {
+func parseRunID(text string) (background.RunID, error) {
 	id, err := receipts.ParseRunID(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the run is named by its id").with("run", "is no UUID")
+		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the run is named by its id").withField("run", "is no UUID")
 	}
 	return id, nil
 }
 
-func caseID(text string) (background.CaseID, error) {
+func parseCaseID(text string) (background.CaseID, error) {
 	id, err := receipts.ParseCaseID(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the case is named by its id").with("case", "is no UUID")
+		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the case is named by its id").withField("case", "is no UUID")
 	}
 	return id, nil
 }

@@ -47,7 +47,7 @@ func (a *API) eventOperations(h huma.API) {
 func (a *API) events(ctx context.Context, c Caller, in *eventsInput) (*eventsOutput, error) {
 	read := a.service.Events
 	if in.Wait > 0 {
-		release, err := a.listen(c)
+		release, err := a.acquireStream(c)
 		if err != nil {
 			return nil, err
 		}

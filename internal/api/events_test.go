@@ -51,11 +51,11 @@ func TestEventsAreReadAndWaitedFor(t *testing.T) {
 	}
 }
 
-// happening is an event of a stream.
-type happening struct{ id, kind, data string }
+// sseEvent is an event of a stream.
+type sseEvent struct{ id, kind, data string }
 
 // listen reads a stream of events until it ends.
-func (r *rig) listen(ctx context.Context, token, path string, headers ...string) <-chan happening {
+func (r *rig) listen(ctx context.Context, token, path string, headers ...string) <-chan sseEvent {
 	r.t.Helper()
 	resp, err := http.DefaultClient.Do(r.request(ctx, token, http.MethodGet, path, "", headers...))
 	if err != nil {
@@ -65,11 +65,11 @@ func (r *rig) listen(ctx context.Context, token, path string, headers ...string)
 		text, _ := io.ReadAll(resp.Body)
 		r.t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, text)
 	}
-	out := make(chan happening, 100)
+	out := make(chan sseEvent, 100)
 	go func() {
 		defer close(out)
 		defer resp.Body.Close()
-		var h happening
+		var h sseEvent
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 			name, value, _ := strings.Cut(lines.Text(), ": ")
 			switch name {
@@ -83,7 +83,7 @@ func (r *rig) listen(ctx context.Context, token, path string, headers ...string)
 				if h.data != "" {
 					out <- h
 				}
-				h = happening{}
+				h = sseEvent{}
 			}
 		}
 	}()
@@ -98,7 +98,7 @@ func TestAStreamGoesOnWhereItsReaderLeft(t *testing.T) {
 	live := r.listen(ctx, auditor, "/api/v1/events/stream")
 	run := r.letter("acme", 1, `"refused"`)
 	r.letter("other", 1, `"refused"`)
-	var seen []happening
+	var seen []sseEvent
 	for len(seen) < 6 {
 		seen = append(seen, <-live)
 	}
@@ -135,7 +135,7 @@ func TestStreamsAndWaitingEndWithTheServer(t *testing.T) {
 	stream := r.listen(context.Background(), auditor, "/api/v1/events/stream")
 	waited := make(chan answer)
 	go func() { waited <- r.ask(auditor, http.MethodGet, "/api/v1/events?wait=25", "") }()
-	r.until("the wait has begun", `SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%event_log%' AND datname = current_database()`)
+	r.waitFor("the wait has begun", `SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%event_log%' AND datname = current_database()`)
 	if err := r.main.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}

@@ -82,18 +82,18 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 		defer end()
 		defer context.AfterFunc(a.ctx, end)()
 		r, w := humago.Unwrap(hc)
-		out := &patient{Writer: w, ctl: http.NewResponseController(w)}
+		out := &deadlineWriter{Writer: w, ctl: http.NewResponseController(w)}
 		w.Header().Set("Content-Type", exportTypes[format])
 		w.Header().Set("Trailer", ExportedLetters+", "+ExportedScanned+", "+ExportedUndecided)
 		head := r.Method == http.MethodHead
 		did, err := a.exportTo(ctx, c, filter, in.Where, format, head, out)
 		if !head {
-			a.access.exported(c, filter, in.Where, did, err)
+			a.access.logExport(c, filter, in.Where, did, err)
 		}
 		switch {
-		case err != nil && !out.begun:
+		case err != nil && !out.started:
 			w.Header().Del("Trailer")
-			a.say(w, a.refuse(hc.Context(), notBegun, err))
+			a.writeProblem(w, a.problemOf(hc.Context(), outageNothingDone, err))
 			return
 		case err != nil:
 			a.log.Warn("an export was cut off", zap.String("tenant", c.Tenant), zap.Int("letters", did.Letters), zap.Error(err))
@@ -115,16 +115,16 @@ func (a *API) exportTo(ctx context.Context, c Caller, f postadjudication.LetterF
 	return postadjudication.Exported{}, a.service.CheckCondition(ctx, c.Tenant, where)
 }
 
-// patient gives whoever reads some time for each part, however long all takes.
-type patient struct {
+// deadlineWriter gives whoever reads some time for each part, however long all takes.
+type deadlineWriter struct {
 	io.Writer
-	ctl   *http.ResponseController
-	begun bool // something was written
+	ctl     *http.ResponseController
+	started bool // something was written
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	p.begun = true
-	err := p.ctl.SetWriteDeadline(time.Now().Add(streamPatience))
+func (p *deadlineWriter) Write(b []byte) (int, error) {
+	p.started = true
+	err := p.ctl.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 	n, werr := p.Writer.Write(b)
 	return n, errors.Join(err, werr)
 }

@@ -12,46 +12,46 @@ import (
 const (
 	// A remote address may fail to show a key this often at once, and then this often
 	// a second.
-	failuresAtOnce = 20
-	failuresPace   = 0.5
+	failureBurst      = 20
+	failuresPerSecond = 0.5
 
 	// An address that failed so often may still have this many keys looked up at once that
 	// were not found here before, and then this many a second: whoever shares the address,
 	// as behind a proxy, must not be kept out.
-	lookupsAtOnce = 50
-	lookupsPace   = 50
+	lookupBurst      = 50
+	lookupsPerSecond = 50
 
 	// A key may be refused so that a receipt is left this often at once, and then this often a
 	// second: by its roles, by a gate, or because a second person is required.
-	refusalsAtOnce = 120
-	refusalsPace   = 2
+	refusalBurst      = 120
+	refusalsPerSecond = 2
 
-	// counted is how many addresses and keys are kept in mind; the ones that were
+	// limiterCacheSize is how many addresses and keys are kept in mind; the ones that were
 	// quiet for longest are forgotten first.
-	counted = 8192
+	limiterCacheSize = 8192
 )
 
-// failures counts what goes wrong by who does it, so that guessing is slow and the
+// keyedLimiter counts what goes wrong by who does it, so that guessing is slow and the
 // trail is not flooded.
-type failures struct {
-	pace   rate.Limit
-	atOnce int
-	by     *lru.Cache[string, *rate.Limiter]
+type keyedLimiter struct {
+	perSecond rate.Limit
+	burst     int
+	limiters  *lru.Cache[string, *rate.Limiter]
 }
 
-func newFailures(pace rate.Limit, atOnce int) (*failures, error) {
-	by, err := lru.New[string, *rate.Limiter](counted)
-	return &failures{pace, atOnce, by}, err
+func newKeyedLimiter(perSecond rate.Limit, burst int) (*keyedLimiter, error) {
+	limiters, err := lru.New[string, *rate.Limiter](limiterCacheSize)
+	return &keyedLimiter{perSecond, burst, limiters}, err
 }
 
-// one counts a failure. It gives the seconds to wait when there were too many, else 0.
-func (f *failures) one(who string) int {
-	fresh := rate.NewLimiter(f.pace, f.atOnce)
-	limiter, known, _ := f.by.PeekOrAdd(who, fresh)
+// take counts a failure. It gives the seconds to wait when there were too many, else 0.
+func (f *keyedLimiter) take(who string) int {
+	fresh := rate.NewLimiter(f.perSecond, f.burst)
+	limiter, known, _ := f.limiters.PeekOrAdd(who, fresh)
 	if !known {
 		limiter = fresh
 	}
-	f.by.Get(who) // it was heard of just now
+	f.limiters.Get(who) // it was heard of just now
 	r := limiter.Reserve()
 	if wait := r.Delay(); wait > 0 {
 		r.Cancel()
@@ -60,14 +60,14 @@ func (f *failures) one(who string) int {
 	return 0
 }
 
-// spent reports whether the next failure would be one too many.
-func (f *failures) spent(who string) bool {
-	limiter, known := f.by.Get(who)
+// exhausted reports whether the next failure would be one too many.
+func (f *keyedLimiter) exhausted(who string) bool {
+	limiter, known := f.limiters.Get(who)
 	return known && limiter.Tokens() < 1
 }
 
-// address is where a request comes from, without its port.
-func address(r *http.Request) string {
+// remoteAddress is where a request comes from, without its port.
+func remoteAddress(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr

@@ -12,11 +12,11 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-var forkReach = fmt.Sprintf("403 beyond_reach when policy has more attempts than the policy of new runs of the family and than %d, and the key may not set policies.", postadjudication.ForkAttempts)
+var forkAttemptsDoc = fmt.Sprintf("403 beyond_reach when policy has more attempts than the policy of new runs of the family and than %d, and the key may not set policies.", postadjudication.ForkAttempts)
 
-// forkWithinReach refuses to give the fork of a letter more attempts than the caller may, and
+// checkForkAttempts refuses to give the fork of a letter more attempts than the caller may, and
 // leaves a receipt.
-func (a *API) forkWithinReach(ctx context.Context, c Caller, run background.RunID, p *retrypolicy.Policy) error {
+func (a *API) checkForkAttempts(ctx context.Context, c Caller, run background.RunID, p *retrypolicy.Policy) error {
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
 	}
@@ -27,42 +27,42 @@ func (a *API) forkWithinReach(ctx context.Context, c Caller, run background.RunI
 	if err != nil {
 		return err
 	}
-	return a.attemptsWithinReach(ctx, c, now.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
+	return a.checkAttempts(ctx, c, now.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
 }
 
-// planWithinReach refuses to plan forks with more attempts than the caller may give them, and
+// checkPlanAttempts refuses to plan forks with more attempts than the caller may give them, and
 // leaves a receipt. Where the plan is for no family alone, the strictest policy counts.
-func (a *API) planWithinReach(ctx context.Context, c Caller, family string, p *retrypolicy.Policy) error {
+func (a *API) checkPlanAttempts(ctx context.Context, c Caller, family string, p *retrypolicy.Policy) error {
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
 	}
-	return a.attemptsWithinReach(ctx, c, family, p, postadjudication.AccessRefusal{Action: string(access.BulkPlan)})
+	return a.checkAttempts(ctx, c, family, p, postadjudication.AccessRefusal{Action: string(access.BulkPlan)})
 }
 
-func (a *API) attemptsWithinReach(ctx context.Context, c Caller, family string, p *retrypolicy.Policy, refusal postadjudication.AccessRefusal) error {
+func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *retrypolicy.Policy, refusal postadjudication.AccessRefusal) error {
 	policies, err := a.service.Policies(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
-	most := mostForkAttempts(policies, family)
+	most := maxForkAttempts(policies, family)
 	if p.Normalize().MaxRetryAttempts <= most {
 		return nil
 	}
 	refusal.Rule = "beyond_reach"
-	if err := a.tell(ctx, c, refusal); err != nil {
+	if err := a.recordRefusal(ctx, c, refusal); err != nil {
 		return err
 	}
 	refused := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not give a fork so many attempts: who may set policies may").
-		with("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", most))
+		withField("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", most))
 	for _, role := range access.Allowed(access.Policy) {
 		refused.Needs = append(refused.Needs, string(role))
 	}
 	return refused
 }
 
-// mostForkAttempts returns how many attempts a fork may have by the policies of a tenant: of
+// maxForkAttempts returns how many attempts a fork may have by the policies of a tenant: of
 // one family, or of whichever has the fewest when none is named.
-func mostForkAttempts(policies []postadjudication.FamilyPolicy, family string) int {
+func maxForkAttempts(policies []postadjudication.FamilyPolicy, family string) int {
 	fewest := 0
 	for _, p := range policies {
 		attempts := p.Policy.Normalize().MaxRetryAttempts

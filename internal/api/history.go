@@ -17,14 +17,14 @@ type HistoryPage struct {
 	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-type brakeHistoryInput struct {
+type breakerHistoryInput struct {
 	Target string `path:"target" minLength:"1" maxLength:"64" example:"escrow"`
 	HistoryPage
 }
 
 type historyOutput struct {
 	Body struct {
-		Entries []postadjudication.RegisterEntry `json:"entries"`
+		Entries []postadjudication.OperationLogEntry `json:"entries"`
 	}
 }
 
@@ -32,28 +32,28 @@ type historyOutput struct {
 func (a *API) historyOperations(h huma.API) {
 	for _, r := range []struct {
 		id, path, summary string
-		of                postadjudication.Register
+		of                postadjudication.OperationLog
 	}{
-		{"key-history", "/keys/history", "Tell who made and revoked which access key, from the receipts", postadjudication.RegisterKeys},
-		{"access-history", "/access/history", "Tell who was refused what where no case was named, from the receipts", postadjudication.RegisterRefusals},
-		{"bulk-history", "/bulk/history", "Tell who made, started, paused, resumed and cancelled which plan, from the receipts", postadjudication.RegisterBulks},
+		{"key-history", "/keys/history", "Tell who made and revoked which access key, from the receipts", postadjudication.OperationLogKeys},
+		{"access-history", "/access/history", "Tell who was refused what where no case was named, from the receipts", postadjudication.OperationLogRefusals},
+		{"bulk-history", "/bulk/history", "Tell who made, started, paused, resumed and cancelled which plan, from the receipts", postadjudication.OperationLogBulks},
 	} {
 		register(a, h, operation{
 			id: r.id, method: http.MethodGet, path: r.path, action: access.Receipts, summary: r.summary, description: "The first one first.",
 		}, func(ctx context.Context, c Caller, in *HistoryPage) (*historyOutput, error) {
-			return entries(a.service.History(ctx, c.Tenant, r.of, in.After, in.Limit))
+			return historyResult(a.service.OperationHistory(ctx, c.Tenant, r.of, in.After, in.Limit))
 		})
 	}
 	register(a, h, operation{
 		id: "brake-history", method: http.MethodGet, path: "/brakes/{target}/history", action: access.Receipts, summary: "Tell who moved the circuit breaker of an escrow service, from the receipts",
 		description: "The first one first. It also says when the one over all tenants paused the tenant's runs; with the tenant " + postadjudication.AllTenants + " it is that one's own.",
-	}, func(ctx context.Context, c Caller, in *brakeHistoryInput) (*historyOutput, error) {
-		return entries(a.service.BrakeHistory(ctx, c.Tenant, in.Target, in.After, in.Limit))
+	}, func(ctx context.Context, c Caller, in *breakerHistoryInput) (*historyOutput, error) {
+		return historyResult(a.service.BreakerHistory(ctx, c.Tenant, in.Target, in.After, in.Limit))
 	})
 }
 
-func entries(found []postadjudication.RegisterEntry, err error) (*historyOutput, error) {
+func historyResult(found []postadjudication.OperationLogEntry, err error) (*historyOutput, error) {
 	out := &historyOutput{}
-	out.Body.Entries = append([]postadjudication.RegisterEntry{}, found...)
+	out.Body.Entries = append([]postadjudication.OperationLogEntry{}, found...)
 	return out, err
 }

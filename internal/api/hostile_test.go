@@ -194,7 +194,7 @@ func TestEightHostileClientsAreBounded(t *testing.T) {
 	}
 	r.ask(to.Submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[`+strings.Join(items, ",")+`]}`).is(http.StatusOK)
 	run := r.letter("other", 1, `"refused"`)
-	r.until("all are letters", `SELECT count(*) = 401 FROM recourse.runs WHERE state = 'dead_lettered'`)
+	r.waitFor("all are letters", `SELECT count(*) = 401 FROM recourse.runs WHERE state = 'dead_lettered'`)
 	r.percentile99(victim, run, 100) // warms up
 	before := held()
 	idle := r.percentile99(victim, run, 300)

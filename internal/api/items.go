@@ -14,8 +14,8 @@ import (
 
 // Bytes of batches that are worked on at once.
 const (
-	batchesOfProcess = 48 << 20
-	batchesOfTenant  = 16 << 20
+	maxProcessBatchBytes = 48 << 20
+	maxTenantBatchBytes  = 16 << 20
 )
 
 // batchRead is how many bytes of a batch are read at once: each read gives the processor away.
@@ -23,44 +23,44 @@ const batchRead = 64 << 10
 
 type itemsKey struct{}
 
-// itemsOf are the items of a batch, as they were written.
-func itemsOf(ctx context.Context) []json.RawMessage {
+// batchItems are the items of a batch, as they were written.
+func batchItems(ctx context.Context) []json.RawMessage {
 	items, _ := ctx.Value(itemsKey{}).([]json.RawMessage)
 	return items
 }
 
-// withItems reads a batch item by item, and calls next with them. It takes room for the
+// readBatch reads a batch item by item, and calls next with them. It takes room for the
 // length that the request states, or the longest one.
-func (a *API) withItems(w http.ResponseWriter, r *http.Request, c Caller, next func(*http.Request)) {
-	if err := checkType(r); err != nil {
-		a.say(w, err)
+func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c Caller, next func(*http.Request)) {
+	if err := checkContentType(r); err != nil {
+		a.writeProblem(w, err)
 		return
 	}
 	length := r.ContentLength
-	if length < 0 || length > batchBody {
-		length = batchBody
+	if length < 0 || length > maxBatchBytes {
+		length = maxBatchBytes
 	}
-	release, full := a.batches.acquire(c, length)
-	if full != shareFree {
-		a.say(w, newProblem(http.StatusTooManyRequests, "too_many_batches", "batches of %d MiB of a tenant and %d MiB of a process are worked on at once: hand over smaller ones, or one after the other", batchesOfTenant>>20, batchesOfProcess>>20).after(1))
+	release, exceeded := a.batchQuota.acquire(c, length)
+	if exceeded != scopeNone {
+		a.writeProblem(w, newProblem(http.StatusTooManyRequests, "too_many_batches", "batches of %d MiB of a tenant and %d MiB of a process are worked on at once: hand over smaller ones, or one after the other", maxTenantBatchBytes>>20, maxProcessBatchBytes>>20).withRetryAfter(1))
 		return
 	}
 	defer release()
 	var items []json.RawMessage
 	var err error
-	if waited := cpulimit.OfProcess().DoReading(r.Context(), c.Tenant, http.MaxBytesReader(w, r.Body, batchBody), func(in io.Reader) {
-		items, err = intake.Batch(bufio.NewReaderSize(in, batchRead), "adjudications", mostAtOnce, itemBody)
+	if waited := cpulimit.OfProcess().DoReading(r.Context(), c.Tenant, http.MaxBytesReader(w, r.Body, maxBatchBytes), func(in io.Reader) {
+		items, err = intake.Batch(bufio.NewReaderSize(in, batchRead), "adjudications", maxBatchItems, maxItemBytes)
 	}); waited != nil {
 		err = waited
 	}
 	var refused *intake.BatchError
 	switch {
 	case errors.As(err, &refused) && refused.Malformed:
-		a.say(w, newProblem(http.StatusBadRequest, "malformed", "the body can't be read").with(refused.Field, refused.Problem))
+		a.writeProblem(w, newProblem(http.StatusBadRequest, "malformed", "the body can't be read").withField(refused.Field, refused.Problem))
 	case errors.As(err, &refused):
-		a.say(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").with(refused.Field, refused.Problem))
+		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").withField(refused.Field, refused.Problem))
 	case err != nil:
-		a.say(w, unreadBody(err, batchBody))
+		a.writeProblem(w, unreadBodyProblem(err, maxBatchBytes))
 	default:
 		next(r.WithContext(context.WithValue(r.Context(), itemsKey{}, items)))
 	}

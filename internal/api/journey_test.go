@@ -45,30 +45,30 @@ func TestADeadLetterIsFoundForkedAndSettled(t *testing.T) {
 	if again["run_id"] != run || again["letter"] != "forked" || again["holder_run_id"] != next {
 		t.Errorf("%v", again)
 	}
-	r.until("the fork settles", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, next)
+	r.waitFor("the fork settles", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, next)
 	status := r.ask(r.key("acme", access.Submitter), http.MethodGet, "/api/v1/runs/"+next, "").is(http.StatusOK)
 	if status["state"] != "succeeded" || status["policy"].(map[string]any)["max_retry_attempts"] != 2.0 {
 		t.Errorf("%v", status)
 	}
-	kase := fork["case_id"].(string)
-	if c := r.ask(auditor, http.MethodGet, "/api/v1/cases/"+kase, "").is(http.StatusOK); c["settlement_progression_status"] != "settled" || len(c["runs"].([]any)) != 2 {
+	caseID := fork["case_id"].(string)
+	if c := r.ask(auditor, http.MethodGet, "/api/v1/cases/"+caseID, "").is(http.StatusOK); c["settlement_progression_status"] != "settled" || len(c["runs"].([]any)) != 2 {
 		t.Errorf("%v", c)
 	}
-	if c := r.ask(auditor, http.MethodGet, "/api/v1/transactions/txr_1", "").is(http.StatusOK); c["case_id"] != kase {
+	if c := r.ask(auditor, http.MethodGet, "/api/v1/transactions/txr_1", "").is(http.StatusOK); c["case_id"] != caseID {
 		t.Errorf("%v", c)
 	}
-	r.trail(auditor, kase, "user:operator@acme")
+	r.checkReceipts(auditor, caseID, "user:operator@acme")
 	r.ask(operator, http.MethodPost, "/api/v1/runs/"+next+"/cancel", `{"reason":"too late"}`).refused(http.StatusConflict, "ended", "")
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+next+"/fork", `{"reason":"x"}`).refused(http.StatusConflict, "not_a_letter", "")
 }
 
-// trail reads a case's receipts page by page and verifies them; who must be the actor
+// checkReceipts reads a case's receipts page by page and verifies them; who must be the actor
 // of one.
-func (r *rig) trail(token, kase, who string) {
+func (r *rig) checkReceipts(token, caseID, who string) {
 	r.t.Helper()
 	seen, actors := 0.0, map[string]bool{}
 	for more := true; more; {
-		page := r.ask(token, http.MethodGet, fmt.Sprintf("/api/v1/cases/%s/receipts?limit=2&after=%.0f&verify=true", kase, seen), "").is(http.StatusOK)
+		page := r.ask(token, http.MethodGet, fmt.Sprintf("/api/v1/cases/%s/receipts?limit=2&after=%.0f&verify=true", caseID, seen), "").is(http.StatusOK)
 		for _, one := range page["receipts"].([]any) {
 			receipt := one.(map[string]any)
 			if seen++; receipt["sequence"] != seen || receipt["link"] == "" {
@@ -91,7 +91,7 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	defer broken.Close()
 	r := newRig(t, func(o *app.Options) {
-		o.Embedded, o.EscrowURL, o.KeyLifetime = false, broken.URL, app.Lifetime{Said: true}
+		o.Embedded, o.EscrowURL, o.KeyLifetime = false, broken.URL, app.Lifetime{Given: true}
 	}).work()
 	operator := r.key("acme", access.Operator)
 	run := r.letter("acme", 1, `"ok"`) // no key lifetime is stated: nothing is called again
@@ -120,14 +120,14 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 		r.ask(operator, http.MethodPost, path+"/reconcile", body).refused(http.StatusUnprocessableEntity, "invalid", field)
 	}
 	r.ask(operator, http.MethodPost, path+"/reconcile", `{"finding":"not_executed","reason":"asked them","reference":"ticket 7"}`).refused(http.StatusConflict, "call_outstanding", "")
-	kase := r.ask(operator, http.MethodPost, path+"/reconcile", `{"finding":"not_executed","call_outstanding":true,"reason":"asked them","reference":"ticket 7"}`).is(http.StatusOK)
-	if kase["unknown_open"] != 0.0 {
-		t.Errorf("%v", kase)
+	caseID := r.ask(operator, http.MethodPost, path+"/reconcile", `{"finding":"not_executed","call_outstanding":true,"reason":"asked them","reference":"ticket 7"}`).is(http.StatusOK)
+	if caseID["unknown_open"] != 0.0 {
+		t.Errorf("%v", caseID)
 	}
 	r.ask(operator, http.MethodPost, path+"/fork", `{"reason":"now it may"}`).is(http.StatusCreated)
 }
 
-func TestManyAdjudicationsAreJudgedOneByOne(t *testing.T) {
+func TestManyAdjudicationsAreAnsweredOneByOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	submitter := r.key("acme", access.Submitter)
@@ -183,14 +183,14 @@ func TestAnotherTenantsIsNotThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	run := r.letter("acme", 1, `"refused"`)
-	kase := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
+	caseID := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
 	made := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["auditor"],"reason":"test"}`).is(http.StatusCreated)
 	r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test","target":"elsewhere"}`).is(http.StatusOK)
 	if err := r.main.Service.DrainEvents(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{
-		"/runs/" + run, "/cases/" + kase, "/cases/" + kase + "/receipts?verify=true", "/dead-letters/" + run, "/transactions/txr_1",
+		"/runs/" + run, "/cases/" + caseID, "/cases/" + caseID + "/receipts?verify=true", "/dead-letters/" + run, "/transactions/txr_1",
 	} {
 		r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1"+path, "").refused(http.StatusNotFound, "not_found", "")
 		r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1"+path, "").is(http.StatusOK)
@@ -347,9 +347,9 @@ func TestAPolicyIsSetForNewRuns(t *testing.T) {
 		t.Errorf("%v", set)
 	}
 	r.ask(admin, http.MethodPost, "/api/v1/policies/settlement", `{"policy":{},"reason":"x","if_version":0}`).refused(http.StatusConflict, "policy_version", "")
-	told := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/policies/settlement/history", "").is(http.StatusOK)["versions"].([]any)
-	if v := told[0].(map[string]any); len(told) != 1 || v["version"] != 1.0 || v["reason"] != "slow service" || v["receipt_id"] == "" {
-		t.Errorf("%v", told)
+	answer := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/policies/settlement/history", "").is(http.StatusOK)["versions"].([]any)
+	if v := answer[0].(map[string]any); len(answer) != 1 || v["version"] != 1.0 || v["reason"] != "slow service" || v["receipt_id"] == "" {
+		t.Errorf("%v", answer)
 	}
 	if none := r.ask(admin, http.MethodGet, "/api/v1/policies/settlement/history?after=1", "").is(http.StatusOK)["versions"].([]any); len(none) != 0 {
 		t.Errorf("%v", none)

@@ -23,7 +23,7 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	if b := r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test"}`).is(http.StatusOK); b["actor"] != "user:ada" {
 		t.Errorf("%v", b)
 	}
-	r.until("its use is noted", `SELECT last_used_at IS NOT NULL FROM recourse.keys WHERE prefix = $1`, prefix)
+	r.waitFor("its use is noted", `SELECT last_used_at IS NOT NULL FROM recourse.keys WHERE prefix = $1`, prefix)
 	gone := r.ask(admin, http.MethodDelete, "/api/v1/keys/"+prefix+"?reason=left", "").is(http.StatusOK)
 	if gone["revoked_by"] != "user:admin@acme" {
 		t.Errorf("%v", gone)
@@ -65,7 +65,7 @@ func (r *rig) keyOf(principal string, until time.Time, roles ...access.Role) str
 
 // Each cell of whose key makes a key of which role: what reaches further than the maker
 // is refused with a receipt, and no key is made.
-func TestNobodyMakesAKeyThatReachesFurther(t *testing.T) {
+func TestNobodyMakesAKeyWithMoreRightsThanTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	made, refusals := 0, 0
@@ -95,7 +95,7 @@ func TestNobodyMakesAKeyThatReachesFurther(t *testing.T) {
 	}
 }
 
-func TestAKeyThatEndsMakesNoneThatOpensLonger(t *testing.T) {
+func TestAKeyThatExpiresMakesNoneThatExpiresLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	end := time.Now().UTC().Add(time.Hour).Truncate(time.Second)
@@ -109,21 +109,21 @@ func TestAKeyThatEndsMakesNoneThatOpensLonger(t *testing.T) {
 	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"`+end.Format(time.RFC3339)+`"`)).is(http.StatusCreated)
 }
 
-func TestWhoShowsAKeyInItsLastDaysIsToldItsEndAndSoAreLogAndMetrics(t *testing.T) {
+func TestTheExpiryOfAKeyInItsLastDaysIsInAnswersLogAndMetrics(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	end := time.Now().UTC().Add(29 * 24 * time.Hour).Truncate(time.Second)
 	ending, other := r.keyOf("user:ada", end, access.Auditor), r.keyOf("user:ben", time.Time{}, access.Auditor)
 	prefix, _ := access.Prefix(ending)
 	for _, asked := range [][]string{{http.MethodGet, "/api/v1/brakes"}, {http.MethodGet, "/api/v1/no-such"}, {http.MethodPost, "/api/v1/brakes/pull"}, {http.MethodGet, "/asynqmon"}} {
-		if a := r.ask(ending, asked[0], asked[1], ""); a.header.Get(api.KeyExpires) != end.Format(time.RFC3339) {
-			t.Errorf("%v: %d %q", asked, a.status, a.header.Get(api.KeyExpires))
+		if a := r.ask(ending, asked[0], asked[1], ""); a.header.Get(api.KeyExpiresHeader) != end.Format(time.RFC3339) {
+			t.Errorf("%v: %d %q", asked, a.status, a.header.Get(api.KeyExpiresHeader))
 		}
-		if a := r.ask(other, asked[0], asked[1], ""); a.header.Get(api.KeyExpires) != "" {
-			t.Errorf("%v: a key that ends later: %q", asked, a.header.Get(api.KeyExpires))
+		if a := r.ask(other, asked[0], asked[1], ""); a.header.Get(api.KeyExpiresHeader) != "" {
+			t.Errorf("%v: a key that ends later: %q", asked, a.header.Get(api.KeyExpiresHeader))
 		}
 	}
-	if a := r.ask(ending, http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other"); a.header.Get(api.KeyExpires) == "" {
+	if a := r.ask(ending, http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other"); a.header.Get(api.KeyExpiresHeader) == "" {
 		t.Error("a refusal of the key for its tenant does not tell")
 	}
 	lines := r.logs.FilterMessageSnippet("ends soon").All()

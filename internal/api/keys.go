@@ -25,12 +25,12 @@ type keyInput struct {
 		Principal string        `json:"principal" minLength:"1" maxLength:"128" pattern:"^[a-z]+:[A-Za-z0-9._@+-]{1,100}$" patternDescription:"a kind and a name, such as user:ada or service:desk" doc:"Who will hold it; the actor of what is done with it. A kind and a name; user: is a person, system: and rule: are reserved" example:"user:ada"`
 		Roles     []access.Role `json:"roles" minItems:"1" enum:"submitter,operator,approver,auditor,admin"`
 		Reason    string        `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
-		KeyEnd
+		KeyExpiry
 	}
 }
 
-// KeyEnd is when a new key ends.
-type KeyEnd struct {
+// KeyExpiry is when a new key ends.
+type KeyExpiry struct {
 	ExpiresAt    time.Time `json:"expires_at,omitempty" doc:"At most 2 years ahead. Absent: after 90 days for a person (user:...), else after 400, and not after the end of the key that makes it"`
 	NeverExpires string    `json:"never_expires,omitempty" maxLength:"512" doc:"Why the key has no end; it stands in the receipt. Not together with expires_at"`
 }
@@ -39,7 +39,7 @@ type rotateInput struct {
 	Prefix string `path:"prefix" minLength:"12" maxLength:"12"`
 	Body   struct {
 		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
-		KeyEnd
+		KeyExpiry
 	}
 }
 
@@ -76,7 +76,7 @@ func (a *API) keyOperations(h huma.API) {
 	}, a.revokeKey)
 }
 
-func (a *API) listKeys(ctx context.Context, c Caller, _ *nothing) (*keysOutput, error) {
+func (a *API) listKeys(ctx context.Context, c Caller, _ *noInput) (*keysOutput, error) {
 	found, err := a.service.Keys(ctx, c.Tenant)
 	out := &keysOutput{}
 	out.Body.Keys = append([]access.Key{}, found...)
@@ -84,12 +84,12 @@ func (a *API) listKeys(ctx context.Context, c Caller, _ *nothing) (*keysOutput, 
 }
 
 func (a *API) createKey(ctx context.Context, c Caller, in *keyInput) (*newKeyOutput, error) {
-	end := in.Body.within(c, in.Body.Principal, a.now())
-	if err := a.withinReach(ctx, c, in.Body.Roles, end); err != nil {
+	expiry := in.Body.cappedBy(c, in.Body.Principal, a.now())
+	if err := a.checkGrant(ctx, c, in.Body.Roles, expiry); err != nil {
 		return nil, err
 	}
 	token, k, err := a.service.CreateKey(ctx, postadjudication.NewKey{
-		Tenant: c.Tenant, Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: end.ExpiresAt, NeverExpires: end.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
+		Tenant: c.Tenant, Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
 	})
 	return &newKeyOutput{NewKey{token, k}}, err
 }
@@ -99,48 +99,48 @@ func (a *API) rotateKey(ctx context.Context, c Caller, in *rotateInput) (*newKey
 	if err != nil {
 		return nil, err
 	}
-	end := in.Body.within(c, old.Principal, a.now())
-	if err := a.withinReach(ctx, c, old.Roles, end); err != nil {
+	expiry := in.Body.cappedBy(c, old.Principal, a.now())
+	if err := a.checkGrant(ctx, c, old.Roles, expiry); err != nil {
 		return nil, err
 	}
 	token, k, err := a.service.RotateKey(ctx, postadjudication.KeyRotation{
-		Tenant: c.Tenant, Prefix: in.Prefix, ExpiresAt: end.ExpiresAt, NeverExpires: end.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
+		Tenant: c.Tenant, Prefix: in.Prefix, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
 	})
 	return &newKeyOutput{NewKey{token, k}}, err
 }
 
-// within returns the end, or where none was given the default one, no later than the end of the
+// cappedBy returns the end, or where none was given the default one, no later than the end of the
 // key that makes the new one.
-func (e KeyEnd) within(c Caller, principal string, now time.Time) KeyEnd {
+func (e KeyExpiry) cappedBy(c Caller, principal string, now time.Time) KeyExpiry {
 	if e.NeverExpires == "" && e.ExpiresAt.IsZero() {
 		e.ExpiresAt = now.Add(access.DefaultLifetime(principal))
-		if access.Outlives(e.ExpiresAt, c.until) {
-			e.ExpiresAt = *c.until
+		if access.Outlives(e.ExpiresAt, c.expiresAt) {
+			e.ExpiresAt = *c.expiresAt
 		}
 	}
 	return e
 }
 
-// withinReach refuses to make a key that opens more than the key it is made with, or
+// checkGrant refuses to make a key that opens more than the key it is made with, or
 // for longer, and leaves a receipt.
-func (a *API) withinReach(ctx context.Context, c Caller, roles []access.Role, end KeyEnd) error {
+func (a *API) checkGrant(ctx context.Context, c Caller, roles []access.Role, expiry KeyExpiry) error {
 	if c.Key == "" { // else whoever reaches the machine would keep access once keys are needed
 		return newProblem(http.StatusForbidden, "key_needed", "nobody makes an access key without one: make the first with recourse keys create, beside the database")
 	}
-	beyond := access.Beyond(c.Roles, roles)
-	longer := access.Outlives(end.ExpiresAt, c.until)
+	beyond := access.Ungrantable(c.Roles, roles)
+	longer := access.Outlives(expiry.ExpiresAt, c.expiresAt)
 	if len(beyond) == 0 && !longer {
 		return nil
 	}
-	if err := a.tell(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Rule: "beyond_reach"}); err != nil {
+	if err := a.recordRefusal(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Rule: "beyond_reach"}); err != nil {
 		return err
 	}
 	p := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not make one that opens more than itself")
 	if len(beyond) > 0 {
-		p = p.with("roles", fmt.Sprintf("%v may do what the key may not", beyond))
+		p = p.withField("roles", fmt.Sprintf("%v may do what the key may not", beyond))
 	}
 	if longer {
-		p = p.with("expires_at", "must not be after the end of the key itself, which is "+c.until.Format(time.RFC3339))
+		p = p.withField("expires_at", "must not be after the end of the key itself, which is "+c.expiresAt.Format(time.RFC3339))
 	}
 	return p
 }
@@ -150,81 +150,81 @@ func (a *API) revokeKey(ctx context.Context, c Caller, in *revokeInput) (*keyOut
 	return &keyOutput{k}, err
 }
 
-// KeyExpires is the header that tells whoever shows a key in its last 30 days when it ends.
-const KeyExpires = "Recourse-Key-Expires"
+// KeyExpiresHeader is the header that tells whoever shows a key in its last 30 days when it ends.
+const KeyExpiresHeader = "Recourse-Key-Expires"
 
 const (
-	// endLoggedEvery is how often a process logs that a key which is used ends soon, and for how
+	// expiryLogInterval is how often a process logs that a key which is used ends soon, and for how
 	// long it remembers one that is not shown any more, as when it was rotated or revoked.
-	endLoggedEvery = 24 * time.Hour
-	// mostEnds bounds how many keys that end soon are remembered, so that metrics stay small.
-	mostEnds = 256
+	expiryLogInterval = 24 * time.Hour
+	// maxExpiringKeys bounds how many keys that end soon are remembered, so that metrics stay small.
+	maxExpiringKeys = 256
 )
 
-// keyEnds remembers the keys that were shown in the last part of their lives. It is safe for
+// expiringKeys remembers the keys that were shown in the last part of their lives. It is safe for
 // concurrent use.
-type keyEnds struct {
-	mu sync.Mutex
-	by map[string]keyEnding // by prefix
+type expiringKeys struct {
+	mu       sync.Mutex
+	byPrefix map[string]expiringKey // byPrefix prefix
 }
 
-type keyEnding struct{ end, logged, shown time.Time }
+type expiringKey struct{ expiresAt, loggedAt, usedAt time.Time }
 
-// note remembers a key. It reports whether the log is to be told.
-func (e *keyEnds) note(prefix string, end, now time.Time) bool {
+// record remembers a key. It reports whether the log is to be told.
+func (e *expiringKeys) record(prefix string, end, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.forget(now)
-	known, is := e.by[prefix]
-	if !is && len(e.by) >= mostEnds {
+	e.prune(now)
+	known, is := e.byPrefix[prefix]
+	if !is && len(e.byPrefix) >= maxExpiringKeys {
 		return false
 	}
-	due := now.Sub(known.logged) >= endLoggedEvery
+	due := now.Sub(known.loggedAt) >= expiryLogInterval
 	if due {
-		known.logged = now
+		known.loggedAt = now
 	}
-	known.end, known.shown = end, now
-	e.by[prefix] = known
+	known.expiresAt, known.usedAt = end, now
+	e.byPrefix[prefix] = known
 	return due
 }
 
-// forget drops the keys that have ended, and those that nobody shows any more.
-func (e *keyEnds) forget(now time.Time) {
-	for prefix, k := range e.by {
-		if !now.Before(k.end) || now.Sub(k.shown) >= endLoggedEvery {
-			delete(e.by, prefix)
+// prune drops the keys that have ended, and those that nobody shows any more.
+func (e *expiringKeys) prune(now time.Time) {
+	for prefix, k := range e.byPrefix {
+		if !now.Before(k.expiresAt) || now.Sub(k.usedAt) >= expiryLogInterval {
+			delete(e.byPrefix, prefix)
 		}
 	}
 }
 
-// EndingKeys returns when keys end that were shown to this process in their last 30 days, by
+// ExpiringKeys returns when keys end that were shown to this process in their last 30 days, by
 // their prefixes.
-func (a *API) EndingKeys() map[string]time.Time {
-	a.ends.mu.Lock()
-	defer a.ends.mu.Unlock()
-	a.ends.forget(a.now())
-	out := make(map[string]time.Time, len(a.ends.by))
-	for prefix, k := range a.ends.by {
-		out[prefix] = k.end
+func (a *API) ExpiringKeys() map[string]time.Time {
+	a.expiringKeys.mu.Lock()
+	defer a.expiringKeys.mu.Unlock()
+	a.expiringKeys.prune(a.now())
+	out := make(map[string]time.Time, len(a.expiringKeys.byPrefix))
+	for prefix, k := range a.expiringKeys.byPrefix {
+		out[prefix] = k.expiresAt
 	}
 	return out
 }
 
-// announceEnd tells whoever shows a key that it ends soon, and the log once a day.
-func (a *API) announceEnd(w http.ResponseWriter, c Caller) {
+// announceExpiry tells whoever shows a key that it ends soon, and the log once a day.
+func (a *API) announceExpiry(w http.ResponseWriter, c Caller) {
 	now := a.now()
-	if !access.EndsSoon(c.until, now) {
+	if !access.ExpiresSoon(c.expiresAt, now) {
 		return
 	}
-	w.Header().Set(KeyExpires, c.until.UTC().Format(time.RFC3339))
-	if a.ends.note(c.Key, *c.until, now) {
+	w.Header().Set(KeyExpiresHeader, c.expiresAt.UTC().Format(time.RFC3339))
+	if a.expiringKeys.record(c.Key, *c.expiresAt, now) {
 		a.log.Warn("an access key that is used ends soon: recourse keys rotate makes its successor",
-			zap.String("key", c.Key), zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.Time("expires_at", *c.until))
+			zap.String("key", c.Key), zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.Time("expires_at", *c.expiresAt))
 	}
 }
 
-// describeKeyEnds adds the header to every answer in the description.
-func describeKeyEnds(doc *huma.OpenAPI) {
+// describeExpiryHeader adds the header to every answer in the description.
+func describeExpiryHeader(doc *huma.OpenAPI) {
 	doc.Components.Headers = map[string]*huma.Header{"KeyExpires": {
 		Description: "When the access key that was shown ends; only in its last 30 days, on every answer", Schema: &huma.Schema{Type: "string", Format: "date-time"},
 	}}
@@ -237,7 +237,7 @@ func describeKeyEnds(doc *huma.OpenAPI) {
 				if answer.Headers == nil {
 					answer.Headers = map[string]*huma.Param{}
 				}
-				answer.Headers[KeyExpires] = &huma.Param{Ref: "#/components/headers/KeyExpires"}
+				answer.Headers[KeyExpiresHeader] = &huma.Param{Ref: "#/components/headers/KeyExpires"}
 			}
 		}
 	}

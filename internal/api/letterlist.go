@@ -23,7 +23,7 @@ type lettersInput struct {
 
 // LetterFilter is a filter of letters in a query.
 type LetterFilter struct {
-	Standing       string `query:"letter" enum:"open,forked,reconciled,superseded"`
+	Status         string `query:"letter" enum:"open,forked,reconciled,superseded"`
 	Family         string `query:"family"`
 	Queue          string `query:"queue"`
 	JobType        string `query:"job_type"`
@@ -74,7 +74,7 @@ func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
 		if text == "" {
 			continue
 		}
-		value, err := f.member(name, text)
+		value, err := f.parseMember(name, text)
 		if err != nil {
 			return postadjudication.LetterFilter{}, err
 		}
@@ -87,9 +87,9 @@ func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
 	return postadjudication.ParseLetterFilter(text)
 }
 
-// kinds are the types of the members of postadjudication.LetterFilter that are not
+// memberKinds are the types of the members of postadjudication.LetterFilter that are not
 // written as texts.
-var kinds = func() map[string]reflect.Kind {
+var memberKinds = func() map[string]reflect.Kind {
 	out := map[string]reflect.Kind{}
 	t := reflect.TypeFor[postadjudication.LetterFilter]()
 	for i := range t.NumField() {
@@ -100,18 +100,18 @@ var kinds = func() map[string]reflect.Kind {
 	return out
 }()
 
-func (LetterFilter) member(name, text string) (any, error) {
-	switch kinds[name] {
+func (LetterFilter) parseMember(name, text string) (any, error) {
+	switch memberKinds[name] {
 	case reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").with(name, "must be a whole number")
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").withField(name, "must be a whole number")
 		}
 		return n, nil
 	case reflect.Bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").with(name, "must be true or false")
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").withField(name, "must be true or false")
 		}
 		return b, nil
 	case reflect.Invalid:
@@ -120,7 +120,7 @@ func (LetterFilter) member(name, text string) (any, error) {
 	return nil, fmt.Errorf("api: the filter's member %s is of a kind that no parameter has", name)
 }
 
-func (a *API) letters(ctx context.Context, c Caller, in *lettersInput) (*lettersOutput, error) {
+func (a *API) listLetters(ctx context.Context, c Caller, in *lettersInput) (*lettersOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err

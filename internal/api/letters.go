@@ -61,7 +61,7 @@ func (a *API) letterOperations(h huma.API) {
 	register(a, h, operation{
 		id: "list-dead-letters", method: http.MethodGet, path: "/dead-letters", action: access.List, summary: "List dead letters",
 		description: "What is given must all be met. A parameter that is unknown, empty, or makes no sense is refused.",
-	}, a.letters)
+	}, a.listLetters)
 	register(a, h, operation{
 		id: "count-dead-letters", method: http.MethodGet, path: "/dead-letters/count", action: access.List, summary: "Count dead letters",
 		description: "Exactly, by the same parameters.",
@@ -72,21 +72,21 @@ func (a *API) letterOperations(h huma.API) {
 	}, a.inspect)
 	register(a, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
-		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key. " + forkReach,
+		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key. " + forkAttemptsDoc,
 	}, a.fork)
 	register(a, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
 		summary: "Try a job again, by any run of it", description: "Forks its newest run, with the same gates.",
 	}, a.retry)
 	register(a, h, operation{
-		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, planned: true,
+		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, plannable: true,
 		summary:     "Record what became of the money of a dead letter, or of a run that waits",
 		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. A run that waits takes it while money is unknown. That it was executed takes two people: 202 second_person_required with the plan that somebody else lets run, unless the tenant takes one. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
 	}, a.reconcile)
 }
 
 func (a *API) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutput, error) {
-	id, err := runID(in.Run)
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (a *API) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutp
 }
 
 func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, error) {
-	id, err := runID(in.Run)
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -106,18 +106,18 @@ func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, e
 	if err != nil {
 		return nil, err
 	}
-	if err := a.forkWithinReach(ctx, c, id, policy); err != nil {
+	if err := a.checkForkAttempts(ctx, c, id, policy); err != nil {
 		return nil, err
 	}
 	f, err := a.service.Fork(ctx, c.Tenant, id, postadjudication.ForkRequest{Actor: c.Principal, Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
 	if err != nil {
 		return nil, err
 	}
-	return a.forked(ctx, c, f)
+	return a.forkAnswer(ctx, c, f)
 }
 
 func (a *API) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput, error) {
-	id, err := runID(in.Run)
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -125,11 +125,11 @@ func (a *API) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput,
 	if err != nil {
 		return nil, err
 	}
-	return a.forked(ctx, c, f)
+	return a.forkAnswer(ctx, c, f)
 }
 
-// forked tells of a new run, and which one it tries again.
-func (a *API) forked(ctx context.Context, c Caller, f postadjudication.Submitted) (*forkOutput, error) {
+// forkAnswer tells of a new run, and which one it tries again.
+func (a *API) forkAnswer(ctx context.Context, c Caller, f postadjudication.Submitted) (*forkOutput, error) {
 	s, err := a.service.Status(ctx, c.Tenant, f.Run)
 	if err != nil {
 		return nil, err
@@ -142,20 +142,20 @@ func (a *API) forked(ctx context.Context, c Caller, f postadjudication.Submitted
 }
 
 func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*caseOutput, error) {
-	id, err := runID(in.Run)
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
 	b := in.Body
 	if b.Lookup {
 		if b.Finding != "" || b.Moved != 0 || b.Other || b.Known || b.Reason != "" || b.Reference != "" {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").with("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").withField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
 		}
-		kase, err := a.service.ReconcileByLookup(ctx, c.Tenant, id, c.Principal)
-		return &caseOutput{kase}, err
+		status, err := a.service.ReconcileByLookup(ctx, c.Tenant, id, c.Principal)
+		return &caseOutput{status}, err
 	}
-	kase, err := a.service.Reconcile(ctx, c.Tenant, id, postadjudication.Finding{
+	status, err := a.service.Reconcile(ctx, c.Tenant, id, postadjudication.Finding{
 		Actor: c.Principal, Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference,
 	})
-	return &caseOutput{kase}, err
+	return &caseOutput{status}, err
 }

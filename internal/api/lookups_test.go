@@ -14,13 +14,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// countedStore has some keys, and counts how often it is asked.
-type countedStore struct {
+// countingStore has some keys, and counts how often it is asked.
+type countingStore struct {
 	keys  map[string]access.Key
 	finds int
 }
 
-func (s *countedStore) FindKey(_ context.Context, prefix string) (access.Key, error) {
+func (s *countingStore) FindKey(_ context.Context, prefix string) (access.Key, error) {
 	s.finds++
 	k, there := s.keys[prefix]
 	if !there {
@@ -29,9 +29,9 @@ func (s *countedStore) FindKey(_ context.Context, prefix string) (access.Key, er
 	return k, nil
 }
 
-func (*countedStore) UseKey(context.Context, uuid.UUID, time.Time) error { return nil }
+func (*countingStore) UseKey(context.Context, uuid.UUID, time.Time) error { return nil }
 
-func (s *countedStore) mint() string {
+func (s *countingStore) mint() string {
 	token, prefix, digest := access.Mint()
 	s.keys[prefix] = access.Key{Prefix: prefix, Digest: digest, Tenant: "acme", Roles: []access.Role{access.Auditor}}
 	return token
@@ -41,18 +41,18 @@ func (s *countedStore) mint() string {
 // who shares the address and was here before.
 func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	t.Parallel()
-	store := &countedStore{keys: map[string]access.Key{}}
+	store := &countingStore{keys: map[string]access.Key{}}
 	now := time.Now()
 	ring, err := access.NewKeyring(store, func() time.Time { return now }, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &API{keys: ring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), by: map[string]*failing{}}}
+	a := &API{keys: ring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), byAddress: map[string]*failureCount{}}}
 	for _, f := range []struct {
-		to     **failures
+		to     **keyedLimiter
 		atOnce int
-	}{{&a.failed, 3}, {&a.lookups, 4}} {
-		if *f.to, err = newFailures(0.001, f.atOnce); err != nil {
+	}{{&a.keyFailures, 3}, {&a.keyLookups, 4}} {
+		if *f.to, err = newKeyedLimiter(0.001, f.atOnce); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +62,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
 		r.RemoteAddr = from + ":1"
 		r.Header.Set("Authorization", "Bearer "+token)
-		_, err := a.admit(r)
+		_, err := a.authenticate(r)
 		var p *Problem
 		if errors.As(err, &p) {
 			return p.Status
@@ -85,7 +85,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	if store.finds != 3+4 || answers[http.StatusUnauthorized] != 3 || answers[http.StatusTooManyRequests] != 497 {
 		t.Errorf("%d look-ups, answers %v", store.finds, answers)
 	}
-	now = now.Add(access.Memory) // the key is asked for anew
+	now = now.Add(access.CacheTTL) // the key is asked for anew
 	if status := show(before, "10.0.0.1"); status != 0 || store.finds != 8 {
 		t.Errorf("a key that was here before: %d, %d look-ups", status, store.finds)
 	}
@@ -98,7 +98,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	var p *Problem
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
 	forged, _, _ := access.Mint()
-	if r.RemoteAddr = "10.0.0.1:1"; !errors.As(a.mayLookUp(r, forged), &p) || p.Code != "too_many_failures" || p.GetHeaders().Get("Retry-After") == "" {
+	if r.RemoteAddr = "10.0.0.1:1"; !errors.As(a.limitLookups(r, forged), &p) || p.Code != "too_many_failures" || p.GetHeaders().Get("Retry-After") == "" {
 		t.Errorf("%+v", p)
 	}
 }

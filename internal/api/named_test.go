@@ -17,20 +17,20 @@ func TestARequestIsLoggedWithoutSecretsAndNotAtAnyLength(t *testing.T) {
 		"/api/v1/brakes":                "GET /api/v1/brakes",
 		"/api/v1/keys/4111111111111111": "GET /api/v1/keys/[card]",
 		"/api/v1/password=hunter2/x y":  "GET /api/v1/password=[redacted] y",
-		long:                            "GET " + long[:longestRequest/2-len("GET ")] + " [cut]",
+		long:                            "GET " + long[:maxRequestName/2-len("GET ")] + " [cut]",
 	} {
 		r := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}
-		if got := requested(r); got != want {
+		if got := requestName(r); got != want {
 			t.Errorf("%.40q: %.60q (%d bytes), want %.60q (%d)", path, got, len(got), want, len(want))
 		}
 	}
 }
 
-// nullFields are the fields that noNull names.
+// nullFields are the fields that rejectNulls names.
 func nullFields(t *testing.T, body string) (fields []string) {
 	t.Helper()
 	var p *Problem
-	if !errors.As(noNull([]byte(body)), &p) {
+	if !errors.As(rejectNulls([]byte(body)), &p) {
 		t.Fatalf("%.60s is accepted", body)
 	}
 	for _, wrong := range p.Errors {

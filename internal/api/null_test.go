@@ -10,7 +10,7 @@ import (
 
 // What a script had no value for is refused, by its name: as good as absent it would make
 // more of the request than was meant.
-func TestWhatIsNullIsNotTakenForAbsent(t *testing.T) {
+func TestNullIsNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	letter := r.letter("acme", 1, `"refused"`)

@@ -13,68 +13,68 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Replayed says of an answer that it is the one given before.
-const Replayed = "Idempotency-Replayed"
+// ReplayedHeader says of an answer that it is the one given before.
+const ReplayedHeader = "Idempotency-Replayed"
 
-// kept are the headers of an answer that are repeated with it.
-var kept = []string{"Content-Type", "Location"}
+// storedHeaders are the headers of an answer that are repeated with it.
+var storedHeaders = []string{"Content-Type", "Location"}
 
-// once does a request once, however often it comes under its Idempotency-Key, and
+// doOnce does a request once, however often it comes under its Idempotency-Key, and
 // repeats the answer. What was refused changed nothing: its key is free again. When
 // the process dies over it, the same request is done again two minutes later at the
 // earliest, and the action's own guard keeps it from acting twice.
-func (a *API) once(w http.ResponseWriter, r *http.Request, o operation, c Caller, keys []string, body []byte, do func(http.ResponseWriter)) {
+func (a *API) doOnce(w http.ResponseWriter, r *http.Request, o operation, c Caller, keys []string, body []byte, do func(http.ResponseWriter)) {
 	if len(keys) != 1 {
-		a.say(w, newProblem(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").with("Idempotency-Key", "is given twice"))
+		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").withField("Idempotency-Key", "is given twice"))
 		return
 	}
 	if len(keys[0]) > 255 {
-		a.say(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").with("Idempotency-Key", "must be 1 to 255 bytes of plain text"))
+		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").withField("Idempotency-Key", "must be 1 to 255 bytes of plain text"))
 		return
 	}
 	own := keys[0] // empty: refused as it is
 	if own != "" {
 		own = c.Principal + " " + own // nobody takes a key from another principal
 	}
-	before, request, err := a.service.BeginRequest(r.Context(), c.Tenant, own, digest(r, c, body))
+	stored, request, err := a.service.BeginRequest(r.Context(), c.Tenant, own, requestDigest(r, c, body))
 	if err != nil {
-		a.say(w, a.refuse(r.Context(), notBegun, err))
+		a.writeProblem(w, a.problemOf(r.Context(), outageNothingDone, err))
 		return
 	}
-	if before != nil {
-		a.repeat(w, before)
+	if stored != nil {
+		a.writeStored(w, stored)
 		return
 	}
-	a.work(w, r, o, request, do)
+	a.doAndStore(w, r, o, request, do)
 }
 
-// work does a request, and keeps its answer before anybody is told.
-func (a *API) work(w http.ResponseWriter, r *http.Request, o operation, request *postadjudication.Request, do func(http.ResponseWriter)) {
-	taken := &taking{header: w.Header()}
+// doAndStore does a request, and keeps its answer before anybody is told.
+func (a *API) doAndStore(w http.ResponseWriter, r *http.Request, o operation, request *postadjudication.IdempotentRequest, do func(http.ResponseWriter)) {
+	recorded := &recorder{header: w.Header()}
 	defer func() {
 		ctx := context.WithoutCancel(r.Context()) // it is done, whoever still waits for it
 		var err error
-		if taken.status >= 200 && taken.status < 300 {
-			err = request.Answer(ctx, taken.answer(o))
+		if recorded.status >= 200 && recorded.status < 300 {
+			err = request.Answer(ctx, recorded.response(o))
 		} else {
 			err = request.Drop(ctx)
 		}
 		if err != nil {
 			a.log.Error("the answer to a request with an idempotency key was not kept", zap.Error(err))
 		}
-		if taken.status == 0 {
+		if recorded.status == 0 {
 			return // it broke
 		}
-		w.WriteHeader(taken.status)
-		if _, err := w.Write(taken.body.Bytes()); err != nil {
+		w.WriteHeader(recorded.status)
+		if _, err := w.Write(recorded.body.Bytes()); err != nil {
 			a.log.Debug("an answer was not read to its end", zap.Error(err))
 		}
 	}()
-	do(taken)
+	do(recorded)
 }
 
-// digest is of all that makes a request the same: who asks for what.
-func digest(r *http.Request, c Caller, body []byte) [32]byte {
+// requestDigest is of all that makes a request the same: who asks for what.
+func requestDigest(r *http.Request, c Caller, body []byte) [32]byte {
 	h := sha256.New()
 	for _, part := range []string{"recourse request 1", c.Principal, r.Method, r.URL.Path, r.URL.RawQuery} {
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
@@ -84,46 +84,46 @@ func digest(r *http.Request, c Caller, body []byte) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-func (a *API) repeat(w http.ResponseWriter, before *postadjudication.StoredResponse) {
+func (a *API) writeStored(w http.ResponseWriter, stored *postadjudication.StoredResponse) {
 	var headers map[string]string
-	if err := json.Unmarshal([]byte(before.Headers), &headers); err != nil {
-		a.say(w, a.refuse(context.Background(), acted, err))
+	if err := json.Unmarshal([]byte(stored.Headers), &headers); err != nil {
+		a.writeProblem(w, a.problemOf(context.Background(), outageOfAction, err))
 		return
 	}
 	for k, v := range headers {
 		w.Header().Set(k, v)
 	}
-	w.Header().Set(Replayed, "true")
-	w.WriteHeader(before.Status)
-	if _, err := w.Write(before.Body); err != nil {
+	w.Header().Set(ReplayedHeader, "true")
+	w.WriteHeader(stored.Status)
+	if _, err := w.Write(stored.Body); err != nil {
 		a.log.Debug("an answer was not read to its end", zap.Error(err))
 	}
 }
 
-// taking takes an answer down instead of giving it.
-type taking struct {
+// recorder takes an answer down instead of giving it.
+type recorder struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (t *taking) Header() http.Header { return t.header }
+func (t *recorder) Header() http.Header { return t.header }
 
-func (t *taking) WriteHeader(status int) {
+func (t *recorder) WriteHeader(status int) {
 	if t.status == 0 {
 		t.status = status
 	}
 }
 
-func (t *taking) Write(b []byte) (int, error) {
+func (t *recorder) Write(b []byte) (int, error) {
 	t.WriteHeader(http.StatusOK)
 	return t.body.Write(b)
 }
 
-// answer is what is kept. A secret is shown once and not kept.
-func (t *taking) answer(o operation) postadjudication.StoredResponse {
+// response is what is kept. A secret is shown once and not kept.
+func (t *recorder) response(o operation) postadjudication.StoredResponse {
 	headers := map[string]string{}
-	for _, k := range kept {
+	for _, k := range storedHeaders {
 		if v := t.header.Get(k); v != "" {
 			headers[k] = v
 		}

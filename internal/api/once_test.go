@@ -25,7 +25,7 @@ func TestARepeatedRequestIsAnsweredAsBeforeAndDoneOnce(t *testing.T) {
 	first.is(http.StatusCreated)
 	again := r.ask(operator, http.MethodPost, path, body, idempotency, "ticket-1")
 	again.is(http.StatusCreated)
-	if again.text != first.text || again.header.Get("Location") != first.header.Get("Location") || again.header.Get(api.Replayed) != "true" || first.header.Get(api.Replayed) != "" ||
+	if again.text != first.text || again.header.Get("Location") != first.header.Get("Location") || again.header.Get(api.ReplayedHeader) != "true" || first.header.Get(api.ReplayedHeader) != "" ||
 		again.header.Get("Content-Type") != first.header.Get("Content-Type") {
 		t.Errorf("%s %v\n%s %v", first.text, first.header, again.text, again.header)
 	}
@@ -57,7 +57,7 @@ func TestWhatWasRefusedMayBeTriedAgainUnderItsKey(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsWorkedOnIsNotBegunAgain(t *testing.T) {
+func TestARequestInProgressIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const path, body = "/api/v1/brakes/pull", `{"reason":"x"}`
@@ -82,7 +82,7 @@ func TestARequestThatIsWorkedOnIsNotBegunAgain(t *testing.T) {
 	r.ask(r.key("acme", access.Operator), http.MethodPost, path, body, idempotency, "k").is(http.StatusOK)
 }
 
-func TestOneOfManyAtOnceIsDone(t *testing.T) {
+func TestOneOfManyEqualRequestsAtOnceIsDone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	admin := r.key("acme", access.Admin)

@@ -15,7 +15,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write openapi.json and access.md anew")
 
-func TestTheDescriptionIsTheOneThatIsCommitted(t *testing.T) {
+func TestTheOpenAPIDescriptionIsTheOneThatIsCommitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	served := r.ask("", http.MethodGet, api.DescriptionPath, "")
@@ -79,7 +79,7 @@ func TestTheDescribedAdjudicationIsTheOneThatIsRead(t *testing.T) {
 		}
 		members = append(members, `"`+name+`":`+value)
 	}
-	a, wrong := intake.One([]byte("{"+strings.Join(members, ",")+"}"), "acme")
+	a, wrong := intake.ParseObject([]byte("{"+strings.Join(members, ",")+"}"), "acme")
 	if len(wrong) > 0 || a.Generation != 2 || a.Target != "word" || !strings.Contains(string(a.Payload), "simulate") {
 		t.Errorf("%+v: %v", a, wrong)
 	}

@@ -33,7 +33,7 @@ type peopleHistoryOutput struct {
 func (a *API) peopleOperations(h huma.API) {
 	register(a, h, operation{
 		id: "get-people", method: http.MethodGet, path: "/people", action: access.Read, summary: "Tell how many people it takes to state or free money by hand",
-	}, func(ctx context.Context, c Caller, _ *nothing) (*peopleOutput, error) {
+	}, func(ctx context.Context, c Caller, _ *noInput) (*peopleOutput, error) {
 		p, err := a.service.People(ctx, c.Tenant)
 		return &peopleOutput{p}, err
 	})

@@ -125,7 +125,7 @@ func TestAFindingIsRunByAnotherPrincipal(t *testing.T) {
 	if b["started_by"] != "user:approver@acme" || b["people"] != 2.0 || b["self_declared"] != nil {
 		t.Errorf("%v", b)
 	}
-	r.until("the case is settled", `SELECT progression = 'settled' FROM recourse.cases WHERE kind = 'settlement'`)
+	r.waitFor("the case is settled", `SELECT progression = 'settled' FROM recourse.cases WHERE kind = 'settlement'`)
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND actor = 'user:approver@acme' AND body LIKE '%"planned_by":"user:operator@acme"%' AND body NOT LIKE '%self_declared%'`); n != 1 {
 		t.Errorf("%d receipts name both", n)
 	}
@@ -157,7 +157,7 @@ func TestRefusalsOfAKeyAreBoundedWhoeverRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	run, operator := r.letter("acme", 1, `"refused"`), r.key("acme", access.Operator)
-	told, often := 0, map[bool]int{}
+	recorded, often := 0, map[bool]int{}
 	for i := range 1000 {
 		gate := i%2 == 0
 		path, body, status := "/api/v1/runs/"+run+"/cancel", fmt.Sprintf(`{"reason":"reason %d"}`, i), http.StatusConflict
@@ -171,13 +171,13 @@ func TestRefusalsOfAKeyAreBoundedWhoeverRefuses(t *testing.T) {
 			continue
 		}
 		a.is(status)
-		told++
+		recorded++
 	}
-	if often[true] == 0 || often[false] == 0 || told < 120 {
-		t.Errorf("refused too often by %v, %d told", often, told)
+	if often[true] == 0 || often[false] == 0 || recorded < 120 {
+		t.Errorf("refused too often by %v, %d told", often, recorded)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('refused', 'access-refused') AND actor = 'user:operator@acme'`); n != told {
-		t.Errorf("%d receipts of %d refusals", n, told)
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('refused', 'access-refused') AND actor = 'user:operator@acme'`); n != recorded {
+		t.Errorf("%d receipts of %d refusals", n, recorded)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestBreakGlassOverHTTP(t *testing.T) {
 	if b := r.ask(ada, http.MethodPost, path, body(`,"break_glass":"INC-7","reason":"alone"`)).is(http.StatusOK); b["break_glass"] != "INC-7" || b["people"] != 1.0 {
 		t.Errorf("%v", b)
 	}
-	r.until("the case is settled", `SELECT progression = 'settled' FROM recourse.cases WHERE kind = 'settlement'`)
+	r.waitFor("the case is settled", `SELECT progression = 'settled' FROM recourse.cases WHERE kind = 'settlement'`)
 }
 
 // Where no keys are needed nobody can be told from another, so that one person does it, and the
@@ -238,7 +238,7 @@ func TestCasesAreListedAndFreedOverHTTP(t *testing.T) {
 	}
 	id, hash := r.plan(operator, "/cases/free", `{"transaction_receipt_id":"txr_3","reason":"withdrawn","reference":"mail 3"}`)
 	r.ask(approver, http.MethodPost, "/api/v1/bulk/"+id+"/run", `{"hash":"`+hash+`"}`).is(http.StatusOK)
-	r.until("it is freed", `SELECT count(*) = 1 FROM recourse.cases WHERE kind = 'settlement' AND progression = 'review-needed' AND reserved = 0`)
+	r.waitFor("it is freed", `SELECT count(*) = 1 FROM recourse.cases WHERE kind = 'settlement' AND progression = 'review-needed' AND reserved = 0`)
 	if left := r.ask(auditor, http.MethodGet, "/api/v1/cases?reserved=true", "").is(http.StatusOK); left["total"] != 2.0 {
 		t.Errorf("%v", left)
 	}

@@ -41,9 +41,9 @@ func (b *PolicyBody) policy() (*retrypolicy.Policy, error) {
 	refused := newProblem(http.StatusUnprocessableEntity, "invalid", "the policy can't be taken")
 	var wrong *retrypolicy.FieldError
 	if errors.As(err, &wrong) {
-		return nil, refused.with("policy."+wrong.Field, wrong.Problem)
+		return nil, refused.withField("policy."+wrong.Field, wrong.Problem)
 	}
-	return nil, refused.with("policy", err.Error())
+	return nil, refused.withField("policy", err.Error())
 }
 
 type policiesOutput struct {
@@ -85,7 +85,7 @@ func (a *API) policyOperations(h huma.API) {
 	}, a.resetPolicy)
 }
 
-func (a *API) policies(ctx context.Context, c Caller, _ *nothing) (*policiesOutput, error) {
+func (a *API) policies(ctx context.Context, c Caller, _ *noInput) (*policiesOutput, error) {
 	found, err := a.service.Policies(ctx, c.Tenant)
 	out := &policiesOutput{}
 	out.Body.Policies = append([]postadjudication.FamilyPolicy{}, found...)
@@ -100,21 +100,21 @@ func (a *API) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policy
 	now, err := a.service.SetPolicy(ctx, postadjudication.PolicyChange{
 		Tenant: c.Tenant, Family: in.Family, Policy: *policy, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
 	})
-	return movedPolicy(now, in.Family, err)
+	return policyResult(now, in.Family, err)
 }
 
 func (a *API) resetPolicy(ctx context.Context, c Caller, in *policyResetInput) (*policyOutput, error) {
 	now, err := a.service.ResetPolicy(ctx, postadjudication.PolicyReset{
 		Tenant: c.Tenant, Family: in.Family, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
 	})
-	return movedPolicy(now, in.Family, err)
+	return policyResult(now, in.Family, err)
 }
 
-func movedPolicy(now postadjudication.FamilyPolicy, family string, err error) (*policyOutput, error) {
+func policyResult(now postadjudication.FamilyPolicy, family string, err error) (*policyOutput, error) {
 	var other *postadjudication.PolicyVersionError
 	switch {
 	case errors.As(err, &other):
-		return nil, newProblem(http.StatusConflict, "policy_version", "the policy is at version %d", other.Present.Version)
+		return nil, newProblem(http.StatusConflict, "policy_version", "the policy is at version %d", other.Current.Version)
 	case errors.Is(err, background.ErrUnknownFamily):
 		return nil, newProblem(http.StatusNotFound, "unknown_family", "there is no family %q", family)
 	}

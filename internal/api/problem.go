@@ -18,17 +18,17 @@ import (
 //	{"type":"urn:recourse:problem:reconcile_first","title":"Conflict","status":409,
 //	 "code":"reconcile_first","detail":"...","run_id":"0198..."}
 type Problem struct {
-	Type   string       `json:"type" doc:"urn:recourse:problem: and the code"`
-	Title  string       `json:"title" doc:"What the status means"`
-	Status int          `json:"status"`
-	Code   string       `json:"code" doc:"For programs; it does not change" example:"reconcile_first"`
-	Detail string       `json:"detail" doc:"For people"`
-	Errors []FieldWrong `json:"errors,omitempty" doc:"What is wrong with single fields"`
+	Type   string         `json:"type" doc:"urn:recourse:problem: and the code"`
+	Title  string         `json:"title" doc:"What the status means"`
+	Status int            `json:"status"`
+	Code   string         `json:"code" doc:"For programs; it does not change" example:"reconcile_first"`
+	Detail string         `json:"detail" doc:"For people"`
+	Errors []FieldProblem `json:"errors,omitempty" doc:"What is wrong with single fields"`
 
-	Run    *background.RunID  `json:"run_id,omitempty" format:"uuid" doc:"The run that stands in the way"`
-	Holder *background.RunID  `json:"holder_run_id,omitempty" format:"uuid" doc:"The run that holds the case now"`
-	Letter *background.Letter `json:"letter,omitempty" doc:"How the letter stands"`
-	Needs  []string           `json:"needs_one_of,omitempty" doc:"Roles, one of which the key would need"`
+	Run       *background.RunID        `json:"run_id,omitempty" format:"uuid" doc:"The run that stands in the way"`
+	ActiveRun *background.RunID        `json:"holder_run_id,omitempty" format:"uuid" doc:"The run that holds the case now"`
+	Letter    *background.LetterStatus `json:"letter,omitempty" doc:"How the letter stands"`
+	Needs     []string                 `json:"needs_one_of,omitempty" doc:"Roles, one of which the key would need"`
 
 	Done   *Done                  `json:"done,omitempty" enum:"nothing,unknown" doc:"Of unavailable: what is known to have been done"`
 	PlanID string                 `json:"plan_id,omitempty" format:"uuid" doc:"The plan that somebody else has to let run"`
@@ -41,12 +41,12 @@ type Problem struct {
 	CancelledBy string `json:"cancelled_by,omitempty" doc:"Who cancelled what is submitted again"`
 	Reason      string `json:"reason,omitempty" doc:"Why it was cancelled"`
 
-	again int // seconds; 0: no Retry-After
-	allow string
+	retryAfter int // seconds; 0: no Retry-After
+	allow      string
 }
 
-// FieldWrong is one field and what is wrong with it.
-type FieldWrong struct {
+// FieldProblem is one field and what is wrong with it.
+type FieldProblem struct {
 	Field   string `json:"field" doc:"As in the request; empty for the body as a whole" example:"amount.minor"`
 	Problem string `json:"problem"`
 }
@@ -57,15 +57,15 @@ func newProblem(status int, code, format string, args ...any) *Problem {
 	}
 }
 
-// after asks to try again some seconds later.
-func (p *Problem) after(seconds int) *Problem {
-	p.again = seconds
+// withRetryAfter asks to try again some seconds later.
+func (p *Problem) withRetryAfter(seconds int) *Problem {
+	p.retryAfter = seconds
 	return p
 }
 
-// with adds what is wrong with a field.
-func (p *Problem) with(field, problem string) *Problem {
-	p.Errors = append(p.Errors, FieldWrong{field, problem})
+// withField adds what is wrong with a field.
+func (p *Problem) withField(field, problem string) *Problem {
+	p.Errors = append(p.Errors, FieldProblem{field, problem})
 	return p
 }
 
@@ -80,8 +80,8 @@ func (p *Problem) ContentType(string) string { return "application/problem+json"
 // GetHeaders are those that go with it.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
-	if p.again > 0 {
-		h.Set("Retry-After", fmt.Sprint(p.again))
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", fmt.Sprint(p.retryAfter))
 	}
 	if p.allow != "" {
 		h.Set("Allow", p.allow)
@@ -95,8 +95,8 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// codes name what huma refuses by itself.
-var codes = map[int]string{
+// humaCodes name what huma refuses by itself.
+var humaCodes = map[int]string{
 	http.StatusBadRequest: "malformed", http.StatusNotAcceptable: "not_acceptable", http.StatusRequestTimeout: "too_slow",
 	http.StatusRequestEntityTooLarge: "too_large", http.StatusUnsupportedMediaType: "unsupported_media_type", http.StatusUnprocessableEntity: "invalid",
 }
@@ -107,7 +107,7 @@ func init() {
 	huma.DefaultArrayNullable = false
 	huma.ValidateStrictCasing = true
 	huma.NewError = func(status int, detail string, errs ...error) huma.StatusError {
-		code, known := codes[status]
+		code, known := humaCodes[status]
 		if !known {
 			code = "internal"
 		}
@@ -124,7 +124,7 @@ func init() {
 			if d, ok := err.(huma.ErrorDetailer); ok {
 				where, message = d.ErrorDetail().Location, d.ErrorDetail().Message
 			}
-			p.with(missingIn(fieldOf(where), message))
+			p.withField(missingField(fieldOf(where), message))
 		}
 		return p
 	}
@@ -143,9 +143,9 @@ func fieldOf(location string) string {
 	return location
 }
 
-// missingIn names the member that is missing, where huma names only what it is missing
+// missingField names the member that is missing, where huma names only what it is missing
 // in.
-func missingIn(field, message string) (name, problem string) {
+func missingField(field, message string) (name, problem string) {
 	var member string
 	if n, err := fmt.Sscanf(message, validation.MsgExpectedRequiredProperty, &member); err != nil || n != 1 {
 		return field, message

@@ -45,17 +45,17 @@ type purgeOutput struct{ Body postadjudication.Purged }
 
 func (a *API) purgeOperations(h huma.API) {
 	register(a, h, operation{
-		id: "plan-purge", method: http.MethodPost, path: "/dead-letters/purge/plan", action: access.Purge, repeats: true, summary: "Count what a purge would remove",
+		id: "plan-purge", method: http.MethodPost, path: "/dead-letters/purge/plan", action: access.Purge, idempotent: true, summary: "Count what a purge would remove",
 	}, a.planPurge)
 	register(a, h, operation{
-		id: "purge-dead-letters", method: http.MethodPost, path: "/dead-letters/purge", action: access.Purge, planned: true, summary: "Remove dead letters by a filter",
+		id: "purge-dead-letters", method: http.MethodPost, path: "/dead-letters/purge", action: access.Purge, plannable: true, summary: "Remove dead letters by a filter",
 		description: "Held ones and those with unknown money stay, and so do cases, reservations and receipts. Its work may outlast the answer; asked again, it goes on. Where letters of settlements are among them it takes two people: 202 second_person_required with the plan that somebody else lets run, unless the tenant takes one.",
 	}, a.purge)
 	register(a, h, operation{
-		id: "plan-clear", method: http.MethodPost, path: "/dead-letters/clear/plan", action: access.Clear, repeats: true, summary: "Count what a clear would remove",
+		id: "plan-clear", method: http.MethodPost, path: "/dead-letters/clear/plan", action: access.Clear, idempotent: true, summary: "Count what a clear would remove",
 	}, a.planClear)
 	register(a, h, operation{
-		id: "clear-dead-letters", method: http.MethodPost, path: "/dead-letters/clear", action: access.Clear, planned: true, summary: "Remove all dead letters of a family",
+		id: "clear-dead-letters", method: http.MethodPost, path: "/dead-letters/clear", action: access.Clear, plannable: true, summary: "Remove all dead letters of a family",
 		description: "As a purge does.",
 	}, a.clear)
 }

@@ -20,15 +20,15 @@ func checkQuery(r *http.Request) error {
 	for name, given := range values {
 		switch {
 		case len(given) > 1:
-			p.with(name, "is given twice")
+			p.withField(name, "is given twice")
 		case given[0] == "":
-			p.with(name, "is empty: leave it out")
+			p.withField(name, "is empty: leave it out")
 		}
 	}
 	if len(p.Errors) == 0 {
 		return nil
 	}
-	slices.SortFunc(p.Errors, func(a, b FieldWrong) int { return strings.Compare(a.Field, b.Field) })
+	slices.SortFunc(p.Errors, func(a, b FieldProblem) int { return strings.Compare(a.Field, b.Field) })
 	return p
 }
 

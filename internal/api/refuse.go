@@ -20,10 +20,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// unreached is what is known of a request whose servers could not be reached. That a
+// outage is what is known of a request whose servers could not be reached. That a
 // statement failed proves nothing: its connection may have broken behind the commit, and
 // the driver may have sent it twice.
-type unreached struct {
+type outage struct {
 	done   Done
 	detail string
 }
@@ -37,27 +37,27 @@ const (
 	DoneUnknown Done = "unknown"
 )
 
-const outOfReachDetail = "Postgres or Redis can't be reached, or broke off; "
+const outageDetail = "Postgres or Redis can't be reached, or broke off; "
 
 var (
-	notBegun  = unreached{DoneNothing, "nothing was done: ask the same again"}
-	submitted = unreached{DoneUnknown, "it is not known whether anything was accepted. To hand over the same again is safe: what was accepted is answered as accepted, and nothing is executed twice"}
-	acted     = unreached{DoneUnknown, "it is not known whether anything was done: ask the same again; what was done is not done twice"}
+	outageNothingDone = outage{DoneNothing, "nothing was done: ask the same again"}
+	outageOfSubmit    = outage{DoneUnknown, "it is not known whether anything was accepted. To hand over the same again is safe: what was accepted is answered as accepted, and nothing is executed twice"}
+	outageOfAction    = outage{DoneUnknown, "it is not known whether anything was done: ask the same again; what was done is not done twice"}
 )
 
-func (o operation) unreached() unreached {
+func (o operation) outage() outage {
 	switch {
 	case o.method == http.MethodGet:
-		return notBegun
+		return outageNothingDone
 	case o.action == access.Submit:
-		return submitted
+		return outageOfSubmit
 	}
-	return acted
+	return outageOfAction
 }
 
-// refuse tells the problem behind an error of the service. What nobody outside can
+// problemOf tells the problem behind an error of the service. What nobody outside can
 // make good is logged, and said without particulars.
-func (a *API) refuse(ctx context.Context, at unreached, err error) error {
+func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) error {
 	var p *Problem
 	var gate *postadjudication.RefusedError
 	var second *postadjudication.SecondPersonError
@@ -69,38 +69,38 @@ func (a *API) refuse(ctx context.Context, at unreached, err error) error {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &often):
-		return refusedTooOften(int(math.Ceil(often.After.Seconds())))
+		return tooManyRefusals(int(math.Ceil(often.After.Seconds())))
 	case errors.As(err, &gate):
-		return refusedBy(gate)
+		return gateProblem(gate)
 	case errors.As(err, &second):
-		return secondPerson(second)
+		return secondPersonProblem(second)
 	case errors.As(err, &nothing):
 		return nothingSelected(nothing)
 	case errors.Is(err, postadjudication.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not_found", "the tenant has none such")
 	}
-	if fields := fieldsOf(err); len(fields) > 0 {
+	if fields := fieldProblems(err); len(fields) > 0 {
 		p := newProblem(http.StatusUnprocessableEntity, "invalid", "%s %s", fields[0].Field, fields[0].Problem)
 		p.Errors = fields
 		return p
 	}
-	if p := standing(err); p != nil {
+	if p := sentinelProblem(err); p != nil {
 		return p
 	}
 	if ctx.Err() == nil {
 		c := callerOf(ctx)
-		a.log.Error("a request failed", zap.String("request", c.request), zap.String("tenant", c.Tenant), zap.Error(err))
+		a.log.Error("a request failed", zap.String("request", c.requestName), zap.String("tenant", c.Tenant), zap.Error(err))
 	}
-	if outOfReach(err) {
-		p := newProblem(http.StatusServiceUnavailable, "unavailable", "%s", outOfReachDetail+at.detail).after(2)
-		p.Done = &at.done
+	if isOutage(err) {
+		p := newProblem(http.StatusServiceUnavailable, "unavailable", "%s", outageDetail+whenUnavailable.detail).withRetryAfter(2)
+		p.Done = &whenUnavailable.done
 		return p
 	}
 	return newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
 }
 
-// standing tells the refusals that are single values.
-func standing(err error) *Problem {
+// sentinelProblem tells the refusals that are single values.
+func sentinelProblem(err error) *Problem {
 	for _, known := range []struct {
 		err    error
 		status int
@@ -112,7 +112,7 @@ func standing(err error) *Problem {
 		{postadjudication.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
 		{postadjudication.ErrUnreadable, http.StatusConflict, "unreadable", "the run is of a version that this process can't read: ask a newer one", 0},
 		{postadjudication.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "it has values that can't be recorded: nothing was done", 0},
-		{postadjudication.ErrBrakeReleased, http.StatusConflict, "brake_released", "the circuit breaker is not open: there is nothing to release", 0},
+		{postadjudication.ErrBreakerNotOpen, http.StatusConflict, "brake_released", "the circuit breaker is not open: there is nothing to release", 0},
 		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process knows no escrow service to ask", 0},
 		{postadjudication.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "as many searches, exports and plans with a condition are worked on as may be at once: ask again when one has ended", 2},
 		{postadjudication.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: ask one that does", 0},
@@ -121,13 +121,13 @@ func standing(err error) *Problem {
 		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction holds the case: ask again", 1},
 	} {
 		if errors.Is(err, known.err) {
-			return newProblem(known.status, known.code, "%s", known.detail).after(known.again)
+			return newProblem(known.status, known.code, "%s", known.detail).withRetryAfter(known.again)
 		}
 	}
 	return nil
 }
 
-func refusedBy(e *postadjudication.RefusedError) *Problem {
+func gateProblem(e *postadjudication.RefusedError) *Problem {
 	p := newProblem(http.StatusConflict, string(e.Gate), "%s", e.Gate.Meaning())
 	if e.Because != "" {
 		p.Detail += "; " + e.Because
@@ -136,8 +136,8 @@ func refusedBy(e *postadjudication.RefusedError) *Problem {
 	if e.Letter != background.NoLetter {
 		p.Letter = &e.Letter
 	}
-	if !e.Holder.IsZero() && e.Holder != e.Run {
-		p.Holder = &e.Holder
+	if !e.ActiveRun.IsZero() && e.ActiveRun != e.Run {
+		p.ActiveRun = &e.ActiveRun
 	}
 	return p
 }
@@ -152,9 +152,9 @@ func nothingSelected(e *postadjudication.NothingSelectedError) *Problem {
 	return p
 }
 
-// secondPerson tells that something was planned which somebody else has to let run: 202; or
+// secondPersonProblem tells that something was planned which somebody else has to let run: 202; or
 // that whoever asks may not let it run: 409.
-func secondPerson(e *postadjudication.SecondPersonError) *Problem {
+func secondPersonProblem(e *postadjudication.SecondPersonError) *Problem {
 	status, detail := http.StatusAccepted, "it is planned, and takes another person to let it run: POST "+Prefix+"/bulk/"+e.Plan.ID.String()+"/run with its hash, by another principal's key"
 	if e.Because != "" {
 		status, detail = http.StatusConflict, e.Because
@@ -164,23 +164,23 @@ func secondPerson(e *postadjudication.SecondPersonError) *Problem {
 	return p
 }
 
-// fieldsOf are the wrong fields in a joined error.
-func fieldsOf(err error) (out []FieldWrong) {
+// fieldProblems are the wrong fields in a joined error.
+func fieldProblems(err error) (out []FieldProblem) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
-			out = append(out, fieldsOf(e)...)
+			out = append(out, fieldProblems(e)...)
 		}
 		return out
 	}
 	var f *postadjudication.FieldError
 	if errors.As(err, &f) {
-		out = append(out, FieldWrong{f.Field, f.Problem})
+		out = append(out, FieldProblem{f.Field, f.Problem})
 	}
 	return out
 }
 
-// outOfReach reports whether a server could not be reached, or broke off.
-func outOfReach(err error) bool {
+// isOutage reports whether a server could not be reached, or broke off.
+func isOutage(err error) bool {
 	var network net.Error
 	var state interface{ SQLState() string }
 	for _, broken := range []error{context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, sql.ErrConnDone, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
@@ -198,13 +198,13 @@ func outOfReach(err error) bool {
 	return false
 }
 
-// say writes a problem outside of huma.
-func (a *API) say(w http.ResponseWriter, err error) {
+// writeProblem writes a problem outside of huma.
+func (a *API) writeProblem(w http.ResponseWriter, err error) {
 	var p *Problem
 	if !errors.As(err, &p) {
 		p = newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
 	}
-	a.refusedAtDoor(p)
+	a.countRefusal(p)
 	body, merr := json.Marshal(p)
 	if merr != nil {
 		a.log.Error("a problem can't be told", zap.Error(merr))

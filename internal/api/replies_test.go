@@ -33,7 +33,7 @@ func TestAnAdjudicationThatIsSentAgainIsAnsweredByWhatBecameOfIt(t *testing.T) {
 
 	r.work()
 	send(adjudication(2, `"ok"`)).is(http.StatusCreated)
-	r.until("it settles", `SELECT EXISTS (SELECT FROM recourse.cases WHERE subject = 'txr_2' AND progression = 'settled')`)
+	r.waitFor("it settles", `SELECT EXISTS (SELECT FROM recourse.cases WHERE subject = 'txr_2' AND progression = 'settled')`)
 	v := send(adjudication(2, `"ok"`)).is(http.StatusOK)
 	if s := v["settlement"].(map[string]any); v["reply"] != "already_executed" || s["moved"] != 1000.0 || s["released"] != 1000.0 || s["currency"] == "" || s["settlement_progression_status"] != "settled" {
 		t.Errorf("%v", v)

@@ -12,7 +12,7 @@ import (
 
 type retentionOutput struct {
 	Body struct {
-		Retention []postadjudication.Kept `json:"retention"`
+		Retention []postadjudication.EffectiveRetention `json:"retention"`
 	}
 }
 
@@ -20,7 +20,7 @@ func (a *API) retentionOperations(h huma.API) {
 	register(a, h, operation{
 		id: "get-retention", method: http.MethodGet, path: "/retention", action: access.Read, summary: "Tell how long dead letters are kept",
 		description: "By this server's configuration. A letter says itself when it may go: expires_at.",
-	}, func(context.Context, Caller, *nothing) (*retentionOutput, error) {
+	}, func(context.Context, Caller, *noInput) (*retentionOutput, error) {
 		out := &retentionOutput{}
 		out.Body.Retention = a.service.Retention()
 		return out, nil

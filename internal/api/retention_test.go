@@ -8,16 +8,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-func TestRetentionIsToldAsItWasChosen(t *testing.T) {
+func TestRetentionIsReportedAsConfigured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) {
 		o.Retention = app.Retention{Archive: t.TempDir(), Rules: []string{"settlement=P90D", "settlement:0=P30D/10000"}}
 	})
-	told := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/retention", "").is(http.StatusOK)["retention"].([]any)
-	if len(told) != 2 {
-		t.Fatalf("%v", told)
+	answer := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/retention", "").is(http.StatusOK)["retention"].([]any)
+	if len(answer) != 2 {
+		t.Fatalf("%v", answer)
 	}
-	family, queue := told[0].(map[string]any), told[1].(map[string]any)
+	family, queue := answer[0].(map[string]any), answer[1].(map[string]any)
 	if family["family"] != "settlement" || family["max_age"] != "90d" || family["max_count"] != nil || family["archived"] != true {
 		t.Errorf("%v", family)
 	}

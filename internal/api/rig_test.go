@@ -48,7 +48,7 @@ func newRig(t *testing.T, change ...func(*app.Options)) *rig {
 	o := app.Options{
 		Lookups:     postadjudication.LookupRule{Off: true},
 		DatabaseURL: testkit.Migrated(t), RedisURL: redis.URL(), Embedded: true, RequireKeys: true,
-		Listen: "127.0.0.1:0", TimeLimit: 300 * time.Millisecond, Brake: postadjudication.BrakeRule{Off: true},
+		Listen: "127.0.0.1:0", TimeLimit: 300 * time.Millisecond, Breaker: postadjudication.BreakerRule{Disabled: true},
 	}
 	for _, f := range change {
 		f(&o)
@@ -203,12 +203,12 @@ func adjudication(n int, words string) string {
 func (r *rig) letter(tenant string, n int, words string) string {
 	r.t.Helper()
 	run := r.ask(r.key(tenant, access.Submitter), "POST", "/api/v1/adjudications", adjudication(n, words)).is(http.StatusCreated)["run_id"].(string)
-	r.until("the run is dead", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'dead_lettered')`, run)
+	r.waitFor("the run is dead", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'dead_lettered')`, run)
 	return run
 }
 
-// until waits for a condition in the database; the query gives one bool.
-func (r *rig) until(what, query string, args ...any) {
+// waitFor waits for a condition in the database; the query gives one bool.
+func (r *rig) waitFor(what, query string, args ...any) {
 	r.t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()

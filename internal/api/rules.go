@@ -49,11 +49,11 @@ type ruleTrialInput struct {
 
 type rulesOutput struct {
 	Body struct {
-		Rules []postadjudication.StandingRule `json:"rules"`
+		Rules []postadjudication.StoredRule `json:"rules"`
 	}
 }
 
-type ruleOutput struct{ Body postadjudication.StandingRule }
+type ruleOutput struct{ Body postadjudication.StoredRule }
 
 type ruleTrialOutput struct{ Body postadjudication.RuleTrial }
 
@@ -66,7 +66,7 @@ func (a *API) ruleOperations(h huma.API) {
 		description: "Only what is known to be not executed is replayed, never a held letter. 409 rule_version when if_version is not the present one, too_many_rules.",
 	}, a.setRule)
 	register(a, h, operation{
-		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, repeats: true, summary: "Tell what a rule would do now, and change nothing",
+		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, idempotent: true, summary: "Tell what a rule would do now, and change nothing",
 	}, a.tryRule)
 	register(a, h, operation{
 		id: "delete-rule", method: http.MethodPost, path: "/rules/{rule}/delete", action: access.Rules, summary: "Delete a rule",
@@ -112,10 +112,10 @@ func (b RuleBody) rule(name string) (postadjudication.Rule, error) {
 	return postadjudication.ParseRule(text)
 }
 
-func (a *API) rules(ctx context.Context, c Caller, _ *nothing) (*rulesOutput, error) {
+func (a *API) rules(ctx context.Context, c Caller, _ *noInput) (*rulesOutput, error) {
 	found, err := a.service.Rules(ctx, c.Tenant)
 	out := &rulesOutput{}
-	out.Body.Rules = append([]postadjudication.StandingRule{}, found...)
+	out.Body.Rules = append([]postadjudication.StoredRule{}, found...)
 	return out, err
 }
 
@@ -125,7 +125,7 @@ func (a *API) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOutput
 		return nil, err
 	}
 	now, err := a.service.SetRule(ctx, postadjudication.RuleChange{Tenant: c.Tenant, Rule: rule, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
-	return &ruleOutput{now}, ruleRefused(err)
+	return &ruleOutput{now}, ruleProblem(err)
 }
 
 func (a *API) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleTrialOutput, error) {
@@ -139,15 +139,15 @@ func (a *API) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleT
 
 func (a *API) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*ruleOutput, error) {
 	was, err := a.service.DeleteRule(ctx, postadjudication.RuleRemoval{Tenant: c.Tenant, Name: in.Name, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
-	return &ruleOutput{was}, ruleRefused(err)
+	return &ruleOutput{was}, ruleProblem(err)
 }
 
-// ruleRefused tells the refusals that only rules have.
-func ruleRefused(err error) error {
+// ruleProblem tells the refusals that only rules have.
+func ruleProblem(err error) error {
 	var other *postadjudication.RuleVersionError
 	switch {
 	case errors.As(err, &other):
-		return newProblem(http.StatusConflict, "rule_version", "the rule is at version %d", other.Present.Version)
+		return newProblem(http.StatusConflict, "rule_version", "the rule is at version %d", other.Current.Version)
 	case errors.Is(err, postadjudication.ErrTooManyRules):
 		return newProblem(http.StatusConflict, "too_many_rules", "the tenant has as many rules as it can have")
 	}

@@ -48,11 +48,11 @@ func TestARuleIsTriedSetChangedAndDeletedByAdmins(t *testing.T) {
 	if n := len(r.ask(admin, http.MethodGet, "/api/v1/rules", "").is(http.StatusOK)["rules"].([]any)); n != 0 {
 		t.Errorf("%d rules are left", n)
 	}
-	told := r.ask(r.key("acme", access.Auditor), http.MethodGet, path+"/history", "").is(http.StatusOK)["versions"].([]any)
-	if len(told) != 2 {
-		t.Fatalf("%v", told)
+	answer := r.ask(r.key("acme", access.Auditor), http.MethodGet, path+"/history", "").is(http.StatusOK)["versions"].([]any)
+	if len(answer) != 2 {
+		t.Fatalf("%v", answer)
 	}
-	made, gone := told[0].(map[string]any), told[1].(map[string]any)
+	made, gone := answer[0].(map[string]any), answer[1].(map[string]any)
 	if made["version"] != 1.0 || made["changes"] != "made" || made["reason"] != "they open again at night" || made["max_replays"] != 2.0 || made["actor"] != "user:admin@acme" || made["receipt_id"] == "" {
 		t.Errorf("%v", made)
 	}

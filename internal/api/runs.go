@@ -27,15 +27,15 @@ type cancelInput struct {
 func (a *API) runOperations(h huma.API) {
 	register(a, h, operation{
 		id: "get-run", method: http.MethodGet, path: "/runs/{run}", action: access.Read, summary: "Tell how a run is",
-	}, a.run)
+	}, a.getRun)
 	register(a, h, operation{
 		id: "cancel-run", method: http.MethodPost, path: "/runs/{run}/cancel", action: access.Cancel, summary: "Cancel a run",
 		description: "A run that waits and has moved no money ends now. Of a running one it is asked: see cancel_asked. What it had reserved is freed; of a fork it stays reserved, until it is freed by plan-free. 409 ended, reconcile_first.",
 	}, a.cancelRun)
 }
 
-func (a *API) run(ctx context.Context, c Caller, in *runInput) (*runOutput, error) {
-	id, err := runID(in.Run)
+func (a *API) getRun(ctx context.Context, c Caller, in *runInput) (*runOutput, error) {
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (a *API) run(ctx context.Context, c Caller, in *runInput) (*runOutput, erro
 }
 
 func (a *API) cancelRun(ctx context.Context, c Caller, in *cancelInput) (*runOutput, error) {
-	id, err := runID(in.Run)
+	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}

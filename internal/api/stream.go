@@ -17,19 +17,19 @@ import (
 
 const (
 	// Streams and long polls of this process that are open at once.
-	mostStreams     = 256
-	streamsOfTenant = 32
-	streamsOfKey    = 8
+	maxStreams       = 256
+	maxTenantStreams = 32
+	maxKeyStreams    = 8
 
-	// streamLook is how often a stream that is still looks whether its key still opens;
-	// every streamBeats times it shows that it lives.
-	streamLook  = 5 * time.Second
-	streamBeats = 3
+	// keyCheckInterval is how often a stream that is still looks whether its key still opens;
+	// every checksPerHeartbeat times it shows that it lives.
+	keyCheckInterval   = 5 * time.Second
+	checksPerHeartbeat = 3
 
-	// streamPatience is how long a reader may take for what is written at once.
-	streamPatience = 10 * time.Second
-	streamPage     = 200
-	streamType     = "text/event-stream"
+	// streamWriteTimeout is how long a reader may take for what is written at once.
+	streamWriteTimeout = 10 * time.Second
+	streamPage         = 200
+	streamType         = "text/event-stream"
 )
 
 // stream writes events as they come:
@@ -42,7 +42,7 @@ func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.Stre
 	if in.Last > 0 {
 		after = postadjudication.Position(in.Last)
 	}
-	release, err := a.listen(c)
+	release, err := a.acquireStream(c)
 	if err != nil {
 		return nil, err
 	}
@@ -64,21 +64,21 @@ func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.Stre
 	}}, nil
 }
 
-// listen takes a place for a stream or a long poll.
+// acquireStream takes a place for a stream or a long poll.
 //
 //	429 too_many_streams  the key or the tenant has its share
 //	503 too_many_streams  the process has no more
-func (a *API) listen(c Caller) (release func(), err error) {
-	release, full := a.streams.acquire(c, 1)
-	switch full {
-	case shareFree:
+func (a *API) acquireStream(c Caller) (release func(), err error) {
+	release, exceeded := a.streamQuota.acquire(c, 1)
+	switch exceeded {
+	case scopeNone:
 		return release, nil
-	case shareKey:
-		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of this key are open, as many as may be: close one, or read /events without wait", streamsOfKey).after(10)
-	case shareTenant:
-		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of the tenant are open, as many as may be: close one, or read /events without wait", streamsOfTenant).after(10)
+	case scopeKey:
+		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of this key are open, as many as may be: close one, or read /events without wait", maxKeyStreams).withRetryAfter(10)
+	case scopeTenant:
+		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of the tenant are open, as many as may be: close one, or read /events without wait", maxTenantStreams).withRetryAfter(10)
 	}
-	return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "%d streams and long polls are open, as many as may be: read /events without wait", mostStreams).after(10)
+	return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "%d streams and long polls are open, as many as may be: read /events without wait", maxStreams).withRetryAfter(10)
 }
 
 type stream struct {
@@ -111,7 +111,7 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 		case len(events) > 0:
 			still, err = 0, s.write(events)
 		default:
-			if still++; still%streamBeats == 0 {
+			if still++; still%checksPerHeartbeat == 0 {
 				err = s.send(fmt.Appendf(nil, ": still here\nid: %d\n\n", next))
 			}
 		}
@@ -124,7 +124,7 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 }
 
 func (s *stream) wait(ctx context.Context, after postadjudication.Position) ([]postadjudication.Event, postadjudication.Position, error) {
-	ctx, enough := context.WithTimeout(ctx, streamLook)
+	ctx, enough := context.WithTimeout(ctx, keyCheckInterval)
 	defer enough()
 	return s.service.WaitEvents(ctx, s.caller.Tenant, after, streamPage)
 }
@@ -142,7 +142,7 @@ func (s *stream) write(events []postadjudication.Event) error {
 }
 
 func (s *stream) send(text []byte) error {
-	if err := s.ctl.SetWriteDeadline(time.Now().Add(streamPatience)); err != nil {
+	if err := s.ctl.SetWriteDeadline(time.Now().Add(streamWriteTimeout)); err != nil {
 		return err
 	}
 	if _, err := s.w.Write(text); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // An answer that took longer than the server's own limit arrives all the same.
-func TestAnAnswerHasTimeOfItsOwn(t *testing.T) {
+func TestAnAnswerHasADeadlineOfItsOwn(t *testing.T) {
 	t.Parallel()
 	answer := func(w http.ResponseWriter) {
 		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Second)); err != nil {
@@ -33,7 +33,7 @@ func TestAnAnswerHasTimeOfItsOwn(t *testing.T) {
 		}
 		return string(text), err
 	}
-	if text, err := get(func(w http.ResponseWriter) http.ResponseWriter { return &timed{ResponseWriter: w} }); text != "done" || err != nil {
+	if text, err := get(func(w http.ResponseWriter) http.ResponseWriter { return &deadlineResponse{ResponseWriter: w} }); text != "done" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 	if _, err := get(func(w http.ResponseWriter) http.ResponseWriter { return w }); err == nil {

@@ -11,25 +11,25 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// wire is the network between a recourse and its Postgres.
-type wire struct {
+// postgresProxy is the network between a recourse and its Postgres.
+type postgresProxy struct {
 	listener net.Listener
 	to       string
 
-	mu      sync.Mutex
-	hangsUp bool // on whoever connects
-	mute    bool // what is asked arrives, and the connection breaks before the answer
-	conns   []net.Conn
-	work    sync.WaitGroup
+	mu           sync.Mutex
+	refuses      bool // on whoever connects
+	dropsAnswers bool // what is asked arrives, and the connection breaks before the answer
+	conns        []net.Conn
+	work         sync.WaitGroup
 }
 
-func newWire(t *testing.T, o *app.Options) *wire {
+func newPostgresProxy(t *testing.T, o *app.Options) *postgresProxy {
 	t.Helper()
 	u, err := url.Parse(o.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{to: u.Host}
+	w := &postgresProxy{to: u.Host}
 	if w.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +45,10 @@ func newWire(t *testing.T, o *app.Options) *wire {
 }
 
 // set changes what the wire does, and breaks what is connected when it hangs up.
-func (w *wire) set(hangsUp, mute bool) {
+func (w *postgresProxy) set(hangsUp, mute bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.hangsUp, w.mute = hangsUp, mute; hangsUp {
+	if w.refuses, w.dropsAnswers = hangsUp, mute; hangsUp {
 		for _, c := range w.conns {
 			_ = c.Close() // its other end may have gone first
 		}
@@ -56,7 +56,7 @@ func (w *wire) set(hangsUp, mute bool) {
 	}
 }
 
-func (w *wire) accept() {
+func (w *postgresProxy) accept() {
 	for {
 		client, err := w.listener.Accept()
 		if err != nil {
@@ -64,7 +64,7 @@ func (w *wire) accept() {
 		}
 		w.mu.Lock()
 		server, err := net.Dial("tcp", w.to)
-		if err != nil || w.hangsUp {
+		if err != nil || w.refuses {
 			_ = client.Close()
 			if err == nil {
 				_ = server.Close()
@@ -79,12 +79,12 @@ func (w *wire) accept() {
 	}
 }
 
-func (w *wire) relay(to, from net.Conn, answers bool) {
+func (w *postgresProxy) relay(to, from net.Conn, answers bool) {
 	defer to.Close()
 	for buf := make([]byte, 64<<10); ; {
 		n, err := from.Read(buf)
 		w.mu.Lock()
-		mute := w.mute && answers
+		mute := w.dropsAnswers && answers
 		w.mu.Unlock()
 		if err != nil || mute {
 			return
@@ -97,11 +97,11 @@ func (w *wire) relay(to, from net.Conn, answers bool) {
 
 // A connection that breaks off is no fault of the program: whoever asked is told what is
 // known to have been done, and that a submission may be repeated.
-func TestAConnectionThatBreaksOffIsUnavailableAndSaysWhatIsKnown(t *testing.T) {
+func TestABrokenConnectionIsUnavailableAndSaysWhatIsKnown(t *testing.T) {
 	t.Parallel()
-	var w *wire
+	var w *postgresProxy
 	r := newRig(t, func(o *app.Options) {
-		w = newWire(t, o)
+		w = newPostgresProxy(t, o)
 		o.RequireKeys, o.Tenant = false, "acme"
 	})
 	submission := func(n int) string {

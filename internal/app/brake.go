@@ -13,96 +13,96 @@ import (
 
 // The defaults of background.BreakerRule, as the flags show them.
 const (
-	brakeRow      = 5
-	brakeLastRow  = 2
-	brakeAttempts = 20
+	defaultBreakerRow      = 5
+	defaultBreakerLastRow  = 2
+	defaultBreakerAttempts = 20
 )
 
 // What circuit breakers can be told. A window remembers 4096 outcomes: more can't be
 // waited for.
 const (
-	brakeShareMost   = 100
-	brakeNumberMost  = 4096
-	brakeWindowLeast = 100 * time.Millisecond
-	brakeWindowMost  = time.Minute
+	maxBreakerShare  = 100
+	maxBreakerCount  = 4096
+	minBreakerWindow = 100 * time.Millisecond
+	maxBreakerWindow = time.Minute
 )
 
-// bindBrake defines the flags that say when circuit breakers open by themselves.
-func bindBrake(f *pflag.FlagSet, r *postadjudication.BrakeRule) {
-	f.BoolVar(&r.Off, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
-	r.Row, r.LastRow, r.Share, r.Attempts, r.Window = brakeRow, brakeLastRow, 50, brakeAttempts, time.Second
-	f.Var(&whole{&r.Row, brakeNumberMost}, "brake-row", "how many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
-	f.Var(&whole{&r.LastRow, brakeNumberMost}, "brake-last-row", "as --brake-row, when one of them is at its last attempt")
-	f.Var(&whole{&r.Share, brakeShareMost}, "brake-share", "which percentage of the new cases and answers within --brake-window, if they failed, opens it as well")
-	f.Var(&whole{&r.Attempts, brakeNumberMost}, "brake-attempts", "how many new cases and answers within --brake-window there must be for --brake-share to count")
-	f.Var(&window{&r.Window}, "brake-window", "how far back --brake-share and --brake-attempts count")
+// bindBreaker defines the flags that say when circuit breakers open by themselves.
+func bindBreaker(f *pflag.FlagSet, r *postadjudication.BreakerRule) {
+	f.BoolVar(&r.Disabled, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
+	r.Consecutive, r.ConsecutiveAtLast, r.FailurePercent, r.MinAttempts, r.Window = defaultBreakerRow, defaultBreakerLastRow, 50, defaultBreakerAttempts, time.Second
+	f.Var(&positiveInt{&r.Consecutive, maxBreakerCount}, "brake-row", "how many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
+	f.Var(&positiveInt{&r.ConsecutiveAtLast, maxBreakerCount}, "brake-last-row", "as --brake-row, when one of them is at its last attempt")
+	f.Var(&positiveInt{&r.FailurePercent, maxBreakerShare}, "brake-share", "which percentage of the new cases and answers within --brake-window, if they failed, opens it as well")
+	f.Var(&positiveInt{&r.MinAttempts, maxBreakerCount}, "brake-attempts", "how many new cases and answers within --brake-window there must be for --brake-share to count")
+	f.Var(&windowValue{&r.Window}, "brake-window", "how far back --brake-share and --brake-attempts count")
 }
 
-// checkBrake refuses thresholds that can't be reached. Those that are 0 have their
+// checkBreaker refuses thresholds that can't be reached. Those that are 0 have their
 // default.
-func checkBrake(r postadjudication.BrakeRule) error {
+func checkBreaker(r postadjudication.BreakerRule) error {
 	for _, n := range []struct {
 		flag     string
 		is, most int
 	}{
-		{"brake-row", r.Row, brakeNumberMost}, {"brake-last-row", r.LastRow, brakeNumberMost},
-		{"brake-share", r.Share, brakeShareMost}, {"brake-attempts", r.Attempts, brakeNumberMost},
+		{"brake-row", r.Consecutive, maxBreakerCount}, {"brake-last-row", r.ConsecutiveAtLast, maxBreakerCount},
+		{"brake-share", r.FailurePercent, maxBreakerShare}, {"brake-attempts", r.MinAttempts, maxBreakerCount},
 	} {
 		if n.is < 0 || n.is > n.most {
-			return wrong("--%s must be 1 to %d", n.flag, n.most)
+			return optionError("--%s must be 1 to %d", n.flag, n.most)
 		}
 	}
-	if r.Window != 0 && (r.Window < brakeWindowLeast || r.Window > brakeWindowMost) {
-		return wrong("--brake-window must be %s to %s", brakeWindowLeast, brakeWindowMost)
+	if r.Window != 0 && (r.Window < minBreakerWindow || r.Window > maxBreakerWindow) {
+		return optionError("--brake-window must be %s to %s", minBreakerWindow, maxBreakerWindow)
 	}
-	if row, last := cmp.Or(r.Row, brakeRow), cmp.Or(r.LastRow, brakeLastRow); last > row {
-		return wrong("--brake-last-row must not be over --brake-row: %d in a row open the circuit breaker anyway", row)
+	if row, last := cmp.Or(r.Consecutive, defaultBreakerRow), cmp.Or(r.ConsecutiveAtLast, defaultBreakerLastRow); last > row {
+		return optionError("--brake-last-row must not be over --brake-row: %d in a row open the circuit breaker anyway", row)
 	}
 	return nil
 }
 
-// whole is the value of a flag: a number from 1 on. That 0 is refused keeps it from
+// positiveInt is the value of a flag: a number from 1 on. That 0 is refused keeps it from
 // meaning the default.
-type whole struct {
-	to   *int
-	most int
+type positiveInt struct {
+	target *int
+	limit  int
 }
 
-func (w *whole) String() string {
-	if w.to == nil {
+func (w *positiveInt) String() string {
+	if w.target == nil {
 		return ""
 	}
-	return strconv.Itoa(*w.to)
+	return strconv.Itoa(*w.target)
 }
 
-func (w *whole) Type() string { return "number" }
+func (w *positiveInt) Type() string { return "number" }
 
-func (w *whole) Set(text string) error {
+func (w *positiveInt) Set(text string) error {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > w.most {
-		return fmt.Errorf("must be 1 to %d", w.most)
+	if err != nil || n < 1 || n > w.limit {
+		return fmt.Errorf("must be 1 to %d", w.limit)
 	}
-	*w.to = n
+	*w.target = n
 	return nil
 }
 
-// window is the value of a flag: the time in which a circuit breaker counts.
-type window struct{ to *time.Duration }
+// windowValue is the value of a flag: the time in which a circuit breaker counts.
+type windowValue struct{ target *time.Duration }
 
-func (w *window) String() string {
-	if w.to == nil {
+func (w *windowValue) String() string {
+	if w.target == nil {
 		return ""
 	}
-	return w.to.String()
+	return w.target.String()
 }
 
-func (w *window) Type() string { return "duration" }
+func (w *windowValue) Type() string { return "duration" }
 
-func (w *window) Set(text string) error {
+func (w *windowValue) Set(text string) error {
 	d, err := time.ParseDuration(text)
-	if err != nil || d < brakeWindowLeast || d > brakeWindowMost {
-		return fmt.Errorf("must be %s to %s, such as 2s", brakeWindowLeast, brakeWindowMost)
+	if err != nil || d < minBreakerWindow || d > maxBreakerWindow {
+		return fmt.Errorf("must be %s to %s, such as 2s", minBreakerWindow, maxBreakerWindow)
 	}
-	*w.to = d
+	*w.target = d
 	return nil
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func TestBrakeThresholdsAreFlags(t *testing.T) {
+func TestBreakerThresholdsAreFlags(t *testing.T) {
 	t.Parallel()
-	rule := func(row, last, share, attempts int, window time.Duration) postadjudication.BrakeRule {
-		return postadjudication.BrakeRule{Row: row, LastRow: last, Share: share, Attempts: attempts, Window: window}
+	rule := func(row, last, share, attempts int, window time.Duration) postadjudication.BreakerRule {
+		return postadjudication.BreakerRule{Consecutive: row, ConsecutiveAtLast: last, FailurePercent: share, MinAttempts: attempts, Window: window}
 	}
 	for flags, want := range map[string]struct {
-		rule postadjudication.BrakeRule
+		rule postadjudication.BreakerRule
 		word string // of the refusal; empty: accepted
 	}{
 		"": {rule(5, 2, 50, 20, time.Second), ""},
@@ -46,29 +46,29 @@ func TestBrakeThresholdsAreFlags(t *testing.T) {
 		o.Bind(f)
 		err := f.Parse(strings.Fields(flags))
 		if err == nil {
-			o.DatabaseURL, o.RedisURL, o.EscrowURL, o.KeyLifetime = "postgres://u@h/d?sslmode=verify-full", "rediss://h", "https://h", Lifetime{Said: true}
+			o.DatabaseURL, o.RedisURL, o.EscrowURL, o.KeyLifetime = "postgres://u@h/d?sslmode=verify-full", "rediss://h", "https://h", Lifetime{Given: true}
 			err = o.check()
 		}
 		switch {
-		case want.word == "" && (err != nil || o.Brake != want.rule):
-			t.Errorf("%q: %+v, %v", flags, o.Brake, err)
+		case want.word == "" && (err != nil || o.Breaker != want.rule):
+			t.Errorf("%q: %+v, %v", flags, o.Breaker, err)
 		case want.word != "" && (err == nil || !strings.Contains(err.Error(), want.word)):
 			t.Errorf("%q: %v", flags, err)
 		}
 	}
 }
 
-func TestBrakeThresholdsWithoutFlagsAreCheckedToo(t *testing.T) {
+func TestBreakerThresholdsWithoutFlagsAreCheckedToo(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []postadjudication.BrakeRule{{Share: -1}, {Share: 101}, {Row: -1}, {LastRow: -1}, {Attempts: 5000}, {Window: time.Millisecond}, {Window: time.Hour}, {Row: 3, LastRow: 4}, {Row: 1}, {LastRow: 6}} {
-		o := sound()
-		o.Brake = bad
+	for _, bad := range []postadjudication.BreakerRule{{FailurePercent: -1}, {FailurePercent: 101}, {Consecutive: -1}, {ConsecutiveAtLast: -1}, {MinAttempts: 5000}, {Window: time.Millisecond}, {Window: time.Hour}, {Consecutive: 3, ConsecutiveAtLast: 4}, {Consecutive: 1}, {ConsecutiveAtLast: 6}} {
+		o := validOptions()
+		o.Breaker = bad
 		if err := o.check(); !errors.Is(err, ErrOptions) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	o := sound()
-	o.Brake = postadjudication.BrakeRule{Share: 70} // the rest has its default
+	o := validOptions()
+	o.Breaker = postadjudication.BreakerRule{FailurePercent: 70} // the rest has its default
 	if err := o.check(); err != nil {
 		t.Error(err)
 	}

@@ -12,48 +12,48 @@ import (
 // is given room, tens of megabytes, while garbage is collected often. A worker that is
 // not busy stays small, however many runs wait.
 const (
-	thrifty = 100 // Go's own percentage
-	roomy   = 400
+	defaultGCPercent = 100 // Go's own percentage
+	busyGCPercent    = 400
 
-	paceEvery = 5 * time.Second
-	often     = 30 // collections in that time that are worth the room
-	seldom    = 3  // that are not, though there is room
+	gcTuneInterval  = 5 * time.Second
+	busyCollections = 30 // collections in that time that are worth the room
+	idleCollections = 3  // that are not, though there is room
 )
 
-const collectorVariable = "GOGC"
+const gcVariable = "GOGC"
 
-// pace is the collector's percentage after a time of so many collections.
-func pace(percent int, collections uint64) int {
+// gcPercent is the collector's percentage after a time of so many collections.
+func gcPercent(percent int, collections uint64) int {
 	switch {
-	case collections >= often:
-		return roomy
-	case collections <= seldom:
-		return thrifty
+	case collections >= busyCollections:
+		return busyGCPercent
+	case collections <= idleCollections:
+		return defaultGCPercent
 	}
 	return percent
 }
 
-// makeRoom lets the collector run more rarely while there is much to do, unless the
+// tuneGC lets the collector run more rarely while there is much to do, unless the
 // environment says how often. restore undoes it.
-func (m *Main) makeRoom(every time.Duration) (restore func()) {
-	if m.collects {
+func (m *Main) tuneGC(every time.Duration) (restore func()) {
+	if m.gcConfigured {
 		return func() {}
 	}
-	percent := thrifty
+	percent := defaultGCPercent
 	before := debug.SetGCPercent(percent)
 	stop := make(chan struct{})
-	var pacing sync.WaitGroup
-	pacing.Go(func() {
+	var tuning sync.WaitGroup
+	tuning.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		for seen := collections(); ; {
+		for seen := gcCycles(); ; {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
 			}
-			now := collections()
-			if next := pace(percent, now-seen); next != percent {
+			now := gcCycles()
+			if next := gcPercent(percent, now-seen); next != percent {
 				percent = next
 				debug.SetGCPercent(percent)
 			}
@@ -62,13 +62,13 @@ func (m *Main) makeRoom(every time.Duration) (restore func()) {
 	})
 	return func() {
 		close(stop)
-		pacing.Wait()
+		tuning.Wait()
 		debug.SetGCPercent(before)
 	}
 }
 
-// collections is how many this process has made.
-func collections() uint64 {
+// gcCycles is how many this process has made.
+func gcCycles() uint64 {
 	s := []gauges.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
 	gauges.Read(s)
 	return s[0].Value.Uint64()

@@ -15,42 +15,42 @@ func percent() uint64 {
 	return s[0].Value.Uint64()
 }
 
-func TestRoomIsGivenWhileGarbageIsCollectedOften(t *testing.T) {
+func TestTheGCPercentRisesWhileGarbageIsCollectedOften(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		percent     int
 		collections uint64
 		want        int
 	}{
-		{thrifty, 0, thrifty}, {thrifty, often - 1, thrifty}, {thrifty, often, roomy},
-		{roomy, often, roomy}, {roomy, seldom + 1, roomy}, {roomy, seldom, thrifty}, {roomy, 0, thrifty},
+		{defaultGCPercent, 0, defaultGCPercent}, {defaultGCPercent, busyCollections - 1, defaultGCPercent}, {defaultGCPercent, busyCollections, busyGCPercent},
+		{busyGCPercent, busyCollections, busyGCPercent}, {busyGCPercent, idleCollections + 1, busyGCPercent}, {busyGCPercent, idleCollections, defaultGCPercent}, {busyGCPercent, 0, defaultGCPercent},
 	} {
-		if got := pace(tc.percent, tc.collections); got != tc.want {
+		if got := gcPercent(tc.percent, tc.collections); got != tc.want {
 			t.Errorf("%d collections at %d: %d, want %d", tc.collections, tc.percent, got, tc.want)
 		}
 	}
 }
 
 // The percentage belongs to the whole process, so this test runs beside no other.
-func TestTheCollectorIsGivenRoomUnlessTheEnvironmentSays(t *testing.T) {
+func TestTheGCIsTunedUnlessTheEnvironmentConfiguresIt(t *testing.T) {
 	const own = 77
 	defer debug.SetGCPercent(debug.SetGCPercent(own))
-	for value, want := range map[string][2]uint64{"": {roomy, thrifty}, "50": {own, own}} {
+	for value, want := range map[string][2]uint64{"": {busyGCPercent, defaultGCPercent}, "50": {own, own}} {
 		m := &Main{Options: Options{Private: true, Embedded: true, TimeLimit: 1}}
 		if err := m.Parse(func(name string) string {
-			if name == collectorVariable {
+			if name == gcVariable {
 				return value
 			}
 			return ""
 		}); err != nil {
 			t.Fatal(err)
 		}
-		restore := m.makeRoom(300 * time.Millisecond)
+		restore := m.tuneGC(300 * time.Millisecond)
 		awaitPercent(t, want[0], runtime.GC)
 		awaitPercent(t, want[1], func() { <-time.After(20 * time.Millisecond) }) // making no garbage
 		restore()
 		if got := percent(); got != own {
-			t.Errorf("%s=%q: %d afterwards, %d before", collectorVariable, value, got, own)
+			t.Errorf("%s=%q: %d afterwards, %d before", gcVariable, value, got, own)
 		}
 	}
 }

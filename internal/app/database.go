@@ -15,19 +15,19 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// dropLimit bounds the clearing up of a database.
-const dropLimit = 20 * time.Second
+// dropTimeout bounds the clearing up of a database.
+const dropTimeout = 20 * time.Second
 
 // FreshDatabase creates an empty database "<prefix>_<random>" on a server and
 // gives its URL. drop removes it, ending the sessions that are left in it.
 func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL string, drop func() error, err error) {
-	normal, err := pgurl.Named(serverURL, "recourse/demo")
+	normal, err := pgurl.WithApplicationName(serverURL, "recourse/demo")
 	if err != nil {
-		return "", nil, wrong("%w", err)
+		return "", nil, optionError("%w", err)
 	}
 	u, err := url.Parse(normal)
 	if err != nil {
-		return "", nil, wrong("%w", pgurl.ErrUnreadable)
+		return "", nil, optionError("%w", pgurl.ErrUnreadable)
 	}
 	var random [6]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -40,7 +40,7 @@ func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL s
 	u.Path = "/" + name
 	return u.String(), func() error {
 		// A context of its own: what ended the program must not leave a database behind.
-		ctx, cancel := context.WithTimeout(context.Background(), dropLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 		defer cancel()
 		if err := execute(ctx, normal, `DROP DATABASE "`+name+`" WITH (FORCE)`); err != nil {
 			return fmt.Errorf("dropping the database %s: %w", name, err)
@@ -54,12 +54,12 @@ func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL s
 func OtherDatabase(serverURL, databaseURL string) (other, role string, err error) {
 	normal, err := pgurl.Normalize(serverURL)
 	if err != nil {
-		return "", "", wrong("%w", err)
+		return "", "", optionError("%w", err)
 	}
 	u, errServer := url.Parse(normal)
 	of, errDatabase := url.Parse(databaseURL)
 	if errServer != nil || errDatabase != nil {
-		return "", "", wrong("%w", pgurl.ErrUnreadable)
+		return "", "", optionError("%w", pgurl.ErrUnreadable)
 	}
 	u.Path = of.Path
 	return u.String(), u.User.Username(), nil

@@ -12,14 +12,14 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
-// Demonstrates reports whether this program has servers and an escrow service of its own for
+// DemoBuild reports whether this program has servers and an escrow service of its own for
 // demonstrations. One built with the tag production has none.
-const Demonstrates = true
+const DemoBuild = true
 
-const orEmbedded = ", or try --embedded"
+const embeddedHint = ", or try --embedded"
 
-// Ledger is the escrow service for demonstrations.
-type Ledger = fakeescrow.Service
+// EmbeddedEscrow is the escrow service for demonstrations.
+type EmbeddedEscrow = fakeescrow.Service
 
 // embed starts the escrow service for demonstrations.
 func (e *Escrow) embed() error {
@@ -38,7 +38,7 @@ func (m *Main) startPostgres(ctx context.Context) (databaseURL string, err error
 	if err != nil {
 		return "", fmt.Errorf("starting a private Postgres: %w", err)
 	}
-	m.closing(server.Stop)
+	m.onClose(server.Stop)
 	_, err = postadjudication.Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole}.Run(ctx)
 	return server.AppURL("postgres"), err
 }
@@ -49,6 +49,6 @@ func (m *Main) startRedis() (redisURL string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("starting a Redis within the process: %w", err)
 	}
-	m.closing(func() error { memory.close(); return nil })
+	m.onClose(func() error { memory.close(); return nil })
 	return memory.url(), nil
 }

@@ -17,7 +17,7 @@ import (
 // startedOn starts a recourse on a database and ends it again.
 func startedOn(t *testing.T, url string, redis asynq.RedisConnOpt, escrow string) error {
 	t.Helper()
-	m := &app.Main{Log: zap.NewNop(), Options: app.Options{DatabaseURL: url, RedisURL: "redis://" + addr(redis), TimeLimit: time.Second, EscrowURL: escrow, Embedded: escrow == "", KeyLifetime: app.Lifetime{Said: true}}}
+	m := &app.Main{Log: zap.NewNop(), Options: app.Options{DatabaseURL: url, RedisURL: "redis://" + addr(redis), TimeLimit: time.Second, EscrowURL: escrow, Embedded: escrow == "", KeyLifetime: app.Lifetime{Given: true}}}
 	if err := m.Parse(func(string) string { return "" }); err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,12 @@ type Escrow struct {
 	Executor postadjudication.Executor // of the default one
 	Targets  []postadjudication.Target // beside it
 
-	calls *escrowhttp.Executor // of the default one
-	all   []*escrowhttp.Executor
-	url   string
+	client  *escrowhttp.Executor // of the default one
+	clients []*escrowhttp.Executor
+	url     string
 
 	// Of the escrow service for demonstrations; nil unless it was started here:
-	embedded *Ledger
+	embedded *EmbeddedEscrow
 	wrap     func(*escrowhttp.Executor) postadjudication.Executor
 	stop     func()
 }
@@ -39,7 +39,7 @@ func (o *Options) startEscrow() (*Escrow, error) {
 		return nil, err
 	}
 	lifetime := o.KeyLifetime.Span
-	if !o.KeyLifetime.Said {
+	if !o.KeyLifetime.Given {
 		lifetime = postadjudication.Forever
 	}
 	return o.openEscrow(e, lifetime, -1)
@@ -63,17 +63,17 @@ func (o *Options) openEscrow(e *Escrow, lifetime, inFlight time.Duration) (*Escr
 		one, err := escrowhttp.New(escrowhttp.Config{BaseURL: url, Header: header, KeyLifetime: lifetime, LookupLifetime: o.LookupLifetime.Span, InFlight: inFlight, ProxyFromEnvironment: o.Proxy})
 		if err != nil {
 			e.Close()
-			return nil, wrong("the escrow service: %v", err)
+			return nil, optionError("the escrow service: %v", err)
 		}
-		e.all = append(e.all, one)
+		e.clients = append(e.clients, one)
 		return one, nil
 	}
-	if e.calls, err = open(e.url, authorization); err != nil {
+	if e.client, err = open(e.url, authorization); err != nil {
 		return nil, err
 	}
-	e.Executor = e.calls
+	e.Executor = e.client
 	if e.wrap != nil {
-		e.Executor = e.wrap(e.calls)
+		e.Executor = e.wrap(e.client)
 	}
 	for _, t := range named {
 		next := postadjudication.Target{Name: t.name}
@@ -93,7 +93,7 @@ func (o *Options) openEscrow(e *Escrow, lifetime, inFlight time.Duration) (*Escr
 
 // Close lets go of connections, and ends the escrow service that was started here.
 func (e *Escrow) Close() {
-	for _, one := range e.all {
+	for _, one := range e.clients {
 		one.Close()
 	}
 	if e.stop != nil {

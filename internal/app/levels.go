@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// levelsLast is for how long measured levels are shown, at least.
-	levelsLast = 5 * time.Second
-	// levelsShare bounds the part of the time that measuring may take: after a
+	// levelsTTL is for how long measured levels are shown, at least.
+	levelsTTL = 5 * time.Second
+	// levelsPauseFactor bounds the part of the time that measuring may take: after a
 	// measurement of a second the next waits for twenty.
-	levelsShare = 20
-	levelsLimit = 5 * time.Second
+	levelsPauseFactor = 20
+	levelsTimeout     = 5 * time.Second
 )
 
-// levels remembers a measurement, so that scraping costs the database little
+// levelCache remembers a measurement, so that scraping costs the database little
 // however often it is done.
-type levels struct {
+type levelCache struct {
 	measure func(context.Context) (postadjudication.Levels, error)
 	now     func() time.Time
 
@@ -31,17 +31,17 @@ type levels struct {
 
 // get answers the last measurement, or a new one when that is over. An error is
 // remembered like a measurement.
-func (l *levels) get(ctx context.Context) (postadjudication.Levels, error) {
+func (l *levelCache) get(ctx context.Context) (postadjudication.Levels, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	began := l.now()
 	if began.Before(l.until) {
 		return l.last, l.err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), levelsLimit) // others wait for it too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), levelsTimeout) // others wait for it too
 	defer cancel()
 	l.last, l.err = l.measure(ctx)
 	ended := l.now()
-	l.until = ended.Add(max(levelsLast, levelsShare*ended.Sub(began)))
+	l.until = ended.Add(max(levelsTTL, levelsPauseFactor*ended.Sub(began)))
 	return l.last, l.err
 }

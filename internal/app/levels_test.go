@@ -13,7 +13,7 @@ func TestScrapingMeasuresAtMostEveryFiveSecondsAndATwentiethOfTheTime(t *testing
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	measured, takes, fails := 0, time.Duration(0), error(nil)
-	l := &levels{now: func() time.Time { return now }, measure: func(context.Context) (postadjudication.Levels, error) {
+	l := &levelCache{now: func() time.Time { return now }, measure: func(context.Context) (postadjudication.Levels, error) {
 		measured++
 		now = now.Add(takes)
 		return postadjudication.Levels{AtRisk: map[string]int64{"EUR": int64(measured)}}, fails

@@ -11,8 +11,8 @@ import (
 // span, "unlimited" or "none". Nobody can guess it, and a wrong one costs money or disputes:
 // what is not said is not known.
 type Lifetime struct {
-	Span time.Duration // 0 when it knows none, postadjudication.Forever without end
-	Said bool
+	Span  time.Duration // 0 when it knows none, postadjudication.Forever without end
+	Given bool
 }
 
 // The words for what is no span.
@@ -45,7 +45,7 @@ func (l *Lifetime) Type() string { return "span" }
 // String is the lifetime as it is said; empty when it is not.
 func (l *Lifetime) String() string {
 	switch {
-	case !l.Said:
+	case !l.Given:
 		return ""
 	case l.Span == postadjudication.Forever:
 		return Unlimited

@@ -21,52 +21,52 @@ import (
 )
 
 const (
-	headerLimit = 10 * time.Second
-	pageLimit   = 30 * time.Second // streams set their own
-	headerBytes = 16 << 10
-	// pageGrace is what pages in flight are given at Close.
-	pageGrace = 2 * time.Second
+	headerTimeout  = 10 * time.Second
+	answerTimeout  = 30 * time.Second // streams set their own
+	maxHeaderBytes = 16 << 10
+	// shutdownGrace is what pages in flight are given at Close.
+	shutdownGrace = 2 * time.Second
 )
 
 // Main is a recourse that executes settlements. Fill Options, by Bind or by hand;
 // then Parse, Start, Run, Close, in this order. Close may be called at any time
 // after Parse.
 type Main struct {
-	Options Options
-	Log     *zap.Logger                                   // none when nil
-	OnMove  func(m background.Move, after background.Run) // after each committed move; it must not block
-	Now     func() time.Time                              // a simulation's clock, gone by as it is; this machine's when nil
-	Stage   http.Handler                                  // of a demonstration, at /stage/; nil: none
+	Options     Options
+	Log         *zap.Logger                                         // none when nil
+	OnMove      func(m background.Transition, after background.Run) // after each committed move; it must not block
+	Now         func() time.Time                                    // a simulation's clock, gone by as it is; this machine's when nil
+	DemoHandler http.Handler                                        // of a demonstration, at /stage/; nil: none
 
 	// Tracer is whom spans are given to. When nil, Start exports them to where the
 	// environment's OTEL_EXPORTER_OTLP_ENDPOINT says, else nothing is traced.
 	Tracer trace.TracerProvider
 
 	// Set by Start.
-	Service *postadjudication.Service
-	Redis   asynq.RedisConnOpt
-	URL     string  // of the pages; empty when there are none
-	Metrics string  // URL of /metrics, and of /readyz in full; URL unless the options name another listener
-	Where   string  // URL of the database; it may hold a password
-	Keys    bool    // whoever asks needs an access key
-	Escrow  string  // base URL of the escrow service
-	Ledger  *Ledger // the embedded escrow service; nil when there is none
+	Service        *postadjudication.Service
+	Redis          asynq.RedisConnOpt
+	URL            string          // of the pages; empty when there are none
+	MetricsURL     string          // URL of /metrics, and of /readyz in full; URL unless the options name another listener
+	DatabaseURL    string          // URL of the database; it may hold a password
+	KeysRequired   bool            // whoever asks needs an access key
+	EscrowURL      string          // base URL of the escrow service
+	EmbeddedEscrow *EmbeddedEscrow // the embedded escrow service; nil when there is none
 	// For how long the escrow service recognises operation keys in calls and in lookups.
 	KeyLifetime, LookupLifetime Lifetime
 
-	metrics  *metrics
-	traces   bool                   // the environment says where traces go
-	collects bool                   // the environment says how often garbage is collected
-	unready  atomic.Pointer[string] // why it is not ready, as it was logged last
-	closers  []func() error
+	metrics          *metrics
+	tracesConfigured bool                   // the environment says where traces go
+	gcConfigured     bool                   // the environment says how often garbage is collected
+	unreadyReason    atomic.Pointer[string] // why it is not ready, as it was logged last
+	closers          []func() error
 }
 
 // Parse fills the options from the environment where no flag spoke, and refuses
 // those that cannot work. Its errors are ErrOptions.
 func (m *Main) Parse(getenv func(string) string) error {
 	m.Options.FromEnvironment(getenv)
-	m.traces = getenv(otlpVariable) != "" || getenv(otlpTracesVariable) != ""
-	m.collects = getenv(collectorVariable) != ""
+	m.tracesConfigured = getenv(otlpVariable) != "" || getenv(otlpTracesVariable) != ""
+	m.gcConfigured = getenv(gcVariable) != ""
 	if m.Log == nil {
 		m.Log = zap.NewNop()
 	}
@@ -85,27 +85,27 @@ func (m *Main) Start(ctx context.Context) error {
 	if err := CheckDatabaseURL(databaseURL); err != nil {
 		return err
 	}
-	m.Where = databaseURL
-	if m.Redis, err = Redis(redisURL); err != nil {
+	m.DatabaseURL = databaseURL
+	if m.Redis, err = ParseRedis(redisURL); err != nil {
 		return err
 	}
 	escrow, err := m.Options.startEscrow()
 	if err != nil {
 		return err
 	}
-	m.closing(func() error { escrow.Close(); return nil })
-	m.Escrow, m.Ledger = escrow.url, escrow.embedded
-	m.KeyLifetime, m.LookupLifetime = Lifetime{escrow.calls.KeyLifetime(), true}, Lifetime{escrow.calls.LookupLifetime(), true}
+	m.onClose(func() error { escrow.Close(); return nil })
+	m.EscrowURL, m.EmbeddedEscrow = escrow.url, escrow.embedded
+	m.KeyLifetime, m.LookupLifetime = Lifetime{escrow.client.KeyLifetime(), true}, Lifetime{escrow.client.LookupLifetime(), true}
 	if err := m.startTracing(ctx); err != nil {
 		return err
 	}
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.Executor, Targets: escrow.Targets, Demonstration: escrow.embedded != nil, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
-		Brake: m.Options.Brake, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
-		OnBrake: func(now background.Breaker) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
-		OnMove: func(mv background.Move, after background.Run) {
-			m.metrics.moved(mv, after)
+		Breaker: m.Options.Breaker, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
+		OnBreaker: func(now background.Breaker) { m.metrics.breakerTransitions.WithLabelValues(string(now.State)).Inc() },
+		OnTransition: func(mv background.Transition, after background.Run) {
+			m.metrics.countTransition(mv, after)
 			if m.OnMove != nil {
 				m.OnMove(mv, after)
 			}
@@ -117,17 +117,17 @@ func (m *Main) Start(ctx context.Context) error {
 	if m.Service, err = postadjudication.Open(ctx, config); err != nil {
 		return err
 	}
-	m.closing(m.Service.Close)
+	m.onClose(m.Service.Close)
 	if err := m.Service.MayRun(); err != nil {
-		return wrong("%w", err)
+		return optionError("%w", err)
 	}
-	m.metrics.show(m.Service, time.Now(), m.Log)
-	if err := m.startPages(ctx); err != nil {
+	m.metrics.registerCollectors(m.Service, time.Now(), m.Log)
+	if err := m.startHTTP(ctx); err != nil {
 		return err
 	}
 	from := build.Read()
 	m.Log.Info("started", zap.String("version", from.Version), zap.String("revision", from.Revision), zap.String("go", from.Go),
-		zap.String("url", m.URL), zap.String("escrow", m.Escrow), zap.Bool("keys_needed", m.Keys), zap.String("key_lifetime", m.KeyLifetime.String()))
+		zap.String("url", m.URL), zap.String("escrow", m.EscrowURL), zap.Bool("keys_needed", m.KeysRequired), zap.String("key_lifetime", m.KeyLifetime.String()))
 	return nil
 }
 
@@ -147,11 +147,11 @@ func (m *Main) startServers(ctx context.Context) (databaseURL, redisURL string, 
 	return databaseURL, redisURL, nil
 }
 
-// startPages listens, so that a port that is taken is an error of Start.
-func (m *Main) startPages(ctx context.Context) error {
+// startHTTP listens, so that a port that is taken is an error of Start.
+func (m *Main) startHTTP(ctx context.Context) error {
 	var err error
 	if address := m.Options.MetricsListen; address != "" {
-		if m.Metrics, err = m.serve(ctx, address, m.innerRoutes(), func() {}); err != nil {
+		if m.MetricsURL, err = m.serve(ctx, address, m.metricsRoutes(), func() {}); err != nil {
 			return err
 		}
 	}
@@ -159,15 +159,15 @@ func (m *Main) startPages(ctx context.Context) error {
 		return nil
 	}
 	monitor := newMonitor(m.Redis)
-	m.closing(monitor.Close)
-	face, err := m.startAPI()
+	m.onClose(monitor.Close)
+	apiServer, err := m.startAPI()
 	if err != nil {
 		return err
 	}
-	if m.URL, err = m.serve(ctx, m.Options.Listen, m.routes(monitor, face), face.Stop); err != nil {
+	if m.URL, err = m.serve(ctx, m.Options.Listen, m.routes(monitor, apiServer), apiServer.Stop); err != nil {
 		return err
 	}
-	m.Metrics = cmp.Or(m.Metrics, m.URL)
+	m.MetricsURL = cmp.Or(m.MetricsURL, m.URL)
 	return nil
 }
 
@@ -176,9 +176,9 @@ func (m *Main) startPages(ctx context.Context) error {
 func (m *Main) serve(ctx context.Context, address string, pages http.Handler, stopping func()) (string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return "", wrong("nothing can be served at %s (%w): name another address", address, err)
+		return "", optionError("nothing can be served at %s (%w): name another address", address, err)
 	}
-	server := &http.Server{Handler: pages, ReadHeaderTimeout: headerLimit, ReadTimeout: pageLimit, WriteTimeout: pageLimit, MaxHeaderBytes: headerBytes}
+	server := &http.Server{Handler: pages, ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, MaxHeaderBytes: maxHeaderBytes}
 	server.RegisterOnShutdown(stopping)
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -186,7 +186,7 @@ func (m *Main) serve(ctx context.Context, address string, pages http.Handler, st
 			m.Log.Error("the pages are no longer served", zap.String("address", address), zap.Error(err))
 		}
 	})
-	m.closing(func() error {
+	m.onClose(func() error {
 		defer serving.Wait()
 		return stop(server)
 	})
@@ -196,26 +196,26 @@ func (m *Main) serve(ctx context.Context, address string, pages http.Handler, st
 // startAPI makes the API. No key is needed on loopback as long as the money is that of
 // the escrow service for demonstrations.
 func (m *Main) startAPI() (*api.API, error) {
-	m.Keys = m.Options.RequireKeys || !m.Options.loopback() || m.Ledger == nil
+	m.KeysRequired = m.Options.RequireKeys || !m.Options.loopback() || m.EmbeddedEscrow == nil
 	level, err := m.Options.requestLevel()
 	if err != nil {
 		return nil, err
 	}
 	config := api.Config{Service: m.Service, Log: m.Log, RequestLevel: level, OnRefusal: func(code string) { m.metrics.refusals.WithLabelValues(code).Inc() }}
-	if !m.Keys {
-		config.Open = &api.Open{Tenant: m.Options.Tenant}
+	if !m.KeysRequired {
+		config.Keyless = &api.Keyless{Tenant: m.Options.Tenant}
 	}
-	face, err := api.New(config)
+	apiServer, err := api.New(config)
 	if err != nil {
 		return nil, err
 	}
-	m.closing(func() error { face.Stop(); return nil })
-	m.metrics.registry.MustRegister(keyEnds{face})
-	return face, nil
+	m.onClose(func() error { apiServer.Stop(); return nil })
+	m.metrics.registry.MustRegister(expiringKeys{apiServer})
+	return apiServer, nil
 }
 
 func stop(server *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), pageGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -227,7 +227,7 @@ func stop(server *http.Server) error {
 // Run executes settlements until ctx ends, then lets running attempts finish. The
 // pages are served meanwhile and until Close.
 func (m *Main) Run(ctx context.Context) error {
-	defer m.makeRoom(paceEvery)()
+	defer m.tuneGC(gcTuneInterval)()
 	defer context.AfterFunc(ctx, func() { m.Log.Info("stopping: nothing new is claimed, attempts that run are given their time") })()
 	err := m.Service.Run(ctx)
 	done := m.Service.Stats()
@@ -235,7 +235,7 @@ func (m *Main) Run(ctx context.Context) error {
 	return err
 }
 
-func (m *Main) closing(f func() error) { m.closers = append(m.closers, f) }
+func (m *Main) onClose(f func() error) { m.closers = append(m.closers, f) }
 
 // Close gives back what Start made, the last first. A second Close does nothing.
 func (m *Main) Close() error {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-func nothing(string) string { return "" }
+func noEnvironment(string) string { return "" }
 
 func options(t *testing.T) app.Options {
 	redis, _ := testkit.Redis(t)
@@ -33,7 +33,7 @@ func options(t *testing.T) app.Options {
 func start(t *testing.T, o app.Options, m *app.Main) {
 	t.Helper()
 	m.Options = o
-	if err := m.Parse(nothing); err != nil {
+	if err := m.Parse(noEnvironment); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -78,7 +78,7 @@ func adjudication() postadjudication.Adjudication {
 func TestARunningMainSettlesAndShowsIt(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}
@@ -91,7 +91,7 @@ func TestARunningMainSettlesAndShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-settled
-	if n := m.Ledger.Totals().Released["USD"]; n != 100 {
+	if n := m.EmbeddedEscrow.Totals().Released["USD"]; n != 100 {
 		t.Errorf("the escrow service released %d", n)
 	}
 	for path, want := range map[string]string{
@@ -114,7 +114,7 @@ func TestARunningMainSettlesAndShowsIt(t *testing.T) {
 	}
 }
 
-func TestAsynqmonIsForLookingOnly(t *testing.T) {
+func TestAsynqmonIsReadOnly(t *testing.T) {
 	t.Parallel()
 	m := &app.Main{}
 	start(t, options(t), m)
@@ -146,7 +146,7 @@ func TestPrivateServersComeAndGoWithTheMain(t *testing.T) {
 	if m.URL != "" {
 		t.Errorf("pages that nobody asked for: %s", m.URL)
 	}
-	redis, escrow := addr(m.Redis), strings.TrimPrefix(m.Escrow, "http://")
+	redis, escrow := addr(m.Redis), strings.TrimPrefix(m.EscrowURL, "http://")
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,13 +173,13 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 		"port taken": {func(o *app.Options) { o.Listen = taken.Addr().String() }, func(err error) bool {
 			return errors.Is(err, app.ErrOptions) && strings.Contains(err.Error(), "address already in use")
 		}},
-		"bad escrow URL":   {func(o *app.Options) { o.EscrowURL, o.KeyLifetime = "ftp://x", app.Lifetime{Said: true} }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
+		"bad escrow URL":   {func(o *app.Options) { o.EscrowURL, o.KeyLifetime = "ftp://x", app.Lifetime{Given: true} }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
 		"bad database URL": {func(o *app.Options) { o.DatabaseURL = "nonsense" }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
 	} {
 		o := options(t)
 		tc.change(&o)
 		m := &app.Main{Options: o}
-		err := m.Parse(nothing)
+		err := m.Parse(noEnvironment)
 		if err == nil {
 			err = m.Start(t.Context())
 		}

@@ -13,40 +13,40 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// latenessBounds are seconds. The promise at low load is 3ms at the median and
+// latenessBuckets are seconds. The promise at low load is 3ms at the median and
 // 15ms at the 99th percentile.
-var latenessBounds = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .025, .05, .1, .25, 1, 5, 30}
+var latenessBuckets = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .025, .05, .1, .25, 1, 5, 30}
 
 // metrics count what this process did. Moves are counted when they are committed.
 type metrics struct {
-	registry *prometheus.Registry
-	attempts *prometheus.CounterVec
-	entered  *prometheus.CounterVec
-	letters  *prometheus.CounterVec
-	brakes   *prometheus.CounterVec
-	touched  *prometheus.CounterVec
-	refusals *prometheus.CounterVec
-	lateness prometheus.Histogram
+	registry           *prometheus.Registry
+	attempts           *prometheus.CounterVec
+	stateEntries       *prometheus.CounterVec
+	deadLetters        *prometheus.CounterVec
+	breakerTransitions *prometheus.CounterVec
+	outOfBandChanges   *prometheus.CounterVec
+	refusals           *prometheus.CounterVec
+	lateness           prometheus.Histogram
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewPedanticRegistry(),
-		attempts: counters("recourse_attempts_total", "Attempts that ended, by what is known of the money.", "class",
+		attempts: newCounters("recourse_attempts_total", "Attempts that ended, by what is known of the money.", "class",
 			string(background.Executed), string(background.NotExecuted), string(background.Unknown)),
-		entered: counters("recourse_runs_entered_total", "Times that a run entered a state.", "state",
+		stateEntries: newCounters("recourse_runs_entered_total", "Times that a run entered a state.", "state",
 			string(background.Running), string(background.Scheduled), string(background.Succeeded), string(background.DeadLettered), string(background.Cancelled)),
-		letters: counters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
+		deadLetters: newCounters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
 			background.ReasonRequestAltered, background.ReasonUnrecordable),
-		brakes: counters("recourse_brake_moves_total", "Moves of circuit breakers that this process made, by the state after it.", "state",
+		breakerTransitions: newCounters("recourse_brake_moves_total", "Moves of circuit breakers that this process made, by the state after it.", "state",
 			string(background.BreakerOpen), string(background.BreakerHalfOpen), string(background.BreakerClosed)),
-		touched: counters("recourse_out_of_band_changes_total", "Tasks that somebody touched in Redis behind our back, as receipts name it.", "what",
-			background.BellArchived, background.BellRemoved, background.MirrorRemoved, background.MirrorRun),
-		refusals: counters("recourse_http_refusals_total", "Requests refused for who asked (401, 403, 429), by the code of the problem.", "code",
+		outOfBandChanges: newCounters("recourse_out_of_band_changes_total", "Tasks that somebody touched in Redis behind our back, as receipts name it.", "what",
+			background.TaskArchived, background.TaskRemoved, background.ArchivedTaskRemoved, background.ArchivedTaskRequeued),
+		refusals: newCounters("recourse_http_refusals_total", "Requests refused for who asked (401, 403, 429), by the code of the problem.", "code",
 			"key_missing", "key_invalid", "key_expired", "key_revoked", "tenant_mismatch", "role_missing", "beyond_reach", "host_unknown", "cross_origin", "too_many_failures"),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "recourse_retry_lateness_seconds", Help: "How long after its time a retry started.", Buckets: latenessBounds,
+			Name: "recourse_retry_lateness_seconds", Help: "How long after its time a retry started.", Buckets: latenessBuckets,
 		}),
 	}
 	from := build.Read()
@@ -55,13 +55,13 @@ func newMetrics() *metrics {
 		ConstLabels: prometheus.Labels{"version": from.Version, "revision": from.Revision, "go_version": from.Go},
 	})
 	made.Set(1)
-	m.registry.MustRegister(made, m.attempts, m.entered, m.letters, m.brakes, m.touched, m.refusals, m.lateness)
+	m.registry.MustRegister(made, m.attempts, m.stateEntries, m.deadLetters, m.breakerTransitions, m.outOfBandChanges, m.refusals, m.lateness)
 	return m
 }
 
-// counters count by the value of one label. The values named are shown from the
+// newCounters count by the value of one label. The values named are shown from the
 // start, at zero, so that a rate over them is defined.
-func counters(name, help, label string, values ...string) *prometheus.CounterVec {
+func newCounters(name, help, label string, values ...string) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	for _, v := range values {
 		c.WithLabelValues(v)
@@ -69,30 +69,30 @@ func counters(name, help, label string, values ...string) *prometheus.CounterVec
 	return c
 }
 
-// moved counts one committed move of a run.
-func (m *metrics) moved(mv background.Move, after background.Run) {
+// countTransition counts one committed move of a run.
+func (m *metrics) countTransition(mv background.Transition, after background.Run) {
 	if mv.Run.State != after.State {
-		m.entered.WithLabelValues(string(after.State)).Inc()
+		m.stateEntries.WithLabelValues(string(after.State)).Inc()
 	}
-	if mv.Fact == receipts.AttemptStarted && mv.Run.Attempt > 0 {
+	if mv.Event == receipts.AttemptStarted && mv.Run.Attempt > 0 {
 		m.lateness.Observe(max(0, mv.At.Sub(mv.Run.DueAt)).Seconds())
 	}
 	if mv.Run.State == background.Running && after.State != background.Running {
 		m.attempts.WithLabelValues(string(mv.Result.Class)).Inc()
 	}
-	if mv.Fact == receipts.OutOfBandChangeDetected {
-		m.touched.WithLabelValues(mv.Reason).Inc()
+	if mv.Event == receipts.OutOfBandChangeDetected {
+		m.outOfBandChanges.WithLabelValues(mv.Reason).Inc()
 	}
-	if mv.Fact == receipts.DeadLettered {
-		m.letters.WithLabelValues(after.Reason).Inc()
+	if mv.Event == receipts.DeadLettered {
+		m.deadLetters.WithLabelValues(after.Reason).Inc()
 	}
 }
 
-// show adds what is read when the page is asked for.
-func (m *metrics) show(s measured, started time.Time, log *zap.Logger) {
-	m.registry.MustRegister(newProcess(s, started), newJournal(s, log))
+// registerCollectors adds what is read when the page is asked for.
+func (m *metrics) registerCollectors(s measuredService, started time.Time, log *zap.Logger) {
+	m.registry.MustRegister(newProcessCollector(s, started), newStoreCollector(s, log))
 }
 
-func (m *metrics) page(log *zap.Logger) http.Handler {
+func (m *metrics) handler(log *zap.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: zap.NewStdLog(log), ErrorHandling: promhttp.ContinueOnError})
 }

@@ -15,21 +15,23 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// fixed is measured by what the test says.
-type fixed struct {
+// fixedMeasures is measured by what the test says.
+type fixedMeasures struct {
 	stats  postadjudication.Stats
 	levels postadjudication.Levels
 	err    error
 }
 
-func (f fixed) Stats() postadjudication.Stats { return f.stats }
+func (f fixedMeasures) Stats() postadjudication.Stats { return f.stats }
 
-func (f fixed) Levels(context.Context) (postadjudication.Levels, error) { return f.levels, f.err }
+func (f fixedMeasures) Levels(context.Context) (postadjudication.Levels, error) {
+	return f.levels, f.err
+}
 
 func pageOf(t *testing.T, m *metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m.page(zap.NewNop()).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.handler(zap.NewNop()).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
 		t.Fatalf("%d %s", w.Code, w.Header().Get("Content-Type"))
 	}
@@ -45,7 +47,7 @@ func expect(t *testing.T, page string, lines ...string) {
 	}
 }
 
-func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
+func TestTransitionsAreCountedByWhatTheyMean(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
 	at := time.Unix(1000, 0)
@@ -55,17 +57,17 @@ func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
 	dead := background.Run{State: background.DeadLettered, Attempt: 2, Reason: background.ReasonFinal}
 	refused := background.Result{Class: background.NotExecuted}
 	for _, step := range []struct {
-		mv    background.Move
+		mv    background.Transition
 		after background.Run
 	}{
-		{background.Move{Fact: receipts.AttemptStarted, Run: pending, At: at}, first},
-		{background.Move{Fact: receipts.RetryScheduled, Run: first, Result: refused}, waits},
-		{background.Move{Fact: receipts.AttemptStarted, Run: waits, At: at.Add(2 * time.Millisecond)}, background.Run{State: background.Running, Attempt: 2}},
-		{background.Move{Fact: receipts.DeadLettered, Run: background.Run{State: background.Running, Attempt: 2}, Result: refused}, dead},
-		{background.Move{Fact: receipts.OutOfBandChangeDetected, Run: dead, Reason: background.MirrorRun}, dead},
-		{background.Move{Fact: receipts.AnsweredLate, Run: dead, Result: background.Result{Class: background.Executed}}, dead},
+		{background.Transition{Event: receipts.AttemptStarted, Run: pending, At: at}, first},
+		{background.Transition{Event: receipts.RetryScheduled, Run: first, Result: refused}, waits},
+		{background.Transition{Event: receipts.AttemptStarted, Run: waits, At: at.Add(2 * time.Millisecond)}, background.Run{State: background.Running, Attempt: 2}},
+		{background.Transition{Event: receipts.DeadLettered, Run: background.Run{State: background.Running, Attempt: 2}, Result: refused}, dead},
+		{background.Transition{Event: receipts.OutOfBandChangeDetected, Run: dead, Reason: background.ArchivedTaskRequeued}, dead},
+		{background.Transition{Event: receipts.AnsweredLate, Run: dead, Result: background.Result{Class: background.Executed}}, dead},
 	} {
-		m.moved(step.mv, step.after)
+		m.countTransition(step.mv, step.after)
 	}
 	expect(t, pageOf(t, m),
 		`recourse_attempts_total{class="not_executed"} 2`, `recourse_attempts_total{class="executed"} 0`,
@@ -77,20 +79,20 @@ func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
 
 func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	t.Parallel()
-	of := fixed{levels: postadjudication.Levels{
+	of := fixedMeasures{levels: postadjudication.Levels{
 		Runs:   map[background.State]int64{background.Pending: 4},
 		AtRisk: map[string]int64{"EUR": 1250}, Held: 3, Unserved: 4, Uncalled: 17, Expiring: map[string]int64{"settlement": 6},
-		Breaches: postadjudication.Breaches{Excesses: 13, Escrows: 12, Beyond: 1},
+		Breaches: postadjudication.Breaches{Excesses: 13, Escrows: 12, Overdrawn: 1},
 	}}
 	of.stats.Retention.Pruned, of.stats.Retention.Unarchived, of.stats.Retention.Failed = 8, 5, 2
-	of.levels.Unknown.Lookup, of.levels.Unknown.Person = 12, 13
+	of.levels.Unknown.ForLookup, of.levels.Unknown.ForPerson = 12, 13
 	of.stats.Lookups.Asked, of.stats.Lookups.Cleared, of.stats.Lookups.Closed = 14, 15, 16
 	of.stats.WriteFailures, of.stats.Abandoned = 7, 2
-	of.stats.Paused, of.stats.Unmirrored = 1, 9
-	of.stats.Subscribers, of.stats.LettersTold, of.stats.LettersUntold = 2, 11, 3
-	of.stats.Moves.Commits[0], of.stats.Moves.Commits[2], of.stats.Moves.Rows = 3, 1, 7
+	of.stats.PausedQueues, of.stats.ArchivedTasksRemoved = 1, 9
+	of.stats.Subscribers, of.stats.SubscriberCalls, of.stats.SubscriberPanics = 2, 11, 3
+	of.stats.Transitions.Commits[0], of.stats.Transitions.Commits[2], of.stats.Transitions.Rows = 3, 1, 7
 	m := newMetrics()
-	m.show(of, time.Now(), zap.NewNop())
+	m.registerCollectors(of, time.Now(), zap.NewNop())
 	expect(t, pageOf(t, m),
 		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_queues_paused 1`, `recourse_mirrors_removed_total 9`,
 		`recourse_dead_letters_pruned_total 8`, `recourse_dead_letters_prune_failures_total 2`, `recourse_dead_letters_unarchived 5`, `recourse_dead_letters_expiring{family="settlement"} 6`, `recourse_dead_letters_held 3`, `recourse_runs_unserved 4`, `recourse_runs_uncalled 17`, `recourse_levels_measured 1`,
@@ -106,7 +108,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 func TestWhatCannotBeMeasuredIsNotShown(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
-	m.show(fixed{err: errors.New("no answer")}, time.Now(), zap.NewNop())
+	m.registerCollectors(fixedMeasures{err: errors.New("no answer")}, time.Now(), zap.NewNop())
 	page := pageOf(t, m)
 	expect(t, page, `recourse_levels_measured 0`, `recourse_calls_running 0`)
 	if strings.Contains(page, "recourse_runs{") {

@@ -43,7 +43,7 @@ type Options struct {
 	// TargetAuthorization is the header sent to a target that has a URL, by its name: a secret as
 	// Authorization. None is sent where it is nil or answers empty.
 	TargetAuthorization func(name string) string
-	Insecure            []string // servers beyond this machine whose way is trusted; see Routes
+	InsecureServers     []string // servers beyond this machine whose way is trusted; see Routes
 	Proxy               bool     // calls the escrow services by the proxy that HTTP_PROXY and HTTPS_PROXY name
 	Listen              string   // host:port of the pages; empty means none
 	MetricsListen       string   // host:port of /metrics and of /readyz in full, for whoever reaches it; empty: they are where the pages are
@@ -55,20 +55,20 @@ type Options struct {
 	KeyLifetime         Lifetime // how long the escrow service recognises an operation key; to be said where EscrowURL is
 	// LookupLifetime is how long a lookup tells what became of a key; KeyLifetime when it was not said.
 	LookupLifetime Lifetime
-	InFlight       time.Duration               // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
-	TimeLimit      time.Duration               // of one call of the escrow service
-	Private        bool                        // what has no URL is started, and gone after Close
-	Brake          postadjudication.BrakeRule  // when circuit breakers open by themselves
-	Retention      Retention                   // of dead letters
-	Lookups        postadjudication.LookupRule // how dead letters of unknown outcome are asked about
-	MaxRecoveries  Recoveries                  // from how many lost workers a run is recovered
+	InFlight       time.Duration                // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
+	TimeLimit      time.Duration                // of one call of the escrow service
+	Private        bool                         // what has no URL is started, and gone after Close
+	Breaker        postadjudication.BreakerRule // when circuit breakers open by themselves
+	Retention      Retention                    // of dead letters
+	Lookups        postadjudication.LookupRule  // how dead letters of unknown outcome are asked about
+	MaxRecoveries  Recoveries                   // from how many lost workers a run is recovered
 }
 
 // ErrOptions marks every error that only other options or another environment cure.
 var ErrOptions = errors.New("")
 
-// wrong is an error about the options.
-func wrong(format string, args ...any) error {
+// optionError is an error about the options.
+func optionError(format string, args ...any) error {
 	return fmt.Errorf("%w"+format, append([]any{ErrOptions}, args...)...)
 }
 
@@ -84,25 +84,25 @@ func (o *Options) BindServers(f *pflag.FlagSet) {
 	f.StringVar(&o.RedisURL, "redis", "", "Redis, as rediss://host:6379/0, redis:// on this machine, rediss-sentinel://h1:26379,h2:26379/0?master=name or rediss-cluster://h1:6379,h2:6379 (default $"+RedisVariable+"; a password only there)")
 }
 
-// BindLook defines the flags of what needs no Redis: --redis is taken, as elsewhere.
-func (o *Options) BindLook(f *pflag.FlagSet) {
+// BindReadOnly defines the flags of what needs no Redis: --redis is taken, as elsewhere.
+func (o *Options) BindReadOnly(f *pflag.FlagSet) {
 	o.BindDatabase(f)
 	f.StringVar(&o.RedisURL, "redis", "", "Redis, which is not needed here")
 }
 
-// BindKnowledge defines the flags that say what a lookup proves, and for how long.
-func (o *Options) BindKnowledge(f *pflag.FlagSet) {
+// BindEscrowTimes defines the flags that say what a lookup proves, and for how long.
+func (o *Options) BindEscrowTimes(f *pflag.FlagSet) {
 	f.Var(&o.KeyLifetime, "key-lifetime", `how long the escrow service recognises an operation key: a span as 24h, "unlimited", or "none" (then nothing is called again after an unknown outcome)`)
 	f.Var(&o.LookupLifetime, "lookup-lifetime", "for how long after the first call a lookup that finds nothing proves that nothing was executed (default, and at least: --key-lifetime)")
 	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "for how long a call that was given up may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: none ever is)")
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
 }
 
-// CheckKnowledge refuses a lookup lifetime that is shorter than the key lifetime: lookups
+// CheckEscrowTimes refuses a lookup lifetime that is shorter than the key lifetime: lookups
 // are believed for as long as keys are recognised. The error is ErrOptions.
-func (o *Options) CheckKnowledge() error {
-	if o.LookupLifetime.Said && o.KeyLifetime.Said && o.LookupLifetime.Span < o.KeyLifetime.Span {
-		return wrong("--lookup-lifetime must not be shorter than --key-lifetime: where lookups forget a key sooner, say that as --key-lifetime")
+func (o *Options) CheckEscrowTimes() error {
+	if o.LookupLifetime.Given && o.KeyLifetime.Given && o.LookupLifetime.Span < o.KeyLifetime.Span {
+		return optionError("--lookup-lifetime must not be shorter than --key-lifetime: where lookups forget a key sooner, say that as --key-lifetime")
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
 	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is sent to it")
 	o.BindTargets(f)
-	if Demonstrates {
+	if DemoBuild {
 		f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named; only on a database that was empty when this was done first, and never for real money after that")
 	}
 	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /api/v1, /asynqmon, /livez, /readyz and /metrics")
@@ -123,10 +123,10 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	f.StringVar(&o.RequestLog, "request-log", "debug", "level at which each request is logged, with its principal: debug, info or warn; seen from --log-level on")
-	o.BindKnowledge(f)
+	o.BindEscrowTimes(f)
 	f.BoolVar(&o.Lookups.Off, "lookups-by-hand", false, "ask about dead letters of unknown outcome only when a person does")
 	f.Var(&o.MaxRecoveries, "max-recoveries", `from how many lost workers a run is recovered: a number, or "unlimited"; the next loss makes it a dead letter`)
-	bindBrake(f, &o.Brake)
+	bindBreaker(f, &o.Breaker)
 	o.Retention.bind(f)
 }
 
@@ -145,36 +145,36 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 	if o.Targets == nil {
 		o.Targets = targetsFrom(getenv(TargetsVariable))
 	}
-	if o.Insecure == nil {
-		o.Insecure = InsecureFrom(getenv)
+	if o.InsecureServers == nil {
+		o.InsecureServers = InsecureFrom(getenv)
 	}
-	o.Proxy = o.Proxy || ProxyAsked(getenv)
-	o.TargetAuthorization = func(name string) string { return getenv(authorizationOf(name)) }
+	o.Proxy = o.Proxy || ProxyEnabled(getenv)
+	o.TargetAuthorization = func(name string) string { return getenv(authorizationVariable(name)) }
 }
 
 // check refuses options that cannot work. Its errors are ErrOptions.
 func (o *Options) check() error {
 	switch {
 	case o.DatabaseURL == "" && !o.Private:
-		return wrong("no Postgres is named: set %s or --database", DatabaseVariable)
+		return optionError("no Postgres is named: set %s or --database", DatabaseVariable)
 	case o.RedisURL == "" && !o.Private:
-		return wrong("no Redis is named: set %s or --redis", RedisVariable)
+		return optionError("no Redis is named: set %s or --redis", RedisVariable)
 	case o.EscrowURL == "" && !o.Embedded:
-		return wrong("no escrow service is named: set %s or --escrow%s", EscrowVariable, orEmbedded)
-	case o.EscrowURL != "" && !o.KeyLifetime.Said:
-		return wrong(KeyLifetimeMissing)
+		return optionError("no escrow service is named: set %s or --escrow%s", EscrowVariable, embeddedHint)
+	case o.EscrowURL != "" && !o.KeyLifetime.Given:
+		return optionError(KeyLifetimeMissing)
 	case o.TimeLimit <= 0:
-		return wrong("--time-limit must be positive")
+		return optionError("--time-limit must be positive")
 	case o.TimeLimit > 24*time.Hour:
-		return wrong("--time-limit must be 24h at most")
+		return optionError("--time-limit must be 24h at most")
 	}
-	if err := o.CheckKnowledge(); err != nil {
+	if err := o.CheckEscrowTimes(); err != nil {
 		return err
 	}
 	if _, err := o.Retention.rules(); err != nil {
 		return err
 	}
-	if err := checkBrake(o.Brake); err != nil {
+	if err := checkBreaker(o.Breaker); err != nil {
 		return err
 	}
 	if _, err := o.requestLevel(); err != nil {
@@ -193,23 +193,23 @@ func (o *Options) requestLevel() (zapcore.Level, error) {
 	}
 	level, err := zapcore.ParseLevel(o.RequestLog)
 	if err != nil || level > zapcore.WarnLevel {
-		return level, wrong("--request-log must be debug, info or warn, not %q", o.RequestLog)
+		return level, optionError("--request-log must be debug, info or warn, not %q", o.RequestLog)
 	}
 	return level, nil
 }
 
 func (o *Options) checkListen() error {
 	if _, _, err := net.SplitHostPort(o.MetricsListen); err != nil && o.MetricsListen != "" {
-		return wrong("--metrics-listen %q is not host:port", o.MetricsListen)
+		return optionError("--metrics-listen %q is not host:port", o.MetricsListen)
 	}
 	if o.Listen == "" {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
-		return wrong("--listen %q is not host:port", o.Listen)
+		return optionError("--listen %q is not host:port", o.Listen)
 	}
 	if !o.loopback() && !o.Expose {
-		return wrong("--listen %s is not on loopback, and access keys would travel in the clear: add --expose when TLS is in front of it", o.Listen)
+		return optionError("--listen %s is not on loopback, and access keys would travel in the clear: add --expose when TLS is in front of it", o.Listen)
 	}
 	return nil
 }
@@ -224,12 +224,12 @@ func loopbackAddress(address string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// Service is the configuration of a service that hands over and looks, but
+// ServiceConfig is the configuration of a service that hands over and looks, but
 // executes nothing.
-func (o *Options) Service() (postadjudication.Config, error) {
-	c, err := o.LookAnyhow()
+func (o *Options) ServiceConfig() (postadjudication.Config, error) {
+	c, err := o.UncheckedReadOnlyConfig()
 	if err == nil && c.Redis == nil {
-		err = wrong("no Redis is named: set %s or --redis", RedisVariable)
+		err = optionError("no Redis is named: set %s or --redis", RedisVariable)
 	}
 	if err == nil {
 		err = o.CheckTransport()
@@ -237,20 +237,20 @@ func (o *Options) Service() (postadjudication.Config, error) {
 	return c, err
 }
 
-// Look is the configuration of a service that only looks. It needs no Redis.
-func (o *Options) Look() (postadjudication.Config, error) {
-	c, err := o.LookAnyhow()
+// ReadOnlyConfig is the configuration of a service that only looks. It needs no Redis.
+func (o *Options) ReadOnlyConfig() (postadjudication.Config, error) {
+	c, err := o.UncheckedReadOnlyConfig()
 	if err == nil {
 		err = o.CheckTransport()
 	}
 	return c, err
 }
 
-// LookAnyhow is Look without CheckTransport. The doctor uses it to tell of routes that are not
+// UncheckedReadOnlyConfig is Look without CheckTransport. The doctor uses it to tell of routes that are not
 // protected.
-func (o *Options) LookAnyhow() (postadjudication.Config, error) {
+func (o *Options) UncheckedReadOnlyConfig() (postadjudication.Config, error) {
 	if o.DatabaseURL == "" {
-		return postadjudication.Config{}, wrong("no Postgres is named: set %s or --database", DatabaseVariable)
+		return postadjudication.Config{}, optionError("no Postgres is named: set %s or --database", DatabaseVariable)
 	}
 	if err := CheckDatabaseURL(o.DatabaseURL); err != nil {
 		return postadjudication.Config{}, err
@@ -264,7 +264,7 @@ func (o *Options) LookAnyhow() (postadjudication.Config, error) {
 		c.Targets = append(c.Targets, postadjudication.Target{Name: t.name})
 	}
 	if o.RedisURL != "" {
-		opt, err := Redis(o.RedisURL)
+		opt, err := ParseRedis(o.RedisURL)
 		if err != nil {
 			return postadjudication.Config{}, err
 		}
@@ -277,7 +277,7 @@ func (o *Options) LookAnyhow() (postadjudication.Config, error) {
 // and does not repeat the URL, which may hold a password.
 func CheckDatabaseURL(databaseURL string) error {
 	if _, err := pgurl.Normalize(databaseURL); err != nil {
-		return wrong("%w", err)
+		return optionError("%w", err)
 	}
 	return nil
 }

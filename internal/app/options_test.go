@@ -12,8 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func sound() Options {
-	return Options{DatabaseURL: "postgres://u@h/d?sslmode=verify-full", RedisURL: "rediss://h", EscrowURL: "https://h", Listen: DefaultListen, TimeLimit: time.Second, KeyLifetime: Lifetime{Said: true}}
+func validOptions() Options {
+	return Options{DatabaseURL: "postgres://u@h/d?sslmode=verify-full", RedisURL: "rediss://h", EscrowURL: "https://h", Listen: DefaultListen, TimeLimit: time.Second, KeyLifetime: Lifetime{Given: true}}
 }
 
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
@@ -47,7 +47,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"metrics of their own":         {func(o *Options) { o.MetricsListen = ":9321" }, ""},
 		"metrics without a port":       {func(o *Options) { o.MetricsListen = "127.0.0.1" }, "--metrics-listen"},
 	} {
-		o := sound()
+		o := validOptions()
 		tc.change(&o)
 		err := o.check()
 		switch {
@@ -68,7 +68,7 @@ func TestKeyLifetimesAreReadAsPeopleWriteThem(t *testing.T) {
 		if err := f.Parse([]string{"--key-lifetime", said, "--lookup-lifetime=" + said}); err != nil {
 			t.Fatal(err)
 		}
-		if !o.KeyLifetime.Said || o.KeyLifetime.Span != want || o.LookupLifetime.Span != want {
+		if !o.KeyLifetime.Given || o.KeyLifetime.Span != want || o.LookupLifetime.Span != want {
 			t.Errorf("%s: %+v", said, o.KeyLifetime)
 		}
 		if again := o.KeyLifetime.String(); again != said && again != want.String() {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	metricsLine = "/metrics   for Prometheus\n"
-	index       = `recourse carries adjudicated escrow decisions to settled, or to a person's desk.
+	metricsIndexLine = "/metrics   for Prometheus\n"
+	indexText        = `recourse carries adjudicated escrow decisions to settled, or to a person's desk.
 
 /livez     200 while the process runs
 /readyz    200 while it can do its work, else 503 and why
-` + metricsLine + `/asynqmon  queues and tasks, to look at only
+` + metricsIndexLine + `/asynqmon  queues and tasks, to look at only
 /api/v1    the HTTP API; /api/v1/openapi.json says what it is
 `
 )
@@ -30,48 +30,48 @@ func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
 
 // routes are the pages. What tells of runs and money asks for a key where one is
 // needed; the others tell of this process only.
-func (m *Main) routes(monitor http.Handler, face *api.API) http.Handler {
-	monitor = face.Guard(access.Queues, looking(monitor))
+func (m *Main) routes(monitor http.Handler, apiServer *api.API) http.Handler {
+	monitor = apiServer.Guard(access.Queues, readOnly(monitor))
 	mux := http.NewServeMux()
-	listed := index
+	listed := indexText
 	if m.Options.MetricsListen == "" {
-		mux.Handle("GET /metrics", m.here(m.scraped(face)))
+		mux.Handle("GET /metrics", m.localPage(m.metricsHandler(apiServer)))
 	} else {
-		listed = strings.Replace(index, metricsLine, "", 1)
+		listed = strings.Replace(indexText, metricsIndexLine, "", 1)
 	}
-	mux.Handle("GET /{$}", m.here(m.page(listed)))
-	mux.Handle("GET /livez", m.page("ok\n"))
-	mux.Handle("GET /readyz", m.here(m.ready(false)))
+	mux.Handle("GET /{$}", m.localPage(m.textPage(listed)))
+	mux.Handle("GET /livez", m.textPage("ok\n"))
+	mux.Handle("GET /readyz", m.localPage(m.readyHandler(false)))
 	mux.Handle("/asynqmon/", monitor)
 	mux.Handle("/asynqmon", monitor)
-	mux.Handle(api.Prefix+"/", face)
-	if m.Stage != nil {
-		mux.Handle("/stage/", loopbackOnly(http.NewCrossOriginProtection().Handler(m.Stage)))
+	mux.Handle(api.Prefix+"/", apiServer)
+	if m.DemoHandler != nil {
+		mux.Handle("/stage/", loopbackOnly(http.NewCrossOriginProtection().Handler(m.DemoHandler)))
 	}
-	return framed(mux)
+	return forbidFraming(mux)
 }
 
-// innerRoutes are the pages of MetricsListen. They ask for no key: who reaches that address may
+// metricsRoutes are the pages of MetricsListen. They ask for no key: who reaches that address may
 // read them. On loopback that is this machine, and no page in a browser of it.
-func (m *Main) innerRoutes() http.Handler {
+func (m *Main) metricsRoutes() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /livez", m.page("ok\n"))
-	mux.Handle("GET /readyz", m.ready(true))
-	mux.Handle("GET /metrics", m.metrics.page(m.Log))
+	mux.Handle("GET /livez", m.textPage("ok\n"))
+	mux.Handle("GET /readyz", m.readyHandler(true))
+	mux.Handle("GET /metrics", m.metrics.handler(m.Log))
 	var pages http.Handler = mux
 	if loopbackAddress(m.Options.MetricsListen) {
 		pages = loopbackOnly(pages)
 	}
-	return framed(locked(pages))
+	return forbidFraming(withPagePolicy(pages))
 }
 
-// scraped shows the metrics to this machine, and to others with a key that opens what belongs to
+// metricsHandler shows the metrics to this machine, and to others with a key that opens what belongs to
 // all tenants.
-func (m *Main) scraped(face *api.API) http.Handler {
-	page := m.metrics.page(m.Log)
-	guarded := face.Guard(access.Metrics, page)
+func (m *Main) metricsHandler(apiServer *api.API) http.Handler {
+	page := m.metrics.handler(m.Log)
+	guarded := apiServer.Guard(access.Metrics, page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if m.local(r) {
+		if m.isLocal(r) {
 			page.ServeHTTP(w, r)
 			return
 		}
@@ -79,14 +79,14 @@ func (m *Main) scraped(face *api.API) http.Handler {
 	})
 }
 
-// local reports whether a request came from this machine and was meant for it. A proxy in front
+// isLocal reports whether a request came from this machine and was meant for it. A proxy in front
 // that keeps the Host header tells others apart; behind any other one MetricsListen has to be used.
-func (m *Main) local(r *http.Request) bool {
-	return m.Options.MetricsListen == "" && m.Options.loopback() && api.LoopbackName(r.Host)
+func (m *Main) isLocal(r *http.Request) bool {
+	return m.Options.MetricsListen == "" && m.Options.loopback() && api.IsLoopbackHost(r.Host)
 }
 
-// framed forbids every page to be framed, or taken for another type than it says.
-func framed(next http.Handler) http.Handler {
+// forbidFraming forbids every page to be framed, or taken for another type than it says.
+func forbidFraming(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Content-Security-Policy", "frame-ancestors 'none'")
@@ -94,16 +94,16 @@ func framed(next http.Handler) http.Handler {
 	})
 }
 
-// here is locked. Where no key is needed it answers only under a loopback name in the Host header.
-func (m *Main) here(page http.Handler) http.Handler {
-	if !m.Keys {
+// localPage is locked. Where no key is needed it answers only under a loopback name in the Host header.
+func (m *Main) localPage(page http.Handler) http.Handler {
+	if !m.KeysRequired {
 		page = loopbackOnly(page)
 	}
-	return locked(page)
+	return withPagePolicy(page)
 }
 
-// locked wraps a page in a policy that forbids it to load anything and to be framed.
-func locked(page http.Handler) http.Handler {
+// withPagePolicy wraps a page in a policy that forbids it to load anything and to be framed.
+func withPagePolicy(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		page.ServeHTTP(w, r)
@@ -114,7 +114,7 @@ func locked(page http.Handler) http.Handler {
 // machine that had its own name resolved to loopback asks under that one.
 func loopbackOnly(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !api.LoopbackName(r.Host) {
+		if !api.IsLoopbackHost(r.Host) {
 			http.Error(w, "without keys this is answered under the names of loopback only", http.StatusForbidden)
 			return
 		}
@@ -122,8 +122,8 @@ func loopbackOnly(page http.Handler) http.Handler {
 	})
 }
 
-// looking lets only through what changes nothing, whatever the handler would do.
-func looking(next http.Handler) http.Handler {
+// readOnly lets only through what changes nothing, whatever the handler would do.
+func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -137,7 +137,7 @@ func looking(next http.Handler) http.Handler {
 	})
 }
 
-func (m *Main) page(body string) http.Handler {
+func (m *Main) textPage(body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, body) })
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// asked sends a request for a page; headers come in pairs.
-func asked(t *testing.T, url string, headers ...string) (*http.Response, string) {
+// request sends a request for a page; headers come in pairs.
+func request(t *testing.T, url string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -42,10 +42,10 @@ func asked(t *testing.T, url string, headers ...string) (*http.Response, string)
 	return resp, string(text)
 }
 
-// answers checks how a page answers, and what stands in it.
-func answers(t *testing.T, url string, status int, word string, headers ...string) {
+// checkAnswer checks how a page answers, and what stands in it.
+func checkAnswer(t *testing.T, url string, status int, word string, headers ...string) {
 	t.Helper()
-	if resp, text := asked(t, url, headers...); resp.StatusCode != status || !strings.Contains(text, word) {
+	if resp, text := request(t, url, headers...); resp.StatusCode != status || !strings.Contains(text, word) {
 		t.Errorf("%s %v: %d %.300q, want %d %q", url, headers, resp.StatusCode, text, status, word)
 	}
 }
@@ -71,13 +71,13 @@ func TestMetricsBeyondLoopbackTakeAPlatformKey(t *testing.T) {
 	start(t, o, m)
 	url := strings.Replace(m.URL, "0.0.0.0", "127.0.0.1", 1)
 	url = strings.Replace(url, "[::]", "127.0.0.1", 1)
-	answers(t, url+"/metrics", http.StatusUnauthorized, "key_missing")
+	checkAnswer(t, url+"/metrics", http.StatusUnauthorized, "key_missing")
 	for _, role := range access.Roles() {
-		answers(t, url+"/metrics", http.StatusForbidden, "role_missing", "Authorization", bearer(t, m, role))
+		checkAnswer(t, url+"/metrics", http.StatusForbidden, "role_missing", "Authorization", bearer(t, m, role))
 	}
-	answers(t, url+"/metrics", http.StatusOK, sample, "Authorization", bearer(t, m, access.Platform))
-	answers(t, url+"/readyz", http.StatusOK, "ok")
-	answers(t, url+"/livez", http.StatusOK, "ok")
+	checkAnswer(t, url+"/metrics", http.StatusOK, sample, "Authorization", bearer(t, m, access.Platform))
+	checkAnswer(t, url+"/readyz", http.StatusOK, "ok")
+	checkAnswer(t, url+"/livez", http.StatusOK, "ok")
 }
 
 // A proxy in front of a process that asks for keys forwards what is asked for under its name.
@@ -86,10 +86,10 @@ func TestMetricsOnLoopbackAskForNoKeyUnderItsOwnNameOnly(t *testing.T) {
 	o, m := options(t), &app.Main{}
 	o.RequireKeys = true
 	start(t, o, m)
-	answers(t, m.URL+"/metrics", http.StatusOK, sample)
-	answers(t, m.URL+"/metrics", http.StatusUnauthorized, "key_missing", "Host", "recourse.example")
-	answers(t, m.URL+"/metrics", http.StatusOK, sample, "Host", "recourse.example", "Authorization", bearer(t, m, access.Platform))
-	answers(t, m.URL+"/readyz", http.StatusOK, "ok", "Host", "recourse.example")
+	checkAnswer(t, m.URL+"/metrics", http.StatusOK, sample)
+	checkAnswer(t, m.URL+"/metrics", http.StatusUnauthorized, "key_missing", "Host", "recourse.example")
+	checkAnswer(t, m.URL+"/metrics", http.StatusOK, sample, "Host", "recourse.example", "Authorization", bearer(t, m, access.Platform))
+	checkAnswer(t, m.URL+"/readyz", http.StatusOK, "ok", "Host", "recourse.example")
 }
 
 func TestMetricsAreServedAtAListenerOfTheirOwn(t *testing.T) {
@@ -97,20 +97,20 @@ func TestMetricsAreServedAtAListenerOfTheirOwn(t *testing.T) {
 	o, m := options(t), &app.Main{}
 	o.MetricsListen = "127.0.0.1:0"
 	start(t, o, m)
-	if m.Metrics == m.URL {
+	if m.MetricsURL == m.URL {
 		t.Fatalf("both at %s", m.URL)
 	}
-	answers(t, m.Metrics+"/metrics", http.StatusOK, sample)
-	answers(t, m.Metrics+"/readyz", http.StatusOK, "ok")
-	answers(t, m.Metrics+"/livez", http.StatusOK, "ok")
+	checkAnswer(t, m.MetricsURL+"/metrics", http.StatusOK, sample)
+	checkAnswer(t, m.MetricsURL+"/readyz", http.StatusOK, "ok")
+	checkAnswer(t, m.MetricsURL+"/livez", http.StatusOK, "ok")
 	for _, path := range []string{"/metrics", "/readyz"} {
-		answers(t, m.Metrics+path, http.StatusForbidden, "loopback", "Host", "evil.example")
+		checkAnswer(t, m.MetricsURL+path, http.StatusForbidden, "loopback", "Host", "evil.example")
 	}
 	for _, path := range []string{"/asynqmon", "/api/v1/openapi.json", "/api/v1/brakes"} {
-		answers(t, m.Metrics+path, http.StatusNotFound, "")
+		checkAnswer(t, m.MetricsURL+path, http.StatusNotFound, "")
 	}
-	answers(t, m.URL+"/metrics", http.StatusNotFound, "")
-	if _, index := asked(t, m.URL+"/"); strings.Contains(index, "/metrics") || !strings.Contains(index, "/asynqmon") {
+	checkAnswer(t, m.URL+"/metrics", http.StatusNotFound, "")
+	if _, index := request(t, m.URL+"/"); strings.Contains(index, "/metrics") || !strings.Contains(index, "/asynqmon") {
 		t.Errorf("%q", index)
 	}
 }
@@ -123,7 +123,7 @@ func TestEveryPageSaysItsTypeAndForbidsFrames(t *testing.T) {
 		"/": "text/plain", "/livez": "text/plain", "/readyz": "text/plain", "/metrics": "text/plain", "/no-such-page": "text/plain",
 		"/asynqmon": "text/html", "/asynqmon/api/queues": "application/json", "/asynqmon/api/redis_info": "application/json", "/asynqmon/api/queues/no-such": "text/plain",
 	} {
-		resp, _ := asked(t, m.URL+path)
+		resp, _ := request(t, m.URL+path)
 		if !strings.HasPrefix(resp.Header.Get("Content-Type"), media) || resp.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(resp.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 			t.Errorf("%s: %d %v", path, resp.StatusCode, resp.Header)
 		}
@@ -132,7 +132,7 @@ func TestEveryPageSaysItsTypeAndForbidsFrames(t *testing.T) {
 
 // The reason in full may name servers: it goes to the log, once, and to who reaches the listener
 // for metrics.
-func TestReadinessTellsNoAddress(t *testing.T) {
+func TestReadinessShowsNoAddress(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	o, m := options(t), &app.Main{Log: zap.New(core)}
@@ -142,52 +142,52 @@ func TestReadinessTellsNoAddress(t *testing.T) {
 	}
 	o.DatabaseURL, o.MetricsListen = testkit.Migrate(t, databaseURL), "127.0.0.1:0"
 	start(t, o, m)
-	answers(t, m.URL+"/readyz", http.StatusOK, "ok")
+	checkAnswer(t, m.URL+"/readyz", http.StatusOK, "ok")
 	if err := drop(); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if resp, text := asked(t, m.URL+"/readyz"); resp.StatusCode != http.StatusServiceUnavailable || text != "not ready: the database can't be reached\n" {
+		if resp, text := request(t, m.URL+"/readyz"); resp.StatusCode != http.StatusServiceUnavailable || text != "not ready: the database can't be reached\n" {
 			t.Errorf("%d %q", resp.StatusCode, text)
 		}
 	}
-	if resp, text := asked(t, m.URL+"/readyz", "Accept", "application/json"); resp.StatusCode != http.StatusServiceUnavailable || text != `{"ready":false,"reason":"the database can't be reached"}`+"\n" {
+	if resp, text := request(t, m.URL+"/readyz", "Accept", "application/json"); resp.StatusCode != http.StatusServiceUnavailable || text != `{"ready":false,"reason":"the database can't be reached"}`+"\n" {
 		t.Errorf("%d %q", resp.StatusCode, text)
 	}
-	answers(t, m.Metrics+"/readyz", http.StatusServiceUnavailable, "the journal cannot be reached: ")
+	checkAnswer(t, m.MetricsURL+"/readyz", http.StatusServiceUnavailable, "the journal cannot be reached: ")
 	lines := logs.FilterMessage("not ready").All()
 	if len(lines) != 1 || !strings.Contains(lines[0].ContextMap()["error"].(string), "the journal cannot be reached: ") {
 		t.Errorf("%v", lines)
 	}
-	answers(t, m.URL+"/livez", http.StatusOK, "ok")
+	checkAnswer(t, m.URL+"/livez", http.StatusOK, "ok")
 }
 
 // What is told of tenants beside readiness is for this machine, or for the listener for metrics.
-func TestOpenCircuitBreakersAreNotToldToWhoeverAsks(t *testing.T) {
+func TestOpenCircuitBreakersAreNotShownToWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"", "127.0.0.1:0"} {
 		o, m := options(t), &app.Main{}
 		o.RequireKeys, o.MetricsListen = true, listen
 		running(t, o, m)
-		if _, err := m.Service.PullBrake(t.Context(), "acme", "escrow", "user:ada", "stop all"); err != nil {
+		if _, err := m.Service.OpenBreaker(t.Context(), "acme", "escrow", "user:ada", "stop all"); err != nil {
 			t.Fatal(err)
 		}
 		tick := time.NewTicker(20 * time.Millisecond)
-		for open, _ := m.Service.OpenBrakes(); len(open) == 0; open, _ = m.Service.OpenBrakes() { // bounded by the time limit of go test
+		for open, _ := m.Service.OpenBreakers(); len(open) == 0; open, _ = m.Service.OpenBreakers() { // bounded by the time limit of go test
 			<-tick.C
 		}
 		tick.Stop()
-		becomes(t, m, http.StatusOK, "", "")
-		answers(t, m.Metrics+"/readyz", http.StatusOK, "tenant acme")
-		answers(t, m.Metrics+"/readyz", http.StatusOK, "open_circuit_breakers", "Accept", "application/json")
+		waitForReadiness(t, m, http.StatusOK, "", "")
+		checkAnswer(t, m.MetricsURL+"/readyz", http.StatusOK, "tenant acme")
+		checkAnswer(t, m.MetricsURL+"/readyz", http.StatusOK, "open_circuit_breakers", "Accept", "application/json")
 		elsewhere := []string{"Host", "recourse.example"}
 		if listen != "" {
 			elsewhere = nil // not under any name
 		}
-		if resp, text := asked(t, m.URL+"/readyz", elsewhere...); resp.StatusCode != http.StatusOK || text != "ok\n" {
+		if resp, text := request(t, m.URL+"/readyz", elsewhere...); resp.StatusCode != http.StatusOK || text != "ok\n" {
 			t.Errorf("%d %q", resp.StatusCode, text)
 		}
-		if resp, text := asked(t, m.URL+"/readyz", append(elsewhere, "Accept", "application/json")...); resp.StatusCode != http.StatusOK || text != `{"ready":true,"reason":""}`+"\n" {
+		if resp, text := request(t, m.URL+"/readyz", append(elsewhere, "Accept", "application/json")...); resp.StatusCode != http.StatusOK || text != `{"ready":true,"reason":""}`+"\n" {
 			t.Errorf("%d %q", resp.StatusCode, text)
 		}
 	}

@@ -14,19 +14,19 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// readyLimit bounds the question whether this process can do its work.
-const readyLimit = 3 * time.Second
+// readyTimeout bounds the question whether this process can do its work.
+const readyTimeout = 3 * time.Second
 
-// ready answers in JSON when that is asked for, else in plain text. A paused queue
+// readyHandler answers in JSON when that is asked for, else in plain text. A paused queue
 // keeps runs waiting but is an operator's will, and an open circuit breaker is the
 // escrow service's fault: they are told, and are no fault of this process. Nor is a
 // breach of conservation, which is a matter for a person.
 //
 // Addresses, which reasons in full may have, are for those who reach MetricsListen, and for the
 // log. What belongs to tenants is for these and for this machine.
-func (m *Main) ready(inner bool) http.Handler {
+func (m *Main) readyHandler(full bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyLimit) // who hangs up is no reason
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyTimeout) // who hangs up is no reason
 		defer cancel()
 		status, reason := http.StatusOK, ""
 		err := m.Service.Healthy(ctx)
@@ -35,15 +35,15 @@ func (m *Main) ready(inner bool) http.Handler {
 		if err != nil {
 			status, reason = http.StatusServiceUnavailable, plain
 		}
-		if err != nil && inner {
+		if err != nil && full {
 			reason = err.Error()
 		}
 		var h hints
-		if inner || m.local(r) {
+		if full || m.isLocal(r) {
 			h = m.hints()
 		}
 		if r.Header.Get("Accept") == "application/json" {
-			body, err := json.Marshal(h.members(reason))
+			body, err := json.Marshal(h.jsonMembers(reason))
 			if err != nil {
 				status, body = http.StatusInternalServerError, nil
 			}
@@ -83,7 +83,7 @@ func reasons(err error) (out []string) {
 
 // logReady writes to the log why this process is not ready, once for each change of the reasons.
 func (m *Main) logReady(plain string, err error) {
-	switch was := m.unready.Swap(&plain); {
+	switch was := m.unreadyReason.Swap(&plain); {
 	case was != nil && *was == plain, was == nil && err == nil:
 	case err == nil:
 		m.Log.Info("ready again")
@@ -95,19 +95,19 @@ func (m *Main) logReady(plain string, err error) {
 // hints are what is no fault of this process but a person should know.
 type hints struct {
 	paused        []string
-	open, stalled []postadjudication.Brake
+	open, stalled []postadjudication.Breaker
 	breaches      postadjudication.Breaches
 	failover      *postadjudication.Failover
 }
 
 func (m *Main) hints() hints {
 	h := hints{paused: m.Service.Paused(), breaches: m.Service.Breaches(), failover: m.Service.Failover()}
-	h.open, h.stalled = m.Service.OpenBrakes()
+	h.open, h.stalled = m.Service.OpenBreakers()
 	return h
 }
 
-// members are those of the answer in JSON.
-func (h hints) members(reason string) map[string]any {
+// jsonMembers are those of the answer in JSON.
+func (h hints) jsonMembers(reason string) map[string]any {
 	answer := map[string]any{"ready": reason == "", "reason": reason}
 	if len(h.paused) > 0 {
 		answer["paused_queues"] = h.paused
@@ -127,9 +127,9 @@ func (h hints) members(reason string) map[string]any {
 	return answer
 }
 
-// failedOver are lines about a failover of the database; a person has to compare what was
+// failoverText are lines about a failover of the database; a person has to compare what was
 // decided shortly before it with what is known elsewhere.
-func failedOver(f *postadjudication.Failover) string {
+func failoverText(f *postadjudication.Failover) string {
 	if f == nil {
 		return ""
 	}
@@ -145,7 +145,7 @@ func failedOver(f *postadjudication.Failover) string {
 // text are lines for people.
 func (h hints) text() string {
 	var out strings.Builder
-	out.WriteString(failedOver(h.failover))
+	out.WriteString(failoverText(h.failover))
 	for _, b := range h.stalled {
 		fmt.Fprintf(&out, "ALARM: %d runs wait behind the circuit breaker of %s (%s), open since %s, and no new case comes that could show whether it works\n",
 			b.Paused, b.Target, b.Family, b.Since.UTC().Format(time.RFC3339))

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-func TestAPausedQueueIsAHintAndNoFault(t *testing.T) {
+func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	t.Parallel()
 	m := &app.Main{}
 	start(t, options(t), m)
@@ -31,7 +31,7 @@ func TestAPausedQueueIsAHintAndNoFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Ring(t.Context()); err != nil { // which makes its queue known
+	if err := s.Notify(t.Context()); err != nil { // which makes its queue known
 		t.Fatal(err)
 	}
 	queues, err := operator.Queues()
@@ -64,7 +64,7 @@ func TestAPausedQueueIsAHintAndNoFault(t *testing.T) {
 }
 
 // A breach of conservation is a matter for a person, and keeps no process from its work.
-func TestABreachIsShownAndNoFault(t *testing.T) {
+func TestABreachIsShownAndNotUnready(t *testing.T) {
 	t.Parallel()
 	o, m := options(t), &app.Main{}
 	start(t, o, m)

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func TestReasonsAreToldOnceAndNameNoServer(t *testing.T) {
+func TestReasonsAreGivenOnceAndNameNoServer(t *testing.T) {
 	t.Parallel()
 	dialled := errors.New("dial tcp 10.1.2.3:5432: connection refused")
 	unready := func(reason string) error { return &postadjudication.Unready{Reason: reason, Err: dialled} }

@@ -11,7 +11,7 @@ type Recoveries int
 
 const (
 	defaultRecoveries = 5
-	mostRecoveries    = 1_000_000
+	maxRecoveries     = 1_000_000
 )
 
 // String is a number, or Unlimited.
@@ -35,7 +35,7 @@ func (r *Recoveries) Set(text string) error {
 		return nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > mostRecoveries {
+	if err != nil || n < 1 || n > maxRecoveries {
 		return errors.New(`must be 1 to 1000000, or "unlimited"`)
 	}
 	*r = Recoveries(n)

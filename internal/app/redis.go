@@ -17,9 +17,9 @@ const (
 	sentinelPort = "26379"
 )
 
-const redisForms = "it looks like redis://host:6379/0, rediss://... with TLS, redis-sentinel://h1:26379,h2:26379/0?master=name, or redis-cluster://h1:6379,h2:6379"
+const redisURLForms = "it looks like redis://host:6379/0, rediss://... with TLS, redis-sentinel://h1:26379,h2:26379/0?master=name, or redis-cluster://h1:6379,h2:6379"
 
-var errRedisURL = wrong("the Redis URL can't be read; %s", redisForms)
+var errRedisURL = optionError("the Redis URL can't be read; %s", redisURLForms)
 
 // redisURL is a Redis URL taken apart.
 type redisURL struct {
@@ -32,9 +32,9 @@ type redisURL struct {
 	query    url.Values
 }
 
-// Redis reads the URL of a Redis, of the Sentinels that know where it is, or of a
+// ParseRedis reads the URL of a Redis, of the Sentinels that know where it is, or of a
 // Cluster. The error is ErrOptions and does not repeat the URL, which may hold a password.
-func Redis(text string) (asynq.RedisConnOpt, error) {
+func ParseRedis(text string) (asynq.RedisConnOpt, error) {
 	u, err := parseRedisURL(text)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func parseRedisURL(text string) (*redisURL, error) {
 	}
 	if path := strings.Trim(u.Path, "/"); path != "" {
 		if out.db, err = strconv.Atoi(path); err != nil || out.db < 0 {
-			return nil, wrong("the Redis URL names the database %q, which is no number; %s", path, redisForms)
+			return nil, optionError("the Redis URL names the database %q, which is no number; %s", path, redisURLForms)
 		}
 	}
 	out.addrs, err = redisHosts(rest[at:end], port)
@@ -97,32 +97,32 @@ func redisHosts(list, defaultPort string) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// encryption is that of connections to the hosts of the URL; nil: none.
-func (u *redisURL) encryption() *tls.Config {
+// tlsConfig is that of connections to the hosts of the URL; nil: none.
+func (u *redisURL) tlsConfig() *tls.Config {
 	if !u.tls {
 		return nil
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12} // the name that is verified is that of the host dialled
 }
 
-// redisTimes are parameters of all forms, as go-redis names them.
-type redisTimes struct{ dial, read, write time.Duration }
+// redisTimeouts are parameters of all forms, as go-redis names them.
+type redisTimeouts struct{ dial, read, write time.Duration }
 
 // parameters reads those of all forms, and refuses what is left: a parameter that does
 // nothing would be believed to do something.
-func (u *redisURL) parameters() (t redisTimes, err error) {
+func (u *redisURL) parameters() (t redisTimeouts, err error) {
 	for _, p := range []struct {
 		name string
 		to   *time.Duration
 	}{{"dial_timeout", &t.dial}, {"read_timeout", &t.read}, {"write_timeout", &t.write}} {
 		if text := u.take(p.name); text != "" {
 			if *p.to, err = time.ParseDuration(text); err != nil || *p.to <= 0 {
-				return t, wrong("the parameter %s of the Redis URL must be a span, such as 3s", p.name)
+				return t, optionError("the parameter %s of the Redis URL must be a span, such as 3s", p.name)
 			}
 		}
 	}
 	for name := range u.query {
-		return t, wrong("the Redis URL has a parameter %q, which is not known for %s://", name, u.kind)
+		return t, optionError("the Redis URL has a parameter %q, which is not known for %s://", name, u.kind)
 	}
 	return t, nil
 }
@@ -135,17 +135,17 @@ func (u *redisURL) take(name string) string {
 
 func (u *redisURL) single() (asynq.RedisConnOpt, error) {
 	if len(u.addrs) > 1 {
-		return nil, wrong("the Redis URL names several hosts: say redis-sentinel:// when they are Sentinels, redis-cluster:// when they are a Cluster")
+		return nil, optionError("the Redis URL names several hosts: say redis-sentinel:// when they are Sentinels, redis-cluster:// when they are a Cluster")
 	}
 	if u.query.Has("addr") {
-		return nil, wrong("the Redis URL has a parameter addr: name the hosts of a Cluster as redis-cluster://h1:6379,h2:6379")
+		return nil, optionError("the Redis URL has a parameter addr: name the hosts of a Cluster as redis-cluster://h1:6379,h2:6379")
 	}
 	t, err := u.parameters()
 	if err != nil {
 		return nil, err
 	}
 	return asynq.RedisClientOpt{
-		Addr: u.addrs[0], Username: u.user, Password: u.password, DB: u.db, TLSConfig: u.encryption(),
+		Addr: u.addrs[0], Username: u.user, Password: u.password, DB: u.db, TLSConfig: u.tlsConfig(),
 		DialTimeout: t.dial, ReadTimeout: t.read, WriteTimeout: t.write,
 	}, nil
 }
@@ -155,10 +155,10 @@ func (u *redisURL) single() (asynq.RedisConnOpt, error) {
 func (u *redisURL) sentinel() (asynq.RedisConnOpt, error) {
 	opt := asynq.RedisFailoverClientOpt{
 		MasterName: u.take("master"), SentinelAddrs: u.addrs, SentinelUsername: u.user, SentinelPassword: u.password,
-		Username: u.take("username"), Password: u.take("password"), DB: u.db, TLSConfig: u.encryption(),
+		Username: u.take("username"), Password: u.take("password"), DB: u.db, TLSConfig: u.tlsConfig(),
 	}
 	if opt.MasterName == "" {
-		return nil, wrong("the Redis URL names no master: redis-sentinel://h1:26379,h2:26379/0?master=name")
+		return nil, optionError("the Redis URL names no master: redis-sentinel://h1:26379,h2:26379/0?master=name")
 	}
 	t, err := u.parameters()
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = t.dial, t.read, t.write
@@ -167,11 +167,11 @@ func (u *redisURL) sentinel() (asynq.RedisConnOpt, error) {
 
 func (u *redisURL) cluster() (asynq.RedisConnOpt, error) {
 	if u.db != 0 {
-		return nil, wrong("the Redis URL names the database %d: a Cluster has none but 0", u.db)
+		return nil, optionError("the Redis URL names the database %d: a Cluster has none but 0", u.db)
 	}
 	t, err := u.parameters()
 	return asynq.RedisClusterClientOpt{
-		Addrs: u.addrs, Username: u.user, Password: u.password, TLSConfig: u.encryption(),
+		Addrs: u.addrs, Username: u.user, Password: u.password, TLSConfig: u.tlsConfig(),
 		DialTimeout: t.dial, ReadTimeout: t.read, WriteTimeout: t.write,
 	}, err
 }

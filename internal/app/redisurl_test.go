@@ -31,7 +31,7 @@ func TestEveryFormOfARedisURLIsReadAsItIsMeant(t *testing.T) {
 			Addrs: []string{"h:6379"}, Username: "app", Password: "w", TLSConfig: encrypted, DialTimeout: time.Second,
 		},
 	} {
-		got, err := Redis(in)
+		got, err := ParseRedis(in)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", in, got, err, want)
 		}
@@ -58,7 +58,7 @@ func TestARedisURLThatWouldBeMisreadIsRefusedAndSaysWhatToWrite(t *testing.T) {
 		"redis://:hush@h?read_timeout=soon":       "read_timeout",
 		"redis-socket:///tmp/x":                   "redis://host:6379/0",
 	} {
-		opt, err := Redis(in)
+		opt, err := ParseRedis(in)
 		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %+v, %v", in, opt, err)
 		}

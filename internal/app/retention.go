@@ -36,7 +36,7 @@ func (r *Retention) rules() (out []postadjudication.RetentionRule, err error) {
 	for _, text := range r.Rules {
 		rule, err := retentionRule(text)
 		if err != nil {
-			return nil, wrong("--retain %q: %v", text, err)
+			return nil, optionError("--retain %q: %v", text, err)
 		}
 		out = append(out, rule)
 	}
@@ -67,7 +67,7 @@ func (r *Retention) apply(c *postadjudication.Config) (err error) {
 		return err
 	}
 	if c.Archive, err = postadjudication.ArchiveDir(r.Archive); err != nil {
-		return wrong("--archive: %v", err)
+		return optionError("--archive: %v", err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestRetentionIsReadAsPeopleWriteIt(t *testing.T) {
 func TestRetentionThatCannotBeReadIsAWrongOption(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "P180D", "settlement", "settlement=", "=P1D", "settlement=P1D/", "settlement=P1D/0", "settlement=P1D/many", "settlement=P1X", "settlement=1d", "settlement=P0D", "settlement=P300Y", "settlement=P1X/10", "settlement:x=P1D", "settlement:=P1D"} {
-		o := sound()
+		o := validOptions()
 		o.Retention.Rules = []string{text}
 		if err := o.check(); !errors.Is(err, ErrOptions) {
 			t.Errorf("%q: %v", text, err)
@@ -44,7 +44,7 @@ func TestRetentionThatCannotBeReadIsAWrongOption(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := sound()
+	o := validOptions()
 	o.Retention.Archive = filepath.Join(file, "x")
 	if err := o.Retention.apply(&postadjudication.Config{}); !errors.Is(err, ErrOptions) {
 		t.Errorf("%v", err)

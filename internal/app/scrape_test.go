@@ -38,13 +38,13 @@ func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
 	const each = 5
 	words := []string{"ok", "refused", "retryable", "retryable,ok"}
 	ended := make(chan struct{}, each*len(words))
-	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
 		if !after.State.Live() {
 			ended <- struct{}{}
 		}
 	}}
 	o := options(t)
-	o.Brake.Off = true // most calls of the mix fail
+	o.Breaker.Disabled = true // most calls of the mix fail
 	start(t, o, m)
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)

@@ -24,8 +24,8 @@ func (o *Options) BindTargets(f *pflag.FlagSet) {
 
 func targetsFrom(text string) []string { return strings.Fields(text) }
 
-// authorizationOf is the environment variable with the header for a target.
-func authorizationOf(name string) string {
+// authorizationVariable is the environment variable with the header for a target.
+func authorizationVariable(name string) string {
 	return AuthorizationVariable + "_" + strings.Map(func(r rune) rune {
 		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
 			return unicode.ToUpper(r)
@@ -45,16 +45,16 @@ func (o *Options) targets() ([]target, error) {
 		t := target{name: name, url: at}
 		switch {
 		case name == "" || given && at == "":
-			return nil, wrong("--target %q is neither NAME nor NAME=URL", text)
+			return nil, optionError("--target %q is neither NAME nor NAME=URL", text)
 		case name == postadjudication.DefaultTarget || slices.ContainsFunc(out, func(known target) bool { return known.name == name }):
-			return nil, wrong("--target names %q twice; %s is that of --escrow", name, postadjudication.DefaultTarget)
+			return nil, optionError("--target names %q twice; %s is that of --escrow", name, postadjudication.DefaultTarget)
 		case given && slices.Contains(endpoints, endpoint(at)):
-			return nil, wrong("--target %s has the URL of another one: a circuit breaker is of an escrow service; as another name of --escrow say --target %s", name, name)
-		case given && headers[authorizationOf(name)] != "":
-			return nil, wrong("--target %s and %s would be sent the header of one variable, %s", name, headers[authorizationOf(name)], authorizationOf(name))
+			return nil, optionError("--target %s has the URL of another one: a circuit breaker is of an escrow service; as another name of --escrow say --target %s", name, name)
+		case given && headers[authorizationVariable(name)] != "":
+			return nil, optionError("--target %s and %s would be sent the header of one variable, %s", name, headers[authorizationVariable(name)], authorizationVariable(name))
 		}
 		if given {
-			endpoints, headers[authorizationOf(name)] = append(endpoints, endpoint(at)), name
+			endpoints, headers[authorizationVariable(name)] = append(endpoints, endpoint(at)), name
 		}
 		out = append(out, t)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func TestTargetsAreReadAndToldApart(t *testing.T) {
+func TestTargetsAreReadAndDistinguished(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		targets []string
@@ -30,7 +30,7 @@ func TestTargetsAreReadAndToldApart(t *testing.T) {
 		"one variable for two":        {[]string{"a-b=https://one", "a.b=https://two"}, AuthorizationVariable + "_A_B"},
 		"one variable, one is a name": {[]string{"a-b=https://one", "a.b"}, ""},
 	} {
-		o := sound()
+		o := validOptions()
 		o.Targets = tc.targets
 		err := o.check()
 		if tc.word == "" && err != nil || tc.word != "" && (!errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), tc.word)) {
@@ -42,7 +42,7 @@ func TestTargetsAreReadAndToldApart(t *testing.T) {
 // Each escrow service is sent its own header, and no other one's.
 func TestEachTargetHasItsOwnAuthorization(t *testing.T) {
 	t.Parallel()
-	o := sound()
+	o := validOptions()
 	o.EscrowURL = "https://escrow"
 	var asked []string
 	o.FromEnvironment(func(name string) string {

@@ -18,12 +18,12 @@ const (
 	otlpTracesVariable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 )
 
-// traceGrace is what spans that were not exported yet are given at Close.
-const traceGrace = 3 * time.Second
+// traceFlushTimeout is what spans that were not exported yet are given at Close.
+const traceFlushTimeout = 3 * time.Second
 
 // startTracing exports spans over OTLP/HTTP when the environment says where to.
 func (m *Main) startTracing(ctx context.Context) error {
-	if m.Tracer != nil || !m.traces {
+	if m.Tracer != nil || !m.tracesConfigured {
 		return nil
 	}
 	exporter, err := otlptracehttp.New(ctx)
@@ -35,8 +35,8 @@ func (m *Main) startTracing(ctx context.Context) error {
 		return fmt.Errorf("exporting traces: %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))
-	m.closing(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), traceGrace)
+	m.onClose(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), traceFlushTimeout)
 		defer cancel()
 		return provider.Shutdown(ctx)
 	})

@@ -20,7 +20,7 @@ import (
 
 // busyThenPaid is an escrow service that refuses the first call of a key for now,
 // pays at the second, and keeps what it was told of traces.
-func busyThenPaid(t *testing.T) (url string, told func() []string) {
+func busyThenPaid(t *testing.T) (url string, traceparents func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var parents []string
@@ -67,9 +67,9 @@ func settleOne(t *testing.T, o app.Options, m *app.Main, settled <-chan struct{}
 }
 
 // signal is closed when a run has succeeded.
-func signal() (onMove func(background.Move, background.Run), settled chan struct{}) {
+func signal() (onMove func(background.Transition, background.Run), settled chan struct{}) {
 	settled = make(chan struct{})
-	return func(_ background.Move, after background.Run) {
+	return func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			close(settled)
 		}
@@ -80,10 +80,10 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 	t.Parallel()
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(spans))
-	url, told := busyThenPaid(t)
+	url, traceparents := busyThenPaid(t)
 	onMove, settled := signal()
 	o := options(t)
-	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Said: true}
+	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Given: true}
 	m := &app.Main{OnMove: onMove, Tracer: provider}
 	settleOne(t, o, m, settled)
 
@@ -111,7 +111,7 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 			t.Errorf("%s is below %q, not %q", s.Name, got, above[s.Name])
 		}
 	}
-	for _, parent := range told() {
+	for _, parent := range traceparents() {
 		if part := strings.Split(parent, "-"); len(part) != 4 || part[1] != id || parents[part[2]] != "execute" {
 			t.Errorf("the escrow service was told %q of trace %s", parent, id)
 		}
@@ -131,14 +131,14 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 	}
 }
 
-func TestNothingIsToldOfTracesWithoutAProvider(t *testing.T) {
+func TestNoTraceContextIsSentWithoutAProvider(t *testing.T) {
 	t.Parallel()
-	url, told := busyThenPaid(t)
+	url, traceparents := busyThenPaid(t)
 	onMove, settled := signal()
 	o := options(t)
-	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Said: true}
+	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Given: true}
 	settleOne(t, o, &app.Main{OnMove: onMove}, settled)
-	for _, parent := range told() {
+	for _, parent := range traceparents() {
 		if parent != "" {
 			t.Errorf("told %q", parent)
 		}

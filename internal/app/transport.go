@@ -23,7 +23,7 @@ const (
 	Local      Protection = "local"      // it does not leave this machine
 	Verified   Protection = "verified"   // by TLS, and the server shows who it is
 	Unverified Protection = "unverified" // by TLS, and anybody may answer
-	Clear      Protection = "clear"      // by nothing
+	Plaintext  Protection = "clear"      // by nothing
 )
 
 // Safe reports whether nobody on the way reads or answers.
@@ -41,26 +41,26 @@ type Route struct {
 	Server     string // PostgresServer, RedisServer or EscrowServer
 	Name       string // as a person calls it; never its URL, which may hold a secret
 	Protection Protection
-	Said       bool // an operator says that the way is trusted
-	Cure       string
+	Trusted    bool // an operator says that the way is trusted
+	Remedy     string
 }
 
 // bindInsecure defines the flag that says which ways are trusted without TLS.
 func (o *Options) bindInsecure(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Insecure, "insecure-servers", nil, "servers beyond this machine that are reached without TLS that shows who they are: "+
+	f.StringSliceVar(&o.InsecureServers, "insecure-servers", nil, "servers beyond this machine that are reached without TLS that shows who they are: "+
 		PostgresServer+", "+RedisServer+", "+EscrowServer+" (default $"+InsecureVariable+")")
 }
 
 // Routes are the ways to all servers that the options name. The error is ErrOptions.
 func (o *Options) Routes() ([]Route, error) {
-	for _, name := range o.Insecure {
+	for _, name := range o.InsecureServers {
 		if !slices.Contains([]string{PostgresServer, RedisServer, EscrowServer}, name) {
-			return nil, wrong("--insecure-servers names %q: want %s, %s or %s", name, PostgresServer, RedisServer, EscrowServer)
+			return nil, optionError("--insecure-servers names %q: want %s, %s or %s", name, PostgresServer, RedisServer, EscrowServer)
 		}
 	}
 	var out []Route
-	add := func(server, name, cure string, p Protection) {
-		out = append(out, Route{server, name, p, slices.Contains(o.Insecure, server), cure})
+	add := func(server, name, remedy string, p Protection) {
+		out = append(out, Route{server, name, p, slices.Contains(o.InsecureServers, server), remedy})
 	}
 	if o.DatabaseURL != "" {
 		p, err := postgresProtection(o.DatabaseURL)
@@ -99,8 +99,8 @@ func (o *Options) CheckTransport() error {
 		return err
 	}
 	for _, r := range routes {
-		if !r.Protection.Safe() && !r.Said {
-			return wrong("%s is %s; %s, or --insecure-servers %s where the way to it is trusted", r.Name, r.Protection, r.Cure, r.Server)
+		if !r.Protection.Safe() && !r.Trusted {
+			return optionError("%s is %s; %s, or --insecure-servers %s where the way to it is trusted", r.Name, r.Protection, r.Remedy, r.Server)
 		}
 	}
 	return nil
@@ -116,11 +116,11 @@ func (p Protection) risk() string {
 func postgresProtection(databaseURL string) (Protection, error) {
 	normal, err := pgurl.Normalize(databaseURL)
 	if err != nil {
-		return "", wrong("%w", err)
+		return "", optionError("%w", err)
 	}
 	c, err := pq.NewConfig(normal)
 	if err != nil {
-		return "", wrong("%w", pgurl.ErrUnreadable) // the driver's error repeats what it can't read
+		return "", optionError("%w", pgurl.ErrUnreadable) // the driver's error repeats what it can't read
 	}
 	local := localHost(c.Host, c.Hostaddr)
 	for _, other := range c.Multi {
@@ -136,7 +136,7 @@ func postgresProtection(databaseURL string) (Protection, error) {
 	case mode == pq.SSLModeRequire || mode == "":
 		return Unverified, nil
 	}
-	return Clear, nil // also where TLS is only preferred: whoever is on the way can refuse it
+	return Plaintext, nil // also where TLS is only preferred: whoever is on the way can refuse it
 }
 
 // localHost reports whether a host of Postgres is this machine, or a socket of it.
@@ -158,20 +158,20 @@ func (u *redisURL) protection() Protection {
 	case u.tls:
 		return Verified
 	}
-	return Clear
+	return Plaintext
 }
 
 func httpProtection(text string) Protection {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil: // refused when it is opened
-		return Clear
+		return Plaintext
 	case loopbackHost(u.Hostname()):
 		return Local
 	case strings.EqualFold(u.Scheme, "https"):
 		return Verified
 	}
-	return Clear
+	return Plaintext
 }
 
 // InsecureFrom reads from the environment which servers' ways are trusted.
@@ -179,9 +179,9 @@ func InsecureFrom(getenv func(string) string) []string {
 	return strings.FieldsFunc(getenv(InsecureVariable), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// ProxyAsked reports whether the environment asks for its proxies to be used. They read what is
+// ProxyEnabled reports whether the environment asks for its proxies to be used. They read what is
 // sent in the clear, so that they are never used unasked.
-func ProxyAsked(getenv func(string) string) bool {
+func ProxyEnabled(getenv func(string) string) bool {
 	asked, err := strconv.ParseBool(getenv(ProxyVariable))
 	return err == nil && asked
 }

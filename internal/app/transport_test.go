@@ -12,7 +12,7 @@ import (
 
 // Beyond this machine only servers that show who they are, by TLS, are talked to, unless an
 // operator says that the way is trusted; and nothing of a URL is repeated.
-func TestServersBeyondThisMachineHaveToShowWhoTheyAre(t *testing.T) {
+func TestRemoteServersMustAuthenticate(t *testing.T) {
 	t.Parallel()
 	for server, ways := range map[string]map[string]Protection{
 		PostgresServer: {
@@ -20,24 +20,24 @@ func TestServersBeyondThisMachineHaveToShowWhoTheyAre(t *testing.T) {
 			"postgres://u:hush@h/d?sslmode=verify-ca&sslrootcert=/etc/ours.pem": Verified,
 			"postgres://u:hush@h1,h2/d?sslmode=verify-full":                     Verified, "postgres://u:hush@h1,h2/d?sslmode=require": Unverified,
 			"postgres://u:hush@h/d?sslmode=require": Unverified, "postgres://u:hush@h/d": Unverified,
-			"postgres://u:hush@h/d?sslmode=disable": Clear, "postgres://u:hush@h/d?sslmode=prefer": Clear, "postgres://u:hush@h/d?sslmode=allow": Clear,
+			"postgres://u:hush@h/d?sslmode=disable": Plaintext, "postgres://u:hush@h/d?sslmode=prefer": Plaintext, "postgres://u:hush@h/d?sslmode=allow": Plaintext,
 			"postgres://u:hush@127.0.0.1/d?sslmode=disable": Local, "postgres://u:hush@[::1]:5433/d": Local, "postgres://u:hush@localhost/d?sslmode=disable": Local,
 			"postgres://u:hush@%2Frun%2Fpostgresql/d": Local, "postgres://u:hush@/d?host=/run/postgresql": Local,
-			"postgres://u:hush@127.0.0.1,h2/d?sslmode=disable": Clear, "postgres://u:hush@localhost/d?host=h&sslmode=disable": Clear,
-			"postgres://u:hush@localhost/d?hostaddr=192.0.2.1&sslmode=disable": Clear,
+			"postgres://u:hush@127.0.0.1,h2/d?sslmode=disable": Plaintext, "postgres://u:hush@localhost/d?host=h&sslmode=disable": Plaintext,
+			"postgres://u:hush@localhost/d?hostaddr=192.0.2.1&sslmode=disable": Plaintext,
 		},
 		RedisServer: {
-			"redis://:hush@h": Clear, "rediss://:hush@h": Verified, "redis://:hush@127.0.0.1": Local, "redis://:hush@[::1]:6379": Local, "redis://localhost": Local,
-			"redis-sentinel://h1,h2/0?master=m": Clear, "rediss-sentinel://h1,h2/0?master=m": Verified, "redis-cluster://127.0.0.1,h2": Clear, "redis-cluster://127.0.0.1,[::1]": Local,
+			"redis://:hush@h": Plaintext, "rediss://:hush@h": Verified, "redis://:hush@127.0.0.1": Local, "redis://:hush@[::1]:6379": Local, "redis://localhost": Local,
+			"redis-sentinel://h1,h2/0?master=m": Plaintext, "rediss-sentinel://h1,h2/0?master=m": Verified, "redis-cluster://127.0.0.1,h2": Plaintext, "redis-cluster://127.0.0.1,[::1]": Local,
 		},
 		EscrowServer: {
-			"http://192.0.2.1/hush": Clear, "https://192.0.2.1/hush": Verified, "http://localhost:1/hush": Local, "http://127.9.9.9/hush": Local, "http://[::1]/hush": Local,
-			"http://localhost.example/hush": Clear, "http://[::ffff:127.0.0.1]/hush": Local,
+			"http://192.0.2.1/hush": Plaintext, "https://192.0.2.1/hush": Verified, "http://localhost:1/hush": Local, "http://127.9.9.9/hush": Local, "http://[::1]/hush": Local,
+			"http://localhost.example/hush": Plaintext, "http://[::ffff:127.0.0.1]/hush": Local,
 		},
 	} {
 		for url, want := range ways {
 			for _, said := range []bool{false, true} {
-				o := sound()
+				o := validOptions()
 				switch server {
 				case PostgresServer:
 					o.DatabaseURL = url
@@ -47,7 +47,7 @@ func TestServersBeyondThisMachineHaveToShowWhoTheyAre(t *testing.T) {
 					o.EscrowURL = url
 				}
 				if said {
-					o.Insecure = []string{server}
+					o.InsecureServers = []string{server}
 				}
 				routes, err := o.Routes()
 				if err != nil {
@@ -65,17 +65,17 @@ func TestServersBeyondThisMachineHaveToShowWhoTheyAre(t *testing.T) {
 			}
 		}
 	}
-	o := sound()
+	o := validOptions()
 	o.Targets = []string{"bank=http://bank.example"}
 	if err := o.check(); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "bank") {
 		t.Errorf("a target: %v", err)
 	}
-	o = sound()
-	o.Insecure = []string{"all"}
+	o = validOptions()
+	o.InsecureServers = []string{"all"}
 	if err := o.check(); !errors.Is(err, ErrOptions) {
 		t.Errorf("an unknown server: %v", err)
 	}
-	o = sound()
+	o = validOptions()
 	o.DatabaseURL = "postgres://u@h/d?sslmode=hush"
 	if _, err := o.Routes(); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "hush") {
 		t.Errorf("an sslmode that is none: %v", err)
@@ -92,8 +92,8 @@ func TestAProxyIsUsedOnlyWhereItIsAskedFor(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("HTTP_PROXY", proxy.URL) // read once in a process, by the first call that asks for it
 	for _, asked := range []string{"", "true"} {
-		o := sound()
-		o.EscrowURL, o.Insecure, o.Authorization = "http://escrow.invalid", []string{EscrowServer}, "Bearer x"
+		o := validOptions()
+		o.EscrowURL, o.InsecureServers, o.Authorization = "http://escrow.invalid", []string{EscrowServer}, "Bearer x"
 		o.FromEnvironment(func(name string) string { return map[string]string{ProxyVariable: asked}[name] })
 		e, err := o.OpenEscrow()
 		if err != nil {

@@ -37,23 +37,23 @@ func running(t *testing.T, o app.Options, m *app.Main) {
 	})
 }
 
-// becomes asks whether a Main is ready until it answers so, and checks that people and
+// waitForReadiness asks whether a Main is ready until it answers so, and checks that people and
 // programs are told the same: why in full where metrics have a listener, and else the plain reason.
-func becomes(t *testing.T, m *app.Main, status int, reason, plain string) {
+func waitForReadiness(t *testing.T, m *app.Main, status int, reason, plain string) {
 	t.Helper()
 	deadline, tick := time.NewTimer(60*time.Second), time.NewTicker(20*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for {
-		code, body := get(t, m.Metrics+"/readyz", "Accept", "application/json")
-		var told struct {
+		code, body := get(t, m.MetricsURL+"/readyz", "Accept", "application/json")
+		var answer struct {
 			Ready  bool
 			Reason string
 		}
-		if err := json.Unmarshal([]byte(body), &told); err != nil || told.Ready != (code == http.StatusOK) || told.Ready != (told.Reason == "") {
+		if err := json.Unmarshal([]byte(body), &answer); err != nil || answer.Ready != (code == http.StatusOK) || answer.Ready != (answer.Reason == "") {
 			t.Fatalf("%d %s: %v", code, body, err)
 		}
-		if code == status && strings.Contains(told.Reason, reason) {
+		if code == status && strings.Contains(answer.Reason, reason) {
 			break
 		}
 		select {
@@ -90,14 +90,14 @@ func db(t *testing.T, url string) func(query string) {
 	}
 }
 
-const refuse = `CREATE FUNCTION recourse.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$;`
+const refuseTriggerSQL = `CREATE FUNCTION recourse.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$;`
 
 // An outcome that can't be written makes the process unready, and says why; it is ready
 // again when the outcome is written, and nothing is lost.
 func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}
@@ -105,22 +105,22 @@ func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 	o := options(t)
 	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	exec := db(t, o.DatabaseURL)
-	exec(refuse + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.receipts FOR EACH ROW WHEN (NEW.subtype = 'attempt-succeeded') EXECUTE FUNCTION recourse.refuse()`)
+	exec(refuseTriggerSQL + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.receipts FOR EACH ROW WHEN (NEW.subtype = 'attempt-succeeded') EXECUTE FUNCTION recourse.refuse()`)
 	s, err := m.Service.Submit(t.Context(), adjudication())
 	if err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, m, http.StatusServiceUnavailable, "1 moves wait to be written: postgres: pq: the disk is full", "not ready: evidence can't be written\n")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "1 moves wait to be written: postgres: pq: the disk is full", "not ready: evidence can't be written\n")
 	exec(`DROP TRIGGER refuse ON recourse.receipts`)
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	<-settled
 	st, err := m.Service.Status(t.Context(), "acme", s.Run)
 	if err != nil || st.State != background.Succeeded || st.Attempts != 1 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if n := m.Ledger.Totals().Released["USD"]; n != 100 {
+	if n := m.EmbeddedEscrow.Totals().Released["USD"]; n != 100 {
 		t.Errorf("the escrow service released %d", n)
 	}
 }
@@ -130,7 +130,7 @@ func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}
@@ -138,16 +138,16 @@ func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
 	o := options(t)
 	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	exec := db(t, o.DatabaseURL)
-	exec(refuse + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.sessions FOR EACH ROW EXECUTE FUNCTION recourse.refuse()`)
+	exec(refuseTriggerSQL + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.sessions FOR EACH ROW EXECUTE FUNCTION recourse.refuse()`)
 	exec(`DELETE FROM recourse.sessions`)
-	becomes(t, m, http.StatusServiceUnavailable, "can't show that it lives; nothing is claimed", "this process can't show that it lives\n")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "can't show that it lives; nothing is claimed", "this process can't show that it lives\n")
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err) // what is handed over is accepted, and waits
 	}
 	exec(`DROP TRIGGER refuse ON recourse.sessions`)
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	<-settled
 }
 
@@ -171,22 +171,22 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}
 	}}
 	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, m, http.StatusServiceUnavailable, "the journal cannot be reached", "the database can't be reached")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "the journal cannot be reached", "the database can't be reached")
 	if err := server.Restart(t.Context(), localpg.Fast); err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 	o, m := options(t), &app.Main{}
 	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	client := redis.NewClient(&redis.Options{Addr: addr(m.Redis), Password: password(m.Redis)})
 	defer func() { _ = client.Close() }()
 	do := func(args ...any) {
@@ -209,13 +209,13 @@ func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 		}
 	}
 	do("CONFIG", "SET", "maxmemory", "1")
-	becomes(t, m, http.StatusServiceUnavailable, "no notification can be sent since", "no notification can be sent")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "no notification can be sent since", "no notification can be sent")
 	do("CONFIG", "SET", "maxmemory", "0")
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 	do("ACL", "SETUSER", "default", "-evalsha", "-eval")
-	becomes(t, m, http.StatusServiceUnavailable, "no notification can be taken since", "no notification can be taken")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "no notification can be taken since", "no notification can be taken")
 	do("ACL", "SETUSER", "default", "+evalsha", "+eval")
-	becomes(t, m, http.StatusOK, "", "")
+	waitForReadiness(t, m, http.StatusOK, "", "")
 }
 
 // hanging is a way to a server that can be made to carry nothing more, while connections stay open.

@@ -193,11 +193,11 @@ func TestFilesAreForTheirOwnerAlone(t *testing.T) {
 	}
 }
 
-// haunted lists a file, when it is asked for all, that is gone by the time that it is
+// vanishingStore lists a file, when it is asked for all, that is gone by the time that it is
 // opened.
-type haunted struct{ *archive.Dir }
+type vanishingStore struct{ *archive.Dir }
 
-func (h haunted) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+func (h vanishingStore) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if prefix == "" && !yield("acme/0.jsonl.gz", nil) {
 			return
@@ -219,7 +219,7 @@ func TestWhatWasPutForNothingIsRemoved(t *testing.T) {
 	if got, err := read(s, ""); err != nil || strings.Join(got, " ") != "b1" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := read(haunted{s}, ""); err != nil || strings.Join(got, " ") != "b1" {
+	if got, err := read(vanishingStore{s}, ""); err != nil || strings.Join(got, " ") != "b1" {
 		t.Errorf("%v, %v", got, err)
 	}
 	if err := os.Symlink("away", filepath.Join(dir, "acme", "2.jsonl.gz")); err != nil {

@@ -15,9 +15,9 @@ import (
 // Dir is a Store in a directory. Only the owner of the process may read it.
 type Dir struct{ root string }
 
-// unfinished marks files that were not renamed: a crash leaves them, nobody reads
+// unfinishedPrefix marks files that were not renamed: a crash leaves them, nobody reads
 // them, and they may be removed by hand.
-const unfinished = ".unfinished-"
+const unfinishedPrefix = ".unfinished-"
 
 // OpenDir uses a directory, which is made when it is not there, and finds out now
 // whether it can be written.
@@ -33,7 +33,7 @@ func OpenDir(root string) (*Dir, error) {
 	if err := d.makeFolder(root); err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	probe, err := os.CreateTemp(root, unfinished)
+	probe, err := os.CreateTemp(root, unfinishedPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("archive: %s can't be written: %w", root, err)
 	}
@@ -75,7 +75,7 @@ func (d *Dir) Put(ctx context.Context, name string, content []byte) error {
 }
 
 func (d *Dir) write(folder, path string, content []byte) (err error) {
-	f, err := os.CreateTemp(folder, unfinished)
+	f, err := os.CreateTemp(folder, unfinishedPrefix)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (d *Dir) Names(ctx context.Context, prefix string) iter.Seq2[string, error]
 			switch {
 			case e.IsDir() && name != "." && !strings.HasPrefix(name+"/", prefix) && !strings.HasPrefix(prefix, name+"/"):
 				return fs.SkipDir
-			case e.IsDir() || strings.HasPrefix(e.Name(), unfinished) || !strings.HasPrefix(name, prefix):
+			case e.IsDir() || strings.HasPrefix(e.Name(), unfinishedPrefix) || !strings.HasPrefix(name, prefix):
 				return nil
 			case !yield(name, nil):
 				return stop
@@ -185,7 +185,7 @@ func (d *Dir) Names(ctx context.Context, prefix string) iter.Seq2[string, error]
 // path is where a name is kept. A name can't lead out of the directory.
 func (d *Dir) path(name string) (string, error) {
 	local := filepath.FromSlash(name)
-	if !filepath.IsLocal(local) || strings.HasPrefix(filepath.Base(local), unfinished) {
+	if !filepath.IsLocal(local) || strings.HasPrefix(filepath.Base(local), unfinishedPrefix) {
 		return "", fmt.Errorf("archive: %q is no name of a file", name)
 	}
 	return filepath.Join(d.root, local), nil

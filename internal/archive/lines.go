@@ -38,7 +38,7 @@ func Encode[T any](records []T) ([]byte, error) {
 func Read[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		names, best, err := survey(ctx, s, prefix, id, rank)
+		names, best, err := indexRecords(ctx, s, prefix, id, rank)
 		if err != nil {
 			yield(none, err)
 			return
@@ -59,22 +59,22 @@ func Read[T any, ID comparable](ctx context.Context, s Store, prefix string, id 
 	}
 }
 
-// ranked is where the best record of an id is.
-type ranked struct {
+// recordPlace is where the best record of an id is.
+type recordPlace struct {
 	rank       int64
 	file, line int
 }
 
-// survey lists the files, and finds the best record of each id.
-func survey[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) (names []string, best map[ID]ranked, err error) {
-	best = map[ID]ranked{}
+// indexRecords lists the files, and finds the best record of each id.
+func indexRecords[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) (names []string, best map[ID]recordPlace, err error) {
+	best = map[ID]recordPlace{}
 	for name, err := range s.Names(ctx, prefix) {
 		if err != nil {
 			return nil, nil, err
 		}
-		here, gone := ranked{file: len(names)}, false
+		here, gone := recordPlace{file: len(names)}, false
 		for record, err := range lines[T](ctx, s, name) {
-			if gone = here.line == 0 && errors.Is(err, fs.ErrNotExist) && !listed(ctx, s, name); gone {
+			if gone = here.line == 0 && errors.Is(err, fs.ErrNotExist) && !stillListed(ctx, s, name); gone {
 				break // nothing came of it, see Remover
 			}
 			if err != nil {
@@ -93,8 +93,8 @@ func survey[T any, ID comparable](ctx context.Context, s Store, prefix string, i
 	return names, best, nil
 }
 
-// listed reports whether a file is still among the names, or can't be known not to be.
-func listed(ctx context.Context, s Store, name string) bool {
+// stillListed reports whether a file is still among the names, or can't be known not to be.
+func stillListed(ctx context.Context, s Store, name string) bool {
 	for now, err := range s.Names(ctx, name) {
 		if err != nil || now == name {
 			return true

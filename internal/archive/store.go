@@ -35,18 +35,18 @@ type Remover interface {
 // dashes and underscores stay, every other byte becomes %XX. What would be too long for
 // the name of a file ends in a digest of the whole text instead.
 func Segment(text string) string {
-	segment := spelled(text)
-	if len(segment) <= longestSegment {
+	segment := escapeSegment(text)
+	if len(segment) <= maxSegment {
 		return segment
 	}
 	whole := sha256.Sum256([]byte(text))
-	return segment[:longestSegment-2*sha256.Size] + "=" + hex.EncodeToString(whole[:])
+	return segment[:maxSegment-2*sha256.Size] + "=" + hex.EncodeToString(whole[:])
 }
 
-// longestSegment leaves room in the 255 bytes that file systems give a name.
-const longestSegment = 200
+// maxSegment leaves room in the 255 bytes that file systems give a name.
+const maxSegment = 200
 
-func spelled(text string) string {
+func escapeSegment(text string) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(text) {

@@ -11,15 +11,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// bulkKills is how often the process that works on the plan is killed, at equal parts
+// bulkWorkerKills is how often the process that works on the plan is killed, at equal parts
 // of it.
-const bulkKills = 2
+const bulkWorkerKills = 2
 
 // bulk lets all tasks die, or forks them all by a plan whose worker is killed with
 // SIGKILL again and again.
 func (j job) bulk(ctx context.Context) (m metrics, err error) {
 	if j.Preload {
-		return nil, j.refuseAll(ctx)
+		return nil, j.deadLetterAll(ctx)
 	}
 	redis, err := asynq.ParseRedisURI(j.RedisURL)
 	if err != nil {
@@ -80,10 +80,10 @@ func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, pl
 		case b.State == postadjudication.BulkDone:
 			took := time.Since(begun)
 			m[bulkSeconds], m[perSecond] = took.Seconds(), float64(j.Tasks)/took.Seconds()
-			return errors.Join(equal("kills", int(m[killed]), bulkKills), j.untilSettled(ctx, db, begun, m))
-		case m[killed] < bulkKills && float64(b.Progress.Done) >= float64(plan.Items)*(m[killed]+1)/(bulkKills+1):
+			return errors.Join(equal("kills", int(m[killCount]), bulkWorkerKills), j.untilSettled(ctx, db, begun, m))
+		case m[killCount] < bulkWorkerKills && float64(b.Progress.Done) >= float64(plan.Items)*(m[killCount]+1)/(bulkWorkerKills+1):
 			w.kill()
-			m[killed]++
+			m[killCount]++
 			if w, err = j.startWorker(ctx); err != nil {
 				return err
 			}

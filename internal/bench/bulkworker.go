@@ -51,9 +51,9 @@ func (w *workerProcess) kill() {
 	_ = w.cmd.Wait()
 }
 
-// work executes what is due, and pays.
-func (j job) work(ctx context.Context) (err error) {
-	var e postadjudication.Executor = paying{}
+// runWorker executes what is due, and pays.
+func (j job) runWorker(ctx context.Context) (err error) {
+	var e postadjudication.Executor = payingExecutor{}
 	if j.EscrowURL != "" {
 		if e, err = escrowhttp.New(escrowhttp.Config{BaseURL: j.EscrowURL, KeyLifetime: postadjudication.Forever}); err != nil {
 			return err
@@ -71,21 +71,21 @@ func (j job) work(ctx context.Context) (err error) {
 	return errors.Join(s.Run(ctx), s.Close())
 }
 
-func (j job) openWith(ctx context.Context, e postadjudication.Executor, onMove func(background.Move, background.Run)) (*postadjudication.Service, error) {
+func (j job) openWith(ctx context.Context, e postadjudication.Executor, onMove func(background.Transition, background.Run)) (*postadjudication.Service, error) {
 	redis, err := asynq.ParseRedisURI(j.RedisURL)
 	if err != nil {
 		return nil, err
 	}
 	return postadjudication.Open(ctx, postadjudication.Config{
-		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll, Executor: e, OnMove: onMove,
-		Brake: postadjudication.BrakeRule{Off: true},
+		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll, Executor: e, OnTransition: onMove,
+		Breaker: postadjudication.BreakerRule{Disabled: true},
 	})
 }
 
-// refuseAll hands all tasks over and lets each die of its first attempt.
-func (j job) refuseAll(ctx context.Context) (err error) {
+// deadLetterAll hands all tasks over and lets each die of its first attempt.
+func (j job) deadLetterAll(ctx context.Context) (err error) {
 	r := newRecord(j.Tasks)
-	s, err := j.openWith(ctx, refusing{}, func(m background.Move, after background.Run) { noteEnd(r, m, after) })
+	s, err := j.openWith(ctx, refusingExecutor{}, func(m background.Transition, after background.Run) { recordEnd(r, m, after) })
 	if err != nil {
 		return err
 	}
@@ -93,26 +93,26 @@ func (j job) refuseAll(ctx context.Context) (err error) {
 	working, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
 	go func() { worked <- s.Run(working) }()
-	err = submitAll(ctx, &product{s, r}, r, preloaders)
+	err = submitAll(ctx, &recourseSystem{s, r}, r, preloaders)
 	if err == nil {
-		err = (&watch{job: j, record: r}).await(ctx, worked)
+		err = (&measurement{job: j, record: r}).await(ctx, worked)
 	}
 	stop()
 	return errors.Join(err, <-worked)
 }
 
-type paying struct{}
+type payingExecutor struct{}
 
-func (paying) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (payingExecutor) KeyLifetime() time.Duration { return postadjudication.Forever }
 
-func (paying) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
+func (payingExecutor) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
 	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor, Reference: "pay_" + c.Run.String()}
 }
 
-type refusing struct{}
+type refusingExecutor struct{}
 
-func (refusing) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (refusingExecutor) KeyLifetime() time.Duration { return postadjudication.Forever }
 
-func (refusing) Execute(context.Context, postadjudication.Call) postadjudication.Answer {
+func (refusingExecutor) Execute(context.Context, postadjudication.Call) postadjudication.Answer {
 	return postadjudication.Answer{Class: postadjudication.NotExecuted, Type: "http.refused", Code: "422", Message: "account closed"}
 }

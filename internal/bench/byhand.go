@@ -14,9 +14,9 @@ import (
 // peerConnections bounds the connections to Postgres of each peer.
 const peerConnections = 20
 
-// handwritten is the system asynq: asynq's own retries, and evidence in one
+// byHandSystem is the system asynq: asynq's own retries, and evidence in one
 // transaction of prepared statements at every step.
-type handwritten struct {
+type byHandSystem struct {
 	db                     *sql.DB
 	settle, prove, advance *sql.Stmt
 	client                 *asynq.Client
@@ -44,7 +44,7 @@ func openByHand(ctx context.Context, j job, r *record) (system, error) {
 		return nil, fmt.Errorf("%s is not the address of a single Redis", j.RedisURL)
 	}
 	redis.PoolSize = j.Slots + j.Submitters
-	h := &handwritten{redis: redis, record: r, job: j}
+	h := &byHandSystem{redis: redis, record: r, job: j}
 	if h.db, err = sql.Open("postgres", j.DatabaseURL); err != nil {
 		return nil, err
 	}
@@ -59,9 +59,9 @@ func openByHand(ctx context.Context, j job, r *record) (system, error) {
 	return h, nil
 }
 
-func (h *handwritten) close() error { return errors.Join(h.client.Close(), h.db.Close()) }
+func (h *byHandSystem) close() error { return errors.Join(h.client.Close(), h.db.Close()) }
 
-func (h *handwritten) submit(ctx context.Context, i int) error {
+func (h *byHandSystem) submit(ctx context.Context, i int) error {
 	a := assign(i)
 	evidence, err := submittedPayload(i)
 	if err != nil {
@@ -86,7 +86,7 @@ func (h *handwritten) submit(ctx context.Context, i int) error {
 	return err
 }
 
-func (h *handwritten) work(ctx context.Context) error {
+func (h *byHandSystem) work(ctx context.Context) error {
 	s := asynq.NewServer(h.redis, asynq.Config{
 		Concurrency: h.job.Slots, TaskCheckInterval: h.job.Poll, DelayedTaskCheckInterval: h.job.Poll, LogLevel: asynq.FatalLevel,
 		RetryDelayFunc: func(retried int, _ error, _ *asynq.Task) time.Duration { return delayAfter(retried + 1) },
@@ -99,7 +99,7 @@ func (h *handwritten) work(ctx context.Context) error {
 	return nil
 }
 
-func (h *handwritten) handle(ctx context.Context, t *asynq.Task) error {
+func (h *byHandSystem) handle(ctx context.Context, t *asynq.Task) error {
 	var a assignment
 	if err := json.Unmarshal(t.Payload(), &a); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (h *handwritten) handle(ctx context.Context, t *asynq.Task) error {
 	attempt := retried + 1
 	h.record.began(a.Index, attempt)
 	var failure error
-	if failing(h.job.Workload) {
+	if allFail(h.job.Workload) {
 		failure = errBusy
 	}
 	h.record.returned(a.Index, attempt)
@@ -118,7 +118,7 @@ func (h *handwritten) handle(ctx context.Context, t *asynq.Task) error {
 		return err
 	}
 	if err := h.transact(ctx, func(tx *sql.Tx) error { return h.write(ctx, tx, a, attempt, s, now) }); err != nil {
-		h.record.strays.Add(1)
+		h.record.extraAttempts.Add(1)
 		return err
 	}
 	if s.last {
@@ -127,19 +127,19 @@ func (h *handwritten) handle(ctx context.Context, t *asynq.Task) error {
 	return failure
 }
 
-func (h *handwritten) write(ctx context.Context, tx *sql.Tx, a assignment, attempt int, s step, now time.Time) error {
+func (h *byHandSystem) write(ctx context.Context, tx *sql.Tx, a assignment, attempt int, s step, now time.Time) error {
 	moved, err := tx.StmtContext(ctx, h.advance).ExecContext(ctx, a.Settlement, s.state, s.lifecycle, s.reason, attempt, now)
 	if err != nil {
 		return err
 	}
 	if n, err := moved.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(errStray, err)
+		return errors.Join(errExtraAttempt, err)
 	}
 	_, err = tx.StmtContext(ctx, h.prove).ExecContext(ctx, a.Settlement, "retry", s.subtype, "worker", now, string(s.payload))
 	return err
 }
 
-func (h *handwritten) transact(ctx context.Context, do func(*sql.Tx) error) error {
+func (h *byHandSystem) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	tx, err := h.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

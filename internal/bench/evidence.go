@@ -50,8 +50,8 @@ const (
 )
 
 var (
-	errBusy  = errors.New("the escrow service is busy")
-	errStray = errors.New("this attempt is recorded already")
+	errBusy         = errors.New("the escrow service is busy")
+	errExtraAttempt = errors.New("this attempt is recorded already")
 )
 
 // step is what one attempt made of a settlement, and its row of evidence.
@@ -129,7 +129,7 @@ func verifyEvidence(ctx context.Context, j job) (err error) {
 	if err != nil {
 		return err
 	}
-	if failing(j.Workload) {
+	if allFail(j.Workload) {
 		return errors.Join(equal("settled", settled, 0), equal("dispute-ready", disputes, j.Tasks), equal("rows of evidence", rows, 4*j.Tasks))
 	}
 	return errors.Join(equal("settled", settled, j.Tasks), equal("dispute-ready", disputes, 0), equal("rows of evidence", rows, 2*j.Tasks))

@@ -10,28 +10,28 @@ import (
 // flushPoll is how often the bells are counted.
 const flushPoll = 10 * time.Millisecond
 
-// flush empties Redis under runs that all wait, and takes the time until each has a
+// measureFlush empties Redis under runs that all wait, and takes the time until each has a
 // bell again. Those that the workers hold need none.
-func (w *watch) flush(ctx context.Context) error {
+func (w *measurement) measureFlush(ctx context.Context) error {
 	if err := sleep(ctx, warmUp); err != nil {
 		return err
 	}
-	held := max(400, 4*w.job.Slots) // the deliveries that a process of recourse holds
-	wanted := int64(w.job.Tasks - held)
+	inWorkers := max(400, 4*w.job.Slots) // the deliveries that a process of recourse holds
+	wanted := int64(w.job.Tasks - inWorkers)
 	if wanted <= 0 {
-		return fmt.Errorf("flush needs more pending runs than the %d that a worker holds", held)
+		return fmt.Errorf("flush needs more pending runs than the %d that a worker holds", inWorkers)
 	}
 	begun := time.Now()
 	if err := w.meter.redis.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
 	for {
-		bells, err := w.bells(ctx)
+		notifications, err := w.countNotifications(ctx)
 		if err != nil {
 			return err
 		}
-		if bells >= wanted {
-			w.metrics[rungSeconds] = time.Since(begun).Seconds()
+		if notifications >= wanted {
+			w.metrics[renotifiedSeconds] = time.Since(begun).Seconds()
 			return nil
 		}
 		if err := sleep(ctx, flushPoll); err != nil {
@@ -40,8 +40,8 @@ func (w *watch) flush(ctx context.Context) error {
 	}
 }
 
-// bells counts the tasks that asynq will deliver or is delivering.
-func (w *watch) bells(ctx context.Context) (n int64, err error) {
+// countNotifications counts the tasks that asynq will deliver or is delivering.
+func (w *measurement) countNotifications(ctx context.Context) (n int64, err error) {
 	queues, err := w.meter.redis.SMembers(ctx, "asynq:queues").Result()
 	if err != nil {
 		return 0, err

@@ -51,8 +51,8 @@ func (j job) delegate(ctx context.Context) (metrics, error) {
 	return m, json.Unmarshal(out.Bytes(), &m)
 }
 
-// obey does the job that delegate put into the environment; false when there is none.
-func obey(out io.Writer) (bool, error) {
+// runDelegated does the job that delegate put into the environment; false when there is none.
+func runDelegated(out io.Writer) (bool, error) {
 	text, ok := os.LookupEnv(jobVariable)
 	if !ok {
 		return false, nil
@@ -61,7 +61,7 @@ func obey(out io.Writer) (bool, error) {
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return true, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), j.patience())
+	ctx, cancel := context.WithTimeout(context.Background(), j.timeout())
 	defer cancel()
 	m, err := j.do(ctx)
 	if err != nil {
@@ -70,13 +70,13 @@ func obey(out io.Writer) (bool, error) {
 	return true, json.NewEncoder(out).Encode(m)
 }
 
-// patience is how long one job may take. To the thousandth pages of lists, to the end
+// timeout is how long one job may take. To the thousandth pages of lists, to the end
 // of a soak, and until a million tasks are submitted, it is a long way.
-func (j job) patience() time.Duration {
+func (j job) timeout() time.Duration {
 	if j.Preload {
 		return 10*time.Minute + time.Duration(j.Tasks)*time.Millisecond
 	}
-	if j.Workload == lettering || j.Workload == soaking || j.Workload == bulkWorker {
+	if j.Workload == lettersWorkload || j.Workload == soakWorkload || j.Workload == bulkWorker {
 		return 10*time.Minute + time.Duration(j.Tasks)*5*time.Millisecond
 	}
 	return 10 * time.Minute

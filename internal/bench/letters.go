@@ -42,8 +42,8 @@ CREATE TEMP TABLE causes AS SELECT * FROM (VALUES
   (999, 1000, 'final',             'not_executed', 'http.teapot',       'short and stout')
 ) AS c(low, high, reason, class, type, message)`
 
-// drawnSQL draws $1 letters; what a letter is depends on its number alone.
-const drawnSQL = `
+// drawLettersSQL draws $1 letters; what a letter is depends on its number alone.
+const drawLettersSQL = `
 CREATE TEMP TABLE drawn AS
 SELECT n, (time7 || '7' || substr(md5('run' || n), 1, 19))::uuid AS run, (time7 || '7' || substr(md5('case' || n), 1, 19))::uuid AS kase, CASE WHEN n % 51 = 50 THEN 'other' ELSE '` + lettersTenant + `' END AS tenant,
   CASE WHEN n % 10 = 9 THEN 'mailer' ELSE 'settlement' END AS family, h3 % 4 AS shard,
@@ -59,7 +59,7 @@ FROM (SELECT n, dead_at, lpad(to_hex((extract(epoch FROM dead_at) * 1000)::bigin
 JOIN causes c ON h1 % 1000 >= c.low AND h1 % 1000 < c.high`
 
 // The rows that deaths leave, from what was drawn. $1 is a policy.
-var leftSQL = []string{
+var letterRowsSQL = []string{
 	`INSERT INTO recourse.escrows (tenant, reference, currency, held, committed)
 SELECT tenant, 'esc_' || n, currency, amount, amount FROM drawn WHERE family = 'settlement'`,
 	`INSERT INTO recourse.cases (id, tenant, kind, subject, escrow_id, submission, content, progression, reason_code, lifecycle, adjudication, generation, asked, reserved, run_id, unknown_open, last_seq, last_link)
@@ -104,10 +104,10 @@ func makeLetters(ctx context.Context, databaseURL string, n int) (err error) {
 
 func fillLetters(ctx context.Context, conn *sql.Conn, n int) error {
 	policy := retrypolicy.Policy{}.Normalize().Encode()
-	if _, err := conn.ExecContext(ctx, drawnSQL, n); err != nil {
+	if _, err := conn.ExecContext(ctx, drawLettersSQL, n); err != nil {
 		return fmt.Errorf("drawing letters: %w", err)
 	}
-	for i, q := range leftSQL {
+	for i, q := range letterRowsSQL {
 		var args []any
 		if i == 2 {
 			args = append(args, policy)
@@ -121,8 +121,8 @@ func fillLetters(ctx context.Context, conn *sql.Conn, n int) error {
 
 // verifyLetters counts what the list of letters must be.
 func verifyLetters(ctx context.Context, db *sql.DB) error {
-	var dead, listed, shaped int
+	var dead, listed, grouped int
 	err := db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered' AND letter <> 'purged'),
-		(SELECT count(*) FROM recourse.letters), (SELECT coalesce(sum(letters), 0) FROM recourse.letter_shapes)`).Scan(&dead, &listed, &shaped)
-	return errors.Join(err, equal("listed letters", listed, dead), equal("letters by shape", shaped, dead))
+		(SELECT count(*) FROM recourse.letters), (SELECT coalesce(sum(letters), 0) FROM recourse.letter_shapes)`).Scan(&dead, &listed, &grouped)
+	return errors.Join(err, equal("listed letters", listed, dead), equal("letters by shape", grouped, dead))
 }

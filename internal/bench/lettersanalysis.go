@@ -12,17 +12,17 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// lettersQuestion is what is asked of letters as a whole, with its name in the table.
-type lettersQuestion struct {
+// analysisCase is what is asked of letters as a whole, with its name in the table.
+type analysisCase struct {
 	name string
 	ask  func(ctx context.Context, s *postadjudication.Service) error
 }
 
-func lettersQuestions(now time.Time) []lettersQuestion {
+func analysisCases(now time.Time) []analysisCase {
 	type f = postadjudication.LetterFilter
 	n := int64(50_000)
 	day := 24 * time.Hour
-	some := f{Standing: "open", Class: "not_executed", Currency: "EUR", MinAmount: &n}
+	some := f{Status: "open", Class: "not_executed", Currency: "EUR", MinAmount: &n}
 	analyze := func(f f, step postadjudication.TimeStep) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
 			_, err := s.Analyze(ctx, lettersTenant, postadjudication.AnalysisQuery{Filter: f, Step: step})
@@ -31,7 +31,7 @@ func lettersQuestions(now time.Time) []lettersQuestion {
 	}
 	groups := func(f f, sort postadjudication.GroupSort) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.Groups(ctx, lettersTenant, postadjudication.GroupQuery{Filter: f, Sort: sort, Limit: lettersPage})
+			_, err := s.Groups(ctx, lettersTenant, postadjudication.GroupQuery{Filter: f, Sort: sort, Limit: lettersPageSize})
 			return err
 		}
 	}
@@ -43,11 +43,11 @@ func lettersQuestions(now time.Time) []lettersQuestion {
 	}
 	search := func(where string) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.SearchLetters(ctx, lettersTenant, postadjudication.LetterSearch{Where: where, Limit: lettersPage})
+			_, err := s.SearchLetters(ctx, lettersTenant, postadjudication.LetterSearch{Where: where, Limit: lettersPageSize})
 			return err
 		}
 	}
-	return []lettersQuestion{
+	return []analysisCase{
 		{"analysis of all", analyze(f{}, postadjudication.Days)}, {"analysis of all by hour", analyze(f{}, postadjudication.Hours)},
 		{"analysis of refunds", analyze(f{Outcome: settlement.Refund}, postadjudication.Days)}, {"analysis of a month", analyze(f{From: now.Add(-60 * day), To: now.Add(-30 * day)}, postadjudication.Days)},
 		{"analysis of four at once", analyze(some, postadjudication.Days)},
@@ -57,9 +57,9 @@ func lettersQuestions(now time.Time) []lettersQuestion {
 	}
 }
 
-// measureQuestions asks each question so many times.
-func measureQuestions(ctx context.Context, s *postadjudication.Service, now time.Time, times int, m metrics) error {
-	for _, q := range lettersQuestions(now) {
+// measureAnalyses asks each question so many times.
+func measureAnalyses(ctx context.Context, s *postadjudication.Service, now time.Time, times int, m metrics) error {
+	for _, q := range analysisCases(now) {
 		var took []time.Duration
 		for range times {
 			began := time.Now()
@@ -73,12 +73,12 @@ func measureQuestions(ctx context.Context, s *postadjudication.Service, now time
 	return nil
 }
 
-// writeQuestions writes how long each question took.
-func writeQuestions(out io.Writer, r result) error {
+// writeAnalyses writes how long each question took.
+func writeAnalyses(out io.Writer, r result) error {
 	t := table.NewWriter()
 	t.SetTitle(fmt.Sprintf("letters as a whole, %d", r.Tasks))
 	t.AppendHeader(table.Row{"question", "p50 ms", "p95 ms"})
-	for _, q := range lettersQuestions(time.Time{}) {
+	for _, q := range analysisCases(time.Time{}) {
 		key := "question|" + q.name
 		t.AppendRow(table.Row{q.name, fmt.Sprintf("%.1f", r.Metrics[key+"|p50"]), fmt.Sprintf("%.1f", r.Metrics[key+"|p95"])})
 	}

@@ -13,30 +13,30 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Pages that are measured are of lettersPage letters, each so many times, but fewer
+// Pages that are measured are of lettersPageSize letters, each so many times, but fewer
 // where there are few letters. The deep one is the thousandth, or behind half of the
 // letters where there are fewer; to get there takes longest.
 const (
-	lettersPage  = 100
-	lettersTimes = 20
-	lettersDeep  = 1000
-	lettersWalks = 2 // to deep pages at once
+	lettersPageSize = 100
+	lettersRepeats  = 20
+	deepPage        = 1000
+	deepConcurrency = 2 // to deep pages at once
 )
 
-// lettersFilter is a filter with its name in the table.
-type lettersFilter struct {
+// filterCase is a filter with its name in the table.
+type filterCase struct {
 	name   string
 	filter postadjudication.LetterFilter
 }
 
-// lettersFilters are one of each kind, common and rare, at a time.
-func lettersFilters(now time.Time, run string) []lettersFilter {
+// filterCases are one of each kind, common and rare, at a time.
+func filterCases(now time.Time, run string) []filterCase {
 	type f = postadjudication.LetterFilter
 	n := func(v int64) *int64 { return &v }
 	yes := true
 	day := 24 * time.Hour
-	return []lettersFilter{
-		{"none", f{}}, {"open", f{Standing: "open"}}, {"superseded", f{Standing: "superseded"}},
+	return []filterCase{
+		{"none", f{}}, {"open", f{Status: "open"}}, {"superseded", f{Status: "superseded"}},
 		{"queue", f{Queue: "settlement:1"}}, {"family", f{Family: "mailer"}}, {"type", f{JobType: "mailer"}},
 		{"outcome", f{Outcome: settlement.Refund}}, {"reason common", f{ReasonCode: "final"}}, {"reason rare", f{ReasonCode: "poison_pill"}},
 		{"class", f{Class: "unknown"}}, {"error type common", f{ErrorType: "http.refused"}}, {"error type rare", f{ErrorType: "http.teapot"}},
@@ -44,13 +44,13 @@ func lettersFilters(now time.Time, run string) []lettersFilter {
 		{"text common number", f{ErrorText: "10"}}, {"text of none", f{ErrorText: "zq"}}, {"text one id", f{ErrorText: "10.0.0.1234"}},
 		{"signature", f{Signature: "http.refused: account # is closed"}}, {"signature rare", f{Signature: "http.refused: sanctions screening hit on party #"}},
 		{"died in a month", f{From: now.Add(-60 * day), To: now.Add(-30 * day)}}, {"died in an hour", f{From: now.Add(-60 * day), To: now.Add(-60*day + time.Hour)}},
-		{"older", f{OlderThan: postadjudication.Span(150 * day)}}, {"younger", f{YoungerThan: postadjudication.Span(3 * day)}},
+		{"older", f{OlderThan: postadjudication.Duration(150 * day)}}, {"younger", f{YoungerThan: postadjudication.Duration(3 * day)}},
 		{"attempts", f{MinAttempts: n(3)}}, {"attempts rare", f{MinAttempts: n(10)}}, {"amount wide", f{MinAmount: n(100000), MaxAmount: n(300000)}},
 		{"amount narrow", f{MinAmount: n(100000), MaxAmount: n(101000), Currency: "EUR"}}, {"currency", f{Currency: "JPY"}},
 		{"transaction", f{Transaction: "txr_4242"}}, {"submission", f{Submission: "sub_4242"}}, {"escrow", f{Escrow: "esc_4242"}}, {"dispatch", f{Dispatch: run + ".1"}},
 		{"replayed by", f{ReplayedBy: "user:ada"}}, {"replays", f{MinReplays: n(1)}}, {"held", f{Held: &yes}}, {"eligible", f{Reprocess: &yes}}, {"review", f{Review: &yes}},
-		{"expiring", f{ExpiringWithin: postadjudication.Span(7 * day)}},
-		{"five at once", f{Standing: "open", Class: "not_executed", Currency: "EUR", MinAmount: n(50000), ErrorText: "funds"}},
+		{"expiring", f{ExpiringWithin: postadjudication.Duration(7 * day)}},
+		{"five at once", f{Status: "open", Class: "not_executed", Currency: "EUR", MinAmount: n(50000), ErrorText: "funds"}},
 	}
 }
 
@@ -70,26 +70,26 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	m = metrics{}
-	if err := projectLetters(ctx, s, j, m); err != nil {
+	if err := buildLetterList(ctx, s, j, m); err != nil {
 		return nil, err
 	}
 	first, err := s.Letters(ctx, lettersTenant, postadjudication.LetterQuery{Limit: 1})
 	if err != nil || len(first.Letters) != 1 {
 		return nil, errors.Join(errors.New("no letters"), err)
 	}
-	if err := measureQuestions(ctx, s, now, min(lettersTimes, 1+j.Tasks/10_000), m); err != nil {
+	if err := measureAnalyses(ctx, s, now, min(lettersRepeats, 1+j.Tasks/10_000), m); err != nil {
 		return nil, err
 	}
-	for _, f := range lettersFilters(now, first.Letters[0].Run.String()) {
-		if err := measureLetters(ctx, s, f, min(lettersTimes, 1+j.Tasks/10_000), m); err != nil {
+	for _, f := range filterCases(now, first.Letters[0].Run.String()) {
+		if err := measureLetters(ctx, s, f, min(lettersRepeats, 1+j.Tasks/10_000), m); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	return m, nil
 }
 
-// projectLetters lets the list of letters be made, and takes the time.
-func projectLetters(ctx context.Context, s *postadjudication.Service, j job, m metrics) error {
+// buildLetterList lets the list of letters be made, and takes the time.
+func buildLetterList(ctx context.Context, s *postadjudication.Service, j job, m metrics) error {
 	began := time.Now()
 	if _, err := s.CountLetters(ctx, lettersTenant, postadjudication.LetterFilter{}); err != nil {
 		return err
@@ -100,19 +100,19 @@ func projectLetters(ctx context.Context, s *postadjudication.Service, j job, m m
 
 // measureLetters measures a count, and in each order the first page of a list and a
 // deep one.
-func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersFilter, times int, m metrics) error {
+func measureLetters(ctx context.Context, s *postadjudication.Service, f filterCase, times int, m metrics) error {
 	began := time.Now()
 	count, err := s.CountLetters(ctx, lettersTenant, f.filter)
 	if err != nil {
 		return err
 	}
 	m["count|"+f.name] = milliseconds(time.Since(began))
-	deep, err := deepPages(ctx, s, f, min(int(count.Total)/2, lettersDeep*lettersPage))
+	deep, err := deepCursors(ctx, s, f, min(int(count.Total)/2, deepPage*lettersPageSize))
 	if err != nil {
 		return err
 	}
 	for i, sort := range postadjudication.LetterSorts {
-		q := postadjudication.LetterQuery{Filter: f.filter, Sort: sort, Limit: lettersPage}
+		q := postadjudication.LetterQuery{Filter: f.filter, Sort: sort, Limit: lettersPageSize}
 		key := f.name + "|" + string(sort)
 		if err := measurePage(ctx, s, q, key+"|first", times, m); err != nil {
 			return fmt.Errorf("first page by %s: %w", sort, err)
@@ -125,25 +125,25 @@ func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersF
 	return nil
 }
 
-// deepPages gives, for each order, what asks for the page behind so many letters. Nothing
+// deepCursors gives, for each order, what asks for the page behind so many letters. Nothing
 // is measured on the way, so that some ways are gone at once.
-func deepPages(ctx context.Context, s *postadjudication.Service, f lettersFilter, behind int) ([]string, error) {
+func deepCursors(ctx context.Context, s *postadjudication.Service, f filterCase, behind int) ([]string, error) {
 	after, errs := make([]string, len(postadjudication.LetterSorts)), make([]error, len(postadjudication.LetterSorts))
 	var all sync.WaitGroup
-	room := make(chan struct{}, lettersWalks)
+	room := make(chan struct{}, deepConcurrency)
 	for i, sort := range postadjudication.LetterSorts {
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			after[i], errs[i] = deepPage(ctx, s, postadjudication.LetterQuery{Filter: f.filter, Sort: sort}, behind)
+			after[i], errs[i] = deepCursor(ctx, s, postadjudication.LetterQuery{Filter: f.filter, Sort: sort}, behind)
 		})
 	}
 	all.Wait()
 	return after, errors.Join(errs...)
 }
 
-func deepPage(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, behind int) (string, error) {
-	for behind >= lettersPage {
+func deepCursor(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, behind int) (string, error) {
+	for behind >= lettersPageSize {
 		q.Limit = min(behind, 1000)
 		page, err := s.Letters(ctx, lettersTenant, q)
 		if err != nil {

@@ -19,10 +19,10 @@ const lettersLimit = 50.0
 // a deep one in each order; and those that take too long, with their medians.
 func writeLetters(out io.Writer, all []result) error {
 	for _, r := range all {
-		if r.Workload != lettering {
+		if r.Workload != lettersWorkload {
 			continue
 		}
-		if err := writeQuestions(out, r); err != nil {
+		if err := writeAnalyses(out, r); err != nil {
 			return err
 		}
 		if err := writePages(out, r); err != nil {
@@ -37,13 +37,13 @@ func writeLetters(out io.Writer, all []result) error {
 
 func writePages(out io.Writer, r result) error {
 	t := table.NewWriter()
-	t.SetTitle(fmt.Sprintf("letters, %d; p95 ms of pages of %d, first / deep; listed at %.0f letters/s", r.Tasks, lettersPage, r.Metrics[perSecond]))
+	t.SetTitle(fmt.Sprintf("letters, %d; p95 ms of pages of %d, first / deep; listed at %.0f letters/s", r.Tasks, lettersPageSize, r.Metrics[perSecond]))
 	head := table.Row{"filter", "count"}
 	for _, s := range postadjudication.LetterSorts {
 		head = append(head, string(s))
 	}
 	t.AppendHeader(head)
-	for _, f := range lettersFilters(time.Time{}, "") {
+	for _, f := range filterCases(time.Time{}, "") {
 		row := table.Row{f.name, fmt.Sprintf("%.1f", r.Metrics["count|"+f.name])}
 		for _, s := range postadjudication.LetterSorts {
 			key := f.name + "|" + string(s)
@@ -63,7 +63,7 @@ type slowPage struct {
 
 // slowPages are those of a result, the slowest first, and of how many.
 func slowPages(r result) (slow []slowPage, all int) {
-	for _, f := range lettersFilters(time.Time{}, "") {
+	for _, f := range filterCases(time.Time{}, "") {
 		for _, s := range postadjudication.LetterSorts {
 			for _, page := range []string{"first", "deep"} {
 				key := f.name + "|" + string(s) + "|" + page

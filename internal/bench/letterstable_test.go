@@ -14,16 +14,16 @@ import (
 // be is none of them.
 func TestPagesThatTakeTooLongAreNamed(t *testing.T) {
 	t.Parallel()
-	r := result{Workload: lettering, Tasks: 1_000_000, Metrics: metrics{
+	r := result{Workload: lettersWorkload, Tasks: 1_000_000, Metrics: metrics{
 		"family|highest_amount|first|p95": 60, "family|highest_amount|first|p50": 20, "held|newest|deep|p95": 70.04, "held|oldest|deep|p95": lettersLimit,
 	}}
 	slow, all := slowPages(r)
 	want := []slowPage{{"held", "newest", "deep", 0, 70.04}, {"family", "highest_amount", "first", 20, 60}}
-	if filters := len(lettersFilters(time.Time{}, "")); !slices.Equal(slow, want) || all != filters*len(postadjudication.LetterSorts)*2 {
+	if filters := len(filterCases(time.Time{}, "")); !slices.Equal(slow, want) || all != filters*len(postadjudication.LetterSorts)*2 {
 		t.Errorf("%v of %d pages, want %v", slow, all, want)
 	}
 	var out bytes.Buffer
-	if err := writeLetters(&out, []result{{Workload: bulking}, r}); err != nil {
+	if err := writeLetters(&out, []result{{Workload: bulkWorkload}, r}); err != nil {
 		t.Fatal(err)
 	}
 	for _, says := range []string{"2 of ", "over 50 ms p95", "70.0", "letters, 1000000"} {

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	if mine, err := obey(os.Stdout); mine {
+	if mine, err := runDelegated(os.Stdout); mine {
 		exit(err)
 	}
 	o, err := parseOptions(os.Args[1:], os.Stderr)
@@ -46,8 +46,8 @@ func bench(ctx context.Context, o options, lines, table io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	var all []result
-	for i, t := range o.turns() {
-		m, err := s.take(ctx, o, t, fmt.Sprintf("bench_%d", i))
+	for i, t := range o.trials() {
+		m, err := s.measure(ctx, o, t, fmt.Sprintf("bench_%d", i))
 		if err != nil {
 			return fmt.Errorf("%s %s, round %d: %w", t.system, t.workload, t.round, err)
 		}
@@ -61,18 +61,18 @@ func bench(ctx context.Context, o options, lines, table io.Writer) (err error) {
 	return writeTables(table, o, all)
 }
 
-// take measures one turn on a fresh database and verifies what it left.
-func (s *servers) take(ctx context.Context, o options, t turn, database string) (m metrics, err error) {
+// measure measures one turn on a fresh database and verifies what it left.
+func (s *servers) measure(ctx context.Context, o options, t trial, database string) (m metrics, err error) {
 	j := job{
 		System: t.system, Workload: t.workload, Tasks: t.tasks, Slots: o.slots, Servers: o.servers, Submitters: o.submitters,
 		Poll: o.poll, Quiet: o.quiet, DatabaseURL: s.postgres.AppURL(database), OwnerURL: s.postgres.URL(database), RedisURL: s.redis.URL(),
 		PostgresPID: s.postgres.PID(), RedisPID: s.redis.PID(),
 	}
-	if err := s.fresh(ctx, database); err != nil {
+	if err := s.createDatabase(ctx, database); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.drop(context.WithoutCancel(ctx), database)) }()
-	if err := makers[t.system].prepare(ctx, j.OwnerURL); err != nil {
+	defer func() { err = errors.Join(err, s.dropDatabase(context.WithoutCancel(ctx), database)) }()
+	if err := systemKinds[t.system].prepare(ctx, j.OwnerURL); err != nil {
 		return nil, err
 	}
 	if preloaded(t.workload) {
@@ -99,5 +99,5 @@ func (s *servers) take(ctx context.Context, o options, t turn, database string) 
 	if t.tasks > 0 {
 		m[commits], m[walBytes] = (after.commits-before.commits)/float64(t.tasks), (after.wal-before.wal)/float64(t.tasks)
 	}
-	return m, makers[t.system].verify(ctx, j)
+	return m, systemKinds[t.system].verify(ctx, j)
 }

@@ -12,7 +12,7 @@ import (
 
 // TestMain is also the process that a bench under test delegates to.
 func TestMain(m *testing.M) {
-	if mine, err := obey(os.Stdout); mine {
+	if mine, err := runDelegated(os.Stdout); mine {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -66,14 +66,14 @@ func smoke(t *testing.T, args []string) {
 	for _, w := range o.workloads {
 		for _, s := range systemNames {
 			want := len(o.sizes(w))
-			if alone(w) && s != recourse {
+			if recourseOnly(w) && s != recourse {
 				want = 0
 			}
 			if got := measured[s+" "+w]; got != want {
 				t.Errorf("%d lines of %s %s, want %d", got, s, w, want)
 			}
 		}
-		if !strings.Contains(tables.String(), w+", medians of 1") && w != lettering || !strings.Contains(tables.String(), w+", ") {
+		if !strings.Contains(tables.String(), w+", medians of 1") && w != lettersWorkload || !strings.Contains(tables.String(), w+", ") {
 			t.Errorf("no table of %s", w)
 		}
 	}
@@ -81,17 +81,17 @@ func smoke(t *testing.T, args []string) {
 
 func mustMeasure(workload string) []string {
 	switch workload {
-	case lettering:
+	case lettersWorkload:
 		return []string{perSecond, "five at once|newest|first|p95"}
-	case flushing:
-		return []string{rungSeconds, residentMB}
-	case memory:
+	case flushWorkload:
+		return []string{renotifiedSeconds, residentMB}
+	case memoryWorkload:
 		return []string{residentMB, peakMB}
-	case bulking:
-		return []string{planSeconds, bulkSeconds, settledSeconds, killed, commits}
-	case soaking:
-		return []string{handedSeconds, settledSeconds, perSecond}
-	case idling:
+	case bulkWorkload:
+		return []string{planSeconds, bulkSeconds, settledSeconds, killCount, commits}
+	case soakWorkload:
+		return []string{submittedSeconds, settledSeconds, perSecond}
+	case idleWorkload:
 		return []string{residentMB, pickupP50, pickupP99, clientShare}
 	}
 	return []string{residentMB, perSecond, latencyP50, latencyP99, clientCPU, commits, walBytes}
@@ -110,20 +110,20 @@ func TestAMeasurementThatLostTasksIsNotPrinted(t *testing.T) {
 	})
 	for _, name := range systemNames {
 		database := "empty_" + name
-		if err := s.fresh(t.Context(), database); err != nil {
+		if err := s.createDatabase(t.Context(), database); err != nil {
 			t.Fatal(err)
 		}
 		j := job{System: name, DatabaseURL: s.postgres.AppURL(database), OwnerURL: s.postgres.URL(database), RedisURL: s.redis.URL()}
-		if err := makers[name].prepare(t.Context(), j.OwnerURL); err != nil {
+		if err := systemKinds[name].prepare(t.Context(), j.OwnerURL); err != nil {
 			t.Fatal(err)
 		}
-		for _, w := range []string{settle, dead} {
+		for _, w := range []string{settleWorkload, deadWorkload} {
 			j.Workload, j.Tasks = w, 0
-			if err := makers[name].verify(t.Context(), j); err != nil {
+			if err := systemKinds[name].verify(t.Context(), j); err != nil {
 				t.Errorf("%s %s: nothing lost of nothing: %v", name, w, err)
 			}
 			j.Tasks = 1
-			if err := makers[name].verify(t.Context(), j); err == nil {
+			if err := systemKinds[name].verify(t.Context(), j); err == nil {
 				t.Errorf("%s %s: a lost task was not noticed", name, w)
 			}
 		}

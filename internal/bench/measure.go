@@ -19,17 +19,17 @@ const preloaders = 256
 // do opens the system and preloads or measures it.
 func (j job) do(ctx context.Context) (m metrics, err error) {
 	switch j.Workload {
-	case lettering:
+	case lettersWorkload:
 		return j.letters(ctx)
-	case bulking:
+	case bulkWorkload:
 		return j.bulk(ctx)
-	case soaking:
+	case soakWorkload:
 		return j.soak(ctx)
 	case bulkWorker:
-		return nil, j.work(ctx)
+		return nil, j.runWorker(ctx)
 	}
-	r := newRecord(j.followed())
-	s, err := makers[j.System].open(ctx, j, r)
+	r := newRecord(j.trackedTasks())
+	s, err := systemKinds[j.System].open(ctx, j, r)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	w := &watch{job: j, system: s, record: r, meter: meter{client, j.RedisPID, j.PostgresPID}, metrics: metrics{}}
-	err = w.watch(ctx)
+	w := &measurement{job: j, system: s, record: r, meter: meter{client, j.RedisPID, j.PostgresPID}, metrics: metrics{}}
+	err = w.run(ctx)
 	return w.metrics, err
 }
 
@@ -70,17 +70,17 @@ func startProfile(file string) (stop func() error, err error) {
 	}, nil
 }
 
-// followed is how many tasks this process keeps a record of: none that only wait while
+// trackedTasks is how many tasks this process keeps a record of: none that only wait while
 // it is measured, for it would weigh more than the worker.
-func (j job) followed() int {
-	if !j.Preload && (j.Workload == memory || j.Workload == flushing) {
+func (j job) trackedTasks() int {
+	if !j.Preload && (j.Workload == memoryWorkload || j.Workload == flushWorkload) {
 		return 0
 	}
 	return j.Tasks
 }
 
-// watch is one measurement.
-type watch struct {
+// measurement is one measurement.
+type measurement struct {
 	job     job
 	system  system
 	record  *record
@@ -88,8 +88,8 @@ type watch struct {
 	metrics metrics
 }
 
-// watch lets the workers run beside the workload.
-func (w *watch) watch(ctx context.Context) error {
+// run lets the workers run beside the workload.
+func (w *measurement) run(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
 	before, err := w.meter.read(ctx, w.record)
@@ -99,30 +99,30 @@ func (w *watch) watch(ctx context.Context) error {
 	}
 	go func() { worked <- w.system.work(working) }()
 	switch w.job.Workload {
-	case idling:
-		err = w.idle(ctx)
-	case flushing:
-		err = w.flush(ctx)
-	case memory:
+	case idleWorkload:
+		err = w.measureIdle(ctx)
+	case flushWorkload:
+		err = w.measureFlush(ctx)
+	case memoryWorkload:
 		err = sleep(ctx, w.job.Quiet)
 	default:
-		err = w.race(ctx, before, worked)
+		err = w.measureRun(ctx, before, worked)
 	}
-	err = errors.Join(err, w.memory())
+	err = errors.Join(err, w.measureMemory())
 	stop()
 	if err := errors.Join(err, <-worked); err != nil {
 		return err
 	}
-	return equal("attempts or ends too many", int(w.record.strays.Load()), 0)
+	return equal("attempts or ends too many", int(w.record.extraAttempts.Load()), 0)
 }
 
-// race takes the time from the start of the workers to the last end.
-func (w *watch) race(ctx context.Context, before cost, worked chan error) error {
+// measureRun takes the time from the start of the workers to the last end.
+func (w *measurement) measureRun(ctx context.Context, before cost, worked chan error) error {
 	var err error
 	switch w.job.Workload {
-	case precision:
-		err = paced(ctx, w.system, w.record, 10)
-	case drain:
+	case precisionWorkload:
+		err = submitPaced(ctx, w.system, w.record, 10)
+	case drainWorkload:
 	default:
 		err = submitAll(ctx, w.system, w.record, w.job.Submitters)
 	}
@@ -148,7 +148,7 @@ func (w *watch) race(ctx context.Context, before cost, worked chan error) error 
 	return nil
 }
 
-func (w *watch) await(ctx context.Context, worked chan error) error {
+func (w *measurement) await(ctx context.Context, worked chan error) error {
 	select {
 	case <-w.record.done:
 		return nil
@@ -163,8 +163,8 @@ func (w *watch) await(ctx context.Context, worked chan error) error {
 // warmUp is what a system gets to start in before it is watched doing nothing.
 const warmUp = 2 * time.Second
 
-// idle watches nothing happen, then how fast single tasks are picked up.
-func (w *watch) idle(ctx context.Context) error {
+// measureIdle watches nothing happen, then how fast single tasks are picked up.
+func (w *measurement) measureIdle(ctx context.Context) error {
 	if err := sleep(ctx, warmUp); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (w *watch) idle(ctx context.Context) error {
 		return err
 	}
 	after.since(before).shares(w.metrics)
-	if err := paced(ctx, w.system, w.record, 5); err != nil {
+	if err := submitPaced(ctx, w.system, w.record, 5); err != nil {
 		return err
 	}
 	if err := w.await(ctx, make(chan error, 1)); err != nil {
@@ -191,7 +191,7 @@ func (w *watch) idle(ctx context.Context) error {
 	return nil
 }
 
-func (w *watch) memory() error {
+func (w *measurement) measureMemory() error {
 	now, peak, err := resident()
 	w.metrics[residentMB], w.metrics[peakMB] = float64(now)/(1<<20), float64(peak)/(1<<20)
 	return err
@@ -214,8 +214,8 @@ func submitAll(ctx context.Context, s system, r *record, goroutines int) error {
 	return errors.Join(failures...)
 }
 
-// paced submits every task of the record, so many a second.
-func paced(ctx context.Context, s system, r *record, perSecond int) error {
+// submitPaced submits every task of the record, so many a second.
+func submitPaced(ctx context.Context, s system, r *record, perSecond int) error {
 	beat := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer beat.Stop()
 	for i := range r.tasks {

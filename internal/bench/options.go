@@ -62,14 +62,14 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	}
 	o.systems, o.workloads = strings.Split(*chosen, ","), strings.Split(*loads, ",")
 	return o, errors.Join(
-		known("system", o.systems, systemNames), known("workload", o.workloads, workloadNames),
+		checkNames("system", o.systems, systemNames), checkNames("workload", o.workloads, workloadNames),
 		positive("rounds", o.rounds), positive("n", o.tasks), positive("pending", o.pending), positive("slots", o.slots),
 		positive("servers", o.servers), positive("submitters", o.submitters),
-		positive("poll", int(o.poll)), positive("quiet", int(o.quiet)), nothingMore(f.Args()),
+		positive("poll", int(o.poll)), positive("quiet", int(o.quiet)), noArguments(f.Args()),
 	)
 }
 
-func known(kind string, names, all []string) error {
+func checkNames(kind string, names, all []string) error {
 	for _, n := range names {
 		if !slices.Contains(all, n) {
 			return fmt.Errorf("no %s %q; there are %s", kind, n, strings.Join(all, ", "))
@@ -85,7 +85,7 @@ func positive(name string, n int) error {
 	return nil
 }
 
-func nothingMore(args []string) error {
+func noArguments(args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected %q", args)
 	}

@@ -32,10 +32,10 @@ func TestHelpNamesEveryWorkload(t *testing.T) {
 
 func TestEverySystemTakesItsTurnFirst(t *testing.T) {
 	t.Parallel()
-	o := options{systems: systemNames, workloads: []string{settle}, rounds: 3, tasks: 10}
+	o := options{systems: systemNames, workloads: []string{settleWorkload}, rounds: 3, tasks: 10}
 	first := map[string]bool{}
-	count := map[turn]int{}
-	for i, turn := range o.turns() {
+	count := map[trial]int{}
+	for i, turn := range o.trials() {
 		if i%3 == 0 {
 			first[turn.system] = true
 		}
@@ -48,9 +48,9 @@ func TestEverySystemTakesItsTurnFirst(t *testing.T) {
 
 func TestMemoryIsMeasuredWithAndWithoutRunsOfRecourseAlone(t *testing.T) {
 	t.Parallel()
-	o := options{systems: systemNames, workloads: []string{memory}, rounds: 1, pending: 7}
-	got := o.turns()
-	if len(got) != 2 || got[0] != (turn{recourse, memory, 1, 0}) || got[1] != (turn{recourse, memory, 1, 7}) {
+	o := options{systems: systemNames, workloads: []string{memoryWorkload}, rounds: 1, pending: 7}
+	got := o.trials()
+	if len(got) != 2 || got[0] != (trial{recourse, memoryWorkload, 1, 0}) || got[1] != (trial{recourse, memoryWorkload, 1, 7}) {
 		t.Errorf("turns %v", got)
 	}
 }

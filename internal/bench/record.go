@@ -20,9 +20,9 @@ type record struct {
 	base  time.Time
 	tasks []history
 
-	left   atomic.Int64
-	strays atomic.Int64 // attempts over the budget and second ends: there must be none
-	done   chan struct{}
+	left          atomic.Int64
+	extraAttempts atomic.Int64 // attempts over the budget and second ends: there must be none
+	done          chan struct{}
 }
 
 // history holds times since the record's base.
@@ -48,7 +48,7 @@ func (r *record) submitting(i int) { r.tasks[i].submitted = r.now() }
 // began notes that attempt k of task i, counted from 1, is being made.
 func (r *record) began(i, k int) {
 	if k < 1 || k > maxAttempts {
-		r.strays.Add(1)
+		r.extraAttempts.Add(1)
 		return
 	}
 	r.tasks[i].began[k-1] = r.now()
@@ -63,7 +63,7 @@ func (r *record) returned(i, k int) {
 // ended notes that the end of task i is committed.
 func (r *record) ended(i int) {
 	if r.tasks[i].over.Swap(true) {
-		r.strays.Add(1)
+		r.extraAttempts.Add(1)
 		return
 	}
 	r.tasks[i].ended = r.now()
@@ -92,9 +92,9 @@ func (r *record) pickups() []time.Duration {
 	return out
 }
 
-// clockGrain is the resolution of the times that recourse and the peers store: an
+// clockResolution is the resolution of the times that recourse and the peers store: an
 // attempt that early is not early.
-const clockGrain = time.Microsecond
+const clockResolution = time.Microsecond
 
 // gaps are how much later than due each attempt but the first began. Due is when the
 // attempt before it returned, plus its delay. early counts those before their time.
@@ -103,7 +103,7 @@ func (r *record) gaps() (errors []time.Duration, early int) {
 		h := &r.tasks[i]
 		for k := 1; k < maxAttempts && h.began[k] > 0; k++ {
 			e := h.began[k] - h.returned[k-1] - delayAfter(k)
-			if e < -clockGrain {
+			if e < -clockResolution {
 				early++
 			}
 			errors = append(errors, e)

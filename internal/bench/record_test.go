@@ -24,7 +24,7 @@ func TestGapsAreMeasuredFromDue(t *testing.T) {
 func TestTheClocksGrainIsNotEarly(t *testing.T) {
 	t.Parallel()
 	r := newRecord(2)
-	for i, off := range []time.Duration{0, clockGrain + 1} {
+	for i, off := range []time.Duration{0, clockResolution + 1} {
 		r.tasks[i].began = [maxAttempts]time.Duration{1, 1 + baseDelay - off}
 		r.tasks[i].returned = [maxAttempts]time.Duration{1}
 	}
@@ -53,12 +53,12 @@ func TestStraysAreCounted(t *testing.T) {
 	default:
 		t.Error("not done after the last end")
 	}
-	if n := r.strays.Load(); n != 0 {
+	if n := r.extraAttempts.Load(); n != 0 {
 		t.Errorf("%d strays of a clean task", n)
 	}
 	r.began(0, maxAttempts+1)
 	r.ended(0)
-	if n := r.strays.Load(); n != 2 {
+	if n := r.extraAttempts.Load(); n != 2 {
 		t.Errorf("%d strays, want the attempt over the budget and the second end", n)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// product is the system recourse.
-type product struct {
+// recourseSystem is the system recourse.
+type recourseSystem struct {
 	*postadjudication.Service
 	record *record
 }
@@ -36,36 +36,36 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 	}
 	c := postadjudication.Config{
 		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll,
-		Executor: &escrow{record: r, fails: failing(j.Workload)},
-		OnMove:   func(m background.Move, after background.Run) { noteEnd(r, m, after) },
-		Brake:    postadjudication.BrakeRule{Off: failing(j.Workload)}, // where every call fails on purpose
+		Executor:     &escrow{record: r, fails: allFail(j.Workload)},
+		OnTransition: func(m background.Transition, after background.Run) { recordEnd(r, m, after) },
+		Breaker:      postadjudication.BreakerRule{Disabled: allFail(j.Workload)}, // where every call fails on purpose
 	}
-	if j.Workload == memory || j.Workload == flushing {
-		c.Executor, c.OnMove = closedEscrow{}, nil
+	if j.Workload == memoryWorkload || j.Workload == flushWorkload {
+		c.Executor, c.OnTransition = closedEscrow{}, nil
 		c.TimeLimit, c.Grace = time.Hour, time.Millisecond
 	}
 	s, err := postadjudication.Open(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return &product{Service: s, record: r}, nil
+	return &recourseSystem{Service: s, record: r}, nil
 }
 
-// noteEnd is called after each commit. A move that cannot be told is a stray.
-func noteEnd(r *record, m background.Move, after background.Run) {
-	if m.Fact != receipts.AttemptSucceeded && m.Fact != receipts.DeadLettered {
+// recordEnd is called after each commit. A move that cannot be told is a stray.
+func recordEnd(r *record, m background.Transition, after background.Run) {
+	if m.Event != receipts.AttemptSucceeded && m.Event != receipts.DeadLettered {
 		return
 	}
 	transaction, _, _ := strings.Cut(after.RetryKey, ":")
 	i, err := strconv.Atoi(strings.TrimPrefix(transaction, "txr_"))
 	if err != nil {
-		r.strays.Add(1)
+		r.extraAttempts.Add(1)
 		return
 	}
 	r.ended(i)
 }
 
-func (p *product) submit(ctx context.Context, i int) error {
+func (p *recourseSystem) submit(ctx context.Context, i int) error {
 	amount := settlement.Money{Minor: int64(i) + 1, Currency: "EUR"} // by which the escrow service knows the task
 	id := strconv.Itoa(i)
 	s, err := p.Submit(ctx, postadjudication.Adjudication{Instruction: settlement.Instruction{
@@ -81,8 +81,8 @@ func (p *product) submit(ctx context.Context, i int) error {
 	return nil
 }
 
-func (p *product) work(ctx context.Context) error { return p.Run(ctx) }
-func (p *product) close() error                   { return p.Close() }
+func (p *recourseSystem) work(ctx context.Context) error { return p.Run(ctx) }
+func (p *recourseSystem) close() error                   { return p.Close() }
 
 // escrow answers at once.
 type escrow struct {
@@ -127,17 +127,17 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 		return err
 	}
 	switch j.Workload {
-	case memory, flushing:
+	case memoryWorkload, flushWorkload:
 		return equal("runs", runs, j.Tasks)
-	case lettering:
+	case lettersWorkload:
 		return errors.Join(equal("runs", runs, j.Tasks), verifyLetters(ctx, db))
-	case bulking:
+	case bulkWorkload:
 		return verifyBulk(ctx, db, j)
-	case soaking:
+	case soakWorkload:
 		return verifySoak(ctx, db, j)
 	}
 	wantDead, wantSettled, wantTrail := 0, j.Tasks, 3*j.Tasks
-	if failing(j.Workload) {
+	if allFail(j.Workload) {
 		wantDead, wantSettled, wantTrail = j.Tasks, 0, 7*j.Tasks
 	}
 	return errors.Join(

@@ -3,8 +3,8 @@ package main
 // The names of metrics, as in the JSON lines.
 const (
 	perSecond     = "tasks_per_second"
-	overByHand    = "ratio_to_asynq"
-	overRiver     = "ratio_to_river"
+	ratioToAsynq  = "ratio_to_asynq"
+	ratioToRiver  = "ratio_to_river"
 	latencyP50    = "latency_p50_ms"
 	latencyP99    = "latency_p99_ms"
 	earlyAttempts = "early_attempts"
@@ -24,14 +24,14 @@ const (
 	residentMB    = "resident_mb"
 	peakMB        = "resident_peak_mb"
 
-	rungSeconds = "rung_s" // from the flush of Redis until every live run has a bell
+	renotifiedSeconds = "rung_s" // from the flush of Redis until every live run has a bell
 
-	planSeconds    = "plan_s"
-	bulkSeconds    = "bulk_s"        // from the start of the plan to its end
-	handedSeconds  = "handed_over_s" // from the start to the last submission
-	settledSeconds = "settled_s"     // to the last settlement
-	killed         = "kills"
-	duplicates     = "duplicates"
+	planSeconds      = "plan_s"
+	bulkSeconds      = "bulk_s"        // from the start of the plan to its end
+	submittedSeconds = "handed_over_s" // from the start to the last submission
+	settledSeconds   = "settled_s"     // to the last settlement
+	killCount        = "kills"
+	duplicates       = "duplicates"
 )
 
 type metrics map[string]float64
@@ -48,13 +48,13 @@ type result struct {
 // ratios adds to each result of recourse, and of nobody else, how many times faster
 // it was than each peer in the same round.
 func ratios(all []result) {
-	speed := make(map[turn]float64, len(all))
+	speed := make(map[trial]float64, len(all))
 	for _, r := range all {
-		speed[turn{r.System, r.Workload, r.Round, r.Tasks}] = r.Metrics[perSecond]
+		speed[trial{r.System, r.Workload, r.Round, r.Tasks}] = r.Metrics[perSecond]
 	}
 	for _, r := range all {
-		for peer, name := range map[string]string{byHand: overByHand, river: overRiver} {
-			if theirs := speed[turn{peer, r.Workload, r.Round, r.Tasks}]; theirs > 0 && r.System == recourse {
+		for peer, name := range map[string]string{byHand: ratioToAsynq, river: ratioToRiver} {
+			if theirs := speed[trial{peer, r.Workload, r.Round, r.Tasks}]; theirs > 0 && r.System == recourse {
 				r.Metrics[name] = r.Metrics[perSecond] / theirs
 			}
 		}

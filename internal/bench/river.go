@@ -16,9 +16,9 @@ import (
 	"github.com/riverqueue/river/rivertype"
 )
 
-// rival is the system river: the same evidence as asynq's by hand, in the
+// riverSystem is the system river: the same evidence as asynq's by hand, in the
 // transaction that inserts or completes the job.
-type rival struct {
+type riverSystem struct {
 	pool   *pgxpool.Pool
 	client *riverqueue.Client[pgx.Tx]
 }
@@ -53,7 +53,7 @@ func openRiver(ctx context.Context, j job, r *record) (system, error) {
 		return nil, err
 	}
 	workers := riverqueue.NewWorkers()
-	riverqueue.AddWorker(workers, &settler{pool: pool, record: r, fails: failing(j.Workload)})
+	riverqueue.AddWorker(workers, &riverWorker{pool: pool, record: r, fails: allFail(j.Workload)})
 	client, err := riverqueue.NewClient(riverpgxv5.New(pool), &riverqueue.Config{
 		Queues:  map[string]riverqueue.QueueConfig{riverqueue.QueueDefault: {MaxWorkers: j.Slots}},
 		Workers: workers, FetchCooldown: j.Poll, FetchPollInterval: j.Poll, MaxAttempts: maxAttempts,
@@ -63,10 +63,10 @@ func openRiver(ctx context.Context, j job, r *record) (system, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &rival{pool: pool, client: client}, nil
+	return &riverSystem{pool: pool, client: client}, nil
 }
 
-func (r *rival) submit(ctx context.Context, i int) error {
+func (r *riverSystem) submit(ctx context.Context, i int) error {
 	a := assign(i)
 	evidence, err := submittedPayload(i)
 	if err != nil {
@@ -85,26 +85,26 @@ func (r *rival) submit(ctx context.Context, i int) error {
 	})
 }
 
-// stopLimit bounds the stop of River's client.
-const stopLimit = 30 * time.Second
+// stopTimeout bounds the stop of River's client.
+const stopTimeout = 30 * time.Second
 
-func (r *rival) work(ctx context.Context) error {
+func (r *riverSystem) work(ctx context.Context) error {
 	if err := r.client.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	<-ctx.Done()
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return r.client.Stop(stopping)
 }
 
-func (r *rival) close() error {
+func (r *riverSystem) close() error {
 	r.pool.Close()
 	return nil
 }
 
-// settler is River's worker.
-type settler struct {
+// riverWorker is River's worker.
+type riverWorker struct {
 	riverqueue.WorkerDefaults[assignment]
 	pool   *pgxpool.Pool
 	record *record
@@ -112,12 +112,12 @@ type settler struct {
 }
 
 // NextRetry is the same schedule as everybody's.
-func (s *settler) NextRetry(j *riverqueue.Job[assignment]) time.Time {
+func (s *riverWorker) NextRetry(j *riverqueue.Job[assignment]) time.Time {
 	return time.Now().Add(delayAfter(j.Attempt))
 }
 
 // Work is one attempt.
-func (s *settler) Work(ctx context.Context, j *riverqueue.Job[assignment]) error {
+func (s *riverWorker) Work(ctx context.Context, j *riverqueue.Job[assignment]) error {
 	s.record.began(j.Args.Index, j.Attempt)
 	var failure error
 	if s.fails {
@@ -130,7 +130,7 @@ func (s *settler) Work(ctx context.Context, j *riverqueue.Job[assignment]) error
 		return err
 	}
 	if err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.write(ctx, tx, j, next, now) }); err != nil {
-		s.record.strays.Add(1)
+		s.record.extraAttempts.Add(1)
 		return err
 	}
 	if next.last {
@@ -141,13 +141,13 @@ func (s *settler) Work(ctx context.Context, j *riverqueue.Job[assignment]) error
 
 // write records a step; a success completes the job in the same transaction. River
 // has no such call for a failure.
-func (s *settler) write(ctx context.Context, tx pgx.Tx, j *riverqueue.Job[assignment], next step, now time.Time) error {
+func (s *riverWorker) write(ctx context.Context, tx pgx.Tx, j *riverqueue.Job[assignment], next step, now time.Time) error {
 	moved, err := tx.Exec(ctx, updateSettlement, j.Args.Settlement, next.state, next.lifecycle, next.reason, j.Attempt, now)
 	if err != nil {
 		return err
 	}
 	if moved.RowsAffected() != 1 {
-		return errStray
+		return errExtraAttempt
 	}
 	if _, err := tx.Exec(ctx, insertEvidence, j.Args.Settlement, "retry", next.subtype, "worker", now, next.payload); err != nil || s.fails {
 		return err
@@ -164,7 +164,7 @@ func verifyRiver(ctx context.Context, j job) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	end := rivertype.JobStateCompleted
-	if failing(j.Workload) {
+	if allFail(j.Workload) {
 		end = rivertype.JobStateDiscarded
 	}
 	var jobs int

@@ -42,12 +42,12 @@ func startServers(ctx context.Context) (s *servers, err error) {
 		return s, err
 	}
 	s.client = redis.NewClient(options)
-	return s, s.season(ctx)
+	return s, s.preallocateWAL(ctx)
 }
 
-// season fills as many log files as a run may need and lets the server keep them: one
+// preallocateWAL fills as many log files as a run may need and lets the server keep them: one
 // that has run for a while writes into old files, and does not make new ones.
-func (s *servers) season(ctx context.Context) error {
+func (s *servers) preallocateWAL(ctx context.Context) error {
 	for _, statement := range []string{
 		`ALTER SYSTEM SET min_wal_size = '1GB'`, `ALTER SYSTEM SET max_wal_size = '4GB'`, `SELECT pg_reload_conf()`,
 		`SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1 << 20))) FROM generate_series(1, 1024)`, `CHECKPOINT`,
@@ -76,9 +76,9 @@ func (s *servers) stop() error {
 	return errors.Join(all...)
 }
 
-// fresh empties Redis and makes an empty database, after a checkpoint, so that no
+// createDatabase empties Redis and makes an empty database, after a checkpoint, so that no
 // measurement pays for the pages of the one before.
-func (s *servers) fresh(ctx context.Context, database string) error {
+func (s *servers) createDatabase(ctx context.Context, database string) error {
 	if err := s.client.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
@@ -89,21 +89,21 @@ func (s *servers) fresh(ctx context.Context, database string) error {
 	return err
 }
 
-func (s *servers) drop(ctx context.Context, database string) error {
+func (s *servers) dropDatabase(ctx context.Context, database string) error {
 	_, err := s.admin.ExecContext(ctx, `DROP DATABASE "`+database+`" WITH (FORCE)`)
 	return err
 }
 
-// written is what Postgres has committed in a database and written to its log.
-type written struct{ commits, wal float64 }
+// walStats is what Postgres has committed in a database and written to its log.
+type walStats struct{ commits, wal float64 }
 
-// goneLimit is how long sessions may take to end after their client did.
-const goneLimit = 20 * time.Second
+// sessionEndTimeout is how long sessions may take to end after their client did.
+const sessionEndTimeout = 20 * time.Second
 
 // written reads when the last session of the database has ended, for only then are
 // its counts complete.
-func (s *servers) written(ctx context.Context, database string) (w written, err error) {
-	ctx, cancel := context.WithTimeout(ctx, goneLimit)
+func (s *servers) written(ctx context.Context, database string) (w walStats, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sessionEndTimeout)
 	defer cancel()
 	for sessions := -1; sessions != 0; {
 		const ask = `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`

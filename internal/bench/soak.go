@@ -46,21 +46,21 @@ func (j job) soak(ctx context.Context) (m metrics, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close(), db.Close()) }()
 	m = metrics{}
-	killing, mercy := context.WithCancel(ctx)
+	killCtx, stopKilling := context.WithCancel(ctx)
 	var kills int
 	killer := make(chan error, 1)
-	go func() { killer <- j.killAtRandom(killing, &kills) }()
+	go func() { killer <- j.killAtRandom(killCtx, &kills) }()
 	begun := time.Now()
-	err = submitAll(ctx, &product{s, r}, r, j.Submitters)
-	m[handedSeconds] = time.Since(begun).Seconds()
+	err = submitAll(ctx, &recourseSystem{s, r}, r, j.Submitters)
+	m[submittedSeconds] = time.Since(begun).Seconds()
 	if err == nil {
 		err = j.untilSettled(ctx, db, begun, m)
 	}
-	mercy()
+	stopKilling()
 	if err = errors.Join(err, <-killer); err != nil {
 		return nil, err
 	}
-	m[killed], m[perSecond] = float64(kills), float64(j.Tasks)/m[settledSeconds]
+	m[killCount], m[perSecond] = float64(kills), float64(j.Tasks)/m[settledSeconds]
 	paid := escrow.Totals()
 	m[duplicates] = float64(escrow.DoubleEffects())
 	return m, errors.Join(equal("effects", paid.Effects, j.Tasks), equal("double effects", int(m[duplicates]), 0))

@@ -24,8 +24,8 @@ type system interface {
 	close() error
 }
 
-// maker makes systems of one kind.
-type maker struct {
+// systemKind makes systems of one kind.
+type systemKind struct {
 	// prepare makes the schema in an empty database, as its owner, and lets localpg.AppRole
 	// work on it.
 	prepare func(ctx context.Context, ownerURL string) error
@@ -34,7 +34,7 @@ type maker struct {
 	verify func(ctx context.Context, j job) error
 }
 
-var makers = map[string]maker{
+var systemKinds = map[string]systemKind{
 	recourse: {prepareRecourse, openRecourse, verifyRecourse},
 	byHand:   {prepareByHand, openByHand, verifyByHand},
 	river:    {prepareRiver, openRiver, verifyRiver},

@@ -11,29 +11,29 @@ import (
 type column struct{ metric, title, format string }
 
 var (
-	speed = []column{
-		{perSecond, "tasks/s", "%.0f"}, {overByHand, "x asynq", "%.2f"}, {overRiver, "x river", "%.2f"},
+	speedColumns = []column{
+		{perSecond, "tasks/s", "%.0f"}, {ratioToAsynq, "x asynq", "%.2f"}, {ratioToRiver, "x river", "%.2f"},
 	}
-	latency = []column{{latencyP50, "p50 ms", "%.1f"}, {latencyP99, "p99 ms", "%.1f"}}
-	gap     = []column{{earlyAttempts, "early", "%.0f"}, {gapP50, "gap p50", "%+.1f"}, {gapP99, "gap p99", "%+.1f"}}
-	price   = []column{
+	latencyColumns = []column{{latencyP50, "p50 ms", "%.1f"}, {latencyP99, "p99 ms", "%.1f"}}
+	retryColumns   = []column{{earlyAttempts, "early", "%.0f"}, {gapP50, "gap p50", "%+.1f"}, {gapP99, "gap p99", "%+.1f"}}
+	costColumns    = []column{
 		{clientCPU, "client s/1000", "%.3f"}, {redisCPU, "redis", "%.3f"}, {postgresCPU, "postgres", "%.3f"},
 		{scripts, "scripts", "%.1f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
-	pickup = []column{
+	idleColumns = []column{
 		{clientShare, "client %", "%.1f"}, {redisShare, "redis %", "%.1f"}, {postgresShare, "postgres %", "%.1f"},
 		{pickupP50, "pick-up p50 ms", "%.1f"}, {pickupP99, "p99 ms", "%.1f"},
 	}
-	bulked = []column{
+	bulkColumns = []column{
 		{planSeconds, "plan s", "%.2f"}, {bulkSeconds, "forked s", "%.1f"}, {perSecond, "forks/s", "%.0f"}, {settledSeconds, "settled s", "%.1f"},
-		{killed, "kills", "%.0f"}, {duplicates, "duplicates", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
+		{killCount, "kills", "%.0f"}, {duplicates, "duplicates", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
-	soaked = []column{
-		{handedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
-		{killed, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
+	soakColumns = []column{
+		{submittedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
+		{killCount, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
-	rung = []column{{rungSeconds, "rung s", "%.2f"}}
-	size = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
+	flushColumns  = []column{{renotifiedSeconds, "rung s", "%.2f"}}
+	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
 
 // columns of a workload's table.
@@ -45,22 +45,22 @@ func columns(workload string) []column {
 		}
 	}
 	switch workload {
-	case settle, drain:
-		add(speed, latency, price, size)
-	case dead:
-		add(speed, latency, gap, price, size)
-	case precision:
-		add(latency, gap, price, size)
-	case idling:
-		add(pickup, size)
-	case flushing:
-		add(rung)
-	case memory:
-		add(size)
-	case bulking:
-		add(bulked)
-	case soaking:
-		add(soaked)
+	case settleWorkload, drainWorkload:
+		add(speedColumns, latencyColumns, costColumns, memoryColumns)
+	case deadWorkload:
+		add(speedColumns, latencyColumns, retryColumns, costColumns, memoryColumns)
+	case precisionWorkload:
+		add(latencyColumns, retryColumns, costColumns, memoryColumns)
+	case idleWorkload:
+		add(idleColumns, memoryColumns)
+	case flushWorkload:
+		add(flushColumns)
+	case memoryWorkload:
+		add(memoryColumns)
+	case bulkWorkload:
+		add(bulkColumns)
+	case soakWorkload:
+		add(soakColumns)
 	}
 	return all
 }
@@ -68,7 +68,7 @@ func columns(workload string) []column {
 // writeTables writes a table of medians over the rounds for each workload.
 func writeTables(out io.Writer, o options, all []result) error {
 	for _, w := range o.workloads {
-		if w == lettering {
+		if w == lettersWorkload {
 			if err := writeLetters(out, all); err != nil {
 				return err
 			}

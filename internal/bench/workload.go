@@ -2,19 +2,19 @@ package main
 
 // The workloads; doc.go and -h say what they are.
 const (
-	settle    = "settle"
-	drain     = "drain"
-	dead      = "dead"
-	precision = "precision"
-	idling    = "idle"
-	memory    = "memory"
-	lettering = "letters"
-	bulking   = "bulk"
-	flushing  = "flush"
-	soaking   = "soak"
+	settleWorkload    = "settle"
+	drainWorkload     = "drain"
+	deadWorkload      = "dead"
+	precisionWorkload = "precision"
+	idleWorkload      = "idle"
+	memoryWorkload    = "memory"
+	lettersWorkload   = "letters"
+	bulkWorkload      = "bulk"
+	flushWorkload     = "flush"
+	soakWorkload      = "soak"
 )
 
-var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering, bulking, flushing, soaking}
+var workloadNames = []string{settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload}
 
 // Upper bounds of the workloads that go by the clock.
 const (
@@ -22,56 +22,56 @@ const (
 	idleTasks      = 200
 )
 
-// failing workloads let every attempt fail.
-func failing(workload string) bool { return workload == dead || workload == precision }
+// allFail workloads let every attempt fail.
+func allFail(workload string) bool { return workload == deadWorkload || workload == precisionWorkload }
 
 // preloaded workloads find their tasks submitted.
 func preloaded(workload string) bool {
-	return workload == drain || workload == memory || workload == lettering || workload == bulking || workload == flushing
+	return workload == drainWorkload || workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload
 }
 
 // sizes are the numbers of tasks that a workload is measured with, one after the
 // other.
 func (o options) sizes(workload string) []int {
 	switch workload {
-	case dead:
+	case deadWorkload:
 		return []int{max(1, o.tasks/2)}
-	case precision:
+	case precisionWorkload:
 		return []int{min(o.tasks, precisionTasks)}
-	case idling:
+	case idleWorkload:
 		return []int{min(o.tasks, idleTasks)}
-	case flushing:
+	case flushWorkload:
 		return []int{o.pending}
-	case memory:
+	case memoryWorkload:
 		return []int{0, o.pending}
 	}
 	return []int{o.tasks}
 }
 
-// alone are the workloads that only recourse has.
-func alone(workload string) bool {
-	return workload == memory || workload == lettering || workload == bulking || workload == flushing || workload == soaking
+// recourseOnly are the workloads that only recourse has.
+func recourseOnly(workload string) bool {
+	return workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == soakWorkload
 }
 
-// turn is one measurement of a run.
-type turn struct {
+// trial is one measurement of a run.
+type trial struct {
 	system, workload string
 	round, tasks     int
 }
 
-// turns lists the measurements in order. Which system goes first changes from round
+// trials lists the measurements in order. Which system goes first changes from round
 // to round, so that none always has the warmest or the fullest disk.
-func (o options) turns() []turn {
-	var all []turn
+func (o options) trials() []trial {
+	var all []trial
 	for round := range o.rounds {
 		for _, w := range o.workloads {
 			for i := range o.systems {
 				s := o.systems[(i+round)%len(o.systems)]
-				if alone(w) && s != recourse {
+				if recourseOnly(w) && s != recourse {
 					continue
 				}
 				for _, n := range o.sizes(w) {
-					all = append(all, turn{system: s, workload: w, round: round + 1, tasks: n})
+					all = append(all, trial{system: s, workload: w, round: round + 1, tasks: n})
 				}
 			}
 		}

@@ -23,10 +23,10 @@ func Read() Info {
 	if !ok {
 		return Info{Version: unknown, Revision: unknown, Go: runtime.Version()}
 	}
-	return of(recorded)
+	return infoOf(recorded)
 }
 
-func of(recorded *debug.BuildInfo) Info {
+func infoOf(recorded *debug.BuildInfo) Info {
 	out := Info{Version: recorded.Main.Version, Revision: unknown, Go: recorded.GoVersion}
 	if out.Version == "" || out.Version == "(devel)" {
 		out.Version = unknown

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestABuildIsToldAsItWasRecorded(t *testing.T) {
+func TestBuildInfoIsAsRecorded(t *testing.T) {
 	t.Parallel()
 	for want, recorded := range map[Info]*debug.BuildInfo{
 		{"v1.2.3", "abc", "go1.26.8"}: {
@@ -19,7 +19,7 @@ func TestABuildIsToldAsItWasRecorded(t *testing.T) {
 		},
 		{"unknown", "unknown", "go1.26.8"}: {GoVersion: "go1.26.8", Settings: []debug.BuildSetting{{Key: "vcs.modified", Value: "true"}}},
 	} {
-		if got := of(recorded); got != want {
+		if got := infoOf(recorded); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}

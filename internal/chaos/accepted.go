@@ -13,10 +13,10 @@ import (
 // was answered as accepted in whatever word, and every transaction that was ever named.
 // It is safe for concurrent use.
 type accepted struct {
-	mu   sync.Mutex
-	runs map[string]postadjudication.Adjudication // by run id
-	seen map[transaction]bool                     // whether its executor lies
-	more map[string]bool                          // runs of forks and of plain tasks
+	mu        sync.Mutex
+	runs      map[string]postadjudication.Adjudication // by run id
+	submitted map[transaction]bool                     // whether its executor lies
+	otherRuns map[string]bool                          // runs of forks and of plain tasks
 
 	decisions map[decision]postadjudication.Reply // what was answered as accepted, in which word
 }
@@ -25,20 +25,20 @@ type transaction struct{ tenant, id string }
 
 func newAccepted() *accepted {
 	return &accepted{
-		runs: map[string]postadjudication.Adjudication{}, seen: map[transaction]bool{}, more: map[string]bool{}, decisions: map[decision]postadjudication.Reply{},
+		runs: map[string]postadjudication.Adjudication{}, submitted: map[transaction]bool{}, otherRuns: map[string]bool{}, decisions: map[decision]postadjudication.Reply{},
 	}
 }
 
-// name notes that a transaction is about to be handed over.
-func (a *accepted) name(ad postadjudication.Adjudication) {
+// noteSubmitted notes that a transaction is about to be handed over.
+func (a *accepted) noteSubmitted(ad postadjudication.Adjudication) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := transaction{ad.Tenant, ad.TransactionReceiptID}
-	a.seen[t] = a.seen[t] || bytes.Contains(ad.Payload, fmt.Appendf(nil, "%q", worker.Lies))
+	a.submitted[t] = a.submitted[t] || bytes.Contains(ad.Payload, fmt.Appendf(nil, "%q", worker.Misreports))
 }
 
-// note keeps what the submission was answered.
-func (a *accepted) note(ad postadjudication.Adjudication, r worker.Reply) {
+// noteReply keeps what the submission was answered.
+func (a *accepted) noteReply(ad postadjudication.Adjudication, r worker.Reply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r.Reply == postadjudication.Created {
@@ -49,11 +49,11 @@ func (a *accepted) note(ad postadjudication.Adjudication, r worker.Reply) {
 	}
 }
 
-// noteOther keeps what a fork, or a task that moves no money, was answered.
-func (a *accepted) noteOther(r worker.Reply) {
+// noteOtherRun keeps what a fork, or a task that moves no money, was answered.
+func (a *accepted) noteOtherRun(r worker.Reply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r.Reply == postadjudication.Created {
-		a.more[r.Run] = true
+		a.otherRuns[r.Run] = true
 	}
 }

@@ -23,36 +23,36 @@ import (
 )
 
 const (
-	timeLimit = time.Second
-	late      = 1600 * time.Millisecond // a late answer comes after the time limit
-	lag       = time.Second             // how far behind a replica is
+	timeLimit  = time.Second
+	lateDelay  = 1600 * time.Millisecond // a late answer comes after the time limit
+	replicaLag = time.Second             // how far behind a replica is
 )
 
-// arena is everything that there is to break, and a way past the proxies to look.
-type arena struct {
-	dir      string
-	postgres *localpg.Server
-	redis    *localredis.Server
-	escrow   *fakeescrow.Service
-	ways     map[string]*proxy // postgres, redis, escrow
-	log      *os.File          // of the workers
-	fleet    *fleet
-	deeds    *deeds
-	load     *load
-	barred   []span                    // when a worker's clock was far off
-	unread   []string                  // runs that nobody could read for a while
-	spoiled  map[string]string         // policies of runs that were made unreadable
-	desk     *postadjudication.Service // of the people: past the proxies, and executes nothing
+// testbed is everything that there is to break, and a way past the proxies to look.
+type testbed struct {
+	dir             string
+	postgres        *localpg.Server
+	redis           *localredis.Server
+	escrow          *fakeescrow.Service
+	proxies         map[string]*proxy // postgres, redis, escrow
+	log             *os.File          // of the workers
+	fleet           *fleet
+	tampering       *tamperLog
+	load            *load
+	clockFaults     []clockFault              // when a worker's clock was far off
+	unreadableRuns  []string                  // runs that nobody could read for a while
+	spoiledPolicies map[string]string         // policies of runs that were made unreadable
+	operatorService *postadjudication.Service // of the people: past the proxies, and executes nothing
 
-	db        *sql.DB
-	keys      *redis.Client
-	client    *asynq.Client
-	inspector *asynq.Inspector
-	closers   []func() error
+	db          *sql.DB
+	redisClient *redis.Client
+	asynqClient *asynq.Client
+	inspector   *asynq.Inspector
+	closers     []func() error
 }
 
-func openArena(ctx context.Context, o options) (a *arena, err error) {
-	a = &arena{ways: map[string]*proxy{}, deeds: newDeeds(), spoiled: map[string]string{}, unread: []string{}}
+func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
+	a = &testbed{proxies: map[string]*proxy{}, tampering: newTamperLog(), spoiledPolicies: map[string]string{}, unreadableRuns: []string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())
@@ -71,26 +71,26 @@ func openArena(ctx context.Context, o options) (a *arena, err error) {
 		return a, err
 	}
 	a.closers = append(a.closers, a.log.Close)
-	databaseURL, err := through(a.postgres.AppURL("postgres"), a.ways["postgres"])
+	databaseURL, err := viaProxy(a.postgres.AppURL("postgres"), a.proxies["postgres"])
 	if err != nil {
 		return a, err
 	}
-	redisURL, err := through(a.redis.URL(), a.ways["redis"])
+	redisURL, err := viaProxy(a.redis.URL(), a.proxies["redis"])
 	if err != nil {
 		return a, err
 	}
-	if a.desk, err = a.openDesk(ctx, o); err != nil {
+	if a.operatorService, err = a.openOperatorService(ctx, o); err != nil {
 		return a, err
 	}
-	a.closers = append(a.closers, a.desk.Close)
+	a.closers = append(a.closers, a.operatorService.Close)
 	a.fleet, err = openFleet(o.workers, a.log, worker.Settings{
-		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.ways["escrow"].addr(),
+		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.proxies["escrow"].addr(),
 		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight,
 	})
 	return a, err
 }
 
-func (a *arena) openServers(ctx context.Context, o options) (err error) {
+func (a *testbed) openServers(ctx context.Context, o options) (err error) {
 	if a.postgres, err = localpg.Start(ctx, localpg.Options{Dir: filepath.Join(a.dir, "postgres"), Durable: true, MaxConnections: 300}); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (a *arena) openServers(ctx context.Context, o options) (err error) {
 		return err
 	}
 	a.closers = append(a.closers, a.redis.Stop)
-	if a.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: late, KeyLifetime: o.keyLifetime, Lag: lag}); err != nil {
+	if a.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: lateDelay, KeyLifetime: o.keyLifetime, Lag: replicaLag}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, func() error { a.escrow.Close(); return nil })
@@ -111,42 +111,42 @@ func (a *arena) openServers(ctx context.Context, o options) (err error) {
 		if err != nil {
 			return err
 		}
-		if a.ways[name], err = newProxy(u.Host); err != nil {
+		if a.proxies[name], err = newProxy(u.Host); err != nil {
 			return err
 		}
-		a.closers = append(a.closers, a.ways[name].close)
+		a.closers = append(a.closers, a.proxies[name].close)
 	}
-	return a.openEyes()
+	return a.openDirectClients()
 }
 
-// openEyes connects past the proxies.
-func (a *arena) openEyes() (err error) {
+// openDirectClients connects past the proxies.
+func (a *testbed) openDirectClients() (err error) {
 	if a.db, err = sql.Open("postgres", a.postgres.URL("postgres")); err != nil {
 		return err
 	}
 	a.db.SetMaxOpenConns(8)
 	a.closers = append(a.closers, a.db.Close)
-	a.keys = redis.NewClient(&redis.Options{Addr: a.redis.Addr(), Password: a.redis.Password()})
-	a.client = asynq.NewClient(asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()})
+	a.redisClient = redis.NewClient(&redis.Options{Addr: a.redis.Addr(), Password: a.redis.Password()})
+	a.asynqClient = asynq.NewClient(asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()})
 	a.inspector = asynq.NewInspector(asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()})
-	a.closers = append(a.closers, a.keys.Close, a.client.Close, a.inspector.Close)
+	a.closers = append(a.closers, a.redisClient.Close, a.asynqClient.Close, a.inspector.Close)
 	return nil
 }
 
-// openDesk opens a service that executes nothing, and can ask the escrow service.
-func (a *arena) openDesk(ctx context.Context, o options) (*postadjudication.Service, error) {
+// openOperatorService opens a service that executes nothing, and can ask the escrow service.
+func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadjudication.Service, error) {
 	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: a.escrow.URL(), KeyLifetime: o.keyLifetime, InFlight: o.inFlight})
 	if err != nil {
 		return nil, err
 	}
 	return postadjudication.Open(ctx, postadjudication.Config{
 		DatabaseURL: a.postgres.AppURL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
-		Families: []postadjudication.Plain{worker.Chores()}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
+		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 	})
 }
 
-// through is a URL whose way leads through a proxy.
-func through(server string, p *proxy) (string, error) {
+// viaProxy is a URL whose way leads through a proxy.
+func viaProxy(server string, p *proxy) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
 		return "", err
@@ -156,17 +156,17 @@ func through(server string, p *proxy) (string, error) {
 }
 
 // heal makes everything work again that a fault may have left broken.
-func (a *arena) heal(ctx context.Context) error {
-	for _, p := range a.ways {
-		p.set(passing, 0)
+func (a *testbed) heal(ctx context.Context) error {
+	for _, p := range a.proxies {
+		p.setMode(modePass, 0)
 	}
 	if err := a.fleet.heal(); err != nil {
 		return err
 	}
-	if err := a.postgresBack(ctx); err != nil {
+	if err := a.restorePostgres(ctx); err != nil {
 		return err
 	}
-	if err := a.redisBack(ctx); err != nil {
+	if err := a.restoreRedis(ctx); err != nil {
 		return err
 	}
 	queues, err := a.inspector.Queues()
@@ -185,24 +185,24 @@ func (a *arena) heal(ctx context.Context) error {
 	return nil
 }
 
-// postgresBack starts Postgres unless it answers.
-func (a *arena) postgresBack(ctx context.Context) error {
+// restorePostgres starts Postgres unless it answers.
+func (a *testbed) restorePostgres(ctx context.Context) error {
 	if a.db.PingContext(ctx) == nil {
 		return nil
 	}
 	return a.postgres.Restart(ctx, localpg.Immediate)
 }
 
-// redisBack starts Redis unless it answers, and gives it room.
-func (a *arena) redisBack(ctx context.Context) error {
-	if a.keys.Ping(ctx).Err() != nil {
+// restoreRedis starts Redis unless it answers, and gives it room.
+func (a *testbed) restoreRedis(ctx context.Context) error {
+	if a.redisClient.Ping(ctx).Err() != nil {
 		if err := a.redis.Restart(ctx); err != nil {
 			return err
 		}
 	}
 	// The client goes on for a moment to answer with the last failure to connect.
-	for began := time.Now(); ; pause(ctx, 100*time.Millisecond) {
-		err := a.keys.ConfigSet(ctx, "maxmemory", "0").Err()
+	for began := time.Now(); ; sleep(ctx, 100*time.Millisecond) {
+		err := a.redisClient.ConfigSet(ctx, "maxmemory", "0").Err()
 		if err == nil || time.Since(began) > 5*time.Second {
 			return err
 		}
@@ -210,7 +210,7 @@ func (a *arena) redisBack(ctx context.Context) error {
 }
 
 // close ends everything, the last first. The directory stays.
-func (a *arena) close() error {
+func (a *testbed) close() error {
 	var errs []error
 	if a.fleet != nil {
 		errs = append(errs, a.fleet.kill())

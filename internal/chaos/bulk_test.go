@@ -12,21 +12,21 @@ import (
 )
 
 // bulk has a worker do something with all open letters.
-func bulk(do string) func(*stage, *hand) {
-	return func(s *stage, h *hand) { s.tell(h, do, "") }
+func bulk(do string) func(*fixture, *workerProcess) {
+	return func(s *fixture, h *workerProcess) { s.command(h, do, "") }
 }
 
 // lettersOf leaves so many open letters, and nobody at work.
-func lettersOf(n int) func(*stage) {
-	return func(s *stage) {
+func lettersOf(n int) func(*fixture) {
+	return func(s *fixture) {
 		s.t.Helper()
-		s.limit += time.Duration(n) * perLetter
+		s.limit += time.Duration(n) * timePerLetter
 		h := s.worker("", func(c *worker.Settings) { c.Slots = 32 })
 		for i := range n {
 			s.submit(h, adjudication(i+1, "refused", ""))
 		}
 		s.until("all are dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, n)
-		s.quit(h)
+		s.terminate(h)
 	}
 }
 
@@ -43,21 +43,21 @@ const bulkOnce = `SELECT NOT EXISTS (SELECT FROM recourse.bulks WHERE state = 'r
 func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 	t.Parallel()
 	const n = 500
-	s := newStage(t)
+	s := newFixture(t)
 	lettersOf(n)(s)
 	plan := s.begun(n)
 	for _, point := range []string{
-		failpoint.Point(failpoint.JournalAfter, failpoint.Desk),
+		failpoint.Point(failpoint.JournalAfter, failpoint.Annotations),
 		failpoint.Point(failpoint.JournalAfter, failpoint.BulkItem),
 	} {
-		s.died(s.worker(point))
+		s.awaitKilled(s.worker(point))
 		if b, err := s.service.Bulk(context.Background(), "chaos", plan.ID); err != nil || b.State != postadjudication.BulkRunning || b.Progress.Pending == 0 {
 			t.Errorf("after a kill at %s: %+v, %v", point, b, err)
 		}
 	}
 	survivor := s.worker("", func(c *worker.Settings) { c.Slots = 32 })
 	s.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, plan.ID)
-	s.atRest()
+	s.awaitNoneLive()
 	b, err := s.service.Bulk(context.Background(), "chaos", plan.ID)
 	if err != nil || b.Progress.Done != n || b.Progress.Pending+b.Progress.PlanStale+b.Progress.Refused+b.Progress.Failed != 0 {
 		t.Errorf("%+v, %v", b.Progress, err)
@@ -67,12 +67,12 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 		t.Errorf("%d forks of %d letters, %v", forks, n, err)
 	}
 	s.until(bulkOnce, bulkOnce)
-	s.sound()
-	s.quit(survivor)
+	s.checkConsistent()
+	s.terminate(survivor)
 }
 
 // begun is a plan of all letters that is running, and that nobody works on yet.
-func (s *stage) begun(n int) postadjudication.Bulk {
+func (s *fixture) begun(n int) postadjudication.Bulk {
 	s.t.Helper()
 	plan, err := s.service.PlanBulk(context.Background(), postadjudication.BulkRequest{
 		Tenant: "chaos", All: true, Action: postadjudication.BulkFork, Actor: "user:ada", Reason: "mended",
@@ -86,7 +86,7 @@ func (s *stage) begun(n int) postadjudication.Bulk {
 	return plan
 }
 
-func (s *stage) progress(b postadjudication.Bulk) postadjudication.BulkProgress {
+func (s *fixture) progress(b postadjudication.Bulk) postadjudication.BulkProgress {
 	s.t.Helper()
 	b, err := s.service.Bulk(context.Background(), "chaos", b.ID)
 	if err != nil {
@@ -97,13 +97,13 @@ func (s *stage) progress(b postadjudication.Bulk) postadjudication.BulkProgress 
 
 // A plan is cancelled after the process that worked on it was killed between its forks
 // and their marks: the forks are marked all the same, and nothing else is begun.
-func TestACancelledPlanTellsWhatAKilledProcessDidForIt(t *testing.T) {
+func TestACancelledPlanCountsWhatAKilledProcessDidForIt(t *testing.T) {
 	t.Parallel()
 	const n = 300 // more than are begun at once
-	s := newStage(t)
+	s := newFixture(t)
 	lettersOf(n)(s)
 	plan := s.begun(n)
-	s.died(s.worker(failpoint.Point(failpoint.JournalAfter, failpoint.Desk)))
+	s.awaitKilled(s.worker(failpoint.Point(failpoint.JournalAfter, failpoint.Annotations)))
 	if p := s.progress(plan); p.Pending != n {
 		t.Errorf("%+v", p)
 	}
@@ -115,16 +115,16 @@ func TestACancelledPlanTellsWhatAKilledProcessDidForIt(t *testing.T) {
 	if p := s.progress(plan); p.Done == 0 || p.Done == n || p.Done+p.Pending != n {
 		t.Errorf("%+v", p)
 	}
-	s.atRest()
-	s.sound()
-	s.quit(survivor)
+	s.awaitNoneLive()
+	s.checkConsistent()
+	s.terminate(survivor)
 }
 
 const holdersSQL = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988 AND granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
-// holder is the session that holds the lock of the plan; 0 when it was taken from it.
-func (s *stage) holder() (pid int) {
+// planLockHolder is the session that holds the lock of the plan; 0 when it was taken from it.
+func (s *fixture) planLockHolder() (pid int) {
 	s.t.Helper()
 	if err := s.db.QueryRow(`SELECT coalesce((` + holdersSQL + `), 0)`).Scan(&pid); err != nil {
 		s.t.Fatal(err)
@@ -134,18 +134,18 @@ func (s *stage) holder() (pid int) {
 
 // The process that works on a plan freezes in the middle of a commit, another takes
 // the plan up, and then the first one wakes.
-func TestAPlanWhoseWorkerFreezesAndWakesForksNothingTwice(t *testing.T) {
+func TestAPlanWhoseWorkerIsFrozenForksNothingTwice(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{failpoint.Point(failpoint.JournalBefore, failpoint.Desk), failpoint.Point(failpoint.JournalAfter, failpoint.Desk)} {
+	for _, point := range []string{failpoint.Point(failpoint.JournalBefore, failpoint.Annotations), failpoint.Point(failpoint.JournalAfter, failpoint.Annotations)} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			const n = 20
-			s := newStage(t)
+			s := newFixture(t)
 			lettersOf(n)(s)
 			plan := s.begun(n)
 			sleeper := s.worker("stop=" + point)
 			s.frozen(sleeper)
-			holder := s.holder()
+			holder := s.planLockHolder()
 			other := s.worker("")
 			s.until("another has taken the plan up", `SELECT state = 'done' OR EXISTS (`+holdersSQL+` AND pid <> $1) FROM recourse.bulks`, holder)
 			if err := sleeper.process.Signal(syscall.SIGCONT); err != nil {
@@ -154,13 +154,13 @@ func TestAPlanWhoseWorkerFreezesAndWakesForksNothingTwice(t *testing.T) {
 			s.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, plan.ID)
 			s.until("every item is done", `SELECT bool_and(outcome = 'done') FROM recourse.bulk_items`)
 			s.until(bulkOnce, bulkOnce)
-			s.atRest()
+			s.awaitNoneLive()
 			if p := s.progress(plan); p.Done != n || p.Failed != 0 {
 				t.Errorf("%+v", p)
 			}
-			s.quit(sleeper)
-			s.quit(other)
-			s.sound()
+			s.terminate(sleeper)
+			s.terminate(other)
+			s.checkConsistent()
 		})
 	}
 }

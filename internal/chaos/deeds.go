@@ -9,38 +9,38 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// deeds is what was done to tasks behind Recourse's back. It is safe for concurrent use.
-type deeds struct {
+// tamperLog is what was done to tasks behind Recourse's back. It is safe for concurrent use.
+type tamperLog struct {
 	mu  sync.Mutex
-	all map[string][]deed // by run
+	all map[string][]tampering // by run
 }
 
-// deed is something that was done to a task of a run, and what receipts may call it.
-type deed struct {
-	at    time.Time
-	calls []string
+// tampering is something that was done to a task of a run, and what receipts may call it.
+type tampering struct {
+	at          time.Time
+	reasonCodes []string
 }
 
-// deedClocks is how far before a deed its receipt may lie: a worker's clock may be off.
-const deedClocks = 10 * time.Second
+// maxTamperClockSkew is how far before a deed its receipt may lie: a worker's clock may be off.
+const maxTamperClockSkew = 10 * time.Second
 
-func newDeeds() *deeds { return &deeds{all: map[string][]deed{}} }
+func newTamperLog() *tamperLog { return &tamperLog{all: map[string][]tampering{}} }
 
-// did notes what was done to a task.
-func (d *deeds) did(task string, at time.Time, calls ...string) {
+// record notes what was done to a task.
+func (d *tamperLog) record(task string, at time.Time, reasonCodes ...string) {
 	run, _, _ := strings.Cut(task, ".")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.all[run] = append(d.all[run], deed{at, calls})
+	d.all[run] = append(d.all[run], tampering{at, reasonCodes})
 }
 
 // explains reports whether somebody did to a task of a run what a receipt says.
-func (d *deeds) explains(run background.RunID, what string, at time.Time) bool {
+func (d *tamperLog) explains(run background.RunID, what string, at time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, deed := range d.all[run.String()] {
-		for _, name := range deed.calls {
-			if name == what && at.After(deed.at.Add(-deedClocks)) {
+	for _, done := range d.all[run.String()] {
+		for _, name := range done.reasonCodes {
+			if name == what && at.After(done.at.Add(-maxTamperClockSkew)) {
 				return true
 			}
 		}
@@ -48,16 +48,16 @@ func (d *deeds) explains(run background.RunID, what string, at time.Time) bool {
 	return false
 }
 
-// touched holds every receipt that blames somebody against what was done.
-func (v *verdict) touched(c *trail, d *deeds) {
+// checkTampering holds every receipt that blames somebody against what was done.
+func (v *verification) checkTampering(c *caseTrail, d *tamperLog) {
 	for _, r := range c.receipts {
 		if r.Subtype != receipts.OutOfBandChangeDetected {
 			continue
 		}
-		v.Touched[r.p.ReasonCode]++
+		v.OutOfBand[r.p.ReasonCode]++
 		if !d.explains(r.Run, r.p.ReasonCode, r.At) {
-			v.False++
-			v.breaks("a receipt of run %s says %s, and nobody did that to its task %s", r.Run, r.p.ReasonCode, r.p.DispatchReference)
+			v.FalseReceipts++
+			v.fail("a receipt of run %s says %s, and nobody did that to its task %s", r.Run, r.p.ReasonCode, r.p.DispatchReference)
 		}
 	}
 }

@@ -9,33 +9,33 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// desk has a worker do something with the one open letter.
-func desk(do string) func(*stage, *hand) {
-	return func(s *stage, h *hand) { s.tell(h, do, s.onlyRun("letter = 'open'")) }
+// annotate has a worker do something with the one open letter.
+func annotate(do string) func(*fixture, *workerProcess) {
+	return func(s *fixture, h *workerProcess) { s.command(h, do, s.onlyRun("letter = 'open'")) }
 }
 
 // unlisted leaves an open letter that the list of letters has lost, and nobody at work.
-func unlisted(s *stage) {
+func unlisted(s *fixture) {
 	h := s.worker("")
 	s.submit(h, adjudication(1, "refused", ""))
 	s.untilRun("dead_lettered")
 	s.until("the letter is listed, and nothing waits to be", listed+` AND NOT EXISTS (SELECT FROM recourse.outbox)
 		AND (SELECT max(last) FROM recourse.event_log) = (SELECT last FROM recourse.projected WHERE name = 'letters')`)
-	s.quit(h)
+	s.terminate(h)
 	s.exec(`DELETE FROM recourse.letters`)
 }
 
 // rebuild makes the list anew. Who comes after a process that was killed at it does it again.
-func rebuild(s *stage, h *hand) { s.tell(h, worker.Rebuild, "") }
+func rebuild(s *fixture, h *workerProcess) { s.command(h, worker.Rebuild, "") }
 
 const listed = `SELECT EXISTS (SELECT FROM recourse.letters)`
 
-// held leaves an open letter that is held, and nobody at work.
-func held(s *stage) {
+// placeHold leaves an open letter that is held, and nobody at work.
+func placeHold(s *fixture) {
 	letter(s)
 	h := s.worker("")
-	desk(worker.Hold)(s, h)
-	s.quit(h)
+	annotate(worker.Hold)(s, h)
+	s.terminate(h)
 }
 
 // The desk is what the receipts say, and whoever asks again is answered by it: nobody
@@ -53,7 +53,7 @@ const (
 )
 
 // archivedWhatWentBy checks that every letter that is gone is in the archive.
-func (s *stage) archivedWhatWentBy(folder string) {
+func (s *fixture) archivedWhatWentBy(folder string) {
 	s.t.Helper()
 	a, err := postadjudication.ArchiveDir(folder)
 	if err != nil {

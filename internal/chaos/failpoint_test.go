@@ -12,83 +12,87 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// transition leads a worker to a point of one kind of change, in which it dies.
-type transition struct {
+// killCase leads a worker to a point of one kind of change, in which it dies.
+type killCase struct {
 	// before makes the situation, with a sound worker of its own if need be.
-	before func(*stage)
-	// lead drives the worker that is to die; nil when it finds the point by itself.
-	lead func(*stage, *hand)
-	// waits is for how long a run stays scheduled, so that something can be done with it.
-	waits time.Duration
+	before func(*fixture)
+	// drive drives the worker that is to die; nil when it finds the point by itself.
+	drive func(*fixture, *workerProcess)
+	// baseDelay is for how long a run stays scheduled, so that something can be done with it.
+	baseDelay time.Duration
 	// handled gives every worker a handler of dead letters.
 	handled bool
 	// retain is how long every worker keeps letters; with it there is an archive.
 	retain string
-	// ends is what the survivors do by themselves, and must have done before everything is
+	// settledSQL is what the survivors do by themselves, and must have done before everything is
 	// at rest: a query of one bool.
-	ends string
-	// holds is what must be true at the end, beside what always must: a query of one bool.
-	holds string
-	again func(*stage, *hand) // what the survivor is asked for again, where it does not go on by itself
+	settledSQL string
+	// invariantSQL is what must be true at the end, beside what always must: a query of one bool.
+	invariantSQL string
+	again        func(*fixture, *workerProcess) // what the survivor is asked for again, where it does not go on by itself
 }
 
-func submits(words, executor string) func(*stage, *hand) {
-	return func(s *stage, h *hand) { s.submit(h, adjudication(1, words, executor)) }
+func submits(words, executor string) func(*fixture, *workerProcess) {
+	return func(s *fixture, h *workerProcess) { s.submit(h, adjudication(1, words, executor)) }
 }
 
-// names hands over within a caller's transaction, where a new escrow is written first
+// submitNamed hands over within a caller's transaction, where a new escrow is written first
 // and by itself.
-func names(s *stage, h *hand) { s.hand(h, worker.SubmitTx, adjudication(1, "ok", "")) }
+func submitNamed(s *fixture, h *workerProcess) {
+	s.submitAs(h, worker.SubmitTx, adjudication(1, "ok", ""))
+}
 
-// orphan leaves a run to whom no process belongs any more: a worker was killed at a
+// orphanAt leaves a run to whom no process belongs any more: a worker was killed at a
 // point of it.
-func orphan(point string) func(*stage) {
-	return func(s *stage) {
+func orphanAt(point string) func(*fixture) {
+	return func(s *fixture) {
 		h := s.worker(point)
 		s.submit(h, adjudication(1, "ok", ""))
-		s.died(h)
+		s.awaitKilled(h)
 	}
 }
 
 // letter leaves an open dead letter, and nobody at work.
-func letter(s *stage) {
+func letter(s *fixture) {
 	h := s.worker("")
 	s.submit(h, adjudication(1, "refused", ""))
 	s.untilRun("dead_lettered")
-	s.quit(h)
+	s.terminate(h)
 }
 
-// higher is the next generation of the adjudication whose letter is open.
-func higher(s *stage, h *hand) {
+// submitHigher is the next generation of the adjudication whose letter is open.
+func submitHigher(s *fixture, h *workerProcess) {
 	a := adjudication(1, "ok", "")
 	a.Generation, a.AdjudicationID = 2, "adj_1b"
 	s.submit(h, a)
 }
 
-// pullAll opens the circuit breaker over all tenants by hand.
-func pullAll(s *stage, h *hand) { s.tellFor(h, worker.Pull, postadjudication.AllTenants, "") }
-
-// pull opens the tenant's circuit breaker by hand, with something handed over to be
-// paused.
-func pull(s *stage, h *hand) {
-	s.submit(h, adjudication(1, "ok", ""))
-	s.tell(h, worker.Pull, "")
+// openAllBreakers opens the circuit breaker over all tenants by hand.
+func openAllBreakers(s *fixture, h *workerProcess) {
+	s.commandFor(h, worker.OpenBreaker, postadjudication.AllTenants, "")
 }
 
-// tune sets the policy of the tenant's settlements.
-func tune(s *stage, h *hand, attempts int) {
+// openBreakerOf opens the tenant's circuit breaker by hand, with something handed over to be
+// paused.
+func openBreakerOf(s *fixture, h *workerProcess) {
+	s.submit(h, adjudication(1, "ok", ""))
+	s.command(h, worker.OpenBreaker, "")
+}
+
+// setPolicy sets the policy of the tenant's settlements.
+func setPolicy(s *fixture, h *workerProcess, attempts int) {
 	s.t.Helper()
-	r, err := h.ask(s.ctx(), worker.Command{Do: worker.Tune, Tenant: "chaos", Attempts: attempts})
-	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+	r, err := h.ask(s.ctx(), worker.Command{Do: worker.SetPolicy, Tenant: "chaos", Attempts: attempts})
+	if !errors.Is(err, errWorkerEnded) && (err != nil || r.Error != "") {
 		s.t.Fatalf("tune: %v %s", err, r.Error)
 	}
 }
 
 // setPeople sets how many people the tenant's money takes.
-func setPeople(s *stage, h *hand, n int) {
+func setPeople(s *fixture, h *workerProcess, n int) {
 	s.t.Helper()
 	r, err := h.ask(s.ctx(), worker.Command{Do: worker.People, Tenant: "chaos", Attempts: n})
-	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+	if !errors.Is(err, errWorkerEnded) && (err != nil || r.Error != "") {
 		s.t.Fatalf("people: %v %s", err, r.Error)
 	}
 }
@@ -96,11 +100,11 @@ func setPeople(s *stage, h *hand, n int) {
 const freedOnce = `SELECT (SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'reservation-freed') AND (SELECT bool_and(reserved = 0 AND progression = 'review-needed') FROM recourse.cases WHERE kind = 'settlement')
 	AND (SELECT bool_and(state = 'done') FROM recourse.bulks)`
 
-func keys(s *stage, h *hand) { s.tell(h, worker.Keys, "") }
+func keys(s *fixture, h *workerProcess) { s.command(h, worker.UseKeys, "") }
 
 // askCancel asks to cancel a run while it is called. A call hangs for a moment only: on a busy
 // machine a run may have ended before it is asked about, and another one is tried.
-func askCancel(s *stage, h *hand) {
+func askCancel(s *fixture, h *workerProcess) {
 	s.t.Helper()
 	for n := 1; n <= 20; n++ {
 		s.submit(h, adjudication(n, "hang,hang,ok", ""))
@@ -108,7 +112,7 @@ func askCancel(s *stage, h *hand) {
 		s.until("the run is called", `SELECT state <> 'pending' FROM recourse.runs WHERE `+newest)
 		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Cancel, Tenant: "chaos", Run: s.onlyRun(newest)})
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, errWorkerEnded):
 			return
 		case err != nil:
 			s.t.Fatal(err)
@@ -120,181 +124,188 @@ func askCancel(s *stage, h *hand) {
 
 // transitions are all kinds of change that the journal writes, and the bells and
 // calls between them, by what their points are named for.
-var transitions = map[string]transition{
-	failpoint.Escrow: {lead: names},
-	failpoint.Open:   {lead: submits("ok", "")},
-	failpoint.Correct: {
-		before: func(s *stage) { // an escrow without a case
+var transitions = map[string]killCase{
+	failpoint.Escrow: {drive: submitNamed},
+	failpoint.Open:   {drive: submits("ok", "")},
+	failpoint.CorrectEscrow: {
+		before: func(s *fixture) { // an escrow without a case
 			h := s.worker(failpoint.Point(failpoint.JournalAfter, failpoint.Escrow))
-			names(s, h)
-			s.died(h)
+			submitNamed(s, h)
+			s.awaitKilled(h)
 		},
-		lead: func(s *stage, h *hand) {
+		drive: func(s *fixture, h *workerProcess) {
 			a := adjudication(1, "ok", "")
 			a.Held.Minor += 5000
 			s.submit(h, a)
 		},
 	},
-	string(receipts.Submitted):        {before: letter, lead: higher},
-	string(receipts.Superseded):       {before: letter, lead: higher},
-	string(receipts.AttemptStarted):   {lead: submits("ok", "")},
-	string(receipts.AttemptSucceeded): {lead: submits("ok", "")},
-	string(receipts.RetryScheduled):   {lead: submits("retryable,ok", "")},
-	string(receipts.DeadLettered):     {lead: submits("refused", "")},
+	string(receipts.Submitted):        {before: letter, drive: submitHigher},
+	string(receipts.Superseded):       {before: letter, drive: submitHigher},
+	string(receipts.AttemptStarted):   {drive: submits("ok", "")},
+	string(receipts.AttemptSucceeded): {drive: submits("ok", "")},
+	string(receipts.RetryScheduled):   {drive: submits("retryable,ok", "")},
+	string(receipts.DeadLettered):     {drive: submits("refused", "")},
 	string(receipts.AttemptInterrupted): {
-		before: orphan(failpoint.Point(failpoint.CallBefore, failpoint.Executor)),
+		before: orphanAt(failpoint.Point(failpoint.CallBefore, failpoint.Executor)),
 	},
-	string(receipts.AnsweredLate): {lead: submits("late", worker.Stubborn)},
+	string(receipts.AnsweredLate): {drive: submits("late", worker.IgnoresCancel)},
 	string(receipts.Reconciled): {
-		lead:  submits("late", worker.Stubborn),
-		waits: 3 * time.Second,
+		drive:     submits("late", worker.IgnoresCancel),
+		baseDelay: 3 * time.Second,
 	},
-	string(receipts.ConservationBreach): {lead: submits("ok", worker.Lies)},
-	failpoint.Fold: { // of what was paid beyond the reservation
-		lead: submits("ok", worker.Lies),
-		ends: `SELECT NOT EXISTS (SELECT FROM recourse.escrow_deltas)`,
+	string(receipts.ConservationBreach): {drive: submits("ok", worker.Misreports)},
+	failpoint.FoldDeltas: { // of what was paid beyond the reservation
+		drive:      submits("ok", worker.Misreports),
+		settledSQL: `SELECT NOT EXISTS (SELECT FROM recourse.escrow_deltas)`,
 	},
 	string(receipts.Cancelled): {
-		lead: func(s *stage, h *hand) {
+		drive: func(s *fixture, h *workerProcess) {
 			s.submit(h, adjudication(1, "retryable,ok", ""))
 			s.untilRun("scheduled")
-			s.tell(h, worker.Cancel, s.onlyRun("live"))
+			s.command(h, worker.Cancel, s.onlyRun("live"))
 		},
-		waits: 3 * time.Second,
+		baseDelay: 3 * time.Second,
 	},
-	failpoint.Ask: {lead: askCancel},
+	failpoint.CancelRequest: {drive: askCancel},
 	string(receipts.ManualRetryRequested): {
 		before: letter,
-		lead:   func(s *stage, h *hand) { s.tell(h, worker.Fork, s.onlyRun("letter = 'open'")) },
+		drive:  func(s *fixture, h *workerProcess) { s.command(h, worker.Fork, s.onlyRun("letter = 'open'")) },
 	},
-	string(receipts.OutOfBandChangeDetected): {before: func(s *stage) {
-		s.ringOnly(adjudication(1, "ok", ""))
+	string(receipts.OutOfBandChangeDetected): {before: func(s *fixture) {
+		s.notifyUnserved(adjudication(1, "ok", ""))
 		s.archive()
 	}},
-	string(receipts.BrakePulled): { // its case is there already
-		before: func(s *stage) { h := s.worker(""); pull(s, h); s.tell(h, worker.Release, ""); s.quit(h) },
-		lead:   pull,
-	},
-	failpoint.Brake: {lead: pull},
-	string(receipts.BrakeReleased): {
-		before: func(s *stage) { h := s.worker(""); pull(s, h); s.quit(h) },
-		lead:   func(s *stage, h *hand) { s.tell(h, worker.Release, "") },
-	},
-	failpoint.BrakeStep: { // the paused work is let through by probes
-		before: func(s *stage) {
+	string(receipts.BreakerOpened): { // its case is there already
+		before: func(s *fixture) {
 			h := s.worker("")
-			pullAll(s, h)
-			s.submit(h, adjudication(2, "ok", ""), adjudication(3, "ok", ""))
-			s.quit(h)
+			openBreakerOf(s, h)
+			s.command(h, worker.ReleaseBreaker, "")
+			s.terminate(h)
 		},
-		lead: func(s *stage, h *hand) { s.tellFor(h, worker.Release, postadjudication.AllTenants, "") },
+		drive: openBreakerOf,
 	},
-	failpoint.BrakeTell: {
-		before: func(s *stage) { h := s.worker(""); pullAll(s, h); s.quit(h) },
-		lead:   submits("ok", ""),
+	failpoint.Breaker: {drive: openBreakerOf},
+	string(receipts.BreakerReleased): {
+		before: func(s *fixture) { h := s.worker(""); openBreakerOf(s, h); s.terminate(h) },
+		drive:  func(s *fixture, h *workerProcess) { s.command(h, worker.ReleaseBreaker, "") },
+	},
+	failpoint.BreakerProbes: { // the paused work is let through by probes
+		before: func(s *fixture) {
+			h := s.worker("")
+			openAllBreakers(s, h)
+			s.submit(h, adjudication(2, "ok", ""), adjudication(3, "ok", ""))
+			s.terminate(h)
+		},
+		drive: func(s *fixture, h *workerProcess) {
+			s.commandFor(h, worker.ReleaseBreaker, postadjudication.AllTenants, "")
+		},
+	},
+	failpoint.BreakerTenantReceipt: {
+		before: func(s *fixture) { h := s.worker(""); openAllBreakers(s, h); s.terminate(h) },
+		drive:  submits("ok", ""),
 	},
 	string(receipts.PolicyChanged): { // its case is there already
-		before: func(s *stage) { h := s.worker(""); tune(s, h, 4); s.quit(h) },
-		lead:   func(s *stage, h *hand) { tune(s, h, 5) },
+		before: func(s *fixture) { h := s.worker(""); setPolicy(s, h, 4); s.terminate(h) },
+		drive:  func(s *fixture, h *workerProcess) { setPolicy(s, h, 5) },
 	},
-	failpoint.Handler: { // it begins in the death's own commit, or there is no death
-		lead: submits("refused", ""), handled: true,
-		holds: `SELECT count(*) = 1 AND bool_and(d.state = 'dead_lettered' AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || d.id)
+	failpoint.LetterHandler: { // it begins in the death's own commit, or there is no death
+		drive: submits("refused", ""), handled: true,
+		invariantSQL: `SELECT count(*) = 1 AND bool_and(d.state = 'dead_lettered' AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || d.id)
 			FROM recourse.runs r LEFT JOIN recourse.handlers h ON h.run = r.id LEFT JOIN recourse.runs d ON d.id = h.letter WHERE r.family <> 'settlement'`,
 	},
-	failpoint.Desk:                    {before: letter, lead: desk(worker.Hold), holds: heldOnce},
-	string(receipts.HoldPlaced):       {before: letter, lead: desk(worker.Hold), holds: heldOnce},
-	string(receipts.HoldReleased):     {before: held, lead: desk(worker.LetGo), holds: heldOnce},
-	string(receipts.Marked):           {before: letter, lead: desk(worker.Mark), holds: markedOnce},
-	string(receipts.Purged):           {before: letter, lead: desk(worker.Purge), holds: purgedOnce},
-	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", holds: expiredOnce},
-	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", holds: expiredOnce},
-	failpoint.BulkItems:               {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
-	failpoint.BulkPlan:                {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
-	failpoint.BulkForget: { // what a plan left that was never kept
-		before: func(s *stage) {
+	failpoint.Annotations:             {before: letter, drive: annotate(worker.Hold), invariantSQL: heldOnce},
+	string(receipts.HoldPlaced):       {before: letter, drive: annotate(worker.Hold), invariantSQL: heldOnce},
+	string(receipts.HoldReleased):     {before: placeHold, drive: annotate(worker.ReleaseHold), invariantSQL: heldOnce},
+	string(receipts.Marked):           {before: letter, drive: annotate(worker.Mark), invariantSQL: markedOnce},
+	string(receipts.Purged):           {before: letter, drive: annotate(worker.Purge), invariantSQL: purgedOnce},
+	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
+	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
+	failpoint.BulkItems:               {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkPlan:                {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkExpire: { // what a plan left that was never kept
+		before: func(s *fixture) {
 			letter(s)
 			s.exec(`INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ('00000000-0000-7000-8000-000000000001', false, '', '', 1, 1)`)
 		},
-		lead: bulk(worker.Bulk), ends: bulkOnce,
+		drive: bulk(worker.Bulk), settledSQL: bulkOnce,
 	},
-	failpoint.BulkMove: {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
-	failpoint.BulkItem: {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
-	failpoint.BulkRest: {before: lettersOf(4), lead: bulk(worker.Break), ends: bulkOnce},
+	failpoint.BulkTransition: {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkItem:       {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkSettled:    {before: lettersOf(4), drive: bulk(worker.CancelBulk), settledSQL: bulkOnce},
 	string(receipts.BulkChanged): { // the register is there already
-		before: func(s *stage) {
+		before: func(s *fixture) {
 			h := s.worker("")
 			bulk(worker.Bulk)(s, h)
 			s.until("a plan is done", `SELECT EXISTS (SELECT FROM recourse.bulks WHERE state = 'done')`)
-			s.quit(h)
+			s.terminate(h)
 			letter(s)
 		},
-		lead: bulk(worker.Bulk), ends: bulkOnce,
+		drive: bulk(worker.Bulk), settledSQL: bulkOnce,
 	},
-	failpoint.Rebuild: {before: unlisted, lead: rebuild, again: rebuild, holds: listed},
+	failpoint.Rebuild: {before: unlisted, drive: rebuild, again: rebuild, invariantSQL: listed},
 	string(receipts.DeadLettersRebuilt): { // the register is there already
-		before: func(s *stage) {
+		before: func(s *fixture) {
 			unlisted(s)
 			h := s.worker("")
 			rebuild(s, h)
-			s.quit(h)
+			s.terminate(h)
 			s.exec(`DELETE FROM recourse.letters`)
 		},
-		lead: rebuild, again: rebuild, holds: listed,
+		drive: rebuild, again: rebuild, invariantSQL: listed,
 	},
-	string(receipts.ReservationFreed): {before: letter, lead: func(s *stage, h *hand) { s.tell(h, worker.Free, "") }, ends: freedOnce, holds: freedOnce},
-	failpoint.People:                  {lead: func(s *stage, h *hand) { setPeople(s, h, 1) }},
+	string(receipts.ReservationFreed): {before: letter, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Free, "") }, settledSQL: freedOnce, invariantSQL: freedOnce},
+	failpoint.ApprovalsRequired:       {drive: func(s *fixture, h *workerProcess) { setPeople(s, h, 1) }},
 	string(receipts.PeopleChanged): { // the register is there already
-		before: func(s *stage) { h := s.worker(""); setPeople(s, h, 1); s.quit(h) },
-		lead:   func(s *stage, h *hand) { setPeople(s, h, 2) },
+		before: func(s *fixture) { h := s.worker(""); setPeople(s, h, 1); s.terminate(h) },
+		drive:  func(s *fixture, h *workerProcess) { setPeople(s, h, 2) },
 	},
-	failpoint.Rule:            {before: letter, lead: rule(1), holds: ruledOnce},
-	failpoint.RuleAct:         {before: letter, lead: rule(1), ends: replayedOnce, holds: replayedOnce},
-	string(receipts.Replayed): {before: letter, lead: rule(1), ends: replayedOnce, holds: replayedOnce},
+	failpoint.Rule:            {before: letter, drive: rule(1), invariantSQL: ruledOnce},
+	failpoint.RuleAction:      {before: letter, drive: rule(1), settledSQL: replayedOnce, invariantSQL: replayedOnce},
+	string(receipts.Replayed): {before: letter, drive: rule(1), settledSQL: replayedOnce, invariantSQL: replayedOnce},
 	string(receipts.RuleChanged): { // the register is there already
-		before: func(s *stage) { h := s.worker(""); rule(1)(s, h); s.quit(h) },
-		lead:   rule(2), holds: ruledOnce,
+		before: func(s *fixture) { h := s.worker(""); rule(1)(s, h); s.terminate(h) },
+		drive:  rule(2), invariantSQL: ruledOnce,
 	},
-	failpoint.Policy: {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
-	failpoint.Key:    {lead: keys},
-	failpoint.KeyUse: {lead: keys},
+	failpoint.Policy: {drive: func(s *fixture, h *workerProcess) { setPolicy(s, h, 4) }},
+	failpoint.Key:    {drive: keys},
+	failpoint.KeyUse: {drive: keys},
 	string(receipts.KeyCreated): { // the register is there already
-		before: func(s *stage) { h := s.worker(""); keys(s, h); s.quit(h) },
-		lead:   keys,
+		before: func(s *fixture) { h := s.worker(""); keys(s, h); s.terminate(h) },
+		drive:  keys,
 	},
-	string(receipts.KeyRevoked): {lead: keys},
+	string(receipts.KeyRevoked): {drive: keys},
 	string(receipts.AccessRefused): { // the register is there already
-		before: func(s *stage) { h := s.worker(""); s.tell(h, worker.Refuse, ""); s.quit(h) },
-		lead:   func(s *stage, h *hand) { s.tell(h, worker.Refuse, "") },
+		before: func(s *fixture) { h := s.worker(""); s.command(h, worker.Refuse, ""); s.terminate(h) },
+		drive:  func(s *fixture, h *workerProcess) { s.command(h, worker.Refuse, "") },
 	},
-	failpoint.Refusal: {
+	failpoint.AccessRefusal: {
 		before: letter,
-		lead:   func(s *stage, h *hand) { s.tell(h, worker.Refuse, s.onlyRun("letter = 'open'")) },
+		drive:  func(s *fixture, h *workerProcess) { s.command(h, worker.Refuse, s.onlyRun("letter = 'open'")) },
 	},
-	failpoint.Refused: {
-		before: func(s *stage) {
+	failpoint.SubmissionRefusal: {
+		before: func(s *fixture) {
 			h := s.worker("")
 			s.submit(h, adjudication(1, "ok", ""))
-			s.atRest()
-			s.quit(h)
+			s.awaitNoneLive()
+			s.terminate(h)
 		},
-		lead:  higher,
-		holds: `SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'refused'`,
+		drive:        submitHigher,
+		invariantSQL: `SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'refused'`,
 	},
-	failpoint.Request:  {lead: func(s *stage, h *hand) { s.tell(h, worker.Request, "") }},
-	failpoint.Sequence: {lead: submits("ok", "")},
-	failpoint.Project:  {lead: submits("refused", "")},
-	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
-	failpoint.Install:  {},
-	failpoint.Timeline: {},
-	failpoint.Targets:  {},
-	failpoint.Enlist:   {},
-	failpoint.Lookup:   {}, // each round forgets what is open no more
-	failpoint.Beat:     {lead: submits("ok", "")},
-	failpoint.Bury:     {before: orphan(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
-	failpoint.Dismiss: {lead: func(s *stage, h *hand) {
+	failpoint.Request:             {drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Request, "") }},
+	failpoint.Sequence:            {drive: submits("ok", "")},
+	failpoint.Projection:          {drive: submits("refused", "")},
+	failpoint.AdvanceNotification: {before: orphanAt(failpoint.Point(failpoint.NotifyBefore, failpoint.Task))},
+	failpoint.Install:             {},
+	failpoint.Timeline:            {},
+	failpoint.Targets:             {},
+	failpoint.RegisterSession:     {},
+	failpoint.Lookup:              {}, // each round forgets what is open no more
+	failpoint.Beat:                {drive: submits("ok", "")},
+	failpoint.MarkLost:            {before: orphanAt(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
+	failpoint.RemoveSession: {drive: func(s *fixture, h *workerProcess) {
 		s.until("the process is known", `SELECT EXISTS (SELECT FROM recourse.sessions)`)
-		s.leave(h)
+		s.stopWorker(h)
 	}},
 }
 
@@ -311,45 +322,45 @@ func TestAKillAtAnyPointOfAnyTransitionLosesNothing(t *testing.T) {
 			killAt(t, failpoint.Point(m, what), tr)
 		}
 	}
-	for _, m := range []failpoint.Moment{failpoint.BellBefore, failpoint.BellAfter} {
-		killAt(t, failpoint.Point(m, failpoint.Task), transition{lead: submits("ok", "")})
+	for _, m := range []failpoint.Moment{failpoint.NotifyBefore, failpoint.NotifyAfter} {
+		killAt(t, failpoint.Point(m, failpoint.Task), killCase{drive: submits("ok", "")})
 	}
 	for _, m := range []failpoint.Moment{failpoint.CallBefore, failpoint.CallAfter} {
-		killAt(t, failpoint.Point(m, failpoint.Executor), transition{lead: submits("ok", "")})
+		killAt(t, failpoint.Point(m, failpoint.Executor), killCase{drive: submits("ok", "")})
 	}
 }
 
-func killAt(t *testing.T, point string, tr transition) {
+func killAt(t *testing.T, point string, tr killCase) {
 	t.Run(point, func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t)
+		s := newFixture(t)
 		if tr.before != nil {
 			tr.before(s)
 		}
 		archive := t.TempDir()
 		h := s.worker(point, func(c *worker.Settings) {
-			c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.waits), tr.handled, archive, tr.retain
+			c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.baseDelay), tr.handled, archive, tr.retain
 		})
-		if tr.lead != nil {
-			tr.lead(s, h)
+		if tr.drive != nil {
+			tr.drive(s, h)
 		}
-		s.died(h)
+		s.awaitKilled(h)
 		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, archive, tr.retain })
-		s.askAgain(survivor)
+		s.resubmit(survivor)
 		s.release(survivor)
 		if tr.again != nil {
 			tr.again(s, survivor)
 		}
-		if tr.ends != "" {
-			s.until(tr.ends, tr.ends)
+		if tr.settledSQL != "" {
+			s.until(tr.settledSQL, tr.settledSQL)
 		}
-		s.atRest()
-		s.sound()
-		if tr.holds != "" {
-			s.until(tr.holds, tr.holds)
+		s.awaitNoneLive()
+		s.checkConsistent()
+		if tr.invariantSQL != "" {
+			s.until(tr.invariantSQL, tr.invariantSQL)
 		}
 		s.archivedWhatWentBy(archive)
-		s.quit(survivor)
+		s.terminate(survivor)
 	})
 }
 
@@ -359,23 +370,23 @@ func TestAKillInsideACallersTransactionIsAllOrNothing(t *testing.T) {
 	for point, committed := range map[string]bool{
 		failpoint.Point(failpoint.JournalBefore, failpoint.Open): false,
 		failpoint.Point(failpoint.JournalAfter, failpoint.Open):  false,
-		failpoint.Point(failpoint.BellBefore, failpoint.Task):    true,
-		failpoint.Point(failpoint.BellAfter, failpoint.Task):     true,
+		failpoint.Point(failpoint.NotifyBefore, failpoint.Task):  true,
+		failpoint.Point(failpoint.NotifyAfter, failpoint.Task):   true,
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
+			s := newFixture(t)
 			h := s.worker(point)
-			s.hand(h, worker.SubmitTx, adjudication(1, "ok", ""))
-			s.died(h)
+			s.submitAs(h, worker.SubmitTx, adjudication(1, "ok", ""))
+			s.awaitKilled(h)
 			var runs int
 			if err := s.db.QueryRow(`SELECT count(*) FROM recourse.runs`).Scan(&runs); err != nil || (runs == 1) != committed {
 				t.Fatalf("%d runs after the kill, %v", runs, err)
 			}
 			survivor := s.worker("")
-			s.askAgain(survivor)
-			s.atRest()
-			s.sound()
+			s.resubmit(survivor)
+			s.awaitNoneLive()
+			s.checkConsistent()
 			if n := len(s.escrow.Effects()); n != 1 {
 				t.Errorf("%d effects", n)
 			}
@@ -397,21 +408,21 @@ func TestAFreezeAtAnyPointOfAnAttemptPaysOnce(t *testing.T) {
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
+			s := newFixture(t)
 			sleeper := s.worker("stop=" + point)
-			replied := s.later(sleeper, adjudication(1, "ok", ""))
+			replied := s.submitAsync(sleeper, adjudication(1, "ok", ""))
 			s.frozen(sleeper)
 			other := s.worker("")
-			s.atRest()
+			s.awaitNoneLive()
 			if err := sleeper.process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
 			replied()
 			s.submit(sleeper, adjudication(2, "ok", "")) // it works again
-			s.atRest()
-			s.quit(sleeper)
-			s.quit(other)
-			s.sound()
+			s.awaitNoneLive()
+			s.terminate(sleeper)
+			s.terminate(other)
+			s.checkConsistent()
 			if n := len(s.escrow.Effects()); n != 2 {
 				t.Errorf("%d effects of two adjudications", n)
 			}

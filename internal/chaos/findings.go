@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	person = "user:chaos"
-	second = "user:second" // who lets run what takes two
-	why    = "chaos"
+	operatorActor  = "user:chaos"
+	secondActor    = "user:second" // who lets run what takes two
+	operatorReason = "chaos"
 )
 
-// alone lets one person state what takes two elsewhere.
-func alone(ctx context.Context) context.Context {
+// withoutSecondPerson lets one person state what takes two elsewhere.
+func withoutSecondPerson(ctx context.Context) context.Context {
 	return postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true})
 }
 
@@ -37,7 +37,7 @@ const unknownSQL = `SELECT c.subject, r.id, encode(r.operation_key, 'hex'), r.st
 	WHERE c.tenant = $1 AND c.unknown_open > 0 AND r.state = ANY($2) AND (r.live OR r.letter = 'open') ORDER BY r.id DESC LIMIT $3`
 
 // unknownCases are some of which it is unknown what was moved, the newest first.
-func (a *arena) unknownCases(ctx context.Context, limit int, states ...string) (out []unknownCase, err error) {
+func (a *testbed) unknownCases(ctx context.Context, limit int, states ...string) (out []unknownCase, err error) {
 	rows, err := a.db.QueryContext(ctx, unknownSQL, tenant, pq.Array(states), limit)
 	if err != nil {
 		return nil, err
@@ -59,33 +59,33 @@ func (a *arena) unknownCases(ctx context.Context, limit int, states ...string) (
 
 // lookUp asks the escrow service what became of every case that is unknown, until all
 // are known, or for as long as limit. It tells how many are left.
-func (a *arena) lookUp(ctx context.Context, limit time.Duration) (left int, err error) {
-	for began := time.Now(); ; pause(ctx, 200*time.Millisecond) {
+func (a *testbed) lookUp(ctx context.Context, limit time.Duration) (left int, err error) {
+	for began := time.Now(); ; sleep(ctx, 200*time.Millisecond) {
 		open, err := a.unknownCases(ctx, 10_000, "dead_lettered")
 		if err != nil || len(open) == 0 || time.Since(began) > limit {
 			return len(open), err
 		}
 		for _, c := range open {
-			_, err := a.desk.ReconcileByLookup(ctx, tenant, c.run, person)
-			if err != nil && !declined(err) {
+			_, err := a.operatorService.ReconcileByLookup(ctx, tenant, c.run, operatorActor)
+			if err != nil && !isRefusal(err) {
 				return len(open), fmt.Errorf("looking up %s: %w", c.transaction, err)
 			}
 		}
 	}
 }
 
-// declined reports whether an action was refused, or came too late: others act on the
+// isRefusal reports whether an action was refused, or came too late: others act on the
 // same cases.
-func declined(err error) bool {
+func isRefusal(err error) bool {
 	var refused *postadjudication.RefusedError
 	var field *postadjudication.FieldError
-	return errors.As(err, &refused) || errors.As(err, &field) || errors.Is(err, background.ErrLostGuard) || errors.Is(err, postadjudication.ErrReconcileFirst) ||
+	return errors.As(err, &refused) || errors.As(err, &field) || errors.Is(err, background.ErrConflict) || errors.Is(err, postadjudication.ErrReconcileFirst) ||
 		errors.Is(err, postadjudication.ErrEnded) || errors.Is(err, postadjudication.ErrNotFound)
 }
 
 // finding is what the escrow service's own ledger says of an operation key.
-func (a *arena) finding(key string) postadjudication.Finding {
-	f := postadjudication.Finding{Actor: person, Reason: why, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
+func (a *testbed) finding(key string) postadjudication.Finding {
+	f := postadjudication.Finding{Actor: operatorActor, Reason: operatorReason, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
 	for _, e := range a.escrow.Effects() {
 		if e.OperationKey == key {
 			f.Class, f.OtherAmount, f.CallOutstanding = background.Executed, true, false
@@ -95,22 +95,22 @@ func (a *arena) finding(key string) postadjudication.Finding {
 	return f
 }
 
-// find records for every case that is unknown what the ledger says of it, and tells how
+// recordAllFindings records for every case that is unknown what the ledger says of it, and tells how
 // many are left.
-func (a *arena) find(ctx context.Context) (found, left int, err error) {
+func (a *testbed) recordAllFindings(ctx context.Context) (recorded, left int, err error) {
 	open, err := a.unknownCases(ctx, 10_000, "dead_lettered")
 	if err != nil {
 		return 0, 0, err
 	}
 	for _, c := range open {
-		switch _, err := a.desk.Reconcile(alone(ctx), tenant, c.run, a.finding(c.key)); {
+		switch _, err := a.operatorService.Reconcile(withoutSecondPerson(ctx), tenant, c.run, a.finding(c.key)); {
 		case err == nil:
-			found++
-		case declined(err):
+			recorded++
+		case isRefusal(err):
 			left++
 		default:
-			return found, left, fmt.Errorf("finding of %s: %w", c.transaction, err)
+			return recorded, left, fmt.Errorf("finding of %s: %w", c.transaction, err)
 		}
 	}
-	return found, left, nil
+	return recorded, left, nil
 }

@@ -12,30 +12,30 @@ import (
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 )
 
-// openLimit is for how long a worker may take to open when everything is well.
-const openLimit = 30 * time.Second
+// openTimeout is for how long a worker may take to open when everything is well.
+const openTimeout = 30 * time.Second
 
 // fleet is the workers. A seat stays, the processes on it come and go.
 type fleet struct {
 	log     io.Writer
 	mu      sync.Mutex
-	seats   []*seat
+	slots   []*slot
 	crashes []string // of workers that ended as nobody made them end
 }
 
-type seat struct {
-	settings worker.Settings
-	hand     *hand
-	frozen   bool
-	expected bool // to stand still by itself
-	lives    int
+type slot struct {
+	settings      worker.Settings
+	worker        *workerProcess
+	frozen        bool
+	freezesItself bool // to stand still by itself
+	starts        int
 }
 
 func openFleet(n int, log io.Writer, s worker.Settings) (*fleet, error) {
 	f := &fleet{log: log}
 	for i := range n {
 		s.Name = fmt.Sprintf("worker-%d", i)
-		f.seats = append(f.seats, &seat{settings: s})
+		f.slots = append(f.slots, &slot{settings: s})
 	}
 	return f, f.heal()
 }
@@ -44,40 +44,40 @@ func openFleet(n int, log io.Writer, s worker.Settings) (*fleet, error) {
 func (f *fleet) start(i int, failpoint string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.startLocked(f.seats[i], failpoint)
+	return f.startLocked(f.slots[i], failpoint)
 }
 
-func (f *fleet) startLocked(s *seat, failpoint string) error {
-	f.bury(s)
+func (f *fleet) startLocked(s *slot, failpoint string) error {
+	f.checkExit(s)
 	settings := s.settings
 	settings.Failpoint = failpoint
-	settings.Name = fmt.Sprintf("%s.%d", settings.Name, s.lives)
+	settings.Name = fmt.Sprintf("%s.%d", settings.Name, s.starts)
 	h, err := launch(settings, f.log)
 	if err != nil {
 		return err
 	}
-	s.hand, s.frozen = h, false
-	s.lives++
+	s.worker, s.frozen = h, false
+	s.starts++
 	return nil
 }
 
-// bury looks how the process on a seat ended: killed, or gracefully. One that could
+// checkExit looks how the process on a seat ended: killed, or gracefully. One that could
 // not even open found its servers gone.
-func (f *fleet) bury(s *seat) {
-	if s.hand == nil || s.hand.alive() {
+func (f *fleet) checkExit(s *slot) {
+	if s.worker == nil || s.worker.alive() {
 		return
 	}
-	code := s.hand.process.Code()
-	if s.hand.opened() && code != 0 && code != 128+int(syscall.SIGKILL) {
-		f.crashes = append(f.crashes, fmt.Sprintf("%s.%d ended by itself with code %d", s.settings.Name, s.lives-1, code))
+	code := s.worker.process.Code()
+	if s.worker.opened() && code != 0 && code != 128+int(syscall.SIGKILL) {
+		f.crashes = append(f.crashes, fmt.Sprintf("%s.%d ended by itself with code %d", s.settings.Name, s.starts-1, code))
 	}
 }
 
-func (f *fleet) buryAll() {
+func (f *fleet) checkExits() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.seats {
-		f.bury(s)
+	for _, s := range f.slots {
+		f.checkExit(s)
 	}
 }
 
@@ -85,26 +85,26 @@ func (f *fleet) buryAll() {
 func (f *fleet) heal() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.seats {
-		if s.hand != nil && s.frozen {
-			if err := s.hand.process.Signal(syscall.SIGCONT); err != nil {
+	for _, s := range f.slots {
+		if s.worker != nil && s.frozen {
+			if err := s.worker.process.Signal(syscall.SIGCONT); err != nil {
 				return err
 			}
 			s.frozen = false
 		}
-		if s.hand != nil && s.hand.alive() {
+		if s.worker != nil && s.worker.alive() {
 			continue
 		}
 		if err := f.startLocked(s, ""); err != nil {
 			return err
 		}
 	}
-	deadline := time.After(openLimit)
-	for _, s := range f.seats {
+	deadline := time.After(openTimeout)
+	for _, s := range f.slots {
 		for {
 			select {
-			case <-s.hand.ready:
-			case <-s.hand.gone: // its servers were not there yet
+			case <-s.worker.ready:
+			case <-s.worker.ended: // its servers were not there yet
 				if err := f.startLocked(s, ""); err != nil {
 					return err
 				}
@@ -127,15 +127,15 @@ func (f *fleet) heal() error {
 // killOne ends a seat's process with SIGKILL.
 func (f *fleet) killOne(i int) error {
 	f.mu.Lock()
-	h := f.seats[i].hand
+	h := f.slots[i].worker
 	f.mu.Unlock()
 	return h.kill()
 }
 
 func (f *fleet) kill() error {
 	var errs []error
-	for i := range f.seats {
-		if f.seats[i].hand != nil {
+	for i := range f.slots {
+		if f.slots[i].worker != nil {
 			errs = append(errs, f.killOne(i))
 		}
 	}
@@ -148,27 +148,27 @@ func (f *fleet) kill() error {
 func (f *fleet) freeze(i int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.seats[i].expected {
+	if f.slots[i].freezesItself {
 		return nil
 	}
-	f.seats[i].frozen = true
-	return f.seats[i].hand.process.Signal(syscall.SIGSTOP)
+	f.slots[i].frozen = true
+	return f.slots[i].worker.process.Signal(syscall.SIGSTOP)
 }
 
 // expectFrozen notes that a seat's process will stand still by itself. It is told nothing.
 func (f *fleet) expectFrozen(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.seats[i].frozen, f.seats[i].expected = true, true
+	f.slots[i].frozen, f.slots[i].freezesItself = true, true
 }
 
 // thaw wakes the process on a seat that was expected to stand still, or kills it when it
 // does not.
 func (f *fleet) thaw(i int) error {
 	f.mu.Lock()
-	s := f.seats[i]
-	h, expected := s.hand, s.expected
-	s.expected = false
+	s := f.slots[i]
+	h, expected := s.worker, s.freezesItself
+	s.freezesItself = false
 	f.mu.Unlock()
 	if !expected || h == nil || !h.alive() {
 		return nil
@@ -184,20 +184,20 @@ func (f *fleet) thaw(i int) error {
 func (f *fleet) change(i int, change func(*worker.Settings)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	change(&f.seats[i].settings)
+	change(&f.slots[i].settings)
 }
 
 // settings are what the next process on a seat is started with.
 func (f *fleet) settings(i int) worker.Settings {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.seats[i].settings
+	return f.slots[i].settings
 }
 
-// leave ends a seat's process gracefully and waits for it.
-func (f *fleet) leave(i int, limit time.Duration) error {
+// stop ends a seat's process gracefully and waits for it.
+func (f *fleet) stop(i int, limit time.Duration) error {
 	f.mu.Lock()
-	h := f.seats[i].hand
+	h := f.slots[i].worker
 	f.mu.Unlock()
 	if err := h.stop(); err != nil {
 		return err
@@ -210,28 +210,28 @@ func (f *fleet) leave(i int, limit time.Duration) error {
 	}
 }
 
-// any picks a worker that can be told something; nil when there is none.
-func (f *fleet) any(rng *rand.Rand) *hand {
+// anyReady picks a worker that can be told something; nil when there is none.
+func (f *fleet) anyReady(rng *rand.Rand) *workerProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, i := range rng.Perm(len(f.seats)) {
-		if s := f.seats[i]; s.hand.alive() && !s.frozen {
-			if s.hand.opened() {
-				return s.hand
+	for _, i := range rng.Perm(len(f.slots)) {
+		if s := f.slots[i]; s.worker.alive() && !s.frozen {
+			if s.worker.opened() {
+				return s.worker
 			}
 		}
 	}
 	return nil
 }
 
-// at is the process on a seat.
-func (f *fleet) at(i int) *hand {
+// workerAt is the process on a seat.
+func (f *fleet) workerAt(i int) *workerProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.seats[i].hand
+	return f.slots[i].worker
 }
 
-func (h *hand) opened() bool {
+func (h *workerProcess) opened() bool {
 	select {
 	case <-h.ready:
 		return true
@@ -240,9 +240,9 @@ func (h *hand) opened() bool {
 	}
 }
 
-func (h *hand) alive() bool {
+func (h *workerProcess) alive() bool {
 	select {
-	case <-h.gone:
+	case <-h.ended:
 		return false
 	default:
 		return true

@@ -23,7 +23,7 @@ var frozenAt = []struct {
 	{failpoint.Point(failpoint.JournalBefore, string(receipts.AttemptStarted)), "pending", 0},
 	{failpoint.Point(failpoint.JournalAfter, string(receipts.AttemptStarted)), "running", 0},
 	{failpoint.Point(failpoint.CallBefore, failpoint.Executor), "running", 0},
-	{failpoint.Point(failpoint.CallLast, failpoint.Executor), "running", 1},
+	{failpoint.Point(failpoint.CallLastByte, failpoint.Executor), "running", 1},
 }
 
 // A worker freezes between its claim and the last byte of its call. Meanwhile its run
@@ -33,11 +33,11 @@ var frozenAt = []struct {
 // the second payment.
 //
 // 200 freezes: go run ./cmd/sandbox -durable=false go test ./internal/chaos -run TestAWorkerThatWakesPaysNothing -count 50 -timeout 1h
-func TestAWorkerThatWakesPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
+func TestAThawedWorkerPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
 	for _, at := range frozenAt {
 		t.Run(at.point, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
+			s := newFixture(t)
 			way, err := newProxy(strings.TrimPrefix(s.escrow.URL(), "http://"))
 			if err != nil {
 				t.Fatal(err)
@@ -47,7 +47,7 @@ func TestAWorkerThatWakesPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
 			sleeper := s.worker("stop="+at.point, forever, func(c *worker.Settings) { c.EscrowURL = "http://" + way.addr() })
 			a := adjudication(1, "refused,ok", "")
 			a.Held.Minor = 5 * a.Amount.Minor
-			replied := s.later(sleeper, a)
+			replied := s.submitAsync(sleeper, a)
 			s.frozen(sleeper)
 			run := s.onlyRun("state = '" + at.state + "'")
 			s.untilTrue("the worker froze where it claims", func() bool { return s.escrow.Totals().Calls == 0 && way.connections() == at.dialled })
@@ -57,15 +57,15 @@ func TestAWorkerThatWakesPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
 				t.Fatal(err)
 			}
 			replied()
-			s.quit(other)
+			s.terminate(other)
 			s.submit(sleeper, adjudication(2, "ok", "")) // it works again, alone
 			s.until("settled", `SELECT EXISTS (SELECT FROM recourse.cases WHERE subject = 'txr_2' AND progression = 'settled')`)
-			s.quit(sleeper)
+			s.terminate(sleeper)
 			if calls := s.escrow.Totals().Calls; calls != 3 {
 				t.Errorf("%d calls of a release elsewhere, its refund and another release", calls)
 			}
 			s.onlyRefunded(a)
-			s.sound()
+			s.checkConsistent()
 		})
 	}
 }
@@ -78,7 +78,7 @@ func (p *proxy) connections() int {
 }
 
 // untilTrue waits for what the database does not tell.
-func (s *stage) untilTrue(what string, ok func() bool) {
+func (s *fixture) untilTrue(what string, ok func() bool) {
 	s.t.Helper()
 	deadline := time.After(s.limit)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -94,7 +94,7 @@ func (s *stage) untilTrue(what string, ok func() bool) {
 
 // refundInstead has the run of an adjudication die, found not executed, and the opposite
 // of it paid.
-func (s *stage) refundInstead(h *hand, run string, a postadjudication.Adjudication) {
+func (s *fixture) refundInstead(h *workerProcess, run string, a postadjudication.Adjudication) {
 	s.t.Helper()
 	s.until("the release died elsewhere", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, run)
 	id, err := receipts.ParseRunID(run)
@@ -113,7 +113,7 @@ func (s *stage) refundInstead(h *hand, run string, a postadjudication.Adjudicati
 }
 
 // onlyRefunded asks the escrow service's own ledger.
-func (s *stage) onlyRefunded(a postadjudication.Adjudication) {
+func (s *fixture) onlyRefunded(a postadjudication.Adjudication) {
 	s.t.Helper()
 	released, refunded := 0, 0
 	for _, e := range s.escrow.Effects() {

@@ -15,15 +15,15 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// errGone: the worker ended before it replied; it may have done what it was told.
-var errGone = errors.New("the worker ended before it replied")
+// errWorkerEnded: the worker ended before it replied; it may have done what it was told.
+var errWorkerEnded = errors.New("the worker ended before it replied")
 
-// hand holds one worker process.
-type hand struct {
+// workerProcess holds one worker process.
+type workerProcess struct {
 	process *child.Process
 	in      *os.File
 	ready   chan struct{} // closed when the worker is open
-	gone    chan struct{} // closed when it replies no more
+	ended   chan struct{} // closed when it replies no more
 
 	mu      sync.Mutex
 	last    int
@@ -31,7 +31,7 @@ type hand struct {
 }
 
 // launch starts this very program again, as a worker.
-func launch(s worker.Settings, log io.Writer) (*hand, error) {
+func launch(s worker.Settings, log io.Writer) (*workerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -49,20 +49,20 @@ func launch(s worker.Settings, log io.Writer) (*hand, error) {
 		return nil, errors.Join(err, theirIn.Close(), in.Close())
 	}
 	process, err := child.Start(child.Spec{
-		Path: self, Env: []string{env}, Dir: os.TempDir(), Stdin: theirIn, Stdout: theirOut, Stderr: log, Orphaned: syscall.SIGKILL,
+		Path: self, Env: []string{env}, Dir: os.TempDir(), Stdin: theirIn, Stdout: theirOut, Stderr: log, ParentDeathSignal: syscall.SIGKILL,
 	})
 	err = errors.Join(err, theirIn.Close(), theirOut.Close())
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), out.Close())
 	}
-	h := &hand{process: process, in: in, ready: make(chan struct{}), gone: make(chan struct{}), waiting: map[int]chan worker.Reply{}}
+	h := &workerProcess{process: process, in: in, ready: make(chan struct{}), ended: make(chan struct{}), waiting: map[int]chan worker.Reply{}}
 	go h.listen(out)
 	return h, nil
 }
 
 // listen hands replies to who waits for them, until the worker ends.
-func (h *hand) listen(out *os.File) {
-	defer close(h.gone)
+func (h *workerProcess) listen(out *os.File) {
+	defer close(h.ended)
 	defer out.Close()
 	for lines := json.NewDecoder(out); ; {
 		var r worker.Reply
@@ -84,7 +84,7 @@ func (h *hand) listen(out *os.File) {
 }
 
 // ask tells the worker to do something and waits for its reply.
-func (h *hand) ask(ctx context.Context, c worker.Command) (worker.Reply, error) {
+func (h *workerProcess) ask(ctx context.Context, c worker.Command) (worker.Reply, error) {
 	reply := make(chan worker.Reply, 1)
 	if err := h.send(c, reply); err != nil {
 		return worker.Reply{}, err
@@ -92,19 +92,19 @@ func (h *hand) ask(ctx context.Context, c worker.Command) (worker.Reply, error) 
 	select {
 	case r := <-reply:
 		return r, nil
-	case <-h.gone:
+	case <-h.ended:
 		select {
 		case r := <-reply:
 			return r, nil
 		default:
-			return worker.Reply{}, errGone
+			return worker.Reply{}, errWorkerEnded
 		}
 	case <-ctx.Done():
 		return worker.Reply{}, ctx.Err()
 	}
 }
 
-func (h *hand) send(c worker.Command, reply chan worker.Reply) error {
+func (h *workerProcess) send(c worker.Command, reply chan worker.Reply) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
@@ -116,16 +116,16 @@ func (h *hand) send(c worker.Command, reply chan worker.Reply) error {
 	h.waiting[c.ID] = reply
 	if _, err := h.in.Write(append(line, '\n')); err != nil {
 		delete(h.waiting, c.ID)
-		return errGone
+		return errWorkerEnded
 	}
 	return nil
 }
 
 // stop asks for a graceful end.
-func (h *hand) stop() error { return h.process.Signal(syscall.SIGTERM) }
+func (h *workerProcess) stop() error { return h.process.Signal(syscall.SIGTERM) }
 
 // stopped reports whether the worker stands still by SIGSTOP.
-func (h *hand) stopped() (bool, error) {
+func (h *workerProcess) stopped() (bool, error) {
 	var info unix.Siginfo // NOWAIT: whoever waits for the end of the process must not miss anything
 	err := unix.Waitid(unix.P_PID, h.process.PID(), &info, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
 	if errors.Is(err, unix.ECHILD) {
@@ -135,8 +135,8 @@ func (h *hand) stopped() (bool, error) {
 }
 
 // kill ends the worker at once, a frozen one too, and returns when it has ended.
-func (h *hand) kill() error {
+func (h *workerProcess) kill() error {
 	err := h.process.Stop(0)
-	<-h.gone
+	<-h.ended
 	return errors.Join(err, h.in.Close())
 }

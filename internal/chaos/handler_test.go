@@ -13,6 +13,6 @@ import (
 func TestAKillInsideADeathThatBeginsAHandlerIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for _, m := range moments {
-		killAt(t, failpoint.Point(m, string(receipts.DeadLettered)), transitions[failpoint.Handler])
+		killAt(t, failpoint.Point(m, string(receipts.DeadLettered)), transitions[failpoint.LetterHandler])
 	}
 }

@@ -18,66 +18,66 @@ import (
 )
 
 // A judgement that finds nothing means something only if it can find something.
-func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
+func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	s.ringOnly(adjudication(4, "ok", ""))
+	s := newFixture(t)
+	s.notifyUnserved(adjudication(4, "ok", ""))
 	s.archive() // somebody archives a task, which leaves a receipt
 	h := s.worker("")
 	s.submit(h, adjudication(1, "ok", ""), adjudication(2, "refused", ""), adjudication(3, "dark", ""))
-	s.atRest()
+	s.awaitNoneLive()
 	s.until("the archiving was noticed", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'out-of-band-change-detected')`)
-	s.quit(h)
-	s.sound()
+	s.terminate(h)
+	s.checkConsistent()
 
 	const nowhere = "01890000-0000-7000-8000-000000000000"
 	for _, tc := range []struct {
 		name  string
-		spoil func(*world)
+		spoil func(*verifyInput)
 		want  string
 	}{
-		{"a run that was accepted and is gone", func(w *world) {
-			w.accepted.note(adjudication(5, "ok", ""), worker.Reply{Reply: postadjudication.Created, Run: nowhere})
+		{"a run that was accepted and is gone", func(w *verifyInput) {
+			w.accepted.noteReply(adjudication(5, "ok", ""), worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
-		{"a plain run that is gone", func(w *world) {
-			w.accepted.noteOther(worker.Reply{Reply: postadjudication.Created, Run: nowhere})
+		{"a plain run that is gone", func(w *verifyInput) {
+			w.accepted.noteOtherRun(worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
-		{"a decision that was answered as accepted and is nowhere", func(w *world) {
-			w.accepted.note(higherOf(1, settlement.Refund), worker.Reply{Reply: postadjudication.AlreadyExecuted, Run: nowhere})
+		{"a decision that was answered as accepted and is nowhere", func(w *verifyInput) {
+			w.accepted.noteReply(higherOf(1, settlement.Refund), worker.Reply{Reply: postadjudication.AlreadyExecuted, Run: nowhere})
 		}, "refund of 1000 by generation 2 of txr_1 (adj_1_2) was answered already_executed, and left neither effect nor letter nor run"},
-		{"a decision of a case that does not exist", func(w *world) {
-			w.accepted.note(adjudication(6, "ok", ""), worker.Reply{Reply: postadjudication.Deduplicated, Run: nowhere})
+		{"a decision of a case that does not exist", func(w *verifyInput) {
+			w.accepted.noteReply(adjudication(6, "ok", ""), worker.Reply{Reply: postadjudication.Deduplicated, Run: nowhere})
 		}, "by generation 1 of txr_6 (adj_6) was answered deduplicated, and left neither effect nor letter nor run"},
-		{"money of which nobody knows", func(w *world) { w.unknowns = 0 }, "1 cases are still unknown, and 0 may be"},
-		{"a receipt that blames somebody for nothing", func(w *world) { w.deeds = newDeeds() }, "says bell_archived, and nobody did that"},
-		{"a receipt that blames somebody for something else", func(w *world) {
-			w.deeds = newDeeds()
-			w.deeds.did(s.onlyRun("retry_key = 'txr_4:release'")+".1", time.Now(), background.BellRemoved)
+		{"money of which nobody knows", func(w *verifyInput) { w.maxUnknown = 0 }, "1 cases are still unknown, and 0 may be"},
+		{"a receipt that blames somebody for nothing", func(w *verifyInput) { w.tampering = newTamperLog() }, "says bell_archived, and nobody did that"},
+		{"a receipt that blames somebody for something else", func(w *verifyInput) {
+			w.tampering = newTamperLog()
+			w.tampering.record(s.onlyRun("retry_key = 'txr_4:release'")+".1", time.Now(), background.TaskRemoved)
 		}, "says bell_archived, and nobody did that"},
-		{"money that is reserved for nothing", func(*world) {
+		{"money that is reserved for nothing", func(*verifyInput) {
 			s.exec(`UPDATE recourse.cases SET reserved = 7 WHERE subject = 'txr_1'`)
 		}, "txr_1: 7 is reserved, and neither a live run nor an open letter shows it"},
-		{"a payment that Recourse knows nothing of", func(*world) {
+		{"a payment that Recourse knows nothing of", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "ab", "txr_foreign", "release", 1000)
 		}, "of which no receipt tells"},
-		{"a decision that was paid twice", func(*world) {
+		{"a decision that was paid twice", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "cd", "txr_1", "release", 1000)
 		}, "its decision was paid before"},
-		{"a case that was paid both ways", func(*world) {
+		{"a case that was paid both ways", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "ef", "txr_1", "refund", 1000)
 		}, "was paid the other way before"},
-		{"an escrow that paid more than it holds", func(*world) {
+		{"an escrow that paid more than it holds", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "12", "txr_beside", "release", 1001)
 		}, "has paid out more than it holds"},
 	} {
-		w := s.world()
+		w := s.verifyInput()
 		w.accepted = newAccepted()
 		for run, ad := range s.accepted.runs {
-			w.accepted.name(ad)
-			w.accepted.note(ad, worker.Reply{Reply: postadjudication.Created, Run: run})
+			w.accepted.noteSubmitted(ad)
+			w.accepted.noteReply(ad, worker.Reply{Reply: postadjudication.Created, Run: run})
 		}
 		tc.spoil(&w)
-		v, err := judge(s.ctx(), w)
+		v, err := verify(s.ctx(), w)
 		if err != nil || !slices.ContainsFunc(v.Broken, func(b string) bool { return strings.Contains(b, tc.want) }) {
 			t.Errorf("%s: found %q, %v", tc.name, v.Broken, err)
 		}
@@ -93,16 +93,16 @@ func higherOf(n int, outcome settlement.Outcome) postadjudication.Adjudication {
 
 // A wait is measured by the clock of who is called, from the answer of one call to the
 // arrival of the next.
-func TestTheJudgeMeasuresWaitsByTheLedger(t *testing.T) {
+func TestVerifyMeasuresWaitsByTheLedger(t *testing.T) {
 	t.Parallel()
 	run, err := receipts.ParseRunID("01890000-0000-7000-8000-000000000000")
 	if err != nil {
 		t.Fatal(err)
 	}
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	story := func(worker, class string) *trail {
+	story := func(worker, class string) *caseTrail {
 		lies := noon.Add(time.Hour) // what a clock that is off writes is not looked at
-		return &trail{receipts: []told{
+		return &caseTrail{receipts: []parsedReceipt{
 			{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{Policy: retrypolicy.Policy{}.Normalize().Encode()}},
 			{receipts.Receipt{Run: run, Subtype: receipts.AttemptStarted}, receipts.Payload{Attempt: 1, Worker: "a"}},
 			{receipts.Receipt{Run: run, Subtype: receipts.RetryScheduled, At: lies}, receipts.Payload{Attempt: 1, BudgetSpent: 1, NextRetryAt: lies, AttemptClass: class}},
@@ -129,8 +129,8 @@ func TestTheJudgeMeasuresWaitsByTheLedger(t *testing.T) {
 		"in another process, by clocks": {"b", "not_executed", busy(noon, time.Second), 900 * ms, 0},
 		"in another process, and early": {"b", "not_executed", busy(noon, time.Second), 799 * ms, 1},
 	} {
-		v := &verdict{}
-		v.waited(story(tc.worker, tc.class), map[string]fakeescrow.Call{run.String() + ".1": tc.first, run.String() + ".2": {At: after(tc.second)}}, 200*ms)
+		v := &verification{}
+		v.checkWaits(story(tc.worker, tc.class), map[string]fakeescrow.Call{run.String() + ".1": tc.first, run.String() + ".2": {At: after(tc.second)}}, 200*ms)
 		if v.Early != tc.early || len(v.Broken) != tc.early {
 			t.Errorf("%s: %d early of %d, %q", name, v.Early, v.Gaps, v.Broken)
 		}
@@ -138,26 +138,26 @@ func TestTheJudgeMeasuresWaitsByTheLedger(t *testing.T) {
 }
 
 // A decision that is not carried out was cancelled by somebody, or its case had ended.
-func TestTheJudgeAsksWhoCancelled(t *testing.T) {
+func TestVerifyChecksWhoCancelled(t *testing.T) {
 	t.Parallel()
-	cancelled := func(progression settlement.Status, actor, reason string) *trail {
-		c := &trail{receipts: []told{{receipts.Receipt{Subtype: receipts.Cancelled, Actor: actor}, receipts.Payload{Reason: reason}}}}
+	cancelled := func(progression settlement.Status, actor, reason string) *caseTrail {
+		c := &caseTrail{receipts: []parsedReceipt{{receipts.Receipt{Subtype: receipts.Cancelled, Actor: actor}, receipts.Payload{Reason: reason}}}}
 		c.Progression = progression
 		return c
 	}
 	for name, tc := range map[string]struct {
-		trail *trail
+		trail *caseTrail
 		want  string
 	}{
-		"by a person":                 {cancelled(settlement.ReviewNeeded, person, why), ""},
-		"by an operator":              {cancelled(settlement.ReviewNeeded, worker.Operator, why), ""},
+		"by a person":                 {cancelled(settlement.ReviewNeeded, operatorActor, operatorReason), ""},
+		"by an operator":              {cancelled(settlement.ReviewNeeded, worker.Operator, operatorReason), ""},
 		"since another payment ended": {cancelled(settlement.Settled, "worker:a", caseEnded), ""},
 		"by a worker":                 {cancelled(settlement.ReviewNeeded, "worker:a", ""), "nobody asked for that"},
 		"by a worker, at an end":      {cancelled(settlement.Refunded, "worker:a", ""), "nobody asked for that"},
 		"since nothing had ended":     {cancelled(settlement.ReviewNeeded, "worker:a", caseEnded), "and that is review-needed"},
 	} {
-		v := &verdict{}
-		v.dropped(tc.trail)
+		v := &verification{}
+		v.checkCancelledRuns(tc.trail)
 		if got := strings.Join(v.Broken, "; "); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: found %q, want %q", name, got, tc.want)
 		}
@@ -166,18 +166,18 @@ func TestTheJudgeAsksWhoCancelled(t *testing.T) {
 
 // A payment that no receipt tells of is only passed over where its case is counted as
 // unknown.
-func TestTheJudgeTakesAnUnknownRunForOneOnlyInACaseThatIs(t *testing.T) {
+func TestVerifyCountsARunAsUnknownOnlyInAnUnknownCase(t *testing.T) {
 	t.Parallel()
 	run, err := receipts.ParseRunID("01890000-0000-7000-8000-000000000000")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for unknownOpen, broken := range []int{1, 0} {
-		c := &trail{receipts: []told{{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{OperationKey: "key"}}}}
+		c := &caseTrail{receipts: []parsedReceipt{{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{OperationKey: "key"}}}}
 		c.UnknownOpen, c.Runs = unknownOpen, []postadjudication.Status{{Run: run, Class: background.Unknown}}
-		v, operations := &verdict{}, map[string]*operation{}
-		v.hear(c, false, operations)
-		v.compare([]fakeescrow.Effect{{OperationKey: "key", Moved: settlement.Money{Minor: 1000, Currency: "EUR"}}}, operations)
+		v, operations := &verification{}, map[string]*operation{}
+		v.collectOperations(c, false, operations)
+		v.compareLedger([]fakeescrow.Effect{{OperationKey: "key", Moved: settlement.Money{Minor: 1000, Currency: "EUR"}}}, operations)
 		if len(v.Broken) != broken {
 			t.Errorf("%d unknown in the case: found %q", unknownOpen, v.Broken)
 		}
@@ -185,24 +185,24 @@ func TestTheJudgeTakesAnUnknownRunForOneOnlyInACaseThatIs(t *testing.T) {
 }
 
 // What a cancelled fork keeps reserved is shown by the list of cases, and by no other.
-func TestTheJudgeAsksTheListOfCasesForWhatACancelledForkKeeps(t *testing.T) {
+func TestVerifyFindsTheReservationOfACancelledForkInTheListOfCases(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	letter(s)
-	h := s.worker("", func(c *worker.Settings) { c.Only = true }) // hands over and looks
-	s.tell(h, worker.Fork, s.onlyRun("letter = 'open'"))
-	s.tell(h, worker.Cancel, s.onlyRun("live"))
-	s.quit(h)
+	h := s.worker("", func(c *worker.Settings) { c.CommandsOnly = true }) // hands over and looks
+	s.command(h, worker.Fork, s.onlyRun("letter = 'open'"))
+	s.command(h, worker.Cancel, s.onlyRun("live"))
+	s.terminate(h)
 	s.until("the case keeps it", `SELECT count(*) = 1 FROM recourse.cases WHERE kind = 'settlement' AND reserved > 0 AND progression = 'review-needed'`)
-	s.sound()
+	s.checkConsistent()
 }
 
-func TestTheJudgeTakesNothingUnfinished(t *testing.T) {
+func TestVerifyRefusesLiveRuns(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	h := s.worker("", func(c *worker.Settings) { c.Only = true })
+	s := newFixture(t)
+	h := s.worker("", func(c *worker.Settings) { c.CommandsOnly = true })
 	s.submit(h, adjudication(1, "ok", ""))
-	v, err := judge(s.ctx(), s.world())
+	v, err := verify(s.ctx(), s.verifyInput())
 	if err != nil || len(v.Broken) != 1 || !strings.Contains(v.Broken[0], "is still pending") {
 		t.Errorf("found %q, %v", v.Broken, err)
 	}

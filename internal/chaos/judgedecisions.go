@@ -25,10 +25,10 @@ func decisionOf(ad postadjudication.Adjudication) decision {
 	}
 }
 
-// decided looks for the decisions that were answered as accepted, in whatever words, and
+// checkDecisions looks for the decisions that were answered as accepted, in whatever words, and
 // were carried out by nobody: neither was anything paid by the escrow service's own
 // ledger, nor is there a run, alive or dead, that was made for them.
-func (v *verdict) decided(decisions map[decision]postadjudication.Reply, cases map[transaction]*trail, effects []fakeescrow.Effect) {
+func (v *verification) checkDecisions(decisions map[decision]postadjudication.Reply, cases map[transaction]*caseTrail, effects []fakeescrow.Effect) {
 	type ordered struct {
 		transaction
 		outcome    settlement.Outcome
@@ -39,17 +39,17 @@ func (v *verdict) decided(decisions map[decision]postadjudication.Reply, cases m
 		done[ordered{transaction{e.Tenant, e.TransactionReceiptID}, e.Outcome, int(e.Generation)}] = true
 	}
 	for d, reply := range decisions {
-		if done[ordered{d.transaction, d.outcome, d.generation}] || cases[d.transaction].took(d) {
+		if done[ordered{d.transaction, d.outcome, d.generation}] || cases[d.transaction].hasRunFor(d) {
 			continue
 		}
 		v.Lost++
-		v.breaks("%s of %d by generation %d of %s (%s) was answered %s, and left neither effect nor letter nor run",
+		v.fail("%s of %d by generation %d of %s (%s) was answered %s, and left neither effect nor letter nor run",
 			d.outcome, d.amount, d.generation, d.id, d.adjudication, reply)
 	}
 }
 
-// took reports whether a run was made for a decision.
-func (c *trail) took(d decision) bool {
+// hasRunFor reports whether a run was made for a decision.
+func (c *caseTrail) hasRunFor(d decision) bool {
 	if c == nil {
 		return false
 	}
@@ -62,9 +62,9 @@ func (c *trail) took(d decision) bool {
 	return false
 }
 
-// revived looks for decisions that people cancelled, and that were made again though
+// checkCancelledDecisions looks for decisions that people cancelled, and that were made again though
 // nobody decided anew: the sender had only not heard.
-func (v *verdict) revived(c *trail) {
+func (v *verification) checkCancelledDecisions(c *caseTrail) {
 	type made struct {
 		outcome    string
 		generation int
@@ -78,7 +78,7 @@ func (v *verdict) revived(c *trail) {
 			of[r.Run] = d
 			if by := cancelled[d]; by != "" && r.p.ParentRun == (background.RunID{}) {
 				v.Revived++
-				v.breaks("%s by generation %d of %s was cancelled by %s, and carried out all the same by run %s", d.outcome, d.generation, c.Transaction, by, r.Run)
+				v.fail("%s by generation %d of %s was cancelled by %s, and carried out all the same by run %s", d.outcome, d.generation, c.Transaction, by, r.Run)
 			}
 		case receipts.Cancelled:
 			if r.p.Reason != caseEnded {
@@ -91,16 +91,16 @@ func (v *verdict) revived(c *trail) {
 // caseEnded is the reason of a cancelling that nobody asked for.
 const caseEnded = "case_ended"
 
-// dropped looks for decisions that Recourse gave up by itself: a run is cancelled because
+// checkCancelledRuns looks for decisions that Recourse gave up by itself: a run is cancelled because
 // somebody asked for it, or because its case was ended by another payment.
-func (v *verdict) dropped(c *trail) {
+func (v *verification) checkCancelledRuns(c *caseTrail) {
 	for _, r := range c.receipts {
 		switch {
 		case r.Subtype != receipts.Cancelled:
 		case r.p.Reason == caseEnded && !c.Progression.Ended():
-			v.breaks("run %s of %s was cancelled because its case had ended, and that is %s", r.Run, c.Transaction, c.Progression)
-		case r.p.Reason != caseEnded && r.Actor != person && r.Actor != worker.Operator:
-			v.breaks("run %s of %s was cancelled by %s, and nobody asked for that", r.Run, c.Transaction, r.Actor)
+			v.fail("run %s of %s was cancelled because its case had ended, and that is %s", r.Run, c.Transaction, c.Progression)
+		case r.p.Reason != caseEnded && r.Actor != operatorActor && r.Actor != worker.Operator:
+			v.fail("run %s of %s was cancelled by %s, and nobody asked for that", r.Run, c.Transaction, r.Actor)
 		}
 	}
 }

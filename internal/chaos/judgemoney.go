@@ -12,13 +12,13 @@ import (
 
 // operation is what the receipts say was moved under an operation key.
 type operation struct {
-	moved int64
-	open  bool // a run of it is unknown, and its case says so
-	lies  bool // its executor states other sums than the escrow service
+	moved      int64
+	open       bool // a run of it is unknown, and its case says so
+	misreports bool // its executor states other sums than the escrow service
 }
 
-// hear takes what the receipts of a case say of its operations.
-func (v *verdict) hear(c *trail, lies bool, operations map[string]*operation) {
+// collectOperations takes what the receipts of a case say of its operations.
+func (v *verification) collectOperations(c *caseTrail, misreports bool, operations map[string]*operation) {
 	keys := map[background.RunID]*operation{}
 	for _, r := range c.receipts {
 		switch r.Subtype {
@@ -44,25 +44,25 @@ func (v *verdict) hear(c *trail, lies bool, operations map[string]*operation) {
 	}
 	for _, r := range c.Runs {
 		if o := keys[r.Run]; o != nil {
-			o.lies, o.open = lies, o.open || r.Class == background.Unknown && c.UnknownOpen > 0
+			o.misreports, o.open = misreports, o.open || r.Class == background.Unknown && c.UnknownOpen > 0
 		}
 	}
 }
 
-// paid counts the effects that must not be, as the escrow service knows them.
-func (v *verdict) paid(wrongs []fakeescrow.Wrong, effects []fakeescrow.Effect, cases map[transaction]*trail) {
+// checkEffects counts the effects that must not be, as the escrow service knows them.
+func (v *verification) checkEffects(wrongs []fakeescrow.Violation, effects []fakeescrow.Effect, cases map[transaction]*caseTrail) {
 	for _, w := range wrongs {
-		if w.Why == fakeescrow.BothWays && decidedKnowing(w.Effect, effects, cases[transaction{w.Tenant, w.TransactionReceiptID}]) {
+		if w.Why == fakeescrow.BothWays && decidedKnowingParts(w.Effect, effects, cases[transaction{w.Tenant, w.TransactionReceiptID}]) {
 			continue
 		}
 		v.Wrong[w.Why]++
-		v.breaks("an effect too many of %s (%s of generation %d, %d of %s): %s", w.TransactionReceiptID, w.Outcome, w.Generation, w.Moved.Minor, w.EscrowReference, w.Why)
+		v.fail("an effect too many of %s (%s of generation %d, %d of %s): %s", w.TransactionReceiptID, w.Outcome, w.Generation, w.Moved.Minor, w.EscrowReference, w.Why)
 	}
 }
 
-// decidedKnowing reports whether an effect the other way was decided for the rest: by a higher
+// decidedKnowingParts reports whether an effect the other way was decided for the rest: by a higher
 // generation, after parts alone had been moved, and when the receipts told of each of them.
-func decidedKnowing(later fakeescrow.Effect, effects []fakeescrow.Effect, c *trail) bool {
+func decidedKnowingParts(later fakeescrow.Effect, effects []fakeescrow.Effect, c *caseTrail) bool {
 	if c == nil {
 		return false
 	}
@@ -89,30 +89,30 @@ func decidedKnowing(later fakeescrow.Effect, effects []fakeescrow.Effect, c *tra
 	return false
 }
 
-// compare holds the receipts against the escrow service's own ledger.
-func (v *verdict) compare(effects []fakeescrow.Effect, operations map[string]*operation) {
+// compareLedger holds the receipts against the escrow service's own ledger.
+func (v *verification) compareLedger(effects []fakeescrow.Effect, operations map[string]*operation) {
 	v.Effects = len(effects)
 	paid := map[string]int64{}
 	for _, e := range effects {
 		paid[e.OperationKey] += e.Moved.Minor
 		if operations[e.OperationKey] == nil {
-			v.breaks("the escrow service was paid for operation %.12s of %s, of which no receipt tells", e.OperationKey, e.TransactionReceiptID)
+			v.fail("the escrow service was paid for operation %.12s of %s, of which no receipt tells", e.OperationKey, e.TransactionReceiptID)
 		}
 	}
 	for key, o := range operations {
 		switch {
-		case o.moved == paid[key], o.lies && o.moved == 2*paid[key]:
+		case o.moved == paid[key], o.misreports && o.moved == 2*paid[key]:
 		case o.moved == 0 && o.open: // counted as unknown
 		default:
-			v.breaks("operation %.12s: the escrow service moved %d, the receipts say %d", key, paid[key], o.moved)
+			v.fail("operation %.12s: the escrow service moved %d, the receipts say %d", key, paid[key], o.moved)
 		}
 	}
 }
 
-// unknown counts the cases of which it is not known what was moved. Where the escrow
+// checkUnknown counts the cases of which it is not known what was moved. Where the escrow
 // service answers again, and everybody was asked, it has to be known.
-func (v *verdict) unknown(cases map[transaction]*trail, bound int) {
-	var one *trail
+func (v *verification) checkUnknown(cases map[transaction]*caseTrail, bound int) {
+	var one *caseTrail
 	for _, c := range cases {
 		if c.UnknownOpen > 0 {
 			v.Unknown++
@@ -120,14 +120,14 @@ func (v *verdict) unknown(cases map[transaction]*trail, bound int) {
 		}
 	}
 	if v.Unknown > bound {
-		v.breaks("%d cases are still unknown, and %d may be; one is %s", v.Unknown, bound, one.Transaction)
+		v.fail("%d cases are still unknown, and %d may be; one is %s", v.Unknown, bound, one.Transaction)
 	}
 }
 
-// reserved looks for money that is kept and that no list shows: of what is live, of the dead
+// checkReserved looks for money that is kept and that no list shows: of what is live, of the dead
 // letters, or of the cases, which alone shows it once the letter was purged, or closed though its
 // money was not moved, or its fork cancelled.
-func (v *verdict) reserved(ctx context.Context, service *postadjudication.Service, c *trail) error {
+func (v *verification) checkReserved(ctx context.Context, service *postadjudication.Service, c *caseTrail) error {
 	if c.Reserved == 0 {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (v *verdict) reserved(ctx context.Context, service *postadjudication.Servic
 			return nil
 		}
 	}
-	v.Hidden++
-	v.breaks("%s: %d is reserved, and neither a live run nor an open letter shows it", c.Transaction, c.Reserved)
+	v.HiddenReservations++
+	v.fail("%s: %d is reserved, and neither a live run nor an open letter shows it", c.Transaction, c.Reserved)
 	return nil
 }

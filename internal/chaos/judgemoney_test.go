@@ -10,22 +10,22 @@ import (
 
 // Both ways are wrong unless the second was decided for the rest, when the receipts told of
 // what was moved the first way.
-func TestTheJudgeAsksWhatWasKnownWhenTheOtherWayWasDecided(t *testing.T) {
+func TestVerifyChecksWhatWasKnownWhenTheOppositeWasDecided(t *testing.T) {
 	t.Parallel()
 	effect := func(key string, outcome settlement.Outcome, generation, moved int64) fakeescrow.Effect {
 		e := fakeescrow.Effect{OperationKey: key, Tenant: "t", TransactionReceiptID: "x", Outcome: outcome, Generation: generation}
 		e.Asked.Minor, e.Moved.Minor = 10, moved
 		return e
 	}
-	decided := func(key string, refunded int64) *trail {
-		return &trail{receipts: []told{{Receipt: receipts.Receipt{Subtype: receipts.Submitted}, p: receipts.Payload{
+	decided := func(key string, refunded int64) *caseTrail {
+		return &caseTrail{receipts: []parsedReceipt{{Receipt: receipts.Receipt{Subtype: receipts.Submitted}, p: receipts.Payload{
 			OperationKey: key, Settlement: &receipts.SettlementSnapshot{Refunded: refunded}}}}}
 	}
 	release := effect("b", settlement.Release, 2, 5)
 	for _, tc := range []struct {
 		name   string
 		before fakeescrow.Effect
-		trail  *trail
+		trail  *caseTrail
 		fine   bool
 	}{
 		{"a part, and the receipts told of it", effect("a", settlement.Refund, 1, 5), decided("b", 5), true},
@@ -35,7 +35,7 @@ func TestTheJudgeAsksWhatWasKnownWhenTheOtherWayWasDecided(t *testing.T) {
 		{"a part, and nobody decided", effect("a", settlement.Refund, 1, 5), decided("c", 5), false},
 		{"a part of a case that is not known", effect("a", settlement.Refund, 1, 5), nil, false},
 	} {
-		if got := decidedKnowing(release, []fakeescrow.Effect{tc.before, release}, tc.trail); got != tc.fine {
+		if got := decidedKnowingParts(release, []fakeescrow.Effect{tc.before, release}, tc.trail); got != tc.fine {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}

@@ -17,7 +17,7 @@ func callsByAttempt(all map[string][]fakeescrow.Call) map[string]fakeescrow.Call
 	out := map[string]fakeescrow.Call{}
 	for _, calls := range all {
 		for _, c := range calls {
-			if _, told := out[c.By.Attempt]; !told {
+			if _, found := out[c.By.Attempt]; !found {
 				out[c.By.Attempt] = c
 			}
 		}
@@ -25,13 +25,13 @@ func callsByAttempt(all map[string][]fakeescrow.Call) map[string]fakeescrow.Call
 	return out
 }
 
-// waited judges by the escrow service's own clock whether the attempts of a case kept
+// checkWaits judges by the escrow service's own clock whether the attempts of a case kept
 // their time. The wait after an attempt is what its policy says, or what the service asked
 // for; it begins, at the earliest, when the answer that ended the attempt was on its way.
 // That needs no other clock. Where a wait began in one process and ended in another, it is
 // measured by two of them, and may be short by what they lie apart. Of an attempt that was
 // not ended by an answer nothing can be said: its call may have come late.
-func (v *verdict) waited(c *trail, calls map[string]fakeescrow.Call, clocks time.Duration) {
+func (v *verification) checkWaits(c *caseTrail, calls map[string]fakeescrow.Call, maxClockSkew time.Duration) {
 	policies := map[background.RunID]retrypolicy.Policy{}
 	workers := map[string]string{}      // that made an attempt
 	waits := map[string]time.Duration{} // after an attempt
@@ -60,25 +60,25 @@ func (v *verdict) waited(c *trail, calls map[string]fakeescrow.Call, clocks time
 				continue
 			}
 			if workers[now] != workers[last] {
-				wait -= clocks
+				wait -= maxClockSkew
 			}
 			if v.Gaps++; after.At.Sub(before.Answered) < wait {
 				v.Early++
-				v.breaks("attempt %d of run %s was called %s after the one before was answered, which was to be at least %s",
+				v.fail("attempt %d of run %s was called %s after the one before was answered, which was to be at least %s",
 					r.p.Attempt, r.Run, after.At.Sub(before.Answered), wait)
 			}
 		}
 	}
 }
 
-// refused counts the calls of workers that must call nobody, since their clock is far off.
-func (v *verdict) refused(all map[string][]fakeescrow.Call, barred []span) {
+// checkClockFaults counts the calls of workers that must call nobody, since their clock is far off.
+func (v *verification) checkClockFaults(all map[string][]fakeescrow.Call, faults []clockFault) {
 	for key, calls := range all {
 		for _, c := range calls {
-			for _, s := range barred {
-				if strings.HasPrefix(c.By.Worker, s.seat) && c.At.After(s.from) && c.At.Before(s.to) {
-					v.Barred++
-					v.breaks("%s called for operation %.12s though its clock is far off", c.By.Worker, key)
+			for _, s := range faults {
+				if strings.HasPrefix(c.By.Worker, s.worker) && c.At.After(s.from) && c.At.Before(s.to) {
+					v.ClockFaultCalls++
+					v.fail("%s called for operation %.12s though its clock is far off", c.By.Worker, key)
 				}
 			}
 		}

@@ -15,8 +15,8 @@ import (
 
 const tenant = "chaos"
 
-// askLimit is for how long one worker is waited for before another is asked.
-const askLimit = 20 * time.Second
+// askTimeout is for how long one worker is waited for before another is asked.
+const askTimeout = 20 * time.Second
 
 // load hands over adjudications at a rate, each until somebody has answered: who
 // gets no answer does not know, and asks again.
@@ -25,16 +25,16 @@ type load struct {
 	accepted *accepted
 	seed     uint64
 
-	asked, unanswered atomic.Int64
-	replies           sync.Map // postadjudication.Reply or error text: *atomic.Int64
-	mu                sync.Mutex
-	runs              []string       // some of those accepted
-	last              atomic.Int64   // what was handed over last
-	open              sync.WaitGroup // transactions that callers keep open
+	sent, unanswered atomic.Int64
+	replies          sync.Map // postadjudication.Reply or error text: *atomic.Int64
+	mu               sync.Mutex
+	runs             []string       // some of those accepted
+	last             atomic.Int64   // what was handed over last
+	open             sync.WaitGroup // transactions that callers keep open
 }
 
-// extra is the number of the first adjudication that is not of the load itself.
-const extra = 1 << 30
+// firstExtra is the number of the first adjudication that is not of the load itself.
+const firstExtra = 1 << 30
 
 // latest is the number of what was handed over last.
 func (l *load) latest() int { return int(l.last.Load()) }
@@ -50,7 +50,7 @@ var mix = []struct {
 	words, executor string
 }{
 	{8, "retryable,ok", ""}, {3, "retryable", ""}, {4, "refused", ""}, {4, "drop", ""}, {2, "hang,ok", ""}, {1, "hang", ""},
-	{2, "late", ""}, {3, "late", worker.Stubborn}, {1, "hang,late", worker.Stubborn}, {3, "panic", ""}, {3, "partial", ""}, {1, "drop,refused", ""}, {2, "ok", worker.Lies},
+	{2, "late", ""}, {3, "late", worker.IgnoresCancel}, {1, "hang,late", worker.IgnoresCancel}, {3, "panic", ""}, {3, "partial", ""}, {1, "drop,refused", ""}, {2, "ok", worker.Misreports},
 }
 
 // run hands over until ctx ends, and returns when everything was answered or limit
@@ -58,14 +58,14 @@ var mix = []struct {
 func (l *load) run(ctx context.Context, rate int, limit time.Duration) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
-	last, giveUp := context.WithCancel(context.Background())
+	sending, giveUp := context.WithCancel(context.Background())
 	defer giveUp()
 	var all sync.WaitGroup
 	for n := 0; ; n++ {
 		select {
 		case <-tick.C:
 			l.last.Store(int64(n))
-			all.Go(func() { l.one(last, n) })
+			all.Go(func() { l.step(sending, n) })
 			continue
 		case <-ctx.Done():
 		}
@@ -75,26 +75,26 @@ func (l *load) run(ctx context.Context, rate int, limit time.Duration) {
 	all.Wait()
 }
 
-// one does what the seed says is the nth thing to be done.
-func (l *load) one(ctx context.Context, n int) {
+// step does what the seed says is the nth thing to be done.
+func (l *load) step(ctx context.Context, n int) {
 	rng := rand.New(rand.NewPCG(l.seed, uint64(n)))
-	c := worker.Command{Do: worker.Submit, Tenant: tenant, Adjudication: drawn(rng, n)}
+	c := worker.Command{Do: worker.Submit, Tenant: tenant, Adjudication: drawAdjudication(rng, n)}
 	switch roll := rng.IntN(100); {
 	case roll < 5:
 		c.Do = worker.SubmitTx
 	case roll < 13 && n > 0: // again, word for word
 		m := rng.IntN(n)
-		c.Adjudication = drawn(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 	case roll < 16 && n > 0: // the other way
 		m := rng.IntN(n)
-		c.Adjudication = drawn(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 		c.Adjudication.Outcome = settlement.Refund
 	case roll < 20 && n > 0: // once more, of a higher generation
 		m := max(0, n-1-rng.IntN(200))
-		c.Adjudication = drawn(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 		c.Adjudication.Generation, c.Adjudication.AdjudicationID = 2, fmt.Sprintf("adj_%d_2", n)
 	case roll < 23:
-		c = worker.Command{Do: worker.Task, RetryKey: fmt.Sprint("chore_", rng.IntN(n+1))}
+		c = worker.Command{Do: worker.SubmitTask, RetryKey: fmt.Sprint("chore_", rng.IntN(n+1))}
 	case roll < 27:
 		c = worker.Command{Do: worker.Cancel, Tenant: tenant, Run: l.someRun(rng)}
 	case roll < 33:
@@ -103,13 +103,13 @@ func (l *load) one(ctx context.Context, n int) {
 	if (c.Do == worker.Cancel || c.Do == worker.Fork) && c.Run == "" {
 		return
 	}
-	l.asked.Add(1)
+	l.sent.Add(1)
 	l.untilAnswered(ctx, rng, c)
 }
 
-// drawn is the nth adjudication. Its escrow holds three times as much, so that nothing that
+// drawAdjudication is the nth adjudication. Its escrow holds three times as much, so that nothing that
 // is paid twice or both ways is kept from being seen for lack of funds. Some share one.
-func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
+func drawAdjudication(rng *rand.Rand, n int) postadjudication.Adjudication {
 	words, executor := "ok", ""
 	roll := rng.IntN(100)
 	for _, m := range mix {
@@ -129,27 +129,27 @@ func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
 			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: escrow, Outcome: settlement.Release,
 			Generation: 1, Amount: money(1000), Held: money(held),
 		},
-		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q,"lookup":%q}`, words, executor, looks[rng.IntN(len(looks))]),
+		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q,"lookup":%q}`, words, executor, lookupMix[rng.IntN(len(lookupMix))]),
 	}
 }
 
-// looks is how lookups go: a replica answers them that lags, or nobody does.
-var looks = []string{"ok", "ok", "ok", "ok", "ok", "ok", "lag", "fail,ok", "fail,lag", "lag,ok"}
+// lookupMix is how lookups go: a replica answers them that lags, or nobody does.
+var lookupMix = []string{"ok", "ok", "ok", "ok", "ok", "ok", "lag", "fail,ok", "fail,lag", "lag,ok"}
 
 // untilAnswered asks one worker after the other. A submission that was not answered
 // may have been taken.
 func (l *load) untilAnswered(ctx context.Context, rng *rand.Rand, c worker.Command) {
 	submits := c.Do == worker.Submit || c.Do == worker.SubmitTx
 	if submits {
-		l.accepted.name(c.Adjudication)
+		l.accepted.noteSubmitted(c.Adjudication)
 	}
 	for ctx.Err() == nil {
-		h := l.fleet.any(rng)
+		h := l.fleet.anyReady(rng)
 		if h == nil {
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, askLimit)
+		limited, cancel := context.WithTimeout(ctx, askTimeout)
 		r, err := h.ask(limited, c)
 		cancel()
 		if err == nil && r.Error == "" {
@@ -157,7 +157,7 @@ func (l *load) untilAnswered(ctx context.Context, rng *rand.Rand, c worker.Comma
 			l.note(c, r)
 			return
 		}
-		if err == nil && !submits && c.Do != worker.Task {
+		if err == nil && !submits && c.Do != worker.SubmitTask {
 			l.count(c.Do + ": refused") // the run may have been anything by then
 			return
 		}
@@ -169,11 +169,11 @@ func (l *load) untilAnswered(ctx context.Context, rng *rand.Rand, c worker.Comma
 func (l *load) note(c worker.Command, r worker.Reply) {
 	switch c.Do {
 	case worker.Submit, worker.SubmitTx:
-		l.accepted.note(c.Adjudication, r)
-	case worker.Fork, worker.Task:
-		l.accepted.noteOther(r)
+		l.accepted.noteReply(c.Adjudication, r)
+	case worker.Fork, worker.SubmitTask:
+		l.accepted.noteOtherRun(r)
 	}
-	if r.Reply == postadjudication.Created && c.Do != worker.Task {
+	if r.Reply == postadjudication.Created && c.Do != worker.SubmitTask {
 		l.mu.Lock()
 		l.runs = append(l.runs, r.Run)
 		l.mu.Unlock()

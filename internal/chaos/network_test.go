@@ -12,7 +12,7 @@ import (
 // forgot them, are given up, and the work goes on over new ones.
 func TestHalfOpenConnectionsToPostgresAreGivenUp(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	u, err := url.Parse(s.url)
 	if err != nil {
 		t.Fatal(err)
@@ -24,27 +24,27 @@ func TestHalfOpenConnectionsToPostgresAreGivenUp(t *testing.T) {
 	u.Host = p.addr()
 	h := s.worker("", func(c *worker.Settings) { c.DatabaseURL = u.String() })
 	s.submit(h, adjudication(1, "ok", ""))
-	s.atRest()
-	p.deafen()
+	s.awaitNoneLive()
+	p.blackhole()
 	began := time.Now()
 	again := adjudication(2, "ok", "")
-	s.asked = append(s.asked, again)
-	s.accepted.name(again)
+	s.submitted = append(s.submitted, again)
+	s.accepted.noteSubmitted(again)
 	for {
 		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Submit, Adjudication: again})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r.Error == "" {
-			s.accepted.note(again, r)
+			s.accepted.noteReply(again, r)
 			break
 		}
 	}
 	t.Logf("submitted %s after the connections went deaf", time.Since(began).Round(time.Millisecond))
-	s.atRest()
+	s.awaitNoneLive()
 	t.Logf("settled after %s", time.Since(began).Round(time.Millisecond))
-	s.quit(h)
-	s.sound()
+	s.terminate(h)
+	s.checkConsistent()
 	if err := p.close(); err != nil {
 		t.Error(err)
 	}

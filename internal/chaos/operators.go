@@ -12,28 +12,28 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// touching is what a person may do to tasks in a console, and what receipts may call it
+// taskAction is what a person may do to tasks in a console, and what receipts may call it
 // afterwards, if it is noticed.
-type touching struct {
-	list  func(i *asynq.Inspector, queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
-	do    func(i *asynq.Inspector, queue, task string) error
-	calls []string
+type taskAction struct {
+	list        func(i *asynq.Inspector, queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+	do          func(i *asynq.Inspector, queue, task string) error
+	reasonCodes []string
 }
 
 var (
-	deletePending = touching{(*asynq.Inspector).ListPendingTasks, (*asynq.Inspector).DeleteTask,
-		[]string{background.BellRemoved, background.MirrorRemoved}}
-	archivePending = touching{(*asynq.Inspector).ListPendingTasks, (*asynq.Inspector).ArchiveTask,
-		[]string{background.BellArchived}}
-	runArchived = touching{(*asynq.Inspector).ListArchivedTasks, (*asynq.Inspector).RunTask,
-		[]string{background.MirrorRun, background.MirrorRemoved}}
-	deleteArchived = touching{(*asynq.Inspector).ListArchivedTasks, (*asynq.Inspector).DeleteTask,
-		[]string{background.MirrorRemoved, background.BellRemoved}}
+	deletePending = taskAction{(*asynq.Inspector).ListPendingTasks, (*asynq.Inspector).DeleteTask,
+		[]string{background.TaskRemoved, background.ArchivedTaskRemoved}}
+	archivePending = taskAction{(*asynq.Inspector).ListPendingTasks, (*asynq.Inspector).ArchiveTask,
+		[]string{background.TaskArchived}}
+	runArchived = taskAction{(*asynq.Inspector).ListArchivedTasks, (*asynq.Inspector).RunTask,
+		[]string{background.ArchivedTaskRequeued, background.ArchivedTaskRemoved}}
+	deleteArchived = taskAction{(*asynq.Inspector).ListArchivedTasks, (*asynq.Inspector).DeleteTask,
+		[]string{background.ArchivedTaskRemoved, background.TaskRemoved}}
 )
 
-// touch does something to every task of a queue that is there, one by one, and notes to
+// tamperQueue does something to every task of a queue that is there, one by one, and notes to
 // which. A task that is somewhere else by then is left alone.
-func touch(i *asynq.Inspector, queue string, d *deeds, t touching) (n int, err error) {
+func tamperQueue(i *asynq.Inspector, queue string, d *tamperLog, t taskAction) (n int, err error) {
 	var tasks []*asynq.TaskInfo
 	const size = 1000
 	for page := 1; ; page++ {
@@ -49,9 +49,9 @@ func touch(i *asynq.Inspector, queue string, d *deeds, t touching) (n int, err e
 		}
 	}
 	for _, task := range tasks {
-		d.did(task.ID, time.Now(), t.calls...) // before it is done: it may be noticed at once
+		d.record(task.ID, time.Now(), t.reasonCodes...) // before it is done: it may be noticed at once
 		if err := t.do(i, queue, task.ID); err != nil {
-			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || !isThere(i, queue, task) {
+			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || !isUnchanged(i, queue, task) {
 				continue
 			}
 			return n, err
@@ -61,22 +61,22 @@ func touch(i *asynq.Inspector, queue string, d *deeds, t touching) (n int, err e
 	return n, nil
 }
 
-// isThere reports whether a task still is in the state in which it was listed.
-func isThere(i *asynq.Inspector, queue string, task *asynq.TaskInfo) bool {
+// isUnchanged reports whether a task still is in the state in which it was listed.
+func isUnchanged(i *asynq.Inspector, queue string, task *asynq.TaskInfo) bool {
 	now, err := i.GetTaskInfo(queue, task.ID)
 	return err == nil && now.State == task.State
 }
 
-// operator does something to all tasks of all queues, as a person may.
-func operator(t touching) func(context.Context, *arena, *rand.Rand) (string, error) {
-	return func(_ context.Context, a *arena, _ *rand.Rand) (string, error) {
+// tamperAllQueues does something to all tasks of all queues, as a person may.
+func tamperAllQueues(t taskAction) func(context.Context, *testbed, *rand.Rand) (string, error) {
+	return func(_ context.Context, a *testbed, _ *rand.Rand) (string, error) {
 		queues, err := a.inspector.Queues()
 		if err != nil {
 			return "", err
 		}
 		sum := 0
 		for _, q := range queues {
-			n, err := touch(a.inspector, q, a.deeds, t)
+			n, err := tamperQueue(a.inspector, q, a.tampering, t)
 			if err != nil {
 				return "", err
 			}

@@ -20,16 +20,16 @@ import (
 // right: a finding says what the escrow service's ledger says, and a new decision is made
 // only where nothing was paid by the one before.
 var people = []fault{
-	{name: "people-find", weight: 6, people: true, strike: peopleFind},
-	{name: "people-find-waiting", weight: 2, people: true, strike: peopleFindWaiting},
-	{name: "people-decide-opposite", weight: 5, people: true, strike: decideAnew(opposite)},
-	{name: "people-decide-higher", weight: 3, people: true, strike: decideAnew(same)},
-	{name: "people-cancel-and-resend", weight: 3, people: true, strike: cancelAndResend},
-	{name: "people-fork", weight: 4, people: true, strike: forkOne},
-	{name: "people-bulk", weight: 2, people: true, strike: bulkFork},
-	{name: "people-purge", weight: 1, people: true, later: "money of a purged letter that stays reserved", strike: purgeOne},
-	{name: "people-breaker", weight: 1, people: true, strike: pullByHand, heal: releaseByHand},
-	{name: "caller-transaction", weight: 4, people: true, strike: openTransaction},
+	{name: "people-find", weight: 6, byPeople: true, inject: peopleFind},
+	{name: "people-find-waiting", weight: 2, byPeople: true, inject: peopleFindWaiting},
+	{name: "people-decide-opposite", weight: 5, byPeople: true, inject: readjudicate(opposite)},
+	{name: "people-decide-higher", weight: 3, byPeople: true, inject: readjudicate(same)},
+	{name: "people-cancel-and-resend", weight: 3, byPeople: true, inject: cancelAndResend},
+	{name: "people-fork", weight: 4, byPeople: true, inject: forkOne},
+	{name: "people-bulk", weight: 2, byPeople: true, inject: bulkFork},
+	{name: "people-purge", weight: 1, byPeople: true, knownLimit: "money of a purged letter that stays reserved", inject: purgeOne},
+	{name: "people-breaker", weight: 1, byPeople: true, inject: openBreaker, heal: releaseBreaker},
+	{name: "caller-transaction", weight: 4, byPeople: true, inject: openTransaction},
 }
 
 func same(o settlement.Outcome) settlement.Outcome { return o }
@@ -42,18 +42,18 @@ func opposite(o settlement.Outcome) settlement.Outcome {
 }
 
 // peopleFind records what became of some letters of which it is unknown.
-func peopleFind(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+func peopleFind(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	return a.findSome(ctx, rng, "dead_lettered")
 }
 
 // peopleFindWaiting does so of runs that wait for their next attempt.
-func peopleFindWaiting(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+func peopleFindWaiting(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	return a.findSome(ctx, rng, "scheduled", "pending")
 }
 
 // findSome finds nothing while the way to the escrow service may hold a call that pays
 // yet: a person waits until it is healed, or says so.
-func (a *arena) findSome(ctx context.Context, rng *rand.Rand, states ...string) (string, error) {
+func (a *testbed) findSome(ctx context.Context, rng *rand.Rand, states ...string) (string, error) {
 	open, err := a.unknownCases(ctx, 20, states...)
 	if err != nil {
 		return "", err
@@ -61,26 +61,26 @@ func (a *arena) findSome(ctx context.Context, rng *rand.Rand, states ...string) 
 	rng.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
 	done := 0
 	for _, c := range open[:min(len(open), 5)] {
-		if !a.ways["escrow"].empty() {
+		if !a.proxies["escrow"].idle() {
 			return fmt.Sprintf("%d found; a call may be on its way", done), nil
 		}
-		pause(ctx, settled)
-		_, err := a.desk.Reconcile(ctx, tenant, c.run, a.finding(c.key))
+		sleep(ctx, ledgerDelay)
+		_, err := a.operatorService.Reconcile(ctx, tenant, c.run, a.finding(c.key))
 		if planned := (*postadjudication.SecondPersonError)(nil); errors.As(err, &planned) {
-			_, err = a.desk.RunBulk(ctx, tenant, planned.Plan.ID, planned.Plan.Hash, second)
+			_, err = a.operatorService.RunBulk(ctx, tenant, planned.Plan.ID, planned.Plan.Hash, secondActor)
 		}
 		switch {
 		case err == nil:
 			done++
-		case !declined(err):
+		case !isRefusal(err):
 			return "", err
 		}
 	}
 	return fmt.Sprintf("%d of %d found", done, len(open)), nil
 }
 
-// settled is after how long a call that has left the proxy is in the ledger.
-const settled = 100 * time.Millisecond
+// ledgerDelay is after how long a call that has left the proxy is in the ledger.
+const ledgerDelay = 100 * time.Millisecond
 
 // letterCase is an open letter of which it is known that nothing was moved.
 type letterCase struct {
@@ -93,8 +93,8 @@ type letterCase struct {
 const letterSQL = `SELECT c.subject, r.id, c.generation, c.adjudication FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id
 	WHERE c.tenant = $1 AND r.letter = 'open' AND c.unknown_open = 0 AND c.moved = 0 AND c.released = 0 AND c.refunded = 0 ORDER BY r.id DESC LIMIT 100`
 
-// letter is one of the newest; nil when there is none.
-func (a *arena) letter(ctx context.Context, rng *rand.Rand) (*letterCase, error) {
+// randomLetter is one of the newest; nil when there is none.
+func (a *testbed) randomLetter(ctx context.Context, rng *rand.Rand) (*letterCase, error) {
 	rows, err := a.db.QueryContext(ctx, letterSQL, tenant)
 	if err != nil {
 		return nil, err
@@ -118,10 +118,10 @@ func (a *arena) letter(ctx context.Context, rng *rand.Rand) (*letterCase, error)
 	return &all[rng.IntN(len(all))], nil
 }
 
-// decideAnew makes a decision of a higher generation about a case whose letter is open.
-func decideAnew(outcome func(settlement.Outcome) settlement.Outcome) func(context.Context, *arena, *rand.Rand) (string, error) {
-	return func(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
-		l, err := a.letter(ctx, rng)
+// readjudicate makes a decision of a higher generation about a case whose letter is open.
+func readjudicate(outcome func(settlement.Outcome) settlement.Outcome) func(context.Context, *testbed, *rand.Rand) (string, error) {
+	return func(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
+		l, err := a.randomLetter(ctx, rng)
 		if err != nil || l == nil {
 			return "no letter", err
 		}
@@ -130,7 +130,7 @@ func decideAnew(outcome func(settlement.Outcome) settlement.Outcome) func(contex
 				return l.transaction + " was paid: nothing is decided", nil
 			}
 		}
-		ad, ok := a.load.of(l.transaction)
+		ad, ok := a.load.adjudicationOf(l.transaction)
 		if !ok {
 			return "no letter of the load", nil
 		}
@@ -143,19 +143,19 @@ func decideAnew(outcome func(settlement.Outcome) settlement.Outcome) func(contex
 }
 
 // submit hands over at the desk.
-func (a *arena) submit(ctx context.Context, ad postadjudication.Adjudication) (postadjudication.Reply, error) {
-	a.load.accepted.name(ad)
-	s, err := a.desk.Submit(ctx, ad)
+func (a *testbed) submit(ctx context.Context, ad postadjudication.Adjudication) (postadjudication.Reply, error) {
+	a.load.accepted.noteSubmitted(ad)
+	s, err := a.operatorService.Submit(ctx, ad)
 	if err != nil {
 		return "", err // it may have been taken
 	}
-	a.load.accepted.note(ad, worker.Reply{Reply: s.Reply, Run: s.Run.String()})
+	a.load.accepted.noteReply(ad, worker.Reply{Reply: s.Reply, Run: s.Run.String()})
 	return s.Reply, nil
 }
 
 // cancelAndResend cancels a decision, which its sender then hands over again, word for
 // word, since it has not heard.
-func cancelAndResend(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+func cancelAndResend(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	var id, transaction string
 	err := a.db.QueryRowContext(ctx, `SELECT r.id, c.subject FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
 		WHERE r.live AND r.family = 'settlement' AND c.generation = 1 AND c.adjudication = 'release' ORDER BY random() LIMIT 1`).Scan(&id, &transaction)
@@ -166,43 +166,43 @@ func cancelAndResend(ctx context.Context, a *arena, rng *rand.Rand) (string, err
 	if err != nil {
 		return "", err
 	}
-	status, err := a.desk.Cancel(ctx, tenant, run, person, why)
-	if err != nil && !declined(err) {
+	status, err := a.operatorService.Cancel(ctx, tenant, run, operatorActor, operatorReason)
+	if err != nil && !isRefusal(err) {
 		return "", err
 	}
-	ad, ok := a.load.of(transaction)
+	ad, ok := a.load.adjudicationOf(transaction)
 	if !ok {
 		return transaction + " is not of the load", nil
 	}
-	pause(ctx, time.Duration(rng.IntN(400))*time.Millisecond)
+	sleep(ctx, time.Duration(rng.IntN(400))*time.Millisecond)
 	reply, err := a.submit(ctx, ad)
 	return fmt.Sprintf("%s is %s; again: %s", transaction, status.State, reply), err
 }
 
-func forkOne(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
-	l, err := a.letter(ctx, rng)
+func forkOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	l, err := a.randomLetter(ctx, rng)
 	if err != nil || l == nil {
 		return "no letter", err
 	}
-	s, err := a.desk.Fork(ctx, tenant, l.run, postadjudication.ForkRequest{Actor: person, Reason: why})
+	s, err := a.operatorService.Fork(ctx, tenant, l.run, postadjudication.ForkRequest{Actor: operatorActor, Reason: operatorReason})
 	switch {
 	case err == nil:
-		a.load.accepted.noteOther(worker.Reply{Reply: s.Reply, Run: s.Run.String()})
-	case !declined(err):
+		a.load.accepted.noteOtherRun(worker.Reply{Reply: s.Reply, Run: s.Run.String()})
+	case !isRefusal(err):
 		return "", err
 	}
 	return fmt.Sprintf("%s: %s", l.transaction, s.Reply), nil
 }
 
 // bulkFork forks many letters by a plan; every third is cancelled in the middle of it.
-func bulkFork(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
-	q := postadjudication.BulkRequest{Tenant: tenant, Action: postadjudication.BulkFork, Actor: person, Reason: why,
-		Filter: postadjudication.LetterFilter{Standing: background.LetterOpen, Class: background.NotExecuted}}
+func bulkFork(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	q := postadjudication.BulkRequest{Tenant: tenant, Action: postadjudication.BulkFork, Actor: operatorActor, Reason: operatorReason,
+		Filter: postadjudication.LetterFilter{Status: background.LetterOpen, Class: background.NotExecuted}}
 	cancelled := rng.IntN(3) == 0
 	if cancelled {
 		q.Throttle = 2
 	}
-	b, err := a.desk.PlanBulk(ctx, q)
+	b, err := a.operatorService.PlanBulk(ctx, q)
 	var nothing *postadjudication.NothingSelectedError
 	if errors.As(err, &nothing) {
 		return "nothing to plan", nil
@@ -210,78 +210,78 @@ func bulkFork(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
 	if err != nil || b.Progress.Pending == 0 {
 		return "a plan of what is refused", err
 	}
-	if _, err := a.desk.RunBulk(ctx, tenant, b.ID, b.Hash, second); err != nil {
+	if _, err := a.operatorService.RunBulk(ctx, tenant, b.ID, b.Hash, secondActor); err != nil {
 		return "", err
 	}
 	if cancelled {
-		_, err = a.desk.CancelBulk(ctx, tenant, b.ID, person, why)
+		_, err = a.operatorService.CancelBulk(ctx, tenant, b.ID, operatorActor, operatorReason)
 	}
 	return fmt.Sprintf("%d letters, cancelled: %t", b.Progress.Pending, cancelled), err
 }
 
-func purgeOne(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
-	l, err := a.letter(ctx, rng)
+func purgeOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	l, err := a.randomLetter(ctx, rng)
 	if err != nil || l == nil {
 		return "no letter", err
 	}
-	q := postadjudication.PurgeRequest{Actor: person, Reason: why, Filter: postadjudication.LetterFilter{Standing: background.LetterOpen, Transaction: l.transaction}}
-	plan, err := a.desk.PlanPurge(ctx, tenant, q)
+	q := postadjudication.PurgeRequest{Actor: operatorActor, Reason: operatorReason, Filter: postadjudication.LetterFilter{Status: background.LetterOpen, Transaction: l.transaction}}
+	plan, err := a.operatorService.PlanPurge(ctx, tenant, q)
 	if err != nil {
 		return "", err
 	}
 	q.Confirm = strconv.Itoa(plan.Letters)
-	done, err := a.desk.Purge(alone(ctx), tenant, q)
-	if err != nil && declined(err) {
+	done, err := a.operatorService.Purge(withoutSecondPerson(ctx), tenant, q)
+	if err != nil && isRefusal(err) {
 		err = nil
 	}
 	return fmt.Sprintf("%s: %d letters", l.transaction, done.Letters), err
 }
 
-func pullByHand(ctx context.Context, a *arena, _ *rand.Rand) (string, error) {
-	_, err := a.desk.PullBrake(ctx, tenant, postadjudication.DefaultTarget, person, why)
+func openBreaker(ctx context.Context, a *testbed, _ *rand.Rand) (string, error) {
+	_, err := a.operatorService.OpenBreaker(ctx, tenant, postadjudication.DefaultTarget, operatorActor, operatorReason)
 	return "", err
 }
 
-func releaseByHand(ctx context.Context, a *arena) error {
+func releaseBreaker(ctx context.Context, a *testbed) error {
 	for ctx.Err() == nil {
-		_, err := a.desk.ReleaseBrake(ctx, tenant, postadjudication.DefaultTarget, person, why)
-		if err == nil || errors.Is(err, postadjudication.ErrBrakeReleased) { // it could not be opened, or is closed again
+		_, err := a.operatorService.ReleaseBreaker(ctx, tenant, postadjudication.DefaultTarget, operatorActor, operatorReason)
+		if err == nil || errors.Is(err, postadjudication.ErrBreakerNotOpen) { // it could not be opened, or is closed again
 			return nil
 		}
-		pause(ctx, 200*time.Millisecond) // Postgres may be away
+		sleep(ctx, 200*time.Millisecond) // Postgres may be away
 	}
 	return ctx.Err()
 }
 
 // openTransaction has a caller hand over on an escrow that others use too, in a
 // transaction that stays open for seconds and is then committed or rolled back.
-func openTransaction(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
-	h := a.fleet.any(rng)
+func openTransaction(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	h := a.fleet.anyReady(rng)
 	if h == nil {
 		return "no worker", nil
 	}
 	n := a.load.latest()
-	ad := drawn(rand.New(rand.NewPCG(rng.Uint64(), 1)), extra+rng.IntN(1<<30))
+	ad := drawAdjudication(rand.New(rand.NewPCG(rng.Uint64(), 1)), firstExtra+rng.IntN(1<<30))
 	ad.EscrowReference, ad.Amount.Minor, ad.Held.Minor = sharedEscrow(n), 100, sharedHeld
 	c := worker.Command{Do: worker.OpenTx, Tenant: tenant, Adjudication: ad, Offset: time.Duration(1+rng.IntN(4000)) * time.Millisecond, Attempts: rng.IntN(2)}
-	a.load.accepted.name(ad)
+	a.load.accepted.noteSubmitted(ad)
 	a.load.open.Go(func() {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
 		r, err := h.ask(limited, c)
 		if err == nil && r.Error == "" {
 			a.load.count(c.Do + ": " + string(r.Reply))
-			a.load.accepted.note(ad, r)
+			a.load.accepted.noteReply(ad, r)
 		}
 	})
 	return fmt.Sprintf("%s on %s, for %s, committed: %t", ad.TransactionReceiptID, ad.EscrowReference, c.Offset, c.Attempts == 0), nil
 }
 
-// of is the adjudication of the load that a transaction was first handed over with.
-func (l *load) of(transaction string) (postadjudication.Adjudication, bool) {
+// adjudicationOf is the adjudication of the load that a transaction was first handed over with.
+func (l *load) adjudicationOf(transaction string) (postadjudication.Adjudication, bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(transaction, "txr_"))
-	if err != nil || n >= extra {
+	if err != nil || n >= firstExtra {
 		return postadjudication.Adjudication{}, false
 	}
-	return drawn(rand.New(rand.NewPCG(l.seed, uint64(n))), n), true
+	return drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(n))), n), true
 }

@@ -14,29 +14,29 @@ type proxy struct {
 	target   string
 	serving  sync.WaitGroup
 
-	mu    sync.Mutex
-	way   way
-	open  chan struct{} // closed unless the way is stalled
-	delay time.Duration // of every piece, in both directions
-	held  int           // pieces that are on their way
-	links map[*link]bool
+	mu       sync.Mutex
+	mode     proxyMode
+	passable chan struct{} // closed unless the way is stalled
+	delay    time.Duration // of every piece, in both directions
+	inFlight int           // pieces that are on their way
+	links    map[*link]bool
 }
 
-// way is how the network is for bytes and new connections.
-type way int
+// proxyMode is how the network is for bytes and new connections.
+type proxyMode int
 
 const (
-	passing way = iota
-	cut         // connections are reset, new ones too
-	stalled     // nothing gets through until it is healed, then everything does
+	modePass  proxyMode = iota
+	modeReset           // connections are reset, new ones too
+	modeStall           // nothing gets through until it is healed, then everything does
 )
 
 // link is one connection through the proxy. A deaf one swallows what it is given for
 // ever and says nothing: to the client a server that is there and does not answer.
 type link struct {
 	client, server net.Conn
-	deaf           chan struct{}
-	deafen         sync.Once
+	blackholed     chan struct{}
+	once           sync.Once
 }
 
 func newProxy(target string) (*proxy, error) {
@@ -44,8 +44,8 @@ func newProxy(target string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: l, target: target, open: make(chan struct{}), links: map[*link]bool{}}
-	close(p.open)
+	p := &proxy{listener: l, target: target, passable: make(chan struct{}), links: map[*link]bool{}}
+	close(p.passable)
 	p.serving.Go(p.accept)
 	return p, nil
 }
@@ -68,7 +68,7 @@ func (p *proxy) serve(client net.Conn) {
 		reset(client)
 		return
 	}
-	l := &link{client: client, server: server, deaf: make(chan struct{})}
+	l := &link{client: client, server: server, blackholed: make(chan struct{})}
 	if !p.add(l) {
 		l.reset()
 		return
@@ -86,7 +86,7 @@ func (p *proxy) serve(client net.Conn) {
 func (p *proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.way == cut {
+	if p.mode == modeReset {
 		return false
 	}
 	p.links[l] = true
@@ -100,19 +100,19 @@ func (p *proxy) pump(l *link, to, from net.Conn) {
 	for {
 		n, err := from.Read(piece)
 		if n > 0 {
-			p.holds(1)
-			if p.through(l) {
+			p.addInFlight(1)
+			if p.forwarded(l) {
 				if _, werr := to.Write(piece[:n]); werr != nil {
 					err = errors.Join(err, werr)
 				}
 			}
-			p.holds(-1)
+			p.addInFlight(-1)
 		}
 		if err == nil {
 			continue
 		}
 		select {
-		case <-l.deaf:
+		case <-l.blackholed:
 			if from == l.client {
 				return // the client has given up
 			}
@@ -125,73 +125,73 @@ func (p *proxy) pump(l *link, to, from net.Conn) {
 	}
 }
 
-func (p *proxy) holds(more int) {
+func (p *proxy) addInFlight(more int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held += more
+	p.inFlight += more
 }
 
-// empty reports whether nothing is on its way, and nothing is held up.
-func (p *proxy) empty() bool {
+// idle reports whether nothing is on its way, and nothing is held up.
+func (p *proxy) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.way != stalled && p.held == 0
+	return p.mode != modeStall && p.inFlight == 0
 }
 
-// through waits as long as the way makes a piece wait, and reports whether it gets there.
-func (p *proxy) through(l *link) bool {
+// forwarded waits as long as the way makes a piece wait, and reports whether it gets there.
+func (p *proxy) forwarded(l *link) bool {
 	p.mu.Lock()
-	open, delay := p.open, p.delay
+	open, delay := p.passable, p.delay
 	p.mu.Unlock()
 	select {
 	case <-open:
-	case <-l.deaf:
+	case <-l.blackholed:
 		return false
 	}
 	if delay > 0 {
 		time.Sleep(delay)
 	}
 	select {
-	case <-l.deaf:
+	case <-l.blackholed:
 		return false
 	default:
 		return true
 	}
 }
 
-// set changes the way, for connections that are there too.
-func (p *proxy) set(w way, delay time.Duration) {
+// setMode changes the way, for connections that are there too.
+func (p *proxy) setMode(mode proxyMode, delay time.Duration) {
 	p.mu.Lock()
-	if w == stalled && p.way != stalled {
-		p.open = make(chan struct{})
+	if mode == modeStall && p.mode != modeStall {
+		p.passable = make(chan struct{})
 	}
-	if w != stalled && p.way == stalled {
-		close(p.open)
+	if mode != modeStall && p.mode == modeStall {
+		close(p.passable)
 	}
-	p.way, p.delay = w, delay
-	links := p.all()
+	p.mode, p.delay = mode, delay
+	links := p.allLinks()
 	p.mu.Unlock()
-	if w == cut {
+	if mode == modeReset {
 		for _, l := range links {
 			l.reset()
 		}
 	}
 }
 
-// deafen makes every connection that is there half-open, for ever. New ones work.
-func (p *proxy) deafen() {
+// blackhole makes every connection that is there half-open, for ever. New ones work.
+func (p *proxy) blackhole() {
 	p.mu.Lock()
-	links := p.all()
+	links := p.allLinks()
 	p.mu.Unlock()
 	for _, l := range links {
-		l.deafen.Do(func() {
-			close(l.deaf)
+		l.once.Do(func() {
+			close(l.blackholed)
 			_ = l.server.Close() // the server is told that the client is gone
 		})
 	}
 }
 
-func (p *proxy) all() (out []*link) {
+func (p *proxy) allLinks() (out []*link) {
 	for l := range p.links {
 		out = append(out, l)
 	}
@@ -200,7 +200,7 @@ func (p *proxy) all() (out []*link) {
 
 func (p *proxy) close() error {
 	err := p.listener.Close()
-	p.set(cut, 0)
+	p.setMode(modeReset, 0)
 	p.serving.Wait()
 	return err
 }

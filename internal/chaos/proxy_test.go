@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// echo is a server that says back what it is told.
-func echo(t *testing.T) string {
+// echoServer is a server that says back what it is told.
+func echoServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func echo(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func before(t *testing.T, server string) (*proxy, net.Conn) {
+func proxied(t *testing.T, server string) (*proxy, net.Conn) {
 	t.Helper()
 	p, err := newProxy(server)
 	if err != nil {
@@ -60,15 +60,15 @@ func dial(t *testing.T, p *proxy) net.Conn {
 	return c
 }
 
-// says sends a byte and reports what came back within the limit.
-func says(c net.Conn, limit time.Duration) error {
+// writes sends a byte and reports what came back within the limit.
+func writes(c net.Conn, limit time.Duration) error {
 	if _, err := c.Write([]byte("x")); err != nil {
 		return err
 	}
-	return hears(c, limit)
+	return reads(c, limit)
 }
 
-func hears(c net.Conn, limit time.Duration) error {
+func reads(c net.Conn, limit time.Duration) error {
 	if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
@@ -76,34 +76,34 @@ func hears(c net.Conn, limit time.Duration) error {
 	return err
 }
 
-const soon, never = 5 * time.Second, 100 * time.Millisecond
+const replyTimeout, silence = 5 * time.Second, 100 * time.Millisecond
 
 func TestTheProxyIsSlowInBothDirections(t *testing.T) {
 	t.Parallel()
-	p, c := before(t, echo(t))
-	if err := says(c, soon); err != nil {
+	p, c := proxied(t, echoServer(t))
+	if err := writes(c, replyTimeout); err != nil {
 		t.Fatal(err)
 	}
-	p.set(passing, 50*time.Millisecond)
+	p.setMode(modePass, 50*time.Millisecond)
 	began := time.Now()
-	if err := says(c, soon); err != nil || time.Since(began) < 100*time.Millisecond {
+	if err := writes(c, replyTimeout); err != nil || time.Since(began) < 100*time.Millisecond {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
 }
 
 func TestTheProxyCutsWhatIsThereAndWhatComes(t *testing.T) {
 	t.Parallel()
-	p, c := before(t, echo(t))
-	if err := says(c, soon); err != nil {
+	p, c := proxied(t, echoServer(t))
+	if err := writes(c, replyTimeout); err != nil {
 		t.Fatal(err)
 	}
-	p.set(cut, 0)
-	if err := hears(c, soon); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	p.setMode(modeReset, 0)
+	if err := reads(c, replyTimeout); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection that is cut: %v", err)
 	}
 	next, err := net.Dial("tcp", p.addr()) // may be cut before it is made
 	if err == nil {
-		err = says(next, soon)
+		err = writes(next, replyTimeout)
 		if cerr := next.Close(); cerr != nil {
 			t.Error(cerr)
 		}
@@ -111,39 +111,39 @@ func TestTheProxyCutsWhatIsThereAndWhatComes(t *testing.T) {
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a new connection: %v", err)
 	}
-	p.set(passing, 0)
-	if err := says(dial(t, p), soon); err != nil {
+	p.setMode(modePass, 0)
+	if err := writes(dial(t, p), replyTimeout); err != nil {
 		t.Errorf("after it was healed: %v", err)
 	}
 }
 
-func TestTheProxyHoldsBackWhatIsSaidWhileItIsStalled(t *testing.T) {
+func TestTheProxyHoldsBackDataWhileStalled(t *testing.T) {
 	t.Parallel()
-	p, c := before(t, echo(t))
-	p.set(stalled, 0)
-	if err := says(c, never); !errors.Is(err, os.ErrDeadlineExceeded) {
+	p, c := proxied(t, echoServer(t))
+	p.setMode(modeStall, 0)
+	if err := writes(c, silence); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("something got through: %v", err)
 	}
-	p.set(passing, 0)
-	if err := hears(c, soon); err != nil {
+	p.setMode(modePass, 0)
+	if err := reads(c, replyTimeout); err != nil {
 		t.Errorf("after it was healed: %v", err)
 	}
 }
 
-func TestADeafConnectionStaysOpenAndSilentForEver(t *testing.T) {
+func TestABlackholedConnectionStaysOpenAndSilent(t *testing.T) {
 	t.Parallel()
-	p, c := before(t, echo(t))
-	if err := says(c, soon); err != nil {
+	p, c := proxied(t, echoServer(t))
+	if err := writes(c, replyTimeout); err != nil {
 		t.Fatal(err)
 	}
-	p.deafen()
-	p.set(passing, 0)
+	p.blackhole()
+	p.setMode(modePass, 0)
 	for range 2 {
-		if err := says(c, never); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := writes(c, silence); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the deaf connection: %v", err)
 		}
 	}
-	if err := says(dial(t, p), soon); err != nil {
+	if err := writes(dial(t, p), replyTimeout); err != nil {
 		t.Errorf("a new connection: %v", err)
 	}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// standing is where live runs stood at one moment.
-type standing struct {
+// snapshot is where live runs stood at one moment.
+type snapshot struct {
 	runs  []string
 	heads []int64
 }
 
-// standing leaves out the runs that nobody could read: who can't read one looks at it
+// snapshot leaves out the runs that nobody could read: who can't read one looks at it
 // again after a minute.
-func (a *arena) standing(ctx context.Context) (standing, error) {
-	var s standing
+func (a *testbed) snapshot(ctx context.Context) (snapshot, error) {
+	var s snapshot
 	rows, err := a.db.QueryContext(ctx, `SELECT r.id, c.last_seq FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
-		WHERE r.live AND NOT r.id = ANY($1::uuid[])`, pq.Array(a.unread))
+		WHERE r.live AND NOT r.id = ANY($1::uuid[])`, pq.Array(a.unreadableRuns))
 	if err != nil {
 		return s, err
 	}
@@ -41,16 +41,16 @@ func (a *arena) standing(ctx context.Context) (standing, error) {
 const stuckSQL = `SELECT count(*) FROM unnest($1::uuid[], $2::bigint[]) AS t(id, head) JOIN recourse.runs r ON r.id = t.id JOIN recourse.cases c ON c.id = r.case_id
 	WHERE r.live AND c.last_seq = t.head`
 
-// perRun is how long each of many runs may take to be moved on, one after the other.
-const perRun = 200 * time.Millisecond
+// timePerRun is how long each of many runs may take to be moved on, one after the other.
+const timePerRun = 200 * time.Millisecond
 
-// moved waits until every run of a standing has moved on or ended. It gives up when limit is
+// awaitProgress waits until every run of a standing has moved on or ended. It gives up when limit is
 // over since the last of them did, or longer than they all may take, and tells how many have
 // not: the pace is the machine's, and what stands still while others go on is found all the same.
 // Runs that wait for a person behind a circuit breaker are none of them: see paused.
-func (a *arena) moved(ctx context.Context, s standing, limit time.Duration) (stuck int, err error) {
+func (a *testbed) awaitProgress(ctx context.Context, s snapshot, limit time.Duration) (stuck int, err error) {
 	began, least := time.Now(), len(s.runs)+1
-	last, most := began, 2*limit+time.Duration(len(s.runs))*perRun
+	last, most := began, 2*limit+time.Duration(len(s.runs))*timePerRun
 	for {
 		err := a.db.QueryRowContext(ctx, stuckSQL, pq.Array(s.runs), pq.Array(s.heads)).Scan(&stuck)
 		if err == nil && stuck < least {
@@ -63,11 +63,11 @@ func (a *arena) moved(ctx context.Context, s standing, limit time.Duration) (stu
 			if err != nil {
 				return stuck, err
 			}
-			wait, err := a.paused(ctx, s.runs, s.heads)
+			wait, err := a.pausedRuns(ctx, s.runs, s.heads)
 			if err != nil || wait == 0 {
 				return stuck, err
 			}
-			led, err := a.led(ctx)
+			led, err := a.breakersLed(ctx)
 			if err != nil || !led {
 				return stuck, err
 			}
@@ -81,51 +81,51 @@ func (a *arena) moved(ctx context.Context, s standing, limit time.Duration) (stu
 	}
 }
 
-// fewest is how many paused runs that all fail may be the escrow service's fault: the default
+// minPausedRuns is how many paused runs that all fail may be the escrow service's fault: the default
 // of background.BreakerRule.Few.
-const fewest = 10
+const minPausedRuns = 10
 
 const pausedSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN unnest($1::uuid[], $2::bigint[]) AS t(id, head) ON r.id = t.id
 	WHERE r.live AND r.state IN ('pending', 'scheduled') AND r.attempt_count > 0 AND r.target = ANY($3) AND ($1::uuid[] IS NULL OR c.last_seq = t.head)`
 
-// paused counts the live runs, or those of a standing that have not moved, that failed before
+// pausedRuns counts the live runs, or those of a standing that have not moved, that failed before
 // and wait with at least fewest behind a circuit breaker that opened by itself. With no new case
 // beside them nothing tells them from an outage: the product raises an alarm, and a person
 // decides. A run that was never called is none of them.
-func (a *arena) paused(ctx context.Context, runs []string, heads []int64) (n int, err error) {
-	open, err := a.openByThemselves(ctx)
+func (a *testbed) pausedRuns(ctx context.Context, runs []string, heads []int64) (n int, err error) {
+	open, err := a.autoOpenedBreakers(ctx)
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
 	return n, a.db.QueryRowContext(ctx, pausedSQL, pq.Array(runs), pq.Array(heads), pq.Array(open)).Scan(&n)
 }
 
-// openByThemselves lists the targets of the circuit breakers that no person opened, and behind
+// autoOpenedBreakers lists the targets of the circuit breakers that no person opened, and behind
 // which at least fewest wait.
-func (a *arena) openByThemselves(ctx context.Context) (targets []string, err error) {
-	found, err := a.desk.Brakes(ctx, postadjudication.AllTenants)
+func (a *testbed) autoOpenedBreakers(ctx context.Context) (targets []string, err error) {
+	found, err := a.operatorService.Breakers(ctx, postadjudication.AllTenants)
 	for _, b := range found {
-		if b.State != background.BreakerClosed && !b.ByHand && b.Paused >= fewest {
+		if b.State != background.BreakerClosed && !b.ByHand && b.Paused >= minPausedRuns {
 			targets = append(targets, b.Target)
 		}
 	}
 	return targets, err
 }
 
-// alarmAfter is how long a person lets the alarm stand that runs wait behind a circuit breaker
+// alarmDelay is how long a person lets the alarm stand that runs wait behind a circuit breaker
 // with no new case beside them; the product raises it after one minute.
-const alarmAfter = 75 * time.Second
+const alarmDelay = 75 * time.Second
 
-// quiet waits until no run is live, and tells how many are when limit is over. When all that
+// awaitNoneLive waits until no run is live, and tells how many are when limit is over. When all that
 // are left have waited behind circuit breakers for as long as the alarm takes, and one of them
 // has probed meanwhile, a person releases those.
-func (a *arena) quiet(ctx context.Context, limit, alarm time.Duration) (live, released int, err error) {
+func (a *testbed) awaitNoneLive(ctx context.Context, limit, alarm time.Duration) (live, released int, err error) {
 	began, probed := time.Now(), int64(-1)
-	for since := began; time.Since(began) < limit; pause(ctx, 100*time.Millisecond) {
+	for since := began; time.Since(began) < limit; sleep(ctx, 100*time.Millisecond) {
 		if err := a.db.QueryRowContext(ctx, `SELECT count(*) FROM recourse.runs WHERE live`).Scan(&live); err != nil || live == 0 {
 			return live, released, err
 		}
-		wait, err := a.paused(ctx, nil, nil)
+		wait, err := a.pausedRuns(ctx, nil, nil)
 		if err != nil {
 			return live, released, err
 		}
@@ -142,7 +142,7 @@ func (a *arena) quiet(ctx context.Context, limit, alarm time.Duration) (live, re
 		if time.Since(since) < alarm || heads == probed {
 			continue // a breaker behind which nothing probes is not released: what waits there is stuck
 		}
-		n, err := a.release(ctx)
+		n, err := a.releaseBreakers(ctx)
 		if err != nil {
 			return live, released, err
 		}
@@ -153,31 +153,31 @@ func (a *arena) quiet(ctx context.Context, limit, alarm time.Duration) (live, re
 
 // pausedHeads adds up the receipts of all cases with a live run: it rises when one of them is
 // let through a circuit breaker to probe.
-func (a *arena) pausedHeads(ctx context.Context) (sum int64, err error) {
+func (a *testbed) pausedHeads(ctx context.Context) (sum int64, err error) {
 	return sum, a.db.QueryRowContext(ctx, `SELECT coalesce(sum(c.last_seq), 0) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.live`).Scan(&sum)
 }
 
-// led reports whether some process leads each circuit breaker over all tenants that is not closed:
+// breakersLed reports whether some process leads each circuit breaker over all tenants that is not closed:
 // it shows itself at least once a second, which raises the version.
-func (a *arena) led(ctx context.Context) (bool, error) {
-	const unshown = `SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND state <> 'closed' AND version = ANY($1)`
+func (a *testbed) breakersLed(ctx context.Context) (bool, error) {
+	const unchangedSQL = `SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND state <> 'closed' AND version = ANY($1)`
 	var versions []int64
 	if err := a.db.QueryRowContext(ctx, `SELECT coalesce(array_agg(version), '{}') FROM recourse.brakes WHERE tenant = '' AND state <> 'closed'`).Scan(pq.Array(&versions)); err != nil {
 		return false, err
 	}
-	pause(ctx, 5*time.Second)
+	sleep(ctx, 5*time.Second)
 	var same int
-	err := a.db.QueryRowContext(ctx, unshown, pq.Array(versions)).Scan(&same)
+	err := a.db.QueryRowContext(ctx, unchangedSQL, pq.Array(versions)).Scan(&same)
 	return err == nil && same == 0, err
 }
 
-// release closes the circuit breakers that opened by themselves, and tells how many they were.
-func (a *arena) release(ctx context.Context) (n int, err error) {
-	targets, err := a.openByThemselves(ctx)
+// releaseBreakers closes the circuit breakers that opened by themselves, and tells how many they were.
+func (a *testbed) releaseBreakers(ctx context.Context) (n int, err error) {
+	targets, err := a.autoOpenedBreakers(ctx)
 	for _, target := range targets {
 		for state := background.BreakerOpen; state != background.BreakerClosed && err == nil; {
-			var b postadjudication.Brake
-			if b, err = a.desk.ReleaseBrake(ctx, postadjudication.AllTenants, target, person, why); errors.Is(err, postadjudication.ErrBrakeReleased) {
+			var b postadjudication.Breaker
+			if b, err = a.operatorService.ReleaseBreaker(ctx, postadjudication.AllTenants, target, operatorActor, operatorReason); errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 				err, b.State = nil, background.BreakerClosed
 			}
 			state = b.State

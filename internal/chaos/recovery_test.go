@@ -13,10 +13,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// smallArena has one worker. It is closed and removed at the end of the test.
-func smallArena(t *testing.T) *arena {
+// smallTestbed has one worker. It is closed and removed at the end of the test.
+func smallTestbed(t *testing.T) *testbed {
 	t.Helper()
-	a, err := openArena(t.Context(), options{workers: 1, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour})
+	a, err := openTestbed(t.Context(), options{workers: 1, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,19 +33,19 @@ func smallArena(t *testing.T) *arena {
 
 // A worker that was to stand still at a point, and never came there, does not do so when all is
 // healed, whatever else was done to it.
-func TestNoWorkerStandsStillWhenAllIsHealed(t *testing.T) {
+func TestNoWorkerIsFrozenAfterHeal(t *testing.T) {
 	t.Parallel()
-	a := smallArena(t)
-	before := a.fleet.at(0)
+	a := smallTestbed(t)
+	before := a.fleet.workerAt(0)
 	if err := errors.Join(a.fleet.killOne(0), a.fleet.start(0, "stop="+failpoint.Point(failpoint.CallBefore, failpoint.Executor)+":1000")); err != nil {
 		t.Fatal(err)
 	}
 	a.fleet.expectFrozen(0)
-	armed := a.fleet.at(0)
+	armed := a.fleet.workerAt(0)
 	if err := errors.Join(a.fleet.freeze(0), thawClaimed(t.Context(), a), a.heal(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	now := a.fleet.at(0)
+	now := a.fleet.workerAt(0)
 	if stopped, err := now.stopped(); now == before || now == armed || !now.alive() || stopped || err != nil {
 		t.Errorf("the worker with the armed point goes on: %t; stands still: %t, %v", now == armed, stopped, err)
 	}
@@ -56,14 +56,14 @@ func TestNoWorkerStandsStillWhenAllIsHealed(t *testing.T) {
 func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	a := smallArena(t)
-	const n = 4 * fewest
+	a := smallTestbed(t)
+	const n = 4 * minPausedRuns
 	failing := make([]postadjudication.Adjudication, n)
 	for i := range failing {
-		failing[i] = drawn(rand.New(rand.NewPCG(1, uint64(i))), i)
+		failing[i] = drawAdjudication(rand.New(rand.NewPCG(1, uint64(i))), i)
 		failing[i].Payload = json.RawMessage(`{"simulate":"retryable"}`)
 	}
-	if _, errs := a.desk.SubmitBatch(ctx, failing); errs[0] != nil {
+	if _, errs := a.operatorService.SubmitBatch(ctx, failing); errs[0] != nil {
 		t.Fatal(errs[0])
 	}
 	var err error
@@ -75,24 +75,24 @@ func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
 	}
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for wait := 0; wait < fewest || wait < live(); pause(limited, 50*time.Millisecond) {
-		if wait, err = a.paused(limited, nil, nil); err != nil {
+	for wait := 0; wait < minPausedRuns || wait < live(); sleep(limited, 50*time.Millisecond) {
+		if wait, err = a.pausedRuns(limited, nil, nil); err != nil {
 			t.Fatalf("%d of %d wait behind a circuit breaker: %v", wait, live(), err)
 		}
 	}
-	if _, err := a.desk.PullBrake(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, person, why); err != nil {
+	if _, err := a.operatorService.OpenBreaker(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, operatorActor, operatorReason); err != nil {
 		t.Fatal(err)
 	}
-	if wait, err := a.paused(ctx, nil, nil); err != nil || wait != 0 {
+	if wait, err := a.pausedRuns(ctx, nil, nil); err != nil || wait != 0 {
 		t.Errorf("behind a circuit breaker that a person opened %d wait for one, %v", wait, err)
 	}
-	if _, err := a.desk.ReleaseBrake(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, person, why); err != nil {
+	if _, err := a.operatorService.ReleaseBreaker(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, operatorActor, operatorReason); err != nil {
 		t.Fatal(err)
 	}
-	if led, err := a.led(ctx); err != nil || !led {
+	if led, err := a.breakersLed(ctx); err != nil || !led {
 		t.Errorf("nobody leads the circuit breaker, %v", err)
 	}
-	left, released, err := a.quiet(ctx, time.Minute, time.Second)
+	left, released, err := a.awaitNoneLive(ctx, time.Minute, time.Second)
 	if err != nil || left != 0 || released == 0 {
 		t.Errorf("%d are left, %d circuit breakers were released, %v", left, released, err)
 	}

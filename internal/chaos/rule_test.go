@@ -9,11 +9,11 @@ import (
 )
 
 // rule has a worker set the rule that replays all open letters so many times.
-func rule(most int) func(*stage, *hand) {
-	return func(s *stage, h *hand) {
+func rule(most int) func(*fixture, *workerProcess) {
+	return func(s *fixture, h *workerProcess) {
 		s.t.Helper()
 		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Rule, Tenant: "chaos", Attempts: most})
-		if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+		if !errors.Is(err, errWorkerEnded) && (err != nil || r.Error != "") {
 			s.t.Fatalf("rule: %v %s", err, r.Error)
 		}
 	}
@@ -39,27 +39,27 @@ const (
 func TestARuleSurvivesTwoKillsAndReplaysNothingOnceTooOften(t *testing.T) {
 	t.Parallel()
 	const letters = 40
-	s := newStage(t)
-	s.limit += letters * perLetter
+	s := newFixture(t)
+	s.limit += letters * timePerLetter
 	setter := s.worker("")
 	for n := range letters {
 		s.submit(setter, adjudication(n+1, "refused,refused,refused", "")) // itself, and both its forks
 	}
 	s.until("all are dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, letters)
-	s.quit(setter)
-	setter = s.worker("", func(c *worker.Settings) { c.Only = true })
+	s.terminate(setter)
+	setter = s.worker("", func(c *worker.Settings) { c.CommandsOnly = true })
 	rule(2)(s, setter)
-	s.quit(setter)
+	s.terminate(setter)
 	for _, point := range []string{
-		failpoint.Point(failpoint.JournalBefore, failpoint.RuleAct),
-		failpoint.Point(failpoint.JournalAfter, failpoint.RuleAct),
+		failpoint.Point(failpoint.JournalBefore, failpoint.RuleAction),
+		failpoint.Point(failpoint.JournalAfter, failpoint.RuleAction),
 	} {
-		s.died(s.worker(point))
+		s.awaitKilled(s.worker(point))
 	}
 	survivor := s.worker("")
 	s.until("each was replayed as often as it may be", replayedOnce)
-	s.atRest()
+	s.awaitNoneLive()
 	s.until(replayedOnce, replayedOnce)
-	s.sound()
-	s.quit(survivor)
+	s.checkConsistent()
+	s.terminate(survivor)
 }

@@ -11,24 +11,24 @@ import (
 // Half a minute of a seed: the command's own way from the first fault to the
 // judgement.
 func TestAShortRunLosesNothing(t *testing.T) {
-	all, err := named("")
+	all, err := parseFaults("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told bytes.Buffer
-	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 20, longest: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, rest: 90 * time.Second, appendOnly: true, faults: all}
-	r, err := run(t.Context(), o, &told)
+	var progress bytes.Buffer
+	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 20, maxFaultMillis: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 90 * time.Second, appendOnly: true, faults: all}
+	r, err := run(t.Context(), o, &progress)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, told.String())
+		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	if len(r.Broken) > 0 || r.Accepted < 100 || len(r.Faults) < 3 || r.Effects < 50 {
-		t.Errorf("%d accepted, %d kinds of fault, %d effects; broken: %q\n%s", r.Accepted, len(r.Faults), r.Effects, r.Broken, told.String())
+		t.Errorf("%d accepted, %d kinds of fault, %d effects; broken: %q\n%s", r.Accepted, len(r.Faults), r.Effects, r.Broken, progress.String())
 	}
 }
 
-func TestASeedAloneDecidesWhatStrikes(t *testing.T) {
+func TestTheSeedAloneDecidesTheFaults(t *testing.T) {
 	t.Parallel()
-	draws := func(o options) [2]chance { s := newSchedule(o); return [2]chance{s.machines, s.people} }
+	draws := func(o options) [2]weightedFaults { s := newSchedule(o); return [2]weightedFaults{s.machines, s.people} }
 	a, b, drawn := draws(options{seed: 3, faults: faults}), draws(options{seed: 3, faults: faults}), map[string]bool{}
 	for who := range a {
 		for range 3000 {
@@ -47,17 +47,17 @@ func TestASeedAloneDecidesWhatStrikes(t *testing.T) {
 // What the product does not survive strikes only when it is named.
 func TestEveryFaultCanBeNamed(t *testing.T) {
 	t.Parallel()
-	all, err := named("")
+	all, err := parseFaults("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range faults {
-		one, err := named(f.name)
+		one, err := parseFaults(f.name)
 		if err != nil || len(one) != 1 || one[0].name != f.name {
 			t.Errorf("%s: %v, %v", f.name, one, err)
 		}
-		if drawn := slices.ContainsFunc(all, func(g fault) bool { return g.name == f.name }); drawn == (f.later != "") {
-			t.Errorf("%s strikes: %t, and the product does not survive: %q", f.name, drawn, f.later)
+		if drawn := slices.ContainsFunc(all, func(g fault) bool { return g.name == f.name }); drawn == (f.knownLimit != "") {
+			t.Errorf("%s strikes: %t, and the product does not survive: %q", f.name, drawn, f.knownLimit)
 		}
 	}
 }

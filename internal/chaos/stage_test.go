@@ -37,45 +37,45 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience  = 25 * time.Second // less than asynq takes to find a lost worker by itself
+	waitLimit = 25 * time.Second // less than asynq takes to find a lost worker by itself
 	lostAfter = 3 * time.Second
 
-	// perLetter is how much longer every wait may take for each letter of a test of many.
-	perLetter = 200 * time.Millisecond
+	// timePerLetter is how much longer every wait may take for each letter of a test of many.
+	timePerLetter = 200 * time.Millisecond
 
 	// askedWithin is enough to ask about hundreds of letters twice, five a second: as many
 	// calls as that are over their time limit on a busy machine.
 	askedWithin = 3 * time.Minute
 
-	callLimit = 400 * time.Millisecond
-	lateAfter = 700 * time.Millisecond // when a late call is answered: past the time limit
+	callLimit       = 400 * time.Millisecond
+	lateAnswerDelay = 700 * time.Millisecond // when a late call is answered: past the time limit
 )
 
-// stage is real servers, an escrow service whose ledger outlives every worker, and
+// fixture is real servers, an escrow service whose ledger outlives every worker, and
 // what was handed over.
-type stage struct {
+type fixture struct {
 	t       *testing.T
 	url     string
 	redis   string
 	escrow  *fakeescrow.Service
 	service *postadjudication.Service // looks; executes nothing
 	db      *sql.DB
-	log     bytesLog
+	log     sharedLog
 	limit   time.Duration // of every wait
 
-	asked    []postadjudication.Adjudication
-	accepted *accepted
-	deeds    *deeds
-	unknowns int // cases of which it may be unknown at the end what was moved: the one whose worker was killed while it called
+	submitted  []postadjudication.Adjudication
+	accepted   *accepted
+	tampering  *tamperLog
+	maxUnknown int // cases of which it may be unknown at the end what was moved: the one whose worker was killed while it called
 }
 
-func newStage(t *testing.T) *stage {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted(), deeds: newDeeds(), limit: patience, unknowns: 1}
+	s := &fixture{t: t, url: testkit.Migrated(t), accepted: newAccepted(), tampering: newTamperLog(), limit: waitLimit, maxUnknown: 1}
 	server, redis := testkit.Redis(t)
 	s.redis = server.URL()
 	var err error
-	if s.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: lateAfter}); err != nil {
+	if s.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: lateAnswerDelay}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.escrow.Close)
@@ -83,7 +83,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s.service, err = postadjudication.Open(context.Background(), postadjudication.Config{
-		DatabaseURL: s.url, Redis: redis, Families: []postadjudication.Plain{worker.Chores()},
+		DatabaseURL: s.url, Redis: redis, Families: []postadjudication.PlainFamily{worker.PlainFamily()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,26 +99,26 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// bytesLog takes the logs of several processes.
-type bytesLog struct {
+// sharedLog takes the logs of several processes.
+type sharedLog struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (l *bytesLog) Write(p []byte) (int, error) {
+func (l *sharedLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(p)
 }
 
-func (l *bytesLog) String() string {
+func (l *sharedLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
 }
 
 // worker starts a process that ends at a point, or a sound one when it is empty.
-func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
+func (s *fixture) worker(point string, change ...func(*worker.Settings)) *workerProcess {
 	s.t.Helper()
 	set := worker.Settings{
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
@@ -138,7 +138,7 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 	})
 	select {
 	case <-h.ready:
-	case <-h.gone:
+	case <-h.ended:
 	case <-time.After(s.limit):
 		s.t.Fatal("the worker does not open")
 	}
@@ -146,44 +146,44 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 }
 
 // submit hands over; a worker that ends before it replies leaves it in doubt.
-func (s *stage) submit(h *hand, as ...postadjudication.Adjudication) {
+func (s *fixture) submit(h *workerProcess, as ...postadjudication.Adjudication) {
 	s.t.Helper()
-	s.hand(h, worker.Submit, as...)
+	s.submitAs(h, worker.Submit, as...)
 }
 
-func (s *stage) hand(h *hand, do string, as ...postadjudication.Adjudication) {
+func (s *fixture) submitAs(h *workerProcess, do string, as ...postadjudication.Adjudication) {
 	s.t.Helper()
 	for _, a := range as {
-		s.asked = append(s.asked, a)
-		s.accepted.name(a)
+		s.submitted = append(s.submitted, a)
+		s.accepted.noteSubmitted(a)
 		r, err := h.ask(s.ctx(), worker.Command{Do: do, Adjudication: a})
-		if errors.Is(err, errGone) {
+		if errors.Is(err, errWorkerEnded) {
 			continue
 		}
 		if err != nil || r.Error != "" {
 			s.t.Fatalf("submit %s: %v %s", a.TransactionReceiptID, err, r.Error)
 		}
-		s.accepted.note(a, r)
+		s.accepted.noteReply(a, r)
 	}
 }
 
-// ringOnly hands over while no worker is there to take it: its bell waits in Redis.
-func (s *stage) ringOnly(a postadjudication.Adjudication) {
+// notifyUnserved hands over while no worker is there to take it: its bell waits in Redis.
+func (s *fixture) notifyUnserved(a postadjudication.Adjudication) {
 	s.t.Helper()
-	s.asked = append(s.asked, a)
-	s.accepted.name(a)
+	s.submitted = append(s.submitted, a)
+	s.accepted.noteSubmitted(a)
 	r, err := s.service.Submit(s.ctx(), a)
 	if err != nil || r.Reply != postadjudication.Created {
 		s.t.Fatalf("submit %s: %s, %v", a.TransactionReceiptID, r.Reply, err)
 	}
-	s.accepted.note(a, worker.Reply{Reply: r.Reply, Run: r.Run.String()})
-	if err := r.Ring(s.ctx()); err != nil {
+	s.accepted.noteReply(a, worker.Reply{Reply: r.Reply, Run: r.Run.String()})
+	if err := r.Notify(s.ctx()); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// later hands over without waiting; the function that it returns waits.
-func (s *stage) later(h *hand, a postadjudication.Adjudication) (wait func()) {
+// submitAsync hands over without waiting; the function that it returns waits.
+func (s *fixture) submitAsync(h *workerProcess, a postadjudication.Adjudication) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -192,27 +192,27 @@ func (s *stage) later(h *hand, a postadjudication.Adjudication) (wait func()) {
 	return func() { <-done }
 }
 
-// askAgain hands everything over once more: what was in doubt is decided, and
+// resubmit hands everything over once more: what was in doubt is decided, and
 // nothing that was taken is taken twice.
-func (s *stage) askAgain(h *hand) {
+func (s *fixture) resubmit(h *workerProcess) {
 	s.t.Helper()
-	for _, a := range s.asked {
+	for _, a := range s.submitted {
 		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Submit, Adjudication: a})
 		if err != nil || r.Error != "" {
 			s.t.Fatalf("submit %s again: %v %s", a.TransactionReceiptID, err, r.Error)
 		}
-		s.accepted.note(a, r)
+		s.accepted.noteReply(a, r)
 	}
 }
 
-func (s *stage) ctx() context.Context {
+func (s *fixture) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
 	s.t.Cleanup(cancel)
 	return ctx
 }
 
-// died waits until the point was reached, and makes sure that it was SIGKILL.
-func (s *stage) died(h *hand) {
+// awaitKilled waits until the point was reached, and makes sure that it was SIGKILL.
+func (s *fixture) awaitKilled(h *workerProcess) {
 	s.t.Helper()
 	select {
 	case <-h.process.Done():
@@ -224,12 +224,12 @@ func (s *stage) died(h *hand) {
 	}
 }
 
-func (s *stage) until(what, query string, args ...any) {
+func (s *fixture) until(what, query string, args ...any) {
 	s.t.Helper()
 	s.within(s.limit, what, query, args...)
 }
 
-func (s *stage) within(limit time.Duration, what, query string, args ...any) {
+func (s *fixture) within(limit time.Duration, what, query string, args ...any) {
 	s.t.Helper()
 	deadline := time.After(limit)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -250,21 +250,21 @@ func (s *stage) within(limit time.Duration, what, query string, args ...any) {
 	}
 }
 
-func (s *stage) untilRun(state string) {
+func (s *fixture) untilRun(state string) {
 	s.t.Helper()
 	s.until("a run is "+state, `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = $1)`, state)
 }
 
-func (s *stage) atRest() {
+func (s *fixture) awaitNoneLive() {
 	s.t.Helper()
 	s.until("no run is live", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE live)`)
-	s.within(askedWithin, "what can be asked about is known", `SELECT count(*) <= $1 FROM recourse.cases WHERE unknown_open > 0`, s.unknowns)
+	s.within(askedWithin, "what can be asked about is known", `SELECT count(*) <= $1 FROM recourse.cases WHERE unknown_open > 0`, s.maxUnknown)
 }
 
-// sound checks everything that must be true after any fault.
-func (s *stage) sound() {
+// checkConsistent checks everything that must be true after any fault.
+func (s *fixture) checkConsistent() {
 	s.t.Helper()
-	v, err := judge(s.ctx(), s.world())
+	v, err := verify(s.ctx(), s.verifyInput())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -273,8 +273,8 @@ func (s *stage) sound() {
 	}
 }
 
-func (s *stage) world() world {
-	return world{service: s.service, escrow: s.escrow, accepted: s.accepted, deeds: s.deeds, unknowns: s.unknowns}
+func (s *fixture) verifyInput() verifyInput {
+	return verifyInput{service: s.service, escrow: s.escrow, accepted: s.accepted, tampering: s.tampering, maxUnknown: s.maxUnknown}
 }
 
 // adjudication is one of an escrow of its own, which holds three times as much, whose calls go as the words say.
@@ -291,7 +291,7 @@ func adjudication(n int, words, executor string) postadjudication.Adjudication {
 }
 
 // onlyRun finds the one run that is so.
-func (s *stage) onlyRun(is string) (run string) {
+func (s *fixture) onlyRun(is string) (run string) {
 	s.t.Helper()
 	if err := s.db.QueryRow(`SELECT id FROM recourse.runs WHERE ` + is).Scan(&run); err != nil {
 		s.t.Fatal(err)
@@ -300,44 +300,44 @@ func (s *stage) onlyRun(is string) (run string) {
 }
 
 // exec writes into the database behind Recourse's back.
-func (s *stage) exec(statement string, args ...any) {
+func (s *fixture) exec(statement string, args ...any) {
 	s.t.Helper()
 	if _, err := s.db.Exec(statement, args...); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// tell has a worker do something, over which it may end.
-func (s *stage) tell(h *hand, do, run string) {
+// command has a worker do something, over which it may end.
+func (s *fixture) command(h *workerProcess, do, run string) {
 	s.t.Helper()
-	s.tellFor(h, do, "chaos", run)
+	s.commandFor(h, do, "chaos", run)
 }
 
-func (s *stage) tellFor(h *hand, do, tenant, run string) {
+func (s *fixture) commandFor(h *workerProcess, do, tenant, run string) {
 	s.t.Helper()
 	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: tenant, Run: run})
-	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+	if !errors.Is(err, errWorkerEnded) && (err != nil || r.Error != "") {
 		s.t.Fatalf("%s: %v %s", do, err, r.Error)
 	}
 }
 
 // release lets circuit breakers go that were opened by hand, before or after the worker's
 // end.
-func (s *stage) release(h *hand) {
+func (s *fixture) release(h *workerProcess) {
 	s.t.Helper()
-	brakes, err := s.service.Brakes(s.ctx(), "chaos")
+	breakers, err := s.service.Breakers(s.ctx(), "chaos")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, b := range brakes {
+	for _, b := range breakers {
 		if b.ByHand && b.State == background.BreakerOpen {
-			s.tellFor(h, worker.Release, b.Tenant, "")
+			s.commandFor(h, worker.ReleaseBreaker, b.Tenant, "")
 		}
 	}
 }
 
 // archive archives the one task, as an operator may behind our back.
-func (s *stage) archive() {
+func (s *fixture) archive() {
 	s.t.Helper()
 	redis, err := asynq.ParseRedisURI(s.redis)
 	if err != nil {
@@ -351,7 +351,7 @@ func (s *stage) archive() {
 	}
 	archived := 0
 	for _, q := range queues {
-		n, err := touch(i, q, s.deeds, archivePending)
+		n, err := tamperQueue(i, q, s.tampering, archivePending)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -362,18 +362,18 @@ func (s *stage) archive() {
 	}
 }
 
-// leave asks a worker to end gracefully.
-func (s *stage) leave(h *hand) {
+// stopWorker asks a worker to end gracefully.
+func (s *fixture) stopWorker(h *workerProcess) {
 	s.t.Helper()
 	if err := h.stop(); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// quit ends a worker gracefully, and fails the test if it does not.
-func (s *stage) quit(h *hand) {
+// terminate ends a worker gracefully, and fails the test if it does not.
+func (s *fixture) terminate(h *workerProcess) {
 	s.t.Helper()
-	s.leave(h)
+	s.stopWorker(h)
 	select {
 	case <-h.process.Done():
 	case <-time.After(s.limit):
@@ -385,7 +385,7 @@ func (s *stage) quit(h *hand) {
 }
 
 // frozen waits until the process stands still by SIGSTOP.
-func (s *stage) frozen(h *hand) {
+func (s *fixture) frozen(h *workerProcess) {
 	s.t.Helper()
 	stopped := make(chan error, 1)
 	go func() { // NOWAIT: whoever waits for the end of the process must not miss anything

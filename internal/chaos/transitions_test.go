@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,8 +23,10 @@ func TestEveryTransitionIsKilledAt(t *testing.T) {
 	t.Parallel()
 	constants := subtypeConstants(t)
 	for _, dir := range writers {
+		found := map[string]bool{}
 		for _, f := range parsed(t, dir) {
 			for _, name := range written(f) {
+				found[name] = true
 				subtype, known := constants[name]
 				if !known {
 					t.Errorf("%s writes receipts.%s, which is no subtype", dir, name)
@@ -32,6 +35,7 @@ func TestEveryTransitionIsKilledAt(t *testing.T) {
 				}
 			}
 		}
+		t.Logf("%s writes receipts of %d subtypes", dir, len(found))
 	}
 	for _, what := range pointsOf(t, "internal/postgres") {
 		if _, killed := transitions[what]; !killed {
@@ -62,7 +66,7 @@ func TestEveryStatementThatWritesHasItsPoints(t *testing.T) {
 					commits = commits || inTx && n.Sel.Name == "Commit"
 				case *ast.Ident:
 					writes = writes || writing[n.Name]
-					passes = passes || n.Name == "passMoves" || n.Name == "passOpens" || n.Name == "JournalAfter"
+					passes = passes || n.Name == "hitTransitionPoints" || n.Name == "hitOpenPoints" || n.Name == "JournalAfter"
 				case *ast.BasicLit:
 					writes = writes || changesATable(n.Value)
 				}
@@ -141,8 +145,12 @@ func subtypeConstants(t *testing.T) map[string]receipts.Subtype {
 	return out
 }
 
+// deciding are the methods whose first argument is the receipt of a transition.
+var deciding = []string{"newTransition", "transition"}
+
 // written are the constants of package receipts that a file puts into drafts and
-// moves: as Subtype or Fact of a literal, by assignment, or in a call of move.
+// transitions: as Subtype or Event of a literal, by assignment, or in a call of a
+// method that makes a transition.
 func written(f *ast.File) (names []string) {
 	take := func(e ast.Expr) {
 		if s, ok := e.(*ast.SelectorExpr); ok {
@@ -154,17 +162,17 @@ func written(f *ast.File) (names []string) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.KeyValueExpr:
-			if k, ok := n.Key.(*ast.Ident); ok && (k.Name == "Subtype" || strings.EqualFold(k.Name, "fact")) {
+			if k, ok := n.Key.(*ast.Ident); ok && (k.Name == "Subtype" || strings.EqualFold(k.Name, "event")) {
 				take(n.Value)
 			}
 		case *ast.AssignStmt:
 			for i, left := range n.Lhs {
-				if s, ok := left.(*ast.SelectorExpr); ok && s.Sel.Name == "Fact" && len(n.Lhs) == len(n.Rhs) {
+				if s, ok := left.(*ast.SelectorExpr); ok && s.Sel.Name == "Event" && len(n.Lhs) == len(n.Rhs) {
 					take(n.Rhs[i])
 				}
 			}
 		case *ast.CallExpr:
-			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "move" && len(n.Args) > 0 {
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && slices.Contains(deciding, s.Sel.Name) && len(n.Args) > 0 {
 				take(n.Args[0])
 			}
 		}
@@ -199,7 +207,7 @@ func pointsOf(t *testing.T, dir string) (out []string) {
 			return true
 		})
 	}
-	if !strings.Contains(strings.Join(out, " "), failpoint.Ring) {
+	if !strings.Contains(strings.Join(out, " "), failpoint.AdvanceNotification) {
 		t.Fatal("no points were found: the search is broken")
 	}
 	return out

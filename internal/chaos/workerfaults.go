@@ -16,8 +16,8 @@ import (
 
 // workerFreezeClaimed replaces a worker by one that stands still when it has claimed: on
 // record it calls, and it does not yet. What it wakes up with may be decided otherwise.
-func workerFreezeClaimed(_ context.Context, a *arena, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.seats))
+func workerFreezeClaimed(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	i := rng.IntN(len(a.fleet.slots))
 	point := failpoint.Point(failpoint.JournalAfter, string(receipts.AttemptStarted))
 	if rng.IntN(2) == 0 {
 		point = failpoint.Point(failpoint.CallBefore, failpoint.Executor)
@@ -35,8 +35,8 @@ func workerFreezeClaimed(_ context.Context, a *arena, rng *rand.Rand) (string, e
 
 // thawClaimed wakes a worker that stands still where it was to, and ends one that never
 // came there: it would stand still later, when nobody wakes it.
-func thawClaimed(_ context.Context, a *arena) error {
-	for i := range a.fleet.seats {
+func thawClaimed(_ context.Context, a *testbed) error {
+	for i := range a.fleet.slots {
 		if err := a.fleet.thaw(i); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func thawClaimed(_ context.Context, a *arena) error {
 }
 
 // changed restarts a worker with other settings.
-func (a *arena) changed(i int, change func(*worker.Settings)) error {
+func (a *testbed) changed(i int, change func(*worker.Settings)) error {
 	if err := a.fleet.killOne(i); err != nil {
 		return err
 	}
@@ -54,50 +54,50 @@ func (a *arena) changed(i int, change func(*worker.Settings)) error {
 }
 
 // workerOtherShards restarts a worker that serves another number of queues.
-func workerOtherShards(_ context.Context, a *arena, rng *rand.Rand) (string, error) {
-	i, n := rng.IntN(len(a.fleet.seats)), []int{1, 3, 4}[rng.IntN(3)]
+func workerOtherShards(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	i, n := rng.IntN(len(a.fleet.slots)), []int{1, 3, 4}[rng.IntN(3)]
 	return fmt.Sprintf("worker %d, %d shards", i, n), a.changed(i, func(s *worker.Settings) { s.Shards = n })
 }
 
 // workerWithoutFamily restarts a worker that does not know the plain family.
-func workerWithoutFamily(_ context.Context, a *arena, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.seats))
-	return fmt.Sprintf("worker %d", i), a.changed(i, func(s *worker.Settings) { s.NoChores = true })
+func workerWithoutFamily(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	i := rng.IntN(len(a.fleet.slots))
+	return fmt.Sprintf("worker %d", i), a.changed(i, func(s *worker.Settings) { s.NoPlainFamily = true })
 }
 
-// sameSettings ends the workers whose settings were changed; others take their seats.
-func sameSettings(_ context.Context, a *arena) error {
-	for i := range a.fleet.seats {
-		if s := a.fleet.settings(i); s.Shards == 0 && !s.NoChores {
+// restoreSettings ends the workers whose settings were changed; others take their seats.
+func restoreSettings(_ context.Context, a *testbed) error {
+	for i := range a.fleet.slots {
+		if s := a.fleet.settings(i); s.Shards == 0 && !s.NoPlainFamily {
 			continue
 		}
 		if err := a.fleet.killOne(i); err != nil {
 			return err
 		}
-		a.fleet.change(i, func(s *worker.Settings) { s.Shards, s.NoChores = 0, false })
+		a.fleet.change(i, func(s *worker.Settings) { s.Shards, s.NoPlainFamily = 0, false })
 	}
 	return nil
 }
 
-// spoilRows writes into some runs that wait what only a newer version can read.
-func spoilRows(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+// corruptRows writes into some runs that wait what only a newer version can read.
+func corruptRows(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	n, most := 0, 1+rng.IntN(3)
 	for range 200 { // few wait at any moment
-		some, err := a.spoil(ctx, most-n)
+		some, err := a.corrupt(ctx, most-n)
 		if n += some; err != nil || n == most {
 			return fmt.Sprintf("%d runs", n), err
 		}
-		pause(ctx, 5*time.Millisecond)
+		sleep(ctx, 5*time.Millisecond)
 	}
 	return fmt.Sprintf("%d runs", n), nil
 }
 
-const spoilSQL = `WITH old AS (SELECT id, policy FROM recourse.runs WHERE state IN ('pending', 'scheduled') AND policy NOT LIKE '%future%'
+const corruptSQL = `WITH old AS (SELECT id, policy FROM recourse.runs WHERE state IN ('pending', 'scheduled') AND policy NOT LIKE '%future%'
 	ORDER BY id DESC LIMIT $1 FOR UPDATE SKIP LOCKED)
 	UPDATE recourse.runs r SET policy = '{"from":"the future"}' FROM old WHERE r.id = old.id RETURNING old.id, old.policy`
 
-func (a *arena) spoil(ctx context.Context, most int) (n int, err error) {
-	rows, err := a.db.QueryContext(ctx, spoilSQL, most)
+func (a *testbed) corrupt(ctx context.Context, most int) (n int, err error) {
+	rows, err := a.db.QueryContext(ctx, corruptSQL, most)
 	if err != nil {
 		return 0, err
 	}
@@ -107,49 +107,49 @@ func (a *arena) spoil(ctx context.Context, most int) (n int, err error) {
 		if err := rows.Scan(&id, &policy); err != nil {
 			return n, err
 		}
-		a.spoiled[id], a.unread = policy, append(a.unread, id)
+		a.spoiledPolicies[id], a.unreadableRuns = policy, append(a.unreadableRuns, id)
 	}
 	return n, rows.Err()
 }
 
-// mendRows gives the spoiled runs what they had.
-func mendRows(ctx context.Context, a *arena) error {
+// restoreRows gives the spoiled runs what they had.
+func restoreRows(ctx context.Context, a *testbed) error {
 	var ids, policies []string
-	for id, policy := range a.spoiled {
+	for id, policy := range a.spoiledPolicies {
 		ids, policies = append(ids, id), append(policies, policy)
 	}
 	for ctx.Err() == nil {
 		_, err := a.db.ExecContext(ctx, `UPDATE recourse.runs r SET policy = t.policy FROM unnest($1::uuid[], $2::text[]) AS t(id, policy) WHERE r.id = t.id`,
 			pq.Array(ids), pq.Array(policies))
 		if err == nil {
-			clear(a.spoiled)
+			clear(a.spoiledPolicies)
 			return nil
 		}
-		pause(ctx, 200*time.Millisecond) // Postgres may be away
+		sleep(ctx, 200*time.Millisecond) // Postgres may be away
 	}
 	return ctx.Err()
 }
 
-// bound is by how much the clocks of machines that work may differ.
-const bound = time.Second
+// maxClockSkew is by how much the clocks of machines that work may differ.
+const maxClockSkew = time.Second
 
 // setClock sets the clock of a worker, and of those who come to its seat.
-func (a *arena) setClock(ctx context.Context, i int, offset time.Duration) error {
+func (a *testbed) setClock(ctx context.Context, i int, offset time.Duration) error {
 	a.fleet.change(i, func(s *worker.Settings) { s.ClockOffset = offset })
 	limited, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err := a.fleet.at(i).ask(limited, worker.Command{Do: worker.Clock, Offset: offset})
-	if err == errGone || limited.Err() != nil {
+	_, err := a.fleet.workerAt(i).ask(limited, worker.Command{Do: worker.Clock, Offset: offset})
+	if err == errWorkerEnded || limited.Err() != nil {
 		err = nil // it is dead or frozen
 	}
 	return err
 }
 
 // clocksDiffer gives every worker a clock of its own, within the bound of each other.
-func clocksDiffer(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+func clocksDiffer(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	var all []string
-	for i := range a.fleet.seats {
-		offset := time.Duration(rng.Int64N(int64(bound*9/10))) - bound*9/20
+	for i := range a.fleet.slots {
+		offset := time.Duration(rng.Int64N(int64(maxClockSkew*9/10))) - maxClockSkew*9/20
 		all = append(all, offset.Round(time.Millisecond).String())
 		if err := a.setClock(ctx, i, offset); err != nil {
 			return "", err
@@ -158,39 +158,39 @@ func clocksDiffer(ctx context.Context, a *arena, rng *rand.Rand) (string, error)
 	return strings.Join(all, ", "), nil
 }
 
-// clockBeyond sets the clock of one worker far off: it must call nobody.
-func clockBeyond(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.seats))
-	offset := 2*bound + time.Duration(rng.Int64N(int64(time.Hour)))
+// clockFarOff sets the clock of one worker far off: it must call nobody.
+func clockFarOff(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
+	i := rng.IntN(len(a.fleet.slots))
+	offset := 2*maxClockSkew + time.Duration(rng.Int64N(int64(time.Hour)))
 	if rng.IntN(2) == 0 {
 		offset = -offset
 	}
 	if err := a.setClock(ctx, i, offset); err != nil {
 		return "", err
 	}
-	a.barred = append(a.barred, span{seat: a.fleet.settings(i).Name + ".", from: time.Now().Add(noticed)})
+	a.clockFaults = append(a.clockFaults, clockFault{worker: a.fleet.settings(i).Name + ".", from: time.Now().Add(clockNoticeDelay)})
 	return fmt.Sprintf("worker %d, %s", i, offset.Round(time.Second)), nil
 }
 
-// noticed is after how long a worker has noticed that its clock is far off, and what it
+// clockNoticeDelay is after how long a worker has noticed that its clock is far off, and what it
 // had claimed before has been called.
-const noticed = 3 * time.Second
+const clockNoticeDelay = 3 * time.Second
 
-// span is when the worker of a seat must call nobody.
-type span struct {
-	seat     string
+// clockFault is when the worker of a seat must call nobody.
+type clockFault struct {
+	worker   string
 	from, to time.Time
 }
 
-// clocksRight sets the clocks that are far off right.
-func clocksRight(ctx context.Context, a *arena) error {
-	for i := range a.barred {
-		if a.barred[i].to.IsZero() {
-			a.barred[i].to = time.Now()
+// clocksRestored sets the clocks that are far off right.
+func clocksRestored(ctx context.Context, a *testbed) error {
+	for i := range a.clockFaults {
+		if a.clockFaults[i].to.IsZero() {
+			a.clockFaults[i].to = time.Now()
 		}
 	}
-	for i := range a.fleet.seats {
-		if offset := a.fleet.settings(i).ClockOffset; offset.Abs() > bound {
+	for i := range a.fleet.slots {
+		if offset := a.fleet.settings(i).ClockOffset; offset.Abs() > maxClockSkew {
 			if err := a.setClock(ctx, i, 0); err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ func sleeper(t *testing.T, spec Spec) *Process {
 	return p
 }
 
-func TestCodeCountsAsShellsDo(t *testing.T) {
+func TestCodeIsTheExitCodeOfShells(t *testing.T) {
 	t.Parallel()
 	for script, want := range map[string]int{"exit 0": 0, "exit 42": 42, "kill -TERM $$": 143, "kill -KILL $$": 137} {
 		p, err := Start(Spec{Path: "/bin/sh", Args: []string{"-c", script}})
@@ -51,7 +51,7 @@ func TestCodeCountsAsShellsDo(t *testing.T) {
 	}
 }
 
-func TestStopGetsHarder(t *testing.T) {
+func TestStopEscalatesSignals(t *testing.T) {
 	t.Parallel()
 	ready, write, err := os.Pipe()
 	if err != nil {
@@ -84,16 +84,16 @@ func TestWatchdogSignalsWhenWeDieAndNotWhenReleased(t *testing.T) {
 			if group {
 				target = -target
 			}
-			dogs, err := watch([]watchdog{{target: target, signal: syscall.SIGKILL}, {target: spared.PID(), signal: syscall.SIGKILL}})
+			watchdogs, err := startWatchdogs([]watchdog{{target: target, signal: syscall.SIGKILL}, {target: spared.PID(), signal: syscall.SIGKILL}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			dogs[1].release()
-			if err := dogs[0].pipe.Close(); err != nil { // as the kernel does when we die
+			watchdogs[1].release()
+			if err := watchdogs[0].pipe.Close(); err != nil { // as the kernel does when we die
 				t.Fatal(err)
 			}
 			<-p.Done()
-			if err := dogs[0].cmd.Wait(); err != nil {
+			if err := watchdogs[0].cmd.Wait(); err != nil {
 				t.Errorf("the watchdog: %v", err)
 			}
 			select {
@@ -105,7 +105,7 @@ func TestWatchdogSignalsWhenWeDieAndNotWhenReleased(t *testing.T) {
 	}
 }
 
-func TestTempDirSweepsTheDeadOnly(t *testing.T) {
+func TestTempDirRemovesOnlyDirectoriesOfDeadProcesses(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	ended := exec.Command("/bin/sh", "-c", "exit 0")
@@ -125,17 +125,17 @@ func TestTempDirSweepsTheDeadOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var forgotten []string
+	var cleaned []string
 	d, err := TempDir("pg", []string{filepath.Join(root, "missing"), root}, nil, func(path string) error {
-		forgotten = append(forgotten, filepath.Base(path))
+		cleaned = append(cleaned, filepath.Base(path))
 		return nil
 	})
 	if err := errors.Join(err, held.Close()); err != nil {
 		// A root that is not there is passed over without an error.
 		t.Fatal(err)
 	}
-	if len(forgotten) != 1 || forgotten[0] != "recourse-pg-"+dead+"-1" {
-		t.Errorf("swept %q", forgotten)
+	if len(cleaned) != 1 || cleaned[0] != "recourse-pg-"+dead+"-1" {
+		t.Errorf("swept %q", cleaned)
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil || len(entries) != 7 {
@@ -180,10 +180,10 @@ func TestCanReachNamesTheClosedDirectory(t *testing.T) {
 	}
 }
 
-// failing is a server that says words and ends.
-func failing(words string, ports *[]int) Server {
+// failingServer is a server that says words and ends.
+func failingServer(words string, ports *[]int) Server {
 	return Server{
-		Name: "failing", Busy: func(output string) bool { return strings.Contains(output, "in use") },
+		Name: "failing", InUse: func(output string) bool { return strings.Contains(output, "in use") },
 		Ready: func(context.Context, int, int) error { return errors.New("not ready") },
 		Spec: func(port int) Spec {
 			*ports = append(*ports, port)
@@ -196,7 +196,7 @@ func TestServeTriesOtherPortsOnlyWhenOneIsInUse(t *testing.T) {
 	t.Parallel()
 	for words, tries := range map[string]int{"port in use": portTries, "bad setting": 1} {
 		var ports []int
-		_, _, err := failing(words, &ports).Serve(t.Context(), 0)
+		_, _, err := failingServer(words, &ports).Serve(t.Context(), 0)
 		if err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "code 3") {
 			t.Errorf("%s: %v", words, err)
 		}
@@ -211,9 +211,9 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var pid int
 	s := Server{
-		Name: "deaf", Busy: func(string) bool { return false },
+		Name: "deaf", InUse: func(string) bool { return false },
 		Spec: func(int) Spec {
-			return Spec{Path: "/bin/sh", Args: []string{"-c", "sleep 1000 & wait"}, Orphaned: syscall.SIGTERM}
+			return Spec{Path: "/bin/sh", Args: []string{"-c", "sleep 1000 & wait"}, ParentDeathSignal: syscall.SIGTERM}
 		},
 		Ready: func(_ context.Context, _, p int) error {
 			pid = p
@@ -224,7 +224,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	if _, _, err := s.Serve(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("Serve = %v", err)
 	}
-	if alive(pid) {
+	if processExists(pid) {
 		t.Errorf("process %d lives", pid)
 	}
 	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -265,7 +265,7 @@ func TestTailKeepsTheEndAndOutlivesItsLog(t *testing.T) {
 	if _, err := out.Write([]byte("\nlast\nwords\n")); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.lastWords(); len(out.String()) != tailSize || !strings.HasSuffix(got, " | last | words") {
+	if got := out.summary(); len(out.String()) != tailSize || !strings.HasSuffix(got, " | last | words") {
 		t.Errorf("%d bytes, %q", len(out.String()), got[len(got)-20:])
 	}
 }

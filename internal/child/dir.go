@@ -22,8 +22,8 @@ type Dir struct {
 	lock *os.File // nil: kept by the caller
 }
 
-// KeptDir is a directory that outlives the server. It is made if it isn't there.
-func KeptDir(path string, as *Identity) (*Dir, error) {
+// PersistentDir is a directory that outlives the server. It is made if it isn't there.
+func PersistentDir(path string, as *Identity) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -36,29 +36,29 @@ func KeptDir(path string, as *Identity) (*Dir, error) {
 
 // TempDir makes a directory in the first of the roots that as may reach, named recourse-<kind>-<our pid>-<random>,
 // after sweeping those that dead processes left there. Before a directory is swept, forget is called with its path.
-func TempDir(kind string, roots []string, as *Identity, forget func(path string) error) (*Dir, error) {
-	var refused error
+func TempDir(kind string, roots []string, as *Identity, cleanup func(path string) error) (*Dir, error) {
+	var errs error
 	for _, root := range roots {
 		if err := as.CanReach(root); err != nil {
-			refused = errors.Join(refused, err)
+			errs = errors.Join(errs, err)
 			continue
 		}
-		swept := sweep(root, kind, forget)
+		sweepErr := sweep(root, kind, cleanup)
 		path, err := os.MkdirTemp(root, fmt.Sprintf("recourse-%s-%d-", kind, os.Getpid()))
 		if err != nil {
-			refused = errors.Join(refused, err, swept)
+			errs = errors.Join(errs, err, sweepErr)
 			continue
 		}
 		d := &Dir{Path: path}
 		if d.lock, err = lock(filepath.Join(path, lockName)); err == nil {
 			err = os.Chmod(path, 0o711)
 		}
-		if err = errors.Join(err, swept); err != nil {
+		if err = errors.Join(err, sweepErr); err != nil {
 			return nil, errors.Join(err, d.close())
 		}
 		return d, nil
 	}
-	return nil, fmt.Errorf("no place for a private server: %w", refused)
+	return nil, fmt.Errorf("no place for a private server: %w", errs)
 }
 
 // Temporary reports whether Close removes the directory.
@@ -94,16 +94,16 @@ func lock(path string) (*os.File, error) {
 }
 
 // sweep removes the directories of this kind whose owner is dead, and reports those that it can never remove.
-func sweep(root, kind string, forget func(path string) error) error {
+func sweep(root, kind string, cleanup func(path string) error) error {
 	prefix := "recourse-" + kind + "-"
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return err
 	}
-	var failed error
+	var errs error
 	for _, entry := range entries {
 		pid, ok := ownerPID(entry.Name(), prefix)
-		if !ok || alive(pid) || !ours(entry) {
+		if !ok || processExists(pid) || !ownedByUs(entry) {
 			continue
 		}
 		path := filepath.Join(root, entry.Name())
@@ -113,14 +113,14 @@ func sweep(root, kind string, forget func(path string) error) error {
 		}
 		if err == nil {
 			d := Dir{Path: path, lock: owner}
-			err = errors.Join(forget(path), d.close())
+			err = errors.Join(cleanup(path), d.close())
 		}
 		if errors.Is(err, syscall.ENOTEMPTY) {
 			continue // its server is still shutting down in there: for the next start to sweep
 		}
-		failed = errors.Join(failed, err)
+		errs = errors.Join(errs, err)
 	}
-	return failed
+	return errs
 }
 
 func ownerPID(name, prefix string) (int, bool) {
@@ -133,11 +133,11 @@ func ownerPID(name, prefix string) (int, bool) {
 	return pid, ok && err == nil && pid > 0
 }
 
-func alive(pid int) bool {
+func processExists(pid int) bool {
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-func ours(entry os.DirEntry) bool {
+func ownedByUs(entry os.DirEntry) bool {
 	info, err := entry.Info()
 	if err != nil || !info.IsDir() {
 		return false // gone meanwhile, or a file that only looks alike

@@ -77,7 +77,7 @@ func (id *Identity) CanReach(path string) error {
 		if err != nil {
 			return err
 		}
-		if !id.mayPass(info) {
+		if !id.canEnter(info) {
 			return fmt.Errorf("user %s may not enter %s: choose another place, or chmod o+x %s", id.Name, dir, dir)
 		}
 		if dir == filepath.Dir(dir) {
@@ -86,7 +86,7 @@ func (id *Identity) CanReach(path string) error {
 	}
 }
 
-func (id *Identity) mayPass(info os.FileInfo) bool {
+func (id *Identity) canEnter(info os.FileInfo) bool {
 	mode := info.Mode().Perm()
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		if st.Uid == id.UID {

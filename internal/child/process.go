@@ -23,12 +23,12 @@ type Spec struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	// Orphaned is the signal that the child gets when we die.
-	Orphaned syscall.Signal
+	// ParentDeathSignal is the signal that the child gets when we die.
+	ParentDeathSignal syscall.Signal
 	// ShareGroup leaves the child in our process group; else it leads one of its own.
 	ShareGroup bool
-	// GuardGroup kills the child's whole group with SIGKILL when we die, so that its own children go as well.
-	GuardGroup bool
+	// KillGroupWithParent kills the child's whole group with SIGKILL when we die, so that its own children go as well.
+	KillGroupWithParent bool
 }
 
 // pipeGrace is how long output is read after the child ended while its own children still hold it open.
@@ -36,9 +36,9 @@ const pipeGrace = 2 * time.Second
 
 // Process is a started child. Its methods may be called by any goroutine.
 type Process struct {
-	cmd   *exec.Cmd
-	group bool
-	done  chan struct{}
+	cmd      *exec.Cmd
+	ownGroup bool
+	done     chan struct{}
 }
 
 // Start runs spec. The child is running when it returns; someone must not forget to stop it, but needn't wait for it.
@@ -51,25 +51,25 @@ func Start(spec Spec) (*Process, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = spec.Stdin, spec.Stdout, spec.Stderr
 	cmd.WaitDelay = pipeGrace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !spec.ShareGroup, Credential: spec.As.credential()}
-	tied := tie(cmd.SysProcAttr, spec.Orphaned)
-	p := &Process{cmd: cmd, group: !spec.ShareGroup, done: make(chan struct{})}
+	kernelSignals := setParentDeathSignal(cmd.SysProcAttr, spec.ParentDeathSignal)
+	p := &Process{cmd: cmd, ownGroup: !spec.ShareGroup, done: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.live(started, func() ([]*watchdog, error) {
+	go p.run(started, func() ([]*watchdog, error) {
 		var targets []watchdog
-		if !tied && spec.Orphaned != 0 {
-			targets = append(targets, watchdog{target: cmd.Process.Pid, signal: spec.Orphaned})
+		if !kernelSignals && spec.ParentDeathSignal != 0 {
+			targets = append(targets, watchdog{target: cmd.Process.Pid, signal: spec.ParentDeathSignal})
 		}
-		if spec.GuardGroup && !spec.ShareGroup {
+		if spec.KillGroupWithParent && !spec.ShareGroup {
 			targets = append(targets, watchdog{target: -cmd.Process.Pid, signal: syscall.SIGKILL})
 		}
-		return watch(targets)
+		return startWatchdogs(targets)
 	})
 	return p, <-started
 }
 
-// live starts the child and waits for its end on one thread: the parent death signal is sent when the thread that
+// run starts the child and waits for its end on one thread: the parent death signal is sent when the thread that
 // started the child ends, not the process.
-func (p *Process) live(started chan<- error, guard func() ([]*watchdog, error)) {
+func (p *Process) run(started chan<- error, guard func() ([]*watchdog, error)) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := p.cmd.Start(); err != nil {
@@ -77,15 +77,15 @@ func (p *Process) live(started chan<- error, guard func() ([]*watchdog, error)) 
 		started <- err
 		return
 	}
-	dogs, err := guard()
+	watchdogs, err := guard()
 	if err != nil {
 		err = errors.Join(err, p.cmd.Process.Kill())
 	}
 	started <- err
 	// Wait's error repeats the state that Code reports, or that someone still held the output open.
 	_ = p.cmd.Wait()
-	for _, dog := range dogs {
-		dog.release()
+	for _, w := range watchdogs {
+		w.release()
 	}
 	close(p.done)
 }
@@ -117,7 +117,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 
 // SignalGroup sends sig to the child's group, to the child alone when it shares ours. A group that is gone is no error.
 func (p *Process) SignalGroup(sig syscall.Signal) error {
-	if !p.group {
+	if !p.ownGroup {
 		return p.Signal(sig)
 	}
 	if err := syscall.Kill(-p.PID(), sig); err != nil && !errors.Is(err, syscall.ESRCH) {

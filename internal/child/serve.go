@@ -23,12 +23,12 @@ const (
 
 // Server says how to start a server on a port of loopback and how to know that it is ready.
 type Server struct {
-	Name     string
-	Standard int                      // its well-known port, never used
-	Spec     func(port int) Spec      // output is set by Serve
-	Ready    ReadyFunc                // asked again and again
-	Busy     func(output string) bool // whether its last words mean that port or directory are still in use
-	Log      io.Writer                // its output goes here too; may be nil
+	Name          string
+	WellKnownPort int                      // its well-known port, never used
+	Spec          func(port int) Spec      // output is set by Serve
+	Ready         ReadyFunc                // asked again and again
+	InUse         func(output string) bool // whether its last words mean that port or directory are still in use
+	Log           io.Writer                // its output goes here too; may be nil
 }
 
 // ReadyFunc asks the server on port, which must be the process pid, whether it answers.
@@ -43,17 +43,17 @@ func (s Server) Serve(ctx context.Context, port int) (*Process, int, error) {
 		at := port
 		if port == 0 {
 			var err error
-			if at, err = freePort(s.Standard); err != nil {
+			if at, err = freePort(s.WellKnownPort); err != nil {
 				return nil, 0, err
 			}
 		}
 		output := &tail{next: s.Log}
-		p, err := s.once(ctx, at, output)
+		p, err := s.startOnce(ctx, at, output)
 		if err == nil {
 			return p, at, nil
 		}
-		err = fmt.Errorf("%s did not start: %w%s", s.Name, err, output.lastWords())
-		if !s.Busy(output.String()) || (port == 0 && try == portTries) || ctx.Err() != nil {
+		err = fmt.Errorf("%s did not start: %w%s", s.Name, err, output.summary())
+		if !s.InUse(output.String()) || (port == 0 && try == portTries) || ctx.Err() != nil {
 			return nil, 0, err
 		}
 		if pause(ctx, 5*readyPoll) != nil {
@@ -62,8 +62,8 @@ func (s Server) Serve(ctx context.Context, port int) (*Process, int, error) {
 	}
 }
 
-// once starts the server and waits until it is ready, has ended, or the context has.
-func (s Server) once(ctx context.Context, port int, output *tail) (*Process, error) {
+// startOnce starts the server and waits until it is ready, has ended, or the context has.
+func (s Server) startOnce(ctx context.Context, port int, output *tail) (*Process, error) {
 	spec := s.Spec(port)
 	spec.Stdout, spec.Stderr = output, output
 	p, err := Start(spec)
@@ -71,17 +71,17 @@ func (s Server) once(ctx context.Context, port int, output *tail) (*Process, err
 		return nil, err
 	}
 	for {
-		notReady := s.Ready(ctx, port, p.PID())
+		readyErr := s.Ready(ctx, port, p.PID())
 		select {
 		case <-p.Done():
 			return nil, fmt.Errorf("it ended with code %d", p.Code())
 		default:
 		}
-		if notReady == nil {
+		if readyErr == nil {
 			return p, nil
 		}
 		if err := pause(ctx, readyPoll); err != nil {
-			return nil, errors.Join(err, notReady, p.Stop(pipeGrace, spec.Orphaned))
+			return nil, errors.Join(err, readyErr, p.Stop(pipeGrace, spec.ParentDeathSignal))
 		}
 	}
 }
@@ -98,7 +98,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // freePort returns a port of loopback that nobody listens on now.
-func freePort(not int) (int, error) {
+func freePort(excluded int) (int, error) {
 	for {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
@@ -108,14 +108,14 @@ func freePort(not int) (int, error) {
 		if err := l.Close(); err != nil {
 			return 0, err
 		}
-		if port != not {
+		if port != excluded {
 			return port, nil
 		}
 	}
 }
 
-// lastWords is the end of a server's output in one line, for an error.
-func (t *tail) lastWords() string {
+// summary is the end of a server's output in one line, for an error.
+func (t *tail) summary() string {
 	lines := strings.Split(strings.TrimSpace(t.String()), "\n")
 	lines = lines[max(0, len(lines)-5):]
 	if text := strings.Join(lines, " | "); text != "" {

@@ -13,7 +13,7 @@ const tailSize = 4 << 10
 // tail keeps the end of what is written and passes it on.
 type tail struct {
 	mu   sync.Mutex
-	kept []byte
+	buf  []byte
 	next io.Writer
 }
 
@@ -21,9 +21,9 @@ type tail struct {
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kept = append(t.kept, p...)
-	if over := len(t.kept) - tailSize; over > 0 {
-		t.kept = append(t.kept[:0], t.kept[over:]...)
+	t.buf = append(t.buf, p...)
+	if over := len(t.buf) - tailSize; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
 	}
 	if t.next != nil {
 		if _, err := t.next.Write(p); err != nil {
@@ -36,5 +36,5 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return string(t.kept)
+	return string(t.buf)
 }

@@ -19,19 +19,19 @@ type watchdog struct {
 	pipe   *os.File
 }
 
-// watch starts a watchdog for each target, all or none.
-func watch(targets []watchdog) ([]*watchdog, error) {
-	var dogs []*watchdog
+// startWatchdogs starts a watchdog for each target, all or none.
+func startWatchdogs(targets []watchdog) ([]*watchdog, error) {
+	var started []*watchdog
 	for i := range targets {
 		if err := targets[i].start(); err != nil {
-			for _, dog := range dogs {
-				dog.release()
+			for _, w := range started {
+				w.release()
 			}
 			return nil, fmt.Errorf("watching process %d: %w", targets[i].target, err)
 		}
-		dogs = append(dogs, &targets[i])
+		started = append(started, &targets[i])
 	}
-	return dogs, nil
+	return started, nil
 }
 
 func (w *watchdog) start() error {

@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func brakeCommand(sh *shell.Shell) *cobra.Command {
+func breakerCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "brake", Short: "Stop and resume the calls of an escrow service", Args: shell.UnknownCommand,
 		Long: `Stop and resume the calls of an escrow service, for a tenant or for all of them.
@@ -25,18 +25,18 @@ fails or hangs, probes it with new cases, and closes once they are answered. One
 person opened stays open until a person releases it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(brakeList(sh), brakeHistory(sh),
-		brakeOrder(sh, "pull", "Stop calling an escrow service", (*postadjudication.Service).PullBrake),
-		brakeOrder(sh, "release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBrake))
+	cmd.AddCommand(breakerList(sh), breakerHistory(sh),
+		breakerChangeCommand(sh, "pull", "Stop calling an escrow service", (*postadjudication.Service).OpenBreaker),
+		breakerChangeCommand(sh, "release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBreaker))
 	return cmd
 }
 
-// brakesListed is the answer of brake list.
-type brakesListed struct {
-	Brakes []postadjudication.Brake `json:"brakes"`
+// breakersAnswer is the answer of brake list.
+type breakersAnswer struct {
+	Breakers []postadjudication.Breaker `json:"brakes"`
 }
 
-func brakeList(sh *shell.Shell) *cobra.Command {
+func breakerList(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant string
 	var all bool
@@ -51,17 +51,17 @@ func brakeList(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			found, err := service.Brakes(cmd.Context(), tenant)
+			found, err := service.Breakers(cmd.Context(), tenant)
 			if err != nil {
 				return err
 			}
 			if sh.JSON {
-				return sh.Answer(brakesListed{Brakes: found})
+				return sh.Answer(breakersAnswer{Breakers: found})
 			}
 			return view.Breakers(sh.Screen(), tenant, found)
 		},
 	}
-	o.BindLook(cmd.Flags())
+	o.BindReadOnly(cmd.Flags())
 	tenantOrAllFlags(cmd.Flags(), &tenant, &all)
 	return cmd
 }
@@ -86,10 +86,10 @@ func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 	return nil
 }
 
-// brakeMove is PullBrake or ReleaseBrake.
-type brakeMove func(s *postadjudication.Service, ctx context.Context, tenant, target, actor, reason string) (postadjudication.Brake, error)
+// breakerChange is OpenBreaker or ReleaseBreaker.
+type breakerChange func(s *postadjudication.Service, ctx context.Context, tenant, target, actor, reason string) (postadjudication.Breaker, error)
 
-func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Command {
+func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerChange) *cobra.Command {
 	var o app.Options
 	var tenant, target, actor, reason string
 	var all bool
@@ -102,12 +102,12 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it is pulled while Redis is away, too
+			service, err := backend.OpenWith(cmd.Context(), sh, o, (*app.Options).ReadOnlyConfig) // it is pulled while Redis is away, too
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			b, err := move(service, cmd.Context(), tenant, target, actor, reason)
+			b, err := change(service, cmd.Context(), tenant, target, actor, reason)
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 		},
 	}
 	f := cmd.Flags()
-	o.BindLook(f)
+	o.BindReadOnly(f)
 	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
 	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
@@ -126,7 +126,7 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 	return cmd
 }
 
-func brakeHistory(sh *shell.Shell) *cobra.Command {
+func breakerHistory(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var p history.Page
 	var tenant, target string
@@ -142,7 +142,7 @@ func brakeHistory(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			found, err := service.BrakeHistory(cmd.Context(), tenant, target, p.After, p.Limit)
+			found, err := service.BreakerHistory(cmd.Context(), tenant, target, p.After, p.Limit)
 			if err != nil {
 				return err
 			}
@@ -150,7 +150,7 @@ func brakeHistory(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.BindLook(f)
+	o.BindReadOnly(f)
 	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
 	p.Bind(f)

@@ -8,23 +8,23 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-func TestBrakeIsPulledListedAndReleased(t *testing.T) {
+func TestACircuitBreakerIsOpenedListedAndReleased(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	order := func(verb string, more ...string) clitest.Said {
+	order := func(verb string, more ...string) clitest.Result {
 		return p.Run("", append([]string{"brake", verb, "--tenant", "acme", "--actor", "kim", "--reason", "they asked us to"}, more...)...)
 	}
 	if none := p.Run("", "brake", "list", "--tenant", "acme"); none.Code != 0 || !strings.Contains(none.Out, "No circuit breaker of acme") {
 		t.Errorf("%+v", none)
 	}
-	order("release").Wants(t, "nothing to release", 1, "not open")
+	order("release").Check(t, "nothing to release", 1, "not open")
 	pulled := order("pull", "--json")
-	pulled.Wants(t, "pull", 0, "")
+	pulled.Check(t, "pull", 0, "")
 	if v := pulled.Object(t); v["state"] != "open" || v["by_hand"] != true || v["target"] != "escrow" || v["actor"] != "kim" {
 		t.Errorf("%v", v)
 	}
 	list := p.Run("", "brake", "list", "--tenant", "acme")
-	list.Wants(t, "list", 0, "")
+	list.Check(t, "list", 0, "")
 	for _, word := range []string{"escrow", "open by hand", "kim", "they asked us to"} {
 		if !strings.Contains(list.Out, word) {
 			t.Errorf("%q is not in %s", word, list.Out)
@@ -34,7 +34,7 @@ func TestBrakeIsPulledListedAndReleased(t *testing.T) {
 		t.Errorf("another tenant sees %v", v)
 	}
 	submitted := p.Run(clitest.Line+"\n", "submit", "-", "--json")
-	submitted.Wants(t, "submit", 0, "")
+	submitted.Check(t, "submit", 0, "")
 	if status := p.Run("", "status", "--tenant", "acme", "txr_1"); status.Code != 0 || !strings.Contains(strings.Join(strings.Fields(status.Out), " "), "paused: the circuit breaker of escrow for acme is open by hand since") {
 		t.Errorf("%+v", status)
 	}
@@ -42,33 +42,33 @@ func TestBrakeIsPulledListedAndReleased(t *testing.T) {
 		t.Errorf("%+v", said)
 	}
 	verify := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
-	verify.Wants(t, "verify", 0, "")
+	verify.Check(t, "verify", 0, "")
 	if v := verify.Object(t); v["ok"] != true || v["receipts"] != 3.0 || v["chains_verified"] != 2.0 {
 		t.Errorf("%v", v)
 	}
 }
 
-func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
+func TestABreakerOverAllTenantsIsOpenedAndReleasedByHand(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	order := func(verb string) clitest.Said {
+	order := func(verb string) clitest.Result {
 		return p.Run("", "brake", verb, "--all-tenants", "--actor", "kim", "--reason", "they asked us to", "--json")
 	}
 	for _, step := range []struct{ verb, state string }{{"pull", "open"}, {"release", "half_open"}, {"release", "closed"}} {
 		said := order(step.verb)
-		said.Wants(t, step.verb, 0, "")
+		said.Check(t, step.verb, 0, "")
 		if v := said.Object(t); v["state"] != step.state || v["tenant"] != "*" {
 			t.Errorf("%s: %v", step.verb, v)
 		}
 	}
-	order("release").Wants(t, "nothing to release", 1, "not open")
+	order("release").Check(t, "nothing to release", 1, "not open")
 	if list := p.Run("", "brake", "list", "--tenant", "acme"); list.Code != 0 || !strings.Contains(list.Out, "all tenants") {
 		t.Errorf("a tenant does not see it: %+v", list)
 	}
-	p.Run("", "brake", "pull", "--all-tenants", "--tenant", "acme", "--actor", "a", "--reason", "b").Wants(t, "both", 2, "exclude")
+	p.Run("", "brake", "pull", "--all-tenants", "--tenant", "acme", "--actor", "a", "--reason", "b").Check(t, "both", 2, "exclude")
 }
 
-func TestBrakeOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
+func TestIncompleteBreakerCommandsAreBadUsage(t *testing.T) {
 	t.Parallel()
 	for args, word := range map[string]string{
 		"brake frobnicate":                                  "frobnicate",
@@ -80,6 +80,6 @@ func TestBrakeOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 		"brake release --tenant t --actor a --reason b x":   "too many",
 		"brake release --actor a --reason b --target other": "--tenant is missing",
 	} {
-		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Wants(t, args, 2, word)
+		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Check(t, args, 2, word)
 	}
 }

@@ -85,7 +85,7 @@ func showCases(s *screen.Screen, page postadjudication.CasePage) error {
 		if waits == "" {
 			waits = "-"
 		}
-		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded), waits, strings.Join(c.May, ", ")}
+		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded), waits, strings.Join(c.Actions, ", ")}
 	}
 	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "Stands"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for"}, {Name: "May", Wraps: true}}, rows)
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {

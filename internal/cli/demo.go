@@ -17,10 +17,10 @@ import (
 	"github.com/recourse-dev/recourse/testdata"
 )
 
-const demoLine = "See it work, with nothing to configure:   recourse demo\n\n"
+const demoHint = "See it work, with nothing to configure:   recourse demo\n\n"
 
-// demos are the commands that a program built for production does not have.
-func demos(sh *shell.Shell) []*cobra.Command { return []*cobra.Command{demoCommand(sh)} }
+// demoCommands are the commands that a program built for production does not have.
+func demoCommands(sh *shell.Shell) []*cobra.Command { return []*cobra.Command{demoCommand(sh)} }
 
 func demoCommand(sh *shell.Shell) *cobra.Command {
 	var input, redisURL, listen string
@@ -78,7 +78,7 @@ func play(ctx context.Context, sh *shell.Shell, o demo.Options, serve bool) (err
 	if err != nil {
 		return err
 	}
-	report, err := d.Play(ctx)
+	report, err := d.Run(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,30 +88,30 @@ func play(ctx context.Context, sh *shell.Shell, o demo.Options, serve bool) (err
 		err = report.Show(sh.Screen())
 	}
 	if err == nil && serve {
-		if err = invite(sh, d); err == nil {
+		if err = showNextSteps(sh, d); err == nil {
 			<-ctx.Done()
 		}
 	}
 	if err == nil && !report.OK() {
-		err = errBroken
+		err = errInvariantBroken
 	}
 	return err
 }
 
-// invite tells how to look on, and what may be done to the stage.
-func invite(sh *shell.Shell, d *demo.Demo) error {
+// showNextSteps tells how to look on, and what may be done to the stage.
+func showNextSteps(sh *shell.Shell, d *demo.Demo) error {
 	database, err := d.Database()
 	if err != nil {
 		return err
 	}
-	for _, line := range invitation(d.URL(), database, d.Archive()) {
+	for _, line := range nextSteps(d.URL(), database, d.Archive()) {
 		sh.Note(line)
 	}
 	return nil
 }
 
-// invitation is what may be done to a stage, a line each, as it is to be typed.
-func invitation(url, database, archive string) []string {
+// nextSteps is what may be done to a stage, a line each, as it is to be typed.
+func nextSteps(url, database, archive string) []string {
 	fill := strings.NewReplacer("{url}", url, "{database}", database, "{archive}", archive)
 	lines := []string{
 		"queues and tasks    {url}/asynqmon",

@@ -22,7 +22,7 @@ answers. Exit code 1 when something is wrong; hints
 don't count.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.FromEnvironment(sh.Getenv)
-			config, err := o.LookAnyhow()
+			config, err := o.UncheckedReadOnlyConfig()
 			if err != nil {
 				return err
 			}
@@ -30,7 +30,7 @@ don't count.`,
 			if err != nil {
 				return err
 			}
-			checks := append(doctor.Examine(cmd.Context(), config.DatabaseURL, config.Redis), transport(routes)...)
+			checks := append(doctor.Examine(cmd.Context(), config.DatabaseURL, config.Redis), transportChecks(routes)...)
 			healthy := doctor.Healthy(checks)
 			if sh.JSON {
 				err = sh.Answer(map[string]any{"ok": healthy, "checks": checks})
@@ -47,15 +47,15 @@ don't count.`,
 	return cmd
 }
 
-// transport says of each way to a server whether others can read it or answer on it.
-func transport(routes []app.Route) []doctor.Check {
+// transportChecks says of each way to a server whether others can read it or answer on it.
+func transportChecks(routes []app.Route) []doctor.Check {
 	out := make([]doctor.Check, len(routes))
 	for i, r := range routes {
 		out[i] = doctor.Check{Name: "TLS of " + r.Name, Verdict: doctor.Fine, Result: r.Protection.String()}
 		if !r.Protection.Safe() {
-			out[i].Verdict, out[i].Cure = doctor.Wrong, r.Cure
+			out[i].Verdict, out[i].Remedy = doctor.Wrong, r.Remedy
 		}
-		if !r.Protection.Safe() && r.Said {
+		if !r.Protection.Safe() && r.Trusted {
 			out[i].Verdict, out[i].Result = doctor.Hint, out[i].Result+"; --insecure-servers says that the way is trusted"
 		}
 	}
@@ -73,8 +73,8 @@ func showChecks(s *screen.Screen, checks []doctor.Check) error {
 			verdict = s.Bad(verdict)
 		}
 		result := check.Result
-		if check.Cure != "" {
-			result += ". Cure: " + check.Cure
+		if check.Remedy != "" {
+			result += ". Cure: " + check.Remedy
 		}
 		rows[i] = []string{verdict, check.Name, result}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// watching says which events are asked for.
-type watching struct {
+// eventFlags says which events are asked for.
+type eventFlags struct {
 	options app.Options
 	tenant  string
 	after   int64
@@ -26,7 +26,7 @@ type watching struct {
 }
 
 func eventsCommand(sh *shell.Shell) *cobra.Command {
-	var w watching
+	var w eventFlags
 	cmd := &cobra.Command{
 		Use: "events", Short: "Read what happened to a tenant's runs, in order, from a position on", Args: shell.Exactly(),
 		Long: `Read what happened to a tenant's runs, in order, from a position on. Every event has a
@@ -50,21 +50,21 @@ a line for each event. Events are readable as long as recourse serve runs somewh
 		},
 	}
 	f := cmd.Flags()
-	w.options.BindLook(f)
+	w.options.BindReadOnly(f)
 	shell.TenantFlag(f, &w.tenant)
 	f.Int64Var(&w.after, "after", 0, "begin after this position")
-	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d; not with --follow", postadjudication.MostEvents))
+	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d; not with --follow", postadjudication.MaxEvents))
 	f.BoolVar(&w.follow, "follow", false, "wait for what comes")
 	return cmd
 }
 
-func (w *watching) check(cmd *cobra.Command) error {
+func (w *eventFlags) check(cmd *cobra.Command) error {
 	if err := shell.NeedTenant(cmd, w.tenant); err != nil {
 		return err
 	}
 	switch {
-	case w.limit < 1 || w.limit > postadjudication.MostEvents:
-		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", postadjudication.MostEvents))
+	case w.limit < 1 || w.limit > postadjudication.MaxEvents:
+		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", postadjudication.MaxEvents))
 	case w.follow && cmd.Flags().Changed("limit"):
 		return shell.Usage(cmd, errors.New("--limit and --follow exclude each other"))
 	case w.after < 0:
@@ -79,7 +79,7 @@ type eventsAnswer struct {
 	Next   postadjudication.Position `json:"next"`
 }
 
-func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w watching) error {
+func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w eventFlags) error {
 	events, next, err := service.Events(ctx, w.tenant, postadjudication.Position(w.after), w.limit)
 	if err != nil {
 		return err
@@ -90,10 +90,10 @@ func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.
 	s := sh.Screen()
 	rows := make([][]string, len(events))
 	for i, e := range events {
-		rows[i] = []string{strconv.FormatInt(int64(e.Position), 10), shell.Stamp(e.At), string(e.Type), e.Run.String(), happening(e)}
+		rows[i] = []string{strconv.FormatInt(int64(e.Position), 10), shell.Timestamp(e.At), string(e.Type), e.Run.String(), eventSummary(e)}
 	}
 	s.Table([]screen.Column{
-		{Name: "Position", Right: true}, {Name: "Time (UTC)", Spare: true}, {Name: "Event"}, {Name: "Run"}, {Name: "What", Wraps: true},
+		{Name: "Position", Right: true}, {Name: "Time (UTC)", Optional: true}, {Name: "Event"}, {Name: "Run"}, {Name: "What", Wraps: true},
 	}, rows)
 	if len(events) == w.limit {
 		s.Text("There may be more: --after %d", next)
@@ -103,10 +103,10 @@ func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.
 
 // followEvents writes events as they come, until ctx ends; that is how following
 // ends well.
-func followEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w watching) error {
+func followEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w eventFlags) error {
 	sh.Answering()
 	for after := postadjudication.Position(w.after); ctx.Err() == nil; {
-		events, next, err := service.WaitEvents(ctx, w.tenant, after, postadjudication.MostEvents)
+		events, next, err := service.WaitEvents(ctx, w.tenant, after, postadjudication.MaxEvents)
 		if err != nil {
 			return err
 		}
@@ -124,13 +124,13 @@ func eventLine(sh *shell.Shell, e postadjudication.Event) error {
 	if sh.JSON {
 		return sh.Encode(e)
 	}
-	line := strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %-18s %s", e.Position, shell.Stamp(e.At), e.Run, e.Type, happening(e)))
+	line := strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %-18s %s", e.Position, shell.Timestamp(e.At), e.Run, e.Type, eventSummary(e)))
 	_, err := fmt.Fprintln(sh.Out, screen.Plain(line))
 	return err
 }
 
-// happening is what an event says beyond its type, in a few words.
-func happening(e postadjudication.Event) string {
+// eventSummary is what an event says beyond its type, in a few words.
+func eventSummary(e postadjudication.Event) string {
 	d := e.Data
 	var words []string
 	add := func(format string, value any, given bool) {

@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// numbered lets the events of what was done be readable, as a serving process does.
-func numbered(p *clitest.Place) {
+// submitNumbered lets the events of what was done be readable, as a serving process does.
+func submitNumbered(p *clitest.Environment) {
 	p.T.Helper()
 	_, redis := testkit.Redis(p.T)
 	s, err := postadjudication.Open(context.Background(), postadjudication.Config{DatabaseURL: p.URL, Redis: redis})
@@ -31,13 +31,13 @@ func numbered(p *clitest.Place) {
 func TestEventsAreReadInOrderAndFromAPositionOn(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	p.Run(clitest.Line+clitest.Another("txr_2"), "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(clitest.Line+clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 0, "")
 	run := p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
-	p.Run("", "cancel", run, "--tenant", "acme", "--actor", "clerk", "--reason", "sent in error").Wants(t, "cancel", 0, "")
-	numbered(p)
+	p.Run("", "cancel", run, "--tenant", "acme", "--actor", "clerk", "--reason", "sent in error").Check(t, "cancel", 0, "")
+	submitNumbered(p)
 	list := func(args ...string) ([]any, string) {
 		got := p.Run("", append([]string{"events", "--tenant", "acme", "--json"}, args...)...)
-		got.Wants(t, "events", 0, "")
+		got.Check(t, "events", 0, "")
 		v := got.Object(t)
 		next, err := json.Marshal(v["next"])
 		if err != nil {
@@ -58,19 +58,19 @@ func TestEventsAreReadInOrderAndFromAPositionOn(t *testing.T) {
 		t.Errorf("%v, %s", none, still)
 	}
 	forPeople := p.Run("", "events", "--tenant", "acme", "--limit", "3")
-	forPeople.Wants(t, "events", 0, "")
+	forPeople.Check(t, "events", 0, "")
 	for _, word := range []string{"run.cancelled", "by clerk", "txr_2:release", "There may be more: --after"} {
 		if !strings.Contains(forPeople.Out, word) {
 			t.Errorf("%q is not in %s", word, forPeople.Out)
 		}
 	}
-	p.Run("", "events", "--tenant", "other").Wants(t, "nobody's", 0, "")
-	p.Run("", "events", "--tenant", "acme", "--after", "1000").Wants(t, "beyond the newest", 2, "newest position of the tenant")
-	p.Run("", "events", "--tenant", "acme", "--after", "1000", "--follow").Wants(t, "following beyond the newest", 2, "newest position of the tenant")
-	p.Run("", "events").Wants(t, "no tenant", 2, "--tenant is missing")
-	p.Run("", "events", "--tenant", "acme", "--after", "-1").Wants(t, "negative", 2, "--after")
-	p.Run("", "events", "--tenant", "acme", "--limit", "0").Wants(t, "limit", 2, "--limit")
-	p.Run("", "events", "--tenant", "acme", "--limit", "5", "--follow").Wants(t, "both", 2, "--follow")
+	p.Run("", "events", "--tenant", "other").Check(t, "nobody's", 0, "")
+	p.Run("", "events", "--tenant", "acme", "--after", "1000").Check(t, "beyond the newest", 2, "newest position of the tenant")
+	p.Run("", "events", "--tenant", "acme", "--after", "1000", "--follow").Check(t, "following beyond the newest", 2, "newest position of the tenant")
+	p.Run("", "events").Check(t, "no tenant", 2, "--tenant is missing")
+	p.Run("", "events", "--tenant", "acme", "--after", "-1").Check(t, "negative", 2, "--after")
+	p.Run("", "events", "--tenant", "acme", "--limit", "0").Check(t, "limit", 2, "--limit")
+	p.Run("", "events", "--tenant", "acme", "--limit", "5", "--follow").Check(t, "both", 2, "--follow")
 }
 
 func TestFollowingWritesEventsAsTheyComeAndEndsWell(t *testing.T) {
@@ -86,8 +86,8 @@ func TestFollowingWritesEventsAsTheyComeAndEndsWell(t *testing.T) {
 	}()
 	lines := bufio.NewScanner(from)
 	for _, id := range []string{"txr_1", "txr_2"} {
-		p.Run(clitest.Another(id), "submit", "-").Wants(t, "submit", 0, "")
-		numbered(p)
+		p.Run(clitest.LineFor(id), "submit", "-").Check(t, "submit", 0, "")
+		submitNumbered(p)
 		var e postadjudication.Event
 		if !lines.Scan() {
 			t.Fatal(lines.Err())

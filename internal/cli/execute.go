@@ -39,15 +39,15 @@ func Execute(ctx context.Context, args []string, s Streams) int {
 		err = errInterrupted
 	}
 	if errors.Is(err, pq.ErrSSLNotSupported) {
-		err = fmt.Errorf("%w; %s", err, doctor.WithoutTLS)
+		err = fmt.Errorf("%w; %s", err, doctor.NoTLSRemedy)
 	}
 	code := shell.CodeOf(err)
-	sh.Report(err, code, jsonAsked(args))
+	sh.Report(err, code, wantsJSON(args))
 	return code
 }
 
-// jsonAsked is asked when flags may not have been parsed.
-func jsonAsked(args []string) bool {
+// wantsJSON is asked when flags may not have been parsed.
+func wantsJSON(args []string) bool {
 	for _, a := range args {
 		switch a {
 		case "--json", "--json=true":
@@ -60,6 +60,6 @@ func jsonAsked(args []string) bool {
 }
 
 var (
-	errBroken      = errors.New("an invariant is broken")
-	errInterrupted = errors.New("interrupted")
+	errInvariantBroken = errors.New("an invariant is broken")
+	errInterrupted     = errors.New("interrupted")
 )

@@ -27,7 +27,7 @@ func withPassword(t *testing.T, bare, of string) string {
 }
 
 // The first hour of the operators' guide (cmd/recourse/README.md), played by two: user:ada plans, user:ben lets run.
-func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
+func TestTheFirstHourTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	d, err := demo.Start(t.Context(), demo.Options{Input: strings.NewReader(string(testdata.Adjudications)), DatabaseURL: p.URL, OwnerURL: testkit.Owner(t, p.URL), Listen: "127.0.0.1:0"})
@@ -39,7 +39,7 @@ func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := d.Play(t.Context()); err != nil || !r.OK() {
+	if r, err := d.Run(t.Context()); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	database, err := d.Database()
@@ -51,22 +51,22 @@ func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
 	keys := map[string]string{}
 	for _, name := range []string{"user:ada", "user:ben"} {
 		made := p.Run("", "keys", "create", "--database", database, "--tenant", tenant, "--principal", name, "--roles", "operator,approver", "--actor", "root", "--reason", "demo", "--json")
-		made.Wants(t, "keys create", 0, "")
+		made.Check(t, "keys create", 0, "")
 		keys[name] = made.Object(t)["token"].(string)
 	}
-	as := func(name string, args ...string) clitest.Said {
+	as := func(name string, args ...string) clitest.Result {
 		env := map[string]string{"RECOURSE_KEY": keys[name]}
 		return clitest.Execute(t.Context(), env, strings.NewReader(""), append(args, "--server", d.URL())...)
 	}
 	plan := as("user:ada", "dlq", "bulk", "plan", "fork", "--reason", "mended", "--error-type", "http.rate_limited", "--json")
-	plan.Wants(t, "bulk plan", 0, "")
+	plan.Check(t, "bulk plan", 0, "")
 	id, hash := plan.Object(t)["id"].(string), plan.Object(t)["hash"].(string)
-	as("user:ada", "dlq", "bulk", "run", id, "--hash", hash, "--yes").Wants(t, "ada alone", 5, "user:ada")
+	as("user:ada", "dlq", "bulk", "run", id, "--hash", hash, "--yes").Check(t, "ada alone", 5, "user:ada")
 	if done := as("user:ben", "dlq", "bulk", "run", id, "--hash", hash, "--yes", "--json"); done.Code != 0 || done.Object(t)["state"] != "done" {
 		t.Errorf("%+v", done)
 	}
 	if letters := as("user:ada", "cases", "list", "--reserved"); letters.Code != 0 || !strings.Contains(letters.Out, "dead_letter") {
 		t.Errorf("%+v", letters)
 	}
-	p.Run("", "receipts", "verify", "--tenant", tenant, "--database", database).Wants(t, "verify", 0, "")
+	p.Run("", "receipts", "verify", "--tenant", tenant, "--database", database).Check(t, "verify", 0, "")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func readHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
+func loadHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -35,7 +35,7 @@ func readHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
 // seem to be cut off. It does not pass over them, for what was moved to another tenant has
 // to show: it does where all tenants are compared.
 func checkHeads(ctx context.Context, service *postadjudication.Service, name, tenant string, heads map[receipts.CaseID]receipts.Head) error {
-	cases, tenants, err := service.OthersHeads(ctx, tenant, heads)
+	cases, tenants, err := service.HeadsOfOtherTenants(ctx, tenant, heads)
 	if err != nil || cases == 0 {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 func TestTheDemonstrationPrintsLinesThatCanBeTyped(t *testing.T) {
 	t.Parallel()
 	const url, database, archive = "http://127.0.0.1:8321", "postgres://postgres:word@127.0.0.1:5/d?sslmode=disable", "/tmp/archive"
-	all := strings.Join(invitation(url, database, archive), "\n")
+	all := strings.Join(nextSteps(url, database, archive), "\n")
 	for _, want := range []string{
 		"RECOURSE_DATABASE_URL='" + database + "' recourse receipts verify --tenant northwind-homes\n",
 		"RECOURSE_DATABASE_URL='" + database + "' recourse keys create --tenant northwind-homes --principal user:ada",

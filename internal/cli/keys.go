@@ -41,7 +41,7 @@ With --server a server is asked, with the key of an admin in $` + backend.KeyVar
 make one that opens more than itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(keysCreate(sh), keysList(sh), keysRotate(sh), keysRevoke(sh), history.Command(sh, postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
+	cmd.AddCommand(keysCreate(sh), keysList(sh), keysRotate(sh), keysRevoke(sh), history.Command(sh, postadjudication.OperationLogKeys, "List who made and revoked which key, from the receipts"))
 	return cmd
 }
 
@@ -49,7 +49,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	var k backend.ChangeFlags
 	var principal, roles string
 	var platform bool
-	var end keyEnd
+	var expiry keyExpiry
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make an access key, and show it this once", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -74,10 +74,10 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 			if err := access.CheckPrincipal(principal); err != nil {
 				return shell.Usage(cmd, errors.New("--principal "+err.Error()))
 			}
-			if n.ExpiresAt, err = end.check(cmd, time.Now()); err != nil {
+			if n.ExpiresAt, err = expiry.check(cmd, time.Now()); err != nil {
 				return err
 			}
-			n.NeverExpires = end.never
+			n.NeverExpires = expiry.never
 			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
 				made, err := be.Keys.Create(ctx, n)
 				if err != nil {
@@ -94,23 +94,23 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	local.BoolVar(&platform, "platform", false, "it opens asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin gives it)")
 	k.BindLocal(f, local)
-	end.bind(f)
+	expiry.bind(f)
 	return cmd
 }
 
-// keyEnd are the flags that say when a new key ends.
-type keyEnd struct {
+// keyExpiry are the flags that say when a new key ends.
+type keyExpiry struct {
 	after time.Duration
 	never string
 }
 
-func (e *keyEnd) bind(f *pflag.FlagSet) {
+func (e *keyExpiry) bind(f *pflag.FlagSet) {
 	f.DurationVar(&e.after, "expires-in", 0, "for how long it opens, such as 720h (default 2160h, 90 days, of user:..., else 9600h, 400 days; at most 17520h, 2 years)")
 	f.StringVar(&e.never, "never-expires", "", "`why` the key has no end; it stands in the receipt")
 }
 
 // check returns the time at which the key ends; zero when the flags say none.
-func (e *keyEnd) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
+func (e *keyExpiry) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
 	said, never := cmd.Flags().Changed("expires-in"), cmd.Flags().Changed("never-expires")
 	switch {
 	case said && never:
@@ -119,7 +119,7 @@ func (e *keyEnd) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
 		return time.Time{}, shell.Usage(cmd, errors.New("--never-expires says why: it is empty"))
 	case said && e.after <= 0:
 		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be above 0; a key without an end says why: --never-expires WHY"))
-	case said && e.after > access.LongestLifetime:
+	case said && e.after > access.MaxLifetime:
 		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be at most 17520h, 2 years; a key without an end says why: --never-expires WHY"))
 	case said:
 		return now.Add(e.after), nil
@@ -129,7 +129,7 @@ func (e *keyEnd) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
 
 func keysRotate(sh *shell.Shell) *cobra.Command {
 	var k backend.ChangeFlags
-	var end keyEnd
+	var expiry keyExpiry
 	cmd := &cobra.Command{
 		Use: "rotate PREFIX", Short: "Make the successor of an access key, and show it this once", Args: shell.Exactly("PREFIX"),
 		Long: `Make a key with the principal and the roles of another one, which is named by its prefix:
@@ -139,12 +139,12 @@ tells when it was used last.`,
 			if err := k.Check(cmd); err != nil {
 				return err
 			}
-			ends, err := end.check(cmd, time.Now())
+			ends, err := expiry.check(cmd, time.Now())
 			if err != nil {
 				return err
 			}
 			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
-				made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.Reason})
+				made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: expiry.never, Reason: k.Reason})
 				if err != nil {
 					return k.NotFound(err, "key "+args[0])
 				}
@@ -153,7 +153,7 @@ tells when it was used last.`,
 		},
 	}
 	k.Bind(cmd)
-	end.bind(cmd.Flags())
+	expiry.bind(cmd.Flags())
 	return cmd
 }
 
@@ -164,14 +164,14 @@ func answerKey(sh *shell.Shell, made api.NewKey) error {
 	}
 	s := sh.Screen()
 	s.Text("%s", made.Token)
-	s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, until(made.Key))
+	s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, expiryText(made.Key))
 	if made.SuccessorOf != "" {
 		s.Text("The key %s opens beside it: revoke it when nothing uses it any more.", made.SuccessorOf)
 	}
 	return s.Err()
 }
 
-func until(k access.Key) string {
+func expiryText(k access.Key) string {
 	if k.ExpiresAt == nil {
 		return "until it is revoked"
 	}
@@ -217,9 +217,9 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		if k.ExpiresAt != nil {
 			ends = k.ExpiresAt.UTC().Format("2006-01-02 15:04")
 		}
-		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Standing(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
+		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Status(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
-	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires (UTC)", Spare: true}, {Name: "Used (UTC)"}, {Name: "Made (UTC)", Spare: true, Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires (UTC)", Optional: true}, {Name: "Used (UTC)"}, {Name: "Made (UTC)", Optional: true, Wraps: true}}, rows)
 	s.Text("%s of %s.", shell.Plural(len(keys), "key"), tenant)
 	return s.Err()
 }
@@ -258,6 +258,6 @@ func accessCommand(sh *shell.Shell) *cobra.Command {
 		Use: "access", Short: "Look at what access keys were refused", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(history.Command(sh, postadjudication.RegisterRefusals, "List who was refused what where no case was named, from the receipts"))
+	cmd.AddCommand(history.Command(sh, postadjudication.OperationLogRefusals, "List who was refused what where no case was named, from the receipts"))
 	return cmd
 }

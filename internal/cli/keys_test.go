@@ -12,14 +12,14 @@ import (
 func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	order := func(args ...string) clitest.Said {
+	order := func(args ...string) clitest.Result {
 		return p.Run("", append([]string{"keys"}, append(args, "--tenant", "acme", "--actor", "kim", "--reason", "on call")...)...)
 	}
 	if none := p.Run("", "keys", "list", "--tenant", "acme"); none.Code != 0 || !strings.Contains(none.Out, "acme has no access key") {
 		t.Errorf("%+v", none)
 	}
 	made := order("create", "--principal", "user:ada", "--roles", "operator,approver", "--expires-in", "720h", "--json")
-	made.Wants(t, "create", 0, "")
+	made.Check(t, "create", 0, "")
 	v := made.Object(t)
 	token, prefix := v["token"].(string), v["prefix"].(string)
 	if !strings.HasPrefix(token, "rck_"+prefix+"_") || v["principal"] != "user:ada" || v["expires_at"] == nil || v["created_by"] != "kim" {
@@ -29,7 +29,7 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 		t.Errorf("%+v", said)
 	}
 	list := p.Run("", "keys", "list", "--tenant", "acme")
-	list.Wants(t, "list", 0, "")
+	list.Check(t, "list", 0, "")
 	for _, word := range []string{prefix, "user:ada", "operator, approver", "valid", "never", "2 keys of acme"} {
 		if !strings.Contains(list.Out, word) {
 			t.Errorf("%q is not in %s", word, list.Out)
@@ -48,11 +48,11 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 	if v := order("create", "--principal", "user:max", "--platform", "--json").Object(t); v["roles"].([]any)[0] != "platform" {
 		t.Errorf("%v", v)
 	}
-	order("rotate", "aaaaaaaaaaaa").Wants(t, "the successor of none", 1, "aaaaaaaaaaaa")
+	order("rotate", "aaaaaaaaaaaa").Check(t, "the successor of none", 1, "aaaaaaaaaaaa")
 	if next := order("rotate", prefix); next.Code != 0 || !strings.HasPrefix(next.Out, "rck_") || !strings.Contains(next.Out, "The key "+prefix+" opens beside it") {
 		t.Errorf("%+v", next)
 	}
-	order("revoke", "aaaaaaaaaaaa").Wants(t, "another key", 1, "aaaaaaaaaaaa")
+	order("revoke", "aaaaaaaaaaaa").Check(t, "another key", 1, "aaaaaaaaaaaa")
 	if v := order("revoke", prefix, "--json").Object(t); v["revoked_by"] != "kim" || v["revoked_at"] == nil {
 		t.Errorf("%v", v)
 	}
@@ -60,13 +60,13 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 		t.Errorf("%s", list.Out)
 	}
 	verify := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
-	verify.Wants(t, "verify", 0, "")
+	verify.Check(t, "verify", 0, "")
 	if v := verify.Object(t); v["ok"] != true || v["receipts"] != 6.0 || v["chains_verified"] != 1.0 {
 		t.Errorf("%v", v)
 	}
 }
 
-func TestKeyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
+func TestIncompleteKeyCommandsAreBadUsage(t *testing.T) {
 	t.Parallel()
 	const who = " --tenant t --actor a --reason b"
 	for args, word := range map[string]string{
@@ -93,7 +93,7 @@ func TestKeyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 		"keys revoke" + who:        "PREFIX is missing",
 		"keys revoke x --tenant t": "--actor and --reason",
 	} {
-		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Wants(t, args, 2, word)
+		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Check(t, args, 2, word)
 	}
 }
 
@@ -102,36 +102,36 @@ func TestKeyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 func TestKeysAreKeptAtAServer(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 	defer stop()
 	first := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:root", "--roles", "admin,auditor", "--actor", "root", "--reason", "the first", "--json")
-	first.Wants(t, "the first", 0, "")
+	first.Check(t, "the first", 0, "")
 	root := first.Object(t)["token"].(string)
-	at := func(token string, args ...string) clitest.Said {
+	at := func(token string, args ...string) clitest.Result {
 		return clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), append(args, "--server", v["url"].(string))...)
 	}
 	made := at(root, "keys", "create", "--principal", "user:ada", "--roles", "auditor", "--expires-in", "1h", "--reason", "on call", "--json")
-	made.Wants(t, "create", 0, "")
+	made.Check(t, "create", 0, "")
 	key := made.Object(t)
 	token, prefix := key["token"].(string), key["prefix"].(string)
 	if !strings.HasPrefix(token, "rck_"+prefix+"_") || key["created_by"] != "user:root" || key["expires_at"] == nil || key["tenant"] != "acme" {
 		t.Errorf("%v", key)
 	}
-	at(root, "keys", "create", "--principal", "user:ada", "--roles", "operator", "--reason", "more").Wants(t, "more than its own", 1, "[operator] may do what the key may not")
-	at(token, "keys", "list").Wants(t, "an auditor", 1, "it takes the role admin")
-	at(token, "dlq", "list").Wants(t, "an auditor's list", 0, "")
+	at(root, "keys", "create", "--principal", "user:ada", "--roles", "operator", "--reason", "more").Check(t, "more than its own", 1, "[operator] may do what the key may not")
+	at(token, "keys", "list").Check(t, "an auditor", 1, "it takes the role admin")
+	at(token, "dlq", "list").Check(t, "an auditor's list", 0, "")
 	list := at(root, "keys", "list")
-	if list.Wants(t, "list", 0, ""); !strings.Contains(list.Out, "user:ada") || !strings.Contains(list.Out, "2 keys of the key's tenant") || strings.Contains(list.Out, token[17:]) {
+	if list.Check(t, "list", 0, ""); !strings.Contains(list.Out, "user:ada") || !strings.Contains(list.Out, "2 keys of the key's tenant") || strings.Contains(list.Out, token[17:]) {
 		t.Errorf("%s", list.Out)
 	}
-	at(root, "keys", "revoke", "aaaaaaaaaaaa", "--reason", "lost").Wants(t, "another key", 1, "the key's tenant has no key aaaaaaaaaaaa")
-	at(root, "keys", "revoke", "short", "--reason", "lost").Wants(t, "no prefix", 2, "prefix")
+	at(root, "keys", "revoke", "aaaaaaaaaaaa", "--reason", "lost").Check(t, "another key", 1, "the key's tenant has no key aaaaaaaaaaaa")
+	at(root, "keys", "revoke", "short", "--reason", "lost").Check(t, "no prefix", 2, "prefix")
 	if gone := at(root, "keys", "revoke", prefix, "--reason", "lost", "--json").Object(t); gone["revoked_by"] != "user:root" || gone["revoked_at"] == nil {
 		t.Errorf("%v", gone)
 	}
 	for at(token, "dlq", "list").Code == 0 { // two seconds at most; bounded by the time limit of go test
 	}
-	at(token, "dlq", "list").Wants(t, "what was revoked", 1, "key")
-	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor").Wants(t, "no reason", 2, "--actor and --reason")
-	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor", "--reason", "x", "--actor", "me").Wants(t, "an actor", 2, "--actor is not for --server")
+	at(token, "dlq", "list").Check(t, "what was revoked", 1, "key")
+	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor").Check(t, "no reason", 2, "--actor and --reason")
+	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor", "--reason", "x", "--actor", "me").Check(t, "an actor", 2, "--actor is not for --server")
 }

@@ -14,9 +14,9 @@ import (
 // Of lines below error that say the same, this many are written within the span, and then
 // one in so many: an outage has thousands of them.
 const (
-	sampledFirst = 10
-	sampledThen  = 1000
-	sampledSpan  = 10 * time.Second
+	sampledFirst   = 10
+	sampledThen    = 1000
+	sampleInterval = 10 * time.Second
 )
 
 // logLevel reads a level from which on lines are written.
@@ -39,22 +39,22 @@ func newLogger(to io.Writer, level zapcore.Level) *zap.Logger {
 	}
 	errors := core(func(l zapcore.Level) bool { return l >= zapcore.ErrorLevel })
 	others := core(func(l zapcore.Level) bool { return l < zapcore.ErrorLevel })
-	sampled := zapcore.NewSamplerWithOptions(others, sampledSpan, sampledFirst, sampledThen)
-	return zap.New(zapcore.NewTee(errors, accessLines{sampled, false}, accessLines{others, true}))
+	sampled := zapcore.NewSamplerWithOptions(others, sampleInterval, sampledFirst, sampledThen)
+	return zap.New(zapcore.NewTee(errors, accessLogCore{sampled, false}, accessLogCore{others, true}))
 }
 
-// accessLines is a core that takes the lines about access alone, or all but them.
-type accessLines struct {
+// accessLogCore is a core that takes the lines about access alone, or all but them.
+type accessLogCore struct {
 	zapcore.Core
-	takes bool
+	accessOnly bool
 }
 
-func (c accessLines) With(fields []zapcore.Field) zapcore.Core {
-	return accessLines{c.Core.With(fields), c.takes}
+func (c accessLogCore) With(fields []zapcore.Field) zapcore.Core {
+	return accessLogCore{c.Core.With(fields), c.accessOnly}
 }
 
-func (c accessLines) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if (e.LoggerName == api.AccessLogger) != c.takes {
+func (c accessLogCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if (e.LoggerName == api.AccessLogger) != c.accessOnly {
 		return to
 	}
 	return c.Core.Check(e, to)

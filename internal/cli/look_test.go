@@ -11,43 +11,43 @@ import (
 
 // What only looks, stops calls, or changes keys, policies and what is said of a letter, needs no
 // Redis, and what rings demands one before it writes anything.
-func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
+func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	p.Run(clitest.Line, "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
 	delete(p.Env, app.RedisVariable)
 	for _, args := range []string{
 		"receipts verify --tenant acme", "receipts verify --all-tenants", "receipts list --tenant acme --transaction txr_1",
 		"status txr_1 --tenant acme", "brake list --tenant acme", "events --tenant acme", "keys list --tenant acme", "policy list --tenant acme",
 		"dlq list --tenant acme", "dlq stats --tenant acme", "dlq analyze --tenant acme", "dlq bulk list --tenant acme", "dlq rules list --tenant acme", "dlq retention --tenant acme",
 	} {
-		p.Run("", strings.Fields(args)...).Wants(t, args, 0, "")
+		p.Run("", strings.Fields(args)...).Check(t, args, 0, "")
 	}
-	p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "r").Wants(t, "keys create", 0, "")
-	p.Run("", "policy", "set", "--tenant", "acme", "--max-attempts", "4", "--actor", "root", "--reason", "r").Wants(t, "policy set", 0, "")
-	p.Run(clitest.Another("txr_2"), "submit", "-").Wants(t, "submit", 2, app.RedisVariable)
-	p.Run("", "status", "txr_2", "--tenant", "acme").Wants(t, "what was not submitted", 1, "txr_2")
+	p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "r").Check(t, "keys create", 0, "")
+	p.Run("", "policy", "set", "--tenant", "acme", "--max-attempts", "4", "--actor", "root", "--reason", "r").Check(t, "policy set", 0, "")
+	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 2, app.RedisVariable)
+	p.Run("", "status", "txr_2", "--tenant", "acme").Check(t, "what was not submitted", 1, "txr_2")
 	for _, verb := range []string{"pull", "release"} {
-		p.Run("", "brake", verb, "--tenant", "acme", "--actor", "a", "--reason", "r").Wants(t, "brake "+verb, 0, "")
+		p.Run("", "brake", verb, "--tenant", "acme", "--actor", "a", "--reason", "r").Check(t, "brake "+verb, 0, "")
 	}
 	for _, act := range []string{"hold", "release", "mark --eligible"} {
 		args := append([]string{"dlq"}, strings.Fields(act)...)
-		p.Run("", append(args, "--tenant", "acme", "--actor", "a", "--reason", "r", p.RunOf("txr_1"))...).Wants(t, act, 1, "not_a_letter")
+		p.Run("", append(args, "--tenant", "acme", "--actor", "a", "--reason", "r", p.RunOf("txr_1"))...).Check(t, act, 1, "not_a_letter")
 	}
-	p.Run("", "dlq", "fork", "--all", "--yes", "--tenant", "acme", "--actor", "a", "--reason", "r").Wants(t, "dlq fork", 2, app.RedisVariable)
+	p.Run("", "dlq", "fork", "--all", "--yes", "--tenant", "acme", "--actor", "a", "--reason", "r").Check(t, "dlq fork", 2, app.RedisVariable)
 	if got := p.Run("", "doctor"); got.Code == 2 || !strings.Contains(got.Out, "not named, and not checked") {
 		t.Errorf("doctor without a Redis: %+v", got)
 	}
 	p.Env[app.RedisVariable] = "redis://127.0.0.1:1" // named, but away: not asked
-	p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "Redis is away", 0, "")
+	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "Redis is away", 0, "")
 }
 
 // A database whose triggers are off can be read, with a line that says so. What changes
 // anything refuses, also what needs no Redis.
-func TestWhatOnlyLooksReadsWhereTriggersAreOff(t *testing.T) {
+func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	p.Run(clitest.Line, "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
 	run := p.RunOf("txr_1")
 	whole := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
 	if v := whole.Object(t); v["triggers_off"] != nil || strings.Contains(p.Run("", "receipts", "verify", "--tenant", "acme").Out, "not in force") {
@@ -60,26 +60,26 @@ func TestWhatOnlyLooksReadsWhereTriggersAreOff(t *testing.T) {
 		"dlq list --tenant acme", "dlq stats --tenant acme", "dlq analyze --tenant acme", "dlq export - --tenant acme", "dlq bulk list --tenant acme", "dlq bulk history --tenant acme", "dlq rules list --tenant acme",
 	} {
 		got := p.Run("", strings.Fields(args)...)
-		got.Wants(t, args, 0, "")
+		got.Check(t, args, 0, "")
 		if strings.Count(got.Err, "\n") != 1 || !strings.HasPrefix(got.Err, "warning: 2 triggers") || !strings.Contains(got.Err, "(receipts.append_only, runs.never_changed)") || !strings.Contains(got.Err, "receipts verify") {
 			t.Errorf("%s warns with %q", args, got.Err)
 		}
 	}
-	p.Run("", "dlq", "inspect", run, "--tenant", "acme").Wants(t, "inspect what is no letter", 1, "no letter")
+	p.Run("", "dlq", "inspect", run, "--tenant", "acme").Check(t, "inspect what is no letter", 1, "no letter")
 	for _, args := range []string{
 		"cancel " + run + " --tenant acme --actor a --reason r", "dlq rebuild --tenant acme --actor a --reason r", "keys create --tenant acme --principal user:ada --roles auditor --actor root --reason r",
 		"policy set --tenant acme --max-attempts 4 --actor root --reason r", "brake pull --tenant acme --actor a --reason r", "dlq fork --all --yes --tenant acme --actor a --reason r", "people set 1 --tenant acme --actor root --reason r",
 	} {
-		p.Run("", strings.Fields(args)...).Wants(t, args, 4, "not in force")
+		p.Run("", strings.Fields(args)...).Check(t, args, 4, "not in force")
 	}
-	p.Run(clitest.Another("txr_2"), "submit", "-").Wants(t, "submit", 4, "not in force")
+	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 4, "not in force")
 	sick := p.Run("", "doctor")
-	sick.Wants(t, "doctor", 1, "wrong")
+	sick.Check(t, "doctor", 1, "wrong")
 	if strings.Count(sick.Out, "append_only") != 1 || !strings.Contains(strings.Join(strings.Fields(sick.Out), " "), "recourse receipts verify, and once that was looked into recourse migrate") {
 		t.Errorf("%s", sick.Out)
 	}
 	v := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
-	v.Wants(t, "verify", 0, "")
+	v.Check(t, "verify", 0, "")
 	if off := v.Object(t)["triggers_off"]; len(off.([]any)) != 2 || v.Object(t)["ok"] != true {
 		t.Errorf("%s", v.Out)
 	}

@@ -51,7 +51,7 @@ database for the role that migrates, where $` + app.DatabaseVariable + ` does so
 			if err := o.CheckTransport(); err != nil {
 				return err
 			}
-			off, err := triggersOff(cmd.Context(), o)
+			off, err := disabledTriggers(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -59,7 +59,7 @@ database for the role that migrates, where $` + app.DatabaseVariable + ` does so
 			if err != nil {
 				return err
 			}
-			m := migrated{done.From, done.To, off, done.AppRole}
+			m := migrateAnswer{done.From, done.To, off, done.AppRole}
 			if sh.JSON {
 				return sh.Answer(m)
 			}
@@ -72,15 +72,15 @@ database for the role that migrates, where $` + app.DatabaseVariable + ` does so
 	return cmd
 }
 
-// migrated is the answer of migrate.
-type migrated struct {
+// migrateAnswer is the answer of migrate.
+type migrateAnswer struct {
 	From     int64    `json:"from"`
 	To       int64    `json:"to"`
 	Restored []string `json:"triggers_restored,omitempty"` // were not in force, and are again
 	AppRole  string   `json:"app_role,omitempty"`          // has what processes need
 }
 
-func (m migrated) show(s *screen.Screen) error {
+func (m migrateAnswer) show(s *screen.Screen) error {
 	if m.From == m.To {
 		s.Text("The schema is at version %d already.", m.To)
 	} else {
@@ -96,10 +96,10 @@ func (m migrated) show(s *screen.Screen) error {
 	return s.Err()
 }
 
-// triggersOff names the triggers of a current schema that are not in force. There are none of
+// disabledTriggers names the triggers of a current schema that are not in force. There are none of
 // an older schema, whose migration makes those that it lacks.
-func triggersOff(ctx context.Context, o app.Options) (off []string, err error) {
-	config, err := backend.Unguarded(&o)
+func disabledTriggers(ctx context.Context, o app.Options) (off []string, err error) {
+	config, err := backend.AllowTriggersOff(&o)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 // A breach says in the list of receipts, and in the status of its case, by how much.
 func TestABreachSaysByHowMuch(t *testing.T) {
 	t.Parallel()
-	kase := receipts.CaseID(uuid.New())
-	rs, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase), receipts.Draft{
+	caseID := receipts.CaseID(uuid.New())
+	rs, _, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), receipts.Draft{
 		Run: receipts.RunID(uuid.New()), Subtype: receipts.ConservationBreach, Actor: "worker:a", At: time.Now().UTC().Truncate(time.Microsecond),
 		Payload: receipts.Payload{Attempt: 1, Excess: 9899, Moved: 9999},
 	})
@@ -39,9 +39,9 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 // superseded says by what.
 func TestARefusalSaysWhatWasRefused(t *testing.T) {
 	t.Parallel()
-	kase, next := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New())
+	caseID, next := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New())
 	at := time.Now().UTC().Truncate(time.Microsecond)
-	rs, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase),
+	rs, _, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID),
 		receipts.Draft{Subtype: receipts.Refused, Actor: "system:escrow", At: at, Payload: receipts.Payload{
 			AskedFor: "submit", RefusedBy: "case_ended", Outcome: "refund", Amount: 12500, Currency: "EUR", Generation: 2, AdjudicationID: "adj_2"}},
 		receipts.Draft{Run: receipts.RunID(uuid.New()), Subtype: receipts.Superseded, Actor: "system:escrow", At: at, Payload: receipts.Payload{
@@ -54,7 +54,7 @@ func TestARefusalSaysWhatWasRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := particulars(rs[i], p, "EUR"); got != want {
+		if got := receiptDetails(rs[i], p, "EUR"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -66,15 +66,15 @@ func TestReceiptsSayWhatWasFreedAndWhoWasAsked(t *testing.T) {
 	t.Parallel()
 	const at = "https://escrow.example/v1/executions"
 	higher := receipts.Payload{Outcome: "release", Amount: 60000, Currency: "EUR", Generation: 2, Freed: 40000}
-	if got := particulars(receipts.Receipt{Subtype: receipts.Submitted}, higher, "EUR"); got != "release 600.00 EUR, freed 400.00 EUR" {
+	if got := receiptDetails(receipts.Receipt{Subtype: receipts.Submitted}, higher, "EUR"); got != "release 600.00 EUR, freed 400.00 EUR" {
 		t.Errorf("%q", got)
 	}
-	if got := behind(receipts.Payload{PlannedBy: "user:ada", LookupURL: at, SelfDeclared: true}); got != "; planned by user:ada; asked "+at+"; self-declared" {
+	if got := provenance(receipts.Payload{PlannedBy: "user:ada", LookupURL: at, SelfDeclared: true}); got != "; planned by user:ada; asked "+at+"; self-declared" {
 		t.Errorf("%q", got)
 	}
 	for url, want := range map[string]string{at: "that the planner named: " + at, "": "that the planner named"} {
 		var out bytes.Buffer
-		plan := postadjudication.Bulk{Asked: postadjudication.BulkAsked{Finding: &postadjudication.BulkFound{Class: postadjudication.Executed, Moved: 1, Lookup: true, LookupURL: url}}}
+		plan := postadjudication.Bulk{Spec: postadjudication.BulkSpec{Finding: &postadjudication.PlannedFinding{Class: postadjudication.Executed, Moved: 1, Lookup: true, LookupURL: url}}}
 		s := screen.New(&out)
 		view.Plan(s, plan)
 		if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) || strings.Contains(got, "named: people") {

@@ -107,7 +107,7 @@ func peopleHistory(sh *shell.Shell) *cobra.Command {
 				for i, v := range found {
 					rows[i] = []string{v.At.Format(time.RFC3339), strconv.Itoa(v.People.People), v.Actor, v.Reason, v.Receipt}
 				}
-				s.Table([]screen.Column{{Name: "At"}, {Name: "People", Right: true}, {Name: "By"}, {Name: "Why", Wraps: true}, {Name: "Receipt", Spare: true}}, rows)
+				s.Table([]screen.Column{{Name: "At"}, {Name: "People", Right: true}, {Name: "By"}, {Name: "Why", Wraps: true}, {Name: "Receipt", Optional: true}}, rows)
 				return s.Err()
 			})
 		},

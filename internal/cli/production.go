@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 )
 
-const demoLine = ""
+const demoHint = ""
 
-// demos are none: what demonstrates is not in this program.
-func demos(*shell.Shell) []*cobra.Command { return nil }
+// demoCommands are none: what demonstrates is not in this program.
+func demoCommands(*shell.Shell) []*cobra.Command { return nil }

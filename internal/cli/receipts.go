@@ -29,20 +29,20 @@ func receiptsCommand(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-// listing says which receipts are asked for.
-type listing struct {
-	options                        app.Options
-	tenant, transaction, kase, run string
-	after                          int64
-	limit                          int
-	currency                       string // of the case that was found
+// receiptFlags says which receipts are asked for.
+type receiptFlags struct {
+	options                          app.Options
+	tenant, transaction, caseID, run string
+	after                            int64
+	limit                            int
+	currency                         string // of the case that was found
 }
 
-// mostReceipts is how many receipts one call lists.
-const mostReceipts = 10_000
+// maxReceipts is how many receipts one call lists.
+const maxReceipts = 10_000
 
 func receiptsList(sh *shell.Shell) *cobra.Command {
-	var l listing
+	var l receiptFlags
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the receipts of a case in order", Args: shell.Exactly(),
 		Long: `List the receipts of a case in order. The case is named by its transaction, its id,
@@ -62,28 +62,28 @@ list that was cut, give its last sequence number to --after.`,
 				return err
 			}
 			if sh.JSON {
-				return sh.Answer(listed{Receipts: asJSON(found), More: more})
+				return sh.Answer(receiptsAnswer{Receipts: asJSON(found), More: more})
 			}
 			return showReceipts(sh.Screen(), l.currency, found, more)
 		},
 	}
 	f := cmd.Flags()
-	l.options.BindLook(f)
+	l.options.BindReadOnly(f)
 	shell.TenantFlag(f, &l.tenant)
 	f.StringVar(&l.transaction, "transaction", "", "transaction receipt id")
-	f.StringVar(&l.kase, "case", "", "case id")
+	f.StringVar(&l.caseID, "case", "", "case id")
 	f.StringVar(&l.run, "run", "", "run id")
 	f.Int64Var(&l.after, "after", 0, "begin after this sequence number")
-	f.IntVar(&l.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d", mostReceipts))
+	f.IntVar(&l.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d", maxReceipts))
 	return cmd
 }
 
-func (l *listing) check(cmd *cobra.Command) error {
+func (l *receiptFlags) check(cmd *cobra.Command) error {
 	if err := shell.NeedTenant(cmd, l.tenant); err != nil {
 		return err
 	}
 	named := 0
-	for _, s := range []string{l.transaction, l.kase, l.run} {
+	for _, s := range []string{l.transaction, l.caseID, l.run} {
 		if s != "" {
 			named++
 		}
@@ -91,8 +91,8 @@ func (l *listing) check(cmd *cobra.Command) error {
 	switch {
 	case named != 1:
 		return shell.Usage(cmd, errors.New("name the case by one of --transaction, --case and --run"))
-	case l.limit < 1 || l.limit > mostReceipts:
-		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", mostReceipts))
+	case l.limit < 1 || l.limit > maxReceipts:
+		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", maxReceipts))
 	case l.after < 0:
 		return shell.Usage(cmd, errors.New("--after is negative"))
 	}
@@ -100,16 +100,16 @@ func (l *listing) check(cmd *cobra.Command) error {
 }
 
 // read gives the receipts asked for, and whether there are more.
-func (l *listing) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
-	kase, run, err := l.resolve(ctx, service)
+func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
+	caseID, run, err := l.resolve(ctx, service)
 	if err != nil {
-		return nil, false, shell.NotFound(err, l.tenant, l.name())
+		return nil, false, shell.NotFound(err, l.tenant, l.caseName())
 	}
-	if l.currency, err = currencyOf(ctx, service, l.tenant, kase); err != nil {
+	if l.currency, err = currencyOf(ctx, service, l.tenant, caseID); err != nil {
 		return nil, false, err
 	}
 	for after := l.after; ; {
-		page, err := service.Receipts(ctx, l.tenant, kase, after, trailPage)
+		page, err := service.Receipts(ctx, l.tenant, caseID, after, receiptPageSize)
 		if err != nil {
 			return nil, false, err
 		}
@@ -122,22 +122,22 @@ func (l *listing) read(ctx context.Context, service *postadjudication.Service) (
 			}
 			found = append(found, r)
 		}
-		if len(page) < trailPage {
+		if len(page) < receiptPageSize {
 			break
 		}
 		after = page[len(page)-1].Seq
 	}
 	if len(found) == 0 && l.after == 0 {
-		return nil, false, shell.NotFound(postadjudication.ErrNotFound, l.tenant, l.name())
+		return nil, false, shell.NotFound(postadjudication.ErrNotFound, l.tenant, l.caseName())
 	}
 	return found, false, nil
 }
 
-// name is the case as it was named.
-func (l *listing) name() string {
+// caseName is the case as it was named.
+func (l *receiptFlags) caseName() string {
 	switch {
-	case l.kase != "":
-		return "case " + l.kase
+	case l.caseID != "":
+		return "case " + l.caseID
 	case l.run != "":
 		return "run " + l.run
 	}
@@ -145,16 +145,16 @@ func (l *listing) name() string {
 }
 
 // resolve finds the case; run is zero unless one was named.
-func (l *listing) resolve(ctx context.Context, service *postadjudication.Service) (kase receipts.CaseID, run receipts.RunID, err error) {
+func (l *receiptFlags) resolve(ctx context.Context, service *postadjudication.Service) (caseID receipts.CaseID, run receipts.RunID, err error) {
 	switch {
-	case l.kase != "":
-		if kase, err = receipts.ParseCaseID(l.kase); err != nil {
-			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is no case id", l.kase))
+	case l.caseID != "":
+		if caseID, err = receipts.ParseCaseID(l.caseID); err != nil {
+			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is no case id", l.caseID))
 		}
-		return kase, run, err
+		return caseID, run, err
 	case l.run != "":
 		if run, err = receipts.ParseRunID(l.run); err != nil {
-			return kase, run, shell.WithCode(shell.ExitUsage, fmt.Errorf("--run %s is no run id", l.run))
+			return caseID, run, shell.WithCode(shell.ExitUsage, fmt.Errorf("--run %s is no run id", l.run))
 		}
 		status, err := service.Status(ctx, l.tenant, run)
 		return status.Case, run, err
@@ -164,8 +164,8 @@ func (l *listing) resolve(ctx context.Context, service *postadjudication.Service
 }
 
 // currencyOf is the currency of a case, as its first receipt has it; empty when it has none.
-func currencyOf(ctx context.Context, service *postadjudication.Service, tenant string, kase receipts.CaseID) (string, error) {
-	first, err := service.Receipts(ctx, tenant, kase, 0, 1)
+func currencyOf(ctx context.Context, service *postadjudication.Service, tenant string, caseID receipts.CaseID) (string, error) {
+	first, err := service.Receipts(ctx, tenant, caseID, 0, 1)
 	if err != nil || len(first) == 0 {
 		return "", err
 	}
@@ -176,8 +176,8 @@ func currencyOf(ctx context.Context, service *postadjudication.Service, tenant s
 	return p.Currency, nil
 }
 
-// listed is the answer of receipts list.
-type listed struct {
+// receiptsAnswer is the answer of receipts list.
+type receiptsAnswer struct {
 	Receipts []receiptJSON `json:"receipts"`
 	More     bool          `json:"more"`
 }
@@ -211,11 +211,11 @@ func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more
 			attempt = strconv.Itoa(n)
 		}
 		source := strings.TrimPrefix(string(r.Source), "post_adjudication_")
-		rows[i] = []string{strconv.FormatInt(r.Seq, 10), shell.Stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p, currency) + behind(p)}
+		rows[i] = []string{strconv.FormatInt(r.Seq, 10), shell.Timestamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, receiptDetails(r, p, currency) + provenance(p)}
 	}
 	s.Table([]screen.Column{
-		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Spare: true}, {Name: "Receipt"}, {Name: "#", Right: true},
-		{Name: "Known"}, {Name: "Actor", Spare: true}, {Name: "What", Wraps: true},
+		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Optional: true}, {Name: "Receipt"}, {Name: "#", Right: true},
+		{Name: "Known"}, {Name: "Actor", Optional: true}, {Name: "What", Wraps: true},
 	}, rows)
 	if more {
 		s.Text("There are more: --after %d", rs[len(rs)-1].Seq)
@@ -223,9 +223,9 @@ func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more
 	return s.Err()
 }
 
-// refusal is what was asked for and which rule refused it. A submission says itself what
+// refusalText is what was asked for and which rule refused it. A submission says itself what
 // was to be done.
-func refusal(p receipts.Payload) string {
+func refusalText(p receipts.Payload) string {
 	text := fmt.Sprintf("%s refused by %s", p.AskedFor, p.RefusedBy)
 	if p.Currency == "" {
 		return text
@@ -233,8 +233,8 @@ func refusal(p receipts.Payload) string {
 	return fmt.Sprintf("%s: %s %s, generation %d, %s", text, p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency}, p.Generation, p.AdjudicationID)
 }
 
-// behind tells who was behind what a plan did, or that one person did what takes two elsewhere.
-func behind(p receipts.Payload) (text string) {
+// provenance tells who was behind what a plan did, or that one person did what takes two elsewhere.
+func provenance(p receipts.Payload) (text string) {
 	if p.PlannedBy != "" {
 		text += "; planned by " + p.PlannedBy
 	}
@@ -261,8 +261,8 @@ func withReference(p receipts.Payload) string {
 	return strings.TrimSpace(p.Reason + " (" + p.FindingReference + ")")
 }
 
-// particulars are what a receipt says beyond its subtype, in a few words.
-func particulars(r receipts.Receipt, p receipts.Payload, currency string) string {
+// receiptDetails are what a receipt says beyond its subtype, in a few words.
+func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) string {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
 	switch {
 	case r.Subtype == receipts.Submitted && !p.ParentRun.IsZero():
@@ -280,7 +280,7 @@ func particulars(r receipts.Receipt, p receipts.Payload, currency string) string
 		}
 		return accepted
 	case p.RefusedBy != "":
-		return refusal(p)
+		return refusalText(p)
 	case r.Subtype == receipts.ReservationFreed:
 		return fmt.Sprintf("freed %s: %s", money(p.Freed), withReference(p))
 	case r.Subtype == receipts.Superseded:

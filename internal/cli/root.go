@@ -15,7 +15,7 @@ import (
 const overview = `Recourse carries an adjudicated escrow decision (release or refund) to settled, or
 to a person's desk, and never loses it in between.
 
-` + demoLine + `Servers are named in the environment or by flags:
+` + demoHint + `Servers are named in the environment or by flags:
   RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=verify-full
   RECOURSE_OWNER_DATABASE_URL     of migrate and demo: the same, as the role that owns the schema or is to
   RECOURSE_REDIS_URL              rediss://host:6379/0
@@ -49,14 +49,14 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 			}
 			return cmd.Help()
 		},
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) { selfDeclared(cmd) },
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { markSelfDeclared(cmd) },
 	}
 	root.Flags().BoolVar(&version, "version", false, "say which version this is, and what it was built from")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(shell.FlagError)
-	root.AddCommand(demos(sh)...)
-	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), brakeCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
+	root.AddCommand(demoCommands(sh)...)
+	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), breakerCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
 	return root
 }
 
@@ -69,9 +69,9 @@ func showVersion(sh *shell.Shell) error {
 	return err
 }
 
-// selfDeclared lets the receipts of a command say that its actor is whoever typed the name. A
+// markSelfDeclared lets the receipts of a command say that its actor is whoever typed the name. A
 // server's are those of its callers and of the program, and what is handed over names nobody.
-func selfDeclared(cmd *cobra.Command) {
+func markSelfDeclared(cmd *cobra.Command) {
 	switch cmd.Name() {
 	case "serve", "demo", "submit":
 		return

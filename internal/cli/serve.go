@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 )
 
-// serving is what a server says of itself once it is ready.
-type serving struct {
+// serverInfo is what a server says of itself once it is ready.
+type serverInfo struct {
 	URL      string `json:"url"`
 	Ready    string `json:"readyz"`
 	Metrics  string `json:"metrics"`
@@ -61,33 +61,33 @@ func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 	if err := m.Start(ctx); err != nil {
 		return err
 	}
-	at := serving{
-		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.Metrics + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.Keys,
-		Escrow: m.Escrow, Embedded: m.Ledger != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
+	info := serverInfo{
+		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.MetricsURL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.KeysRequired,
+		Escrow: m.EscrowURL, Embedded: m.EmbeddedEscrow != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
-	if err := showServing(sh, at); err != nil {
+	if err := showServerInfo(sh, info); err != nil {
 		return err
 	}
 	return m.Run(ctx)
 }
 
-func showServing(sh *shell.Shell, at serving) error {
+func showServerInfo(sh *shell.Shell, info serverInfo) error {
 	if sh.JSON {
-		return sh.Answer(at)
+		return sh.Answer(info)
 	}
 	s := sh.Screen()
-	escrow := at.Escrow
-	if at.Embedded {
+	escrow := info.Escrow
+	if info.Embedded {
 		escrow += " (for demonstrations: it forgets everything at the end)"
 	}
 	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, [][]string{
-		{"HTTP API", at.API}, {"readiness", at.Ready}, {"metrics", at.Metrics}, {"queues and tasks", at.Asynqmon}, {"escrow service", escrow}, {"operation keys", at.keys()}, {"access", at.access()},
+		{"HTTP API", info.API}, {"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"access", info.accessText()},
 	})
 	return s.Err()
 }
 
-// keys says for how long the escrow service knows an operation key, and what follows.
-func (s serving) keys() string {
+// lifetimeText says for how long the escrow service knows an operation key, and what follows.
+func (s serverInfo) lifetimeText() string {
 	looked := "; a lookup that finds nothing is believed for " + shell.Span(s.LookupLifetime)
 	if s.LookupLifetime == app.Unlimited {
 		looked = "; a lookup that finds nothing is believed without end"
@@ -104,8 +104,8 @@ func (s serving) keys() string {
 	return "recognised for " + shell.Span(s.KeyLifetime) + looked
 }
 
-// access says who may use the API and asynqmon.
-func (s serving) access() string {
+// accessText says who may use the API and asynqmon.
+func (s serverInfo) accessText() string {
 	if s.Keys {
 		return "with a key only: recourse keys create"
 	}

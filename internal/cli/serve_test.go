@@ -13,11 +13,11 @@ import (
 func TestServeExecutesWhatIsSubmittedAndStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--json")
 	if v["embedded"] != true || v["metrics"] == v["url"].(string)+"/metrics" {
 		t.Errorf("%v", v)
 	}
-	p.Run(clitest.Line, "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
 	for settled := false; !settled; { // bounded by the time limit of go test
 		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
 	}
@@ -53,7 +53,7 @@ func TestDoctorSaysWhichServerIsAway(t *testing.T) {
 	p := clitest.New(t, testkit.Migrated(t))
 	p.Env[app.RedisVariable] = "redis://127.0.0.1:1"
 	got := p.Run("", "doctor")
-	got.Wants(t, "doctor", 1, "wrong")
+	got.Check(t, "doctor", 1, "wrong")
 	if !strings.Contains(got.Out, "wrong  Redis reachable") || !strings.Contains(got.Out, "Cure:") {
 		t.Errorf("%s", got.Out)
 	}
@@ -62,8 +62,8 @@ func TestDoctorSaysWhichServerIsAway(t *testing.T) {
 func TestDemoSettlesAGivenFileAndAnswersInOneObject(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	got := p.Run(clitest.Line+clitest.Another("txr_2")+"{}\n", "demo", "--input", "-", "--json")
-	got.Wants(t, "demo", 0, "")
+	got := p.Run(clitest.Line+clitest.LineFor("txr_2")+"{}\n", "demo", "--input", "-", "--json")
+	got.Check(t, "demo", 0, "")
 	v := got.Object(t)
 	if v["submitted"] != 2.0 || v["settled"] != 2.0 || v["rejected"] != 1.0 || v["double_effects"] != 0.0 {
 		t.Errorf("%v", v)
@@ -79,7 +79,7 @@ func TestDemoServesItsPagesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	delete(p.Env, app.RedisVariable)
-	v, stop := p.Served("demo", "--serve", "--listen", "127.0.0.1:0", "--json")
+	v, stop := p.Serve("demo", "--serve", "--listen", "127.0.0.1:0", "--json")
 	if v["dead_lettered"].(float64) == 0 {
 		t.Errorf("%v", v)
 	}

@@ -42,7 +42,7 @@ for one.`,
 			return view.Case(sh.Screen(), answer)
 		},
 	}
-	o.BindLook(cmd.Flags())
+	o.BindReadOnly(cmd.Flags())
 	shell.TenantFlag(cmd.Flags(), &tenant)
 	return cmd
 }
@@ -58,7 +58,7 @@ func findCase(ctx context.Context, service *postadjudication.Service, tenant, wh
 	if err != nil {
 		return view.CaseAnswer{}, shell.NotFound(err, tenant, what)
 	}
-	trail, err := wholeTrail(ctx, service, tenant, status.Case)
+	trail, err := allReceipts(ctx, service, tenant, status.Case)
 	return view.CaseAnswer{CaseStatus: status, Attempts: attemptsOf(trail)}, err
 }
 
@@ -79,16 +79,16 @@ func transactionOf(ctx context.Context, service *postadjudication.Service, tenan
 	return p.TransactionReceiptID, err
 }
 
-const trailPage = 1000
+const receiptPageSize = 1000
 
-func wholeTrail(ctx context.Context, service *postadjudication.Service, tenant string, kase receipts.CaseID) ([]receipts.Receipt, error) {
+func allReceipts(ctx context.Context, service *postadjudication.Service, tenant string, caseID receipts.CaseID) ([]receipts.Receipt, error) {
 	var out []receipts.Receipt
 	for {
-		page, err := service.Receipts(ctx, tenant, kase, int64(len(out)), trailPage)
+		page, err := service.Receipts(ctx, tenant, caseID, int64(len(out)), receiptPageSize)
 		if err != nil {
 			return nil, err
 		}
-		if out = append(out, page...); len(page) < trailPage {
+		if out = append(out, page...); len(page) < receiptPageSize {
 			return out, nil
 		}
 	}

@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// submitChunk is how many lines are handed over at once; no more are held.
-	submitChunk = 500
-	// mostListed bounds each list of the answer; what is beyond is counted only.
-	mostListed = 200
+	// submitBatchSize is how many lines are handed over at once; no more are held.
+	submitBatchSize = 500
+	// maxListed bounds each list of the answer; what is beyond is counted only.
+	maxListed = 200
 )
 
-// handed is what became of a file.
-type handed struct {
+// submitAnswer is what became of a file.
+type submitAnswer struct {
 	Lines    int                            `json:"lines"`
 	Replies  map[postadjudication.Reply]int `json:"replies"`
 	BadLines int                            `json:"bad_lines"`
 	Refused  []intake.Problem               `json:"refused"`  // what is wrong with bad lines
-	Declined []declined                     `json:"declined"` // good lines that were not accepted
+	Declined []declinedLine                 `json:"declined"` // good lines that were not accepted
 	Omitted  int                            `json:"omitted"`  // of both lists, beyond 200 each
 }
 
-// declined is a line that contradicts what is known, and the run in its way.
-type declined struct {
+// declinedLine is a line that contradicts what is known, and the run in its way.
+type declinedLine struct {
 	Line        int                    `json:"line"`
 	Transaction string                 `json:"transaction_receipt_id"`
 	Reply       postadjudication.Reply `json:"reply"`
@@ -78,7 +78,7 @@ where a person has to act, or has acted, dead_lettered or cancelled. The exit co
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			return handOver(cmd.Context(), sh, service, from)
+			return submitLines(cmd.Context(), sh, service, from)
 		},
 	}
 	o.BindServers(cmd.Flags())
@@ -86,12 +86,12 @@ where a person has to act, or has acted, dead_lettered or cancelled. The exit co
 	return cmd
 }
 
-func handOver(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, from io.Reader) error {
-	h := &handed{Replies: map[postadjudication.Reply]int{}, Refused: []intake.Problem{}, Declined: []declined{}}
+func submitLines(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, from io.Reader) error {
+	h := &submitAnswer{Replies: map[postadjudication.Reply]int{}, Refused: []intake.Problem{}, Declined: []declinedLine{}}
 	bar := screen.NewProgress(sh.Err, "handing over", -1)
 	err := h.stream(ctx, service, from, bar)
 	if err = errors.Join(err, bar.End()); err != nil {
-		return fmt.Errorf("%w (%d lines were read, and up to %d of the last may not be in; submitting the same again is safe)", err, h.Lines, submitChunk)
+		return fmt.Errorf("%w (%d lines were read, and up to %d of the last may not be in; submitting the same again is safe)", err, h.Lines, submitBatchSize)
 	}
 	if sh.JSON {
 		err = sh.Answer(h)
@@ -105,7 +105,7 @@ func handOver(ctx context.Context, sh *shell.Shell, service *postadjudication.Se
 }
 
 // notAccepted counts the lines that are not taken care of.
-func (h *handed) notAccepted() int {
+func (h *submitAnswer) notAccepted() int {
 	n := h.BadLines
 	for reply, count := range h.Replies {
 		if !reply.Accepted() {
@@ -116,43 +116,43 @@ func (h *handed) notAccepted() int {
 }
 
 // stream hands over in chunks, in the order of the lines.
-func (h *handed) stream(ctx context.Context, service *postadjudication.Service, from io.Reader, bar *screen.Progress) error {
-	chunk := make([]intake.Line, 0, submitChunk)
+func (h *submitAnswer) stream(ctx context.Context, service *postadjudication.Service, from io.Reader, bar *screen.Progress) error {
+	batch := make([]intake.Line, 0, submitBatchSize)
 	for line, err := range intake.Lines(from) {
 		if err != nil {
 			return err
 		}
 		h.Lines++
 		if len(line.Problems) > 0 && !line.Unsafe {
-			h.refuse(line)
+			h.addBadLine(line)
 			continue
 		}
-		if chunk = append(chunk, line); len(chunk) < submitChunk {
+		if batch = append(batch, line); len(batch) < submitBatchSize {
 			continue
 		}
-		if err := h.flush(ctx, service, chunk); err != nil {
+		if err := h.flush(ctx, service, batch); err != nil {
 			return err
 		}
-		chunk = chunk[:0]
+		batch = batch[:0]
 		if err := bar.At(h.Lines); err != nil {
 			return err
 		}
 	}
-	return h.flush(ctx, service, chunk)
+	return h.flush(ctx, service, batch)
 }
 
-func (h *handed) flush(ctx context.Context, service *postadjudication.Service, chunk []intake.Line) error {
+func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Service, chunk []intake.Line) error {
 	as := make([]postadjudication.Adjudication, len(chunk))
 	for i, l := range chunk {
 		as[i] = l.Adjudication
 	}
 	answers, errs := service.SubmitBatch(ctx, as)
 	for i, answer := range answers {
-		if wrong := wrongIn(errs[i], chunk[i].Number); wrong != nil {
+		if wrong := fieldProblems(errs[i], chunk[i].Number); wrong != nil {
 			if chunk[i].Unsafe {
 				wrong = chunk[i].Problems
 			}
-			h.refuse(intake.Line{Number: chunk[i].Number, Problems: wrong})
+			h.addBadLine(intake.Line{Number: chunk[i].Number, Problems: wrong})
 			continue
 		}
 		if errs[i] != nil {
@@ -162,20 +162,20 @@ func (h *handed) flush(ctx context.Context, service *postadjudication.Service, c
 		if answer.Reply.Accepted() {
 			continue
 		}
-		if len(h.Declined) == mostListed {
+		if len(h.Declined) == maxListed {
 			h.Omitted++
 			continue
 		}
-		h.Declined = append(h.Declined, declined{
+		h.Declined = append(h.Declined, declinedLine{
 			Line: chunk[i].Number, Transaction: redact.Text(as[i].TransactionReceiptID), Reply: answer.Reply, Run: answer.Run, CancelledBy: answer.Actor, Reason: answer.Reason,
 		})
 	}
 	return nil
 }
 
-// wrongIn are the fields that an adjudication was refused for, though its line could be read; nil
+// fieldProblems are the fields that an adjudication was refused for, though its line could be read; nil
 // where it was not its fault.
-func wrongIn(err error, line int) []intake.Problem {
+func fieldProblems(err error, line int) []intake.Problem {
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) {
 		return nil
@@ -183,10 +183,10 @@ func wrongIn(err error, line int) []intake.Problem {
 	return []intake.Problem{{Line: line, Field: field.Field, Problem: field.Problem}}
 }
 
-func (h *handed) refuse(l intake.Line) {
+func (h *submitAnswer) addBadLine(l intake.Line) {
 	h.BadLines++
 	for _, p := range l.Problems {
-		if len(h.Refused) == mostListed {
+		if len(h.Refused) == maxListed {
 			h.Omitted++
 			continue
 		}
@@ -194,7 +194,7 @@ func (h *handed) refuse(l intake.Line) {
 	}
 }
 
-func (h *handed) show(s *screen.Screen) error {
+func (h *submitAnswer) show(s *screen.Screen) error {
 	s.Title("%s", shell.Plural(h.Lines, "line"))
 	var rows [][]string
 	for _, r := range slices.Sorted(maps.Keys(h.Replies)) {

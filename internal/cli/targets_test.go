@@ -13,17 +13,17 @@ import (
 func TestSubmitTakesOnlyTargetsThatAreNamed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	north := strings.Replace(clitest.Another("txr_2"), `{`, `{"target":"north",`, 1)
+	north := strings.Replace(clitest.LineFor("txr_2"), `{`, `{"target":"north",`, 1)
 	got := p.Run(clitest.Line+north, "submit", "-", "--json")
-	got.Wants(t, "a target that nobody named", 1, "1 line not accepted")
+	got.Check(t, "a target that nobody named", 1, "1 line not accepted")
 	v := got.Object(t)
 	if bad := v["refused"].([]any); v["bad_lines"] != 1.0 || len(bad) != 1 || bad[0].(map[string]any)["line"] != 2.0 || bad[0].(map[string]any)["field"] != "target" {
 		t.Errorf("%v", v)
 	}
-	p.Run(north, "submit", "-", "--target", "north").Wants(t, "one that a flag names", 0, "")
+	p.Run(north, "submit", "-", "--target", "north").Check(t, "one that a flag names", 0, "")
 	p.Env[app.TargetsVariable] = "south north=https://north.example"
-	p.Run(north, "submit", "-").Wants(t, "one that the environment names", 0, "")
+	p.Run(north, "submit", "-").Check(t, "one that the environment names", 0, "")
 	p.Env[app.TargetsVariable] = ""
-	p.Run(north, "submit", "-").Wants(t, "what was accepted before", 0, "")
-	p.Run(north, "submit", "-", "--target", "escrow").Wants(t, "the default again", 2, "twice")
+	p.Run(north, "submit", "-").Check(t, "what was accepted before", 0, "")
+	p.Run(north, "submit", "-", "--target", "escrow").Check(t, "the default again", 2, "twice")
 }

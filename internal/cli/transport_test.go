@@ -10,7 +10,7 @@ import (
 )
 
 // No command talks to a Postgres that anybody on the way may answer for; doctor says so.
-func TestOnlyDoctorTalksToAServerThatDoesNotShowWhoItIs(t *testing.T) {
+func TestOnlyDoctorConnectsToAServerThatDoesNotAuthenticate(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{app.DatabaseVariable: "postgres://u:hush@postgres.invalid/d?sslmode=require", app.RedisVariable: "rediss://redis.invalid"}
 	for _, args := range []string{
@@ -18,15 +18,15 @@ func TestOnlyDoctorTalksToAServerThatDoesNotShowWhoItIs(t *testing.T) {
 		"serve --escrow https://escrow.invalid --key-lifetime none",
 	} {
 		got := clitest.Execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...)
-		if got.Wants(t, args, 2, "sslmode=verify-full"); strings.Contains(got.Err, "hush") {
+		if got.Check(t, args, 2, "sslmode=verify-full"); strings.Contains(got.Err, "hush") {
 			t.Errorf("%s: %s", args, got.Err)
 		}
 	}
 	env[app.InsecureVariable] = "postgres,redis"
-	clitest.Execute(t.Context(), env, nil, "migrate").Wants(t, "a way that is trusted", 3, "postgres.invalid")
+	clitest.Execute(t.Context(), env, nil, "migrate").Check(t, "a way that is trusted", 3, "postgres.invalid")
 }
 
-func TestDoctorTellsOfTheWaysToTheServers(t *testing.T) {
+func TestDoctorChecksTheTransportToTheServers(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	p.Env[app.EscrowVariable], p.Env[app.TargetsVariable] = "http://escrow.invalid/hush", "bank=https://bank.invalid"

@@ -58,7 +58,7 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 	} {
 		args := strings.Fields(tc.args)
 		got := clitest.Execute(t.Context(), nil, strings.NewReader(""), args...)
-		got.Wants(t, tc.args, 2, tc.word)
+		got.Check(t, tc.args, 2, tc.word)
 		if got.Out != "" {
 			t.Errorf("%s: wrote %q", tc.args, got.Out)
 		}
@@ -85,25 +85,25 @@ func TestServersThatCannotBeReachedExitThree(t *testing.T) {
 	const nowhere = "postgres://u@127.0.0.1:1/d?sslmode=disable"
 	env := map[string]string{app.DatabaseVariable: nowhere, app.RedisVariable: "redis://127.0.0.1:1"}
 	for _, args := range []string{"migrate", "status x --tenant t", "receipts verify --tenant t", "submit -", "serve --embedded --listen 127.0.0.1:0", "demo"} {
-		clitest.Execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...).Wants(t, args, 3, "refused")
+		clitest.Execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...).Check(t, args, 3, "refused")
 	}
 	env[app.DatabaseVariable] = testkit.Database(t)
-	clitest.Execute(t.Context(), env, nil, "demo").Wants(t, "demo without Redis", 3, "refused")
+	clitest.Execute(t.Context(), env, nil, "demo").Check(t, "demo without Redis", 3, "refused")
 	env[app.DatabaseVariable] = strings.Replace(env[app.DatabaseVariable], "/recourse_test", "/no_such", 1)
-	clitest.Execute(t.Context(), env, nil, "migrate").Wants(t, "no such database", 3, "does not exist")
+	clitest.Execute(t.Context(), env, nil, "migrate").Check(t, "no such database", 3, "does not exist")
 }
 
-func TestAMissingSchemaExitsFourAndMigrateCuresIt(t *testing.T) {
+func TestAMissingSchemaExitsFourUntilMigrate(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Database(t))
 	for _, args := range []string{"status x --tenant t", "submit -", "receipts verify --all-tenants", "serve --embedded --listen 127.0.0.1:0"} {
-		p.Run("", strings.Fields(args)...).Wants(t, args, 4, "recourse migrate")
+		p.Run("", strings.Fields(args)...).Check(t, args, 4, "recourse migrate")
 	}
-	p.Run("", "migrate", "--app-role", "").Wants(t, "no role", 2, "--no-app-role")
-	p.Run("", "migrate", "--app-role", "r", "--no-app-role").Wants(t, "a role and none", 2, "--no-app-role")
-	p.Run("", "migrate", "--app-role", "nobody at all").Wants(t, "a role that is not there", 1, `CREATE ROLE "nobody at all" LOGIN PASSWORD`)
+	p.Run("", "migrate", "--app-role", "").Check(t, "no role", 2, "--no-app-role")
+	p.Run("", "migrate", "--app-role", "r", "--no-app-role").Check(t, "a role and none", 2, "--no-app-role")
+	p.Run("", "migrate", "--app-role", "nobody at all").Check(t, "a role that is not there", 1, `CREATE ROLE "nobody at all" LOGIN PASSWORD`)
 	first := p.Run("", "migrate", "--json")
-	first.Wants(t, "migrate", 0, "")
+	first.Check(t, "migrate", 0, "")
 	if v := first.Object(t); v["from"] != 0.0 || v["to"].(float64) < 1 {
 		t.Errorf("%v", v)
 	}
@@ -111,22 +111,22 @@ func TestAMissingSchemaExitsFourAndMigrateCuresIt(t *testing.T) {
 	if again.Code != 0 || !strings.Contains(again.Out, "already") {
 		t.Errorf("%+v", again)
 	}
-	p.Run("", "receipts", "verify", "--all-tenants").Wants(t, "verify of nothing", 0, "")
+	p.Run("", "receipts", "verify", "--all-tenants").Check(t, "verify of nothing", 0, "")
 }
 
 func TestAFileThatIsNoHeadsFileIsBadInput(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "heads")
 	clitest.WriteFile(t, name, "not heads\n")
-	p := &clitest.Place{T: t}
-	p.Run("", "receipts", "verify", "--tenant", "t", "--heads", name).Wants(t, "heads", 2, "line 1")
+	p := &clitest.Environment{T: t}
+	p.Run("", "receipts", "verify", "--tenant", "t", "--heads", name).Check(t, "heads", 2, "line 1")
 }
 
 // A server without TLS is told what to do, as one that can't be reached.
-func TestAServerWithoutTLSIsToldHowToBeReached(t *testing.T) {
+func TestAServerWithoutTLSIsAnErrorWithItsRemedy(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, strings.Replace(testkit.Migrated(t), "sslmode=disable", "sslmode=require", 1))
-	p.Run("", "receipts", "verify", "--all-tenants").Wants(t, "verify", 3, "sslmode=disable")
+	p.Run("", "receipts", "verify", "--all-tenants").Check(t, "verify", 3, "sslmode=disable")
 	if got := p.Run("", "doctor"); got.Code != 1 || !strings.Contains(got.Out, "sslmode=disable") {
 		t.Errorf("%+v", got)
 	}

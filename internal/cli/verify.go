@@ -19,18 +19,18 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// verification is the answer of receipts verify.
-type verification struct {
-	OK         bool                     `json:"ok"`
-	Cases      int                      `json:"cases"`
-	Runs       int                      `json:"runs"`
-	Receipts   int64                    `json:"receipts"`
-	Chains     int                      `json:"chains_verified"`
-	Expected   int                      `json:"heads_compared"`
-	Unnoted    *int                     `json:"trails_without_head,omitempty"` // with --heads
-	Invariants map[string]string        `json:"invariants"`                    // name -> "ok", "not checked for one case", or the first thing that broke it
-	Breaks     []postadjudication.Break `json:"breaks"`
-	InAll      int                      `json:"breaks_in_all"` // also those that are not listed
+// verifyAnswer is the answer of receipts verify.
+type verifyAnswer struct {
+	OK                bool                     `json:"ok"`
+	Cases             int                      `json:"cases"`
+	Runs              int                      `json:"runs"`
+	Receipts          int64                    `json:"receipts"`
+	Chains            int                      `json:"chains_verified"`
+	Expected          int                      `json:"heads_compared"`
+	TrailsWithoutHead *int                     `json:"trails_without_head,omitempty"` // with --heads
+	Invariants        map[string]string        `json:"invariants"`                    // name -> "ok", "not checked for one case", or the first thing that broke it
+	Breaks            []postadjudication.Break `json:"breaks"`
+	TotalBreaks       int                      `json:"breaks_in_all"` // also those that are not listed
 
 	OnePerson []string `json:"people_1,omitempty"` // tenants whose money takes one person
 
@@ -40,19 +40,19 @@ type verification struct {
 	Archive *postadjudication.ArchiveAudit `json:"archive,omitempty"` // with --archive
 }
 
-// auditing says what is to be checked.
-type auditing struct {
-	options           app.Options
-	tenant            string
-	all               bool
-	kase, transaction string // one case
-	heads, saveHeads  string
-	archive           string
-	maxRecoveries     int
+// verifyFlags says what is to be checked.
+type verifyFlags struct {
+	options             app.Options
+	tenant              string
+	all                 bool
+	caseID, transaction string // one case
+	heads, saveHeads    string
+	archive             string
+	maxRecoveries       int
 }
 
 func receiptsVerify(sh *shell.Shell) *cobra.Command {
-	var a auditing
+	var a verifyFlags
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Check every chain, and the stored state against the receipts", Args: shell.Exactly(),
 		Long: `Check every chain of receipts, and that the stored state is what they tell, and list
@@ -70,10 +70,10 @@ of all tenants are compared by --all-tenants. Exit code 1 when something is brok
 		},
 	}
 	f := cmd.Flags()
-	a.options.BindLook(f)
+	a.options.BindReadOnly(f)
 	f.StringVar(&a.tenant, "tenant", "", "name of the tenant (or --all-tenants)")
 	f.BoolVar(&a.all, "all-tenants", false, "all tenants, instead of --tenant")
-	f.StringVar(&a.kase, "case", "", "only this case, by its id")
+	f.StringVar(&a.caseID, "case", "", "only this case, by its id")
 	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier by --save-heads of the same tenant, or of all, to notice a missing tail")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
@@ -83,43 +83,43 @@ of all tenants are compared by --all-tenants. Exit code 1 when something is brok
 }
 
 // tenants are those whose trails are checked; none stands for all.
-func (a *auditing) tenants() []string {
+func (a *verifyFlags) tenants() []string {
 	if a.all {
 		return nil
 	}
 	return []string{a.tenant}
 }
 
-// one reports whether a single case is to be checked.
-func (a *auditing) one() bool { return a.kase != "" || a.transaction != "" }
+// singleCase reports whether a single case is to be checked.
+func (a *verifyFlags) singleCase() bool { return a.caseID != "" || a.transaction != "" }
 
-func (a *auditing) check() error {
+func (a *verifyFlags) check() error {
 	switch {
 	case a.tenant == "" && !a.all:
 		return errors.New("--tenant is missing (or say --all-tenants)")
 	case a.tenant != "" && a.all:
 		return errors.New("--tenant and --all-tenants exclude each other")
-	case a.kase != "" && a.transaction != "":
+	case a.caseID != "" && a.transaction != "":
 		return errors.New("name the case by one of --case and --transaction")
-	case a.one() && a.all:
+	case a.singleCase() && a.all:
 		return errors.New("a case is one tenant's: name it by --tenant")
-	case a.one() && a.saveHeads != "":
+	case a.singleCase() && a.saveHeads != "":
 		return errors.New("--save-heads notes the heads of all cases, so that it is not for one of them")
 	}
 	return nil
 }
 
-func verify(ctx context.Context, sh *shell.Shell, a auditing) (err error) {
-	expected, err := readHeads(a.heads)
+func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
+	expected, err := loadHeads(a.heads)
 	if err != nil {
 		return err
 	}
-	service, err := backend.OpenAs(ctx, sh, a.options, backend.Unguarded) // what may have been changed is what is looked for
+	service, err := backend.OpenWith(ctx, sh, a.options, backend.AllowTriggersOff) // what may have been changed is what is looked for
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
-	if a.heads != "" && !a.all && !a.one() {
+	if a.heads != "" && !a.all && !a.singleCase() {
 		if err := checkHeads(ctx, service, a.heads, a.tenant, expected); err != nil {
 			return err
 		}
@@ -128,8 +128,8 @@ func verify(ctx context.Context, sh *shell.Shell, a auditing) (err error) {
 	if err != nil {
 		return err
 	}
-	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains,
-		Invariants: map[string]string{}, Breaks: audit.Breaks, InAll: audit.InAll, Archive: audit.Archive}
+	v := verifyAnswer{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains,
+		Invariants: map[string]string{}, Breaks: audit.Breaks, TotalBreaks: audit.TotalBreaks, Archive: audit.Archive}
 	if v.OnePerson, err = onePerson(ctx, service, a.tenants()); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func verify(ctx context.Context, sh *shell.Shell, a auditing) (err error) {
 	for _, name := range names {
 		v.Invariants[name] = audit.Verdict(name)
 	}
-	if a.one() {
+	if a.singleCase() {
 		v.Invariants[postadjudication.InvariantOrder] = notChecked
 	}
 	if a.heads != "" {
@@ -159,7 +159,7 @@ func verify(ctx context.Context, sh *shell.Shell, a auditing) (err error) {
 	}
 	nothing := audit.Receipts == 0 && !a.all && v.OK
 	v.OK = v.OK && !nothing // of a tenant of whom everything was removed there is nothing either
-	if err := noteHeads(sh, a.saveHeads, v, audit); err != nil {
+	if err := saveHeads(sh, a.saveHeads, v, audit); err != nil {
 		return err
 	}
 	if sh.JSON {
@@ -173,11 +173,11 @@ func verify(ctx context.Context, sh *shell.Shell, a auditing) (err error) {
 	case nothing:
 		return fmt.Errorf("there is nothing of a tenant %s: is that its name?", a.tenant)
 	}
-	return errBroken
+	return errInvariantBroken
 }
 
-// noteHeads notes the heads of an audit in a file, if one is named and nothing speaks against them.
-func noteHeads(sh *shell.Shell, name string, v verification, audit *postadjudication.Audit) error {
+// saveHeads notes the heads of an audit in a file, if one is named and nothing speaks against them.
+func saveHeads(sh *shell.Shell, name string, v verifyAnswer, audit *postadjudication.Audit) error {
 	switch {
 	case name == "":
 		return nil
@@ -192,39 +192,39 @@ func noteHeads(sh *shell.Shell, name string, v verification, audit *postadjudica
 }
 
 // runAudit checks what is asked for. Of noted heads, it leaves those of the case that is.
-func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, a auditing, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
+func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, a verifyFlags, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
 	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {
-		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
+		if q.Archive, err = postadjudication.OpenArchiveDir(a.archive); err != nil {
 			return nil, shell.WithCode(shell.ExitUsage, err)
 		}
 	}
-	if a.one() {
-		l := listing{tenant: a.tenant, transaction: a.transaction, kase: a.kase}
-		kase, _, err := l.resolve(ctx, service)
+	if a.singleCase() {
+		l := receiptFlags{tenant: a.tenant, transaction: a.transaction, caseID: a.caseID}
+		caseID, _, err := l.resolve(ctx, service)
 		if err != nil {
-			return nil, shell.NotFound(err, a.tenant, l.name())
+			return nil, shell.NotFound(err, a.tenant, l.caseName())
 		}
-		if head, noted := expected[kase]; a.heads != "" {
+		if head, noted := expected[caseID]; a.heads != "" {
 			if !noted {
-				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds no head of case %s, so that nothing can be compared with it", a.heads, kase))
+				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds no head of case %s, so that nothing can be compared with it", a.heads, caseID))
 			}
 			clear(expected)
-			expected[kase] = head
+			expected[caseID] = head
 		}
-		q.Case = kase
-		audit, err := service.AuditAll(ctx, q)
+		q.Case = caseID
+		audit, err := service.AuditWith(ctx, q)
 		if a.heads != "" && errors.Is(err, postadjudication.ErrNotFound) { // it was noted: that it is gone is a break
-			return postadjudication.NoAudit(), nil
+			return postadjudication.EmptyAudit(), nil
 		}
-		return audit, shell.NotFound(err, a.tenant, l.name())
+		return audit, shell.NotFound(err, a.tenant, l.caseName())
 	}
 	bar := &screen.Stages{}
 	if !sh.JSON {
 		bar = screen.NewStages(sh.Err)
 		q.Progress = bar.At
 	}
-	audit, err := service.AuditAll(ctx, q)
+	audit, err := service.AuditWith(ctx, q)
 	return audit, errors.Join(err, bar.End())
 }
 
@@ -232,20 +232,20 @@ func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Se
 const notChecked = "not checked for one case"
 
 // heads adds what comparing noted heads with those that are there has found.
-func (v *verification) heads(noted, there map[receipts.CaseID]receipts.Head, broken []postadjudication.Break) {
+func (v *verifyAnswer) heads(noted, there map[receipts.CaseID]receipts.Head, broken []postadjudication.Break) {
 	v.Expected, v.Invariants[postadjudication.InvariantHeads] = len(noted), "ok"
 	unnoted := 0
-	for kase := range there {
-		if _, ok := noted[kase]; !ok {
+	for caseID := range there {
+		if _, ok := noted[caseID]; !ok {
 			unnoted++
 		}
 	}
-	v.Unnoted = &unnoted
+	v.TrailsWithoutHead = &unnoted
 	if len(broken) == 0 {
 		return
 	}
 	v.OK, v.Invariants[postadjudication.InvariantHeads] = false, broken[0].What
-	v.InAll += len(broken)
+	v.TotalBreaks += len(broken)
 	v.Breaks = append(v.Breaks, broken[:min(len(broken), postadjudication.MaxBreaks)]...)
 }
 
@@ -260,7 +260,7 @@ func onePerson(ctx context.Context, service *postadjudication.Service, tenants [
 	return out, err
 }
 
-func (v verification) show(s *screen.Screen, names []string) error {
+func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
 	if f := v.Archive; f != nil {
@@ -273,8 +273,8 @@ func (v verification) show(s *screen.Screen, names []string) error {
 		s.Text("Warning: %s not in force (%s): evidence can be changed. A data-only restore turns triggers off, and so does who means to change evidence. Run recourse migrate, which puts them in force, only after that was looked into.",
 			shell.Plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
-	if v.Unnoted != nil {
-		s.Text("Heads: %s compared, %s without a noted head.", shell.Plural(v.Expected, "noted head"), shell.Plural(*v.Unnoted, "trail"))
+	if v.TrailsWithoutHead != nil {
+		s.Text("Heads: %s compared, %s without a noted head.", shell.Plural(v.Expected, "noted head"), shell.Plural(*v.TrailsWithoutHead, "trail"))
 	} else {
 		s.Text("No heads were compared: a chain that was computed anew, and a cut end whose case was set back, can be noticed only by heads that were noted before (--heads).")
 	}
@@ -294,28 +294,28 @@ func (v verification) show(s *screen.Screen, names []string) error {
 	for _, name := range names {
 		v.showBreaks(s, name)
 	}
-	if more := v.InAll - len(v.Breaks); more > 0 {
+	if more := v.TotalBreaks - len(v.Breaks); more > 0 {
 		s.Text("%s more are not listed.", fmt.Sprint(more))
 	}
 	return s.Err()
 }
 
 // showBreaks lists what broke an invariant.
-func (v verification) showBreaks(s *screen.Screen, name string) {
+func (v verifyAnswer) showBreaks(s *screen.Screen, name string) {
 	var rows [][]string
 	for _, b := range v.Breaks {
 		if b.Invariant != name {
 			continue
 		}
-		kase := ""
+		caseID := ""
 		if !b.Case.IsZero() {
-			kase = b.Case.String()
+			caseID = b.Case.String()
 		}
-		rows = append(rows, []string{b.Tenant, kase, b.What})
+		rows = append(rows, []string{b.Tenant, caseID, b.What})
 	}
 	if len(rows) == 0 {
 		return
 	}
 	s.Title("Broken: %s", name)
-	s.Table([]screen.Column{{Name: "Tenant", Spare: true}, {Name: "Case", Spare: true}, {Name: "What", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Tenant", Optional: true}, {Name: "Case", Optional: true}, {Name: "What", Wraps: true}}, rows)
 }

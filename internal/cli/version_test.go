@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-func TestTheVersionIsTold(t *testing.T) {
+func TestTheVersionIsShown(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, "")
 	if r := p.Run("", "--version"); r.Code != 0 || !strings.HasPrefix(r.Out, "recourse ") || !strings.Contains(r.Out, "revision") || !strings.Contains(r.Out, "go1.") {
@@ -29,7 +29,7 @@ func TestTheVersionIsTold(t *testing.T) {
 }
 
 // The log says that a process began, which run died and why, and that the process ended.
-func TestTheLogSaysWhatBeganDiedAndEnded(t *testing.T) {
+func TestTheLogHasStartDeadLettersAndStop(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[string][]string{"": {"started", "a run was dead-lettered", "stopping", "stopped"}, "error": nil} {
 		p := clitest.New(t, testkit.Migrated(t))
@@ -52,8 +52,8 @@ func TestTheLogSaysWhatBeganDiedAndEnded(t *testing.T) {
 			t.Fatalf("exit %d: %v: %s", <-done, err, errs.String())
 		}
 		transaction := "txr_refused" + level
-		refused := strings.Replace(clitest.Another(transaction), "{", `{"simulate":["refused"],`, 1)
-		p.Run(refused, "submit", "-").Wants(t, "submit", 0, "")
+		refused := strings.Replace(clitest.LineFor(transaction), "{", `{"simulate":["refused"],`, 1)
+		p.Run(refused, "submit", "-").Check(t, "submit", 0, "")
 		for dead := false; !dead; { // bounded by the time limit of go test
 			dead = p.Run("", "status", transaction, "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "dispute-ready"
 		}

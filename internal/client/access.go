@@ -53,22 +53,22 @@ func (k Keys) make(ctx context.Context, path string, body map[string]any, end ti
 
 // Revoke revokes a key for good.
 func (k Keys) Revoke(ctx context.Context, prefix, reason string) (out access.Key, err error) {
-	err = k.order(ctx, http.MethodDelete, "/keys/"+url.PathEscape(prefix), url.Values{"reason": {reason}}, nil, &out)
+	err = k.sendIdempotent(ctx, http.MethodDelete, "/keys/"+url.PathEscape(prefix), url.Values{"reason": {reason}}, nil, &out)
 	return out, err
 }
 
-// Registers are the requests about what was done to keys and plans, and what keys were refused.
-type Registers struct{ *connection }
+// OperationLogs are the requests about what was done to keys and plans, and what keys were refused.
+type OperationLogs struct{ *connection }
 
 // historyPaths are where a server tells of its registers.
-var historyPaths = map[postadjudication.Register]string{
-	postadjudication.RegisterKeys: "/keys/history", postadjudication.RegisterRefusals: "/access/history", postadjudication.RegisterBulks: "/bulk/history",
+var historyPaths = map[postadjudication.OperationLog]string{
+	postadjudication.OperationLogKeys: "/keys/history", postadjudication.OperationLogRefusals: "/access/history", postadjudication.OperationLogBulks: "/bulk/history",
 }
 
 // History returns the entries of a register after one.
-func (r Registers) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
+func (r OperationLogs) History(ctx context.Context, of postadjudication.OperationLog, after int64, limit int) ([]postadjudication.OperationLogEntry, error) {
 	var out struct {
-		Entries []postadjudication.RegisterEntry `json:"entries"`
+		Entries []postadjudication.OperationLogEntry `json:"entries"`
 	}
 	err := r.get(ctx, historyPaths[of], versionsQuery(after, limit), &out)
 	return out.Entries, err

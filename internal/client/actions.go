@@ -9,23 +9,23 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// because is the body of a request that says no more than why.
-type because struct {
+// reasonBody is the body of a request that says no more than why.
+type reasonBody struct {
 	Reason string `json:"reason"`
 }
 
 // Fork starts a new run of a dead letter.
 func (d DeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (out api.Forked, err error) {
 	err = d.post(ctx, letterPath(run, "fork"), struct {
-		because
+		reasonBody
 		Policy any    `json:"policy,omitempty"`
 		Queue  string `json:"queue,omitempty"`
-	}{because{q.Reason}, sentPolicy(q), q.Queue}, &out)
+	}{reasonBody{q.Reason}, policyBody(q), q.Queue}, &out)
 	return out, err
 }
 
-// sentPolicy is a policy, or nothing at all.
-func sentPolicy(q postadjudication.ForkRequest) any {
+// policyBody is a policy, or nothing at all.
+func policyBody(q postadjudication.ForkRequest) any {
 	if q.Policy == nil {
 		return nil
 	}
@@ -34,20 +34,20 @@ func sentPolicy(q postadjudication.ForkRequest) any {
 
 // Retry forks the newest run of a job, which is named by any of its runs.
 func (d DeadLetters) Retry(ctx context.Context, run receipts.RunID, reason string) (out api.Forked, err error) {
-	err = d.post(ctx, letterPath(run, "retry"), because{reason}, &out)
+	err = d.post(ctx, letterPath(run, "retry"), reasonBody{reason}, &out)
 	return out, err
 }
 
 // Reconcile records what a person found of the money of a run.
 func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postadjudication.Finding) (out postadjudication.CaseStatus, err error) {
 	err = d.post(ctx, letterPath(run, "reconcile"), struct {
-		because
+		reasonBody
 		Finding   postadjudication.Class `json:"finding"`
 		Moved     int64                  `json:"moved,omitempty"`
 		Other     bool                   `json:"other_amount,omitempty"`
 		Known     bool                   `json:"call_outstanding,omitempty"`
 		Reference string                 `json:"reference"`
-	}{because{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
+	}{reasonBody{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
 	return out, err
 }
 
@@ -58,29 +58,29 @@ func (d DeadLetters) Lookup(ctx context.Context, run receipts.RunID) (out postad
 }
 
 // Hold keeps a dead letter whatever its retention says.
-func (d DeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Desk, err error) {
-	err = d.post(ctx, letterPath(run, "hold"), because{reason}, &out)
+func (d DeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Annotations, err error) {
+	err = d.post(ctx, letterPath(run, "hold"), reasonBody{reason}, &out)
 	return out, err
 }
 
 // Release ends a hold.
-func (d DeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Desk, err error) {
-	err = d.post(ctx, letterPath(run, "release"), because{reason}, &out)
+func (d DeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Annotations, err error) {
+	err = d.post(ctx, letterPath(run, "release"), reasonBody{reason}, &out)
 	return out, err
 }
 
 // Mark says whether a dead letter is worth another try, or needs a person.
-func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (out postadjudication.Desk, err error) {
+func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (out postadjudication.Annotations, err error) {
 	err = d.post(ctx, letterPath(run, "mark"), struct {
-		because
+		reasonBody
 		Reprocess *bool `json:"reprocess_eligible,omitempty"`
 		Review    *bool `json:"manual_review_required,omitempty"`
-	}{because{q.Reason}, q.ReprocessEligible, q.ManualReviewRequired}, &out)
+	}{reasonBody{q.Reason}, q.ReprocessEligible, q.ManualReviewRequired}, &out)
 	return out, err
 }
 
-// removing is the body of a request that removes letters, or plans to.
-type removing struct {
+// removalBody is the body of a request that removes letters, or plans to.
+type removalBody struct {
 	Filter  json.RawMessage `json:"filter,omitempty"`
 	Family  string          `json:"family,omitempty"`
 	Reason  string          `json:"reason,omitempty"`
@@ -93,7 +93,7 @@ func (d DeadLetters) PlanPurge(ctx context.Context, q postadjudication.PurgeRequ
 	if err != nil {
 		return out, err
 	}
-	err = d.post(ctx, "/dead-letters/purge/plan", removing{Filter: filter}, &out)
+	err = d.post(ctx, "/dead-letters/purge/plan", removalBody{Filter: filter}, &out)
 	return out, err
 }
 
@@ -103,18 +103,18 @@ func (d DeadLetters) Purge(ctx context.Context, q postadjudication.PurgeRequest)
 	if err != nil {
 		return out, err
 	}
-	err = d.post(ctx, "/dead-letters/purge", removing{Filter: filter, Reason: q.Reason, Confirm: q.Confirm}, &out)
+	err = d.post(ctx, "/dead-letters/purge", removalBody{Filter: filter, Reason: q.Reason, Confirm: q.Confirm}, &out)
 	return out, err
 }
 
 // PlanClear returns what Clear would remove.
 func (d DeadLetters) PlanClear(ctx context.Context, q postadjudication.ClearRequest) (out postadjudication.PurgePlan, err error) {
-	err = d.post(ctx, "/dead-letters/clear/plan", removing{Family: q.Family}, &out)
+	err = d.post(ctx, "/dead-letters/clear/plan", removalBody{Family: q.Family}, &out)
 	return out, err
 }
 
 // Clear removes all dead letters of a family.
 func (d DeadLetters) Clear(ctx context.Context, q postadjudication.ClearRequest) (out postadjudication.Purged, err error) {
-	err = d.post(ctx, "/dead-letters/clear", removing{Family: q.Family, Reason: q.Reason, Confirm: q.Confirm}, &out)
+	err = d.post(ctx, "/dead-letters/clear", removalBody{Family: q.Family, Reason: q.Reason, Confirm: q.Confirm}, &out)
 	return out, err
 }

@@ -20,7 +20,7 @@ func bulkPath(id uuid.UUID, verb string) string { return "/bulk/" + id.String() 
 // Plan stores which dead letters are meant, and starts nothing.
 func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out postadjudication.Bulk, err error) {
 	body := struct {
-		because
+		reasonBody
 		Action    postadjudication.BulkAction `json:"action"`
 		Filter    json.RawMessage             `json:"filter,omitempty"`
 		Where     string                      `json:"where,omitempty"`
@@ -32,7 +32,7 @@ func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out pos
 		Limit     int64                       `json:"limit,omitempty"`
 		Parallel  int                         `json:"parallel,omitempty"`
 		Throttle  int                         `json:"throttle,omitempty"`
-	}{because{q.Reason}, q.Action, nil, q.Where, q.All, q.Policy, q.Queue, q.Reprocess, q.Review, q.Limit, q.Parallel, q.Throttle}
+	}{reasonBody{q.Reason}, q.Action, nil, q.Where, q.All, q.Policy, q.Queue, q.Reprocess, q.Review, q.Limit, q.Parallel, q.Throttle}
 	if body.Filter, err = q.Filter.Encode(); err != nil {
 		return out, err
 	}
@@ -41,10 +41,10 @@ func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out pos
 }
 
 // Run lets a plan run; alone is for one person who does it for an incident, else nil.
-func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (out postadjudication.Bulk, err error) {
+func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass) (out postadjudication.Bulk, err error) {
 	body := map[string]string{"hash": hash}
-	if alone != nil {
-		body["break_glass"], body["reason"] = alone.Incident, alone.Reason
+	if breakGlass != nil {
+		body["break_glass"], body["reason"] = breakGlass.Incident, breakGlass.Reason
 	}
 	err = b.post(ctx, bulkPath(id, "/run"), body, &out)
 	return out, err
@@ -66,7 +66,7 @@ func (b Bulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (postadju
 }
 
 func (b Bulk) change(ctx context.Context, id uuid.UUID, verb, reason string) (out postadjudication.Bulk, err error) {
-	err = b.post(ctx, bulkPath(id, verb), because{reason}, &out)
+	err = b.post(ctx, bulkPath(id, verb), reasonBody{reason}, &out)
 	return out, err
 }
 

@@ -40,12 +40,12 @@ func (c Cases) Run(ctx context.Context, run receipts.RunID) (out postadjudicatio
 // PlanFree stores a plan that frees what cases have reserved.
 func (c Cases) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (out postadjudication.Bulk, err error) {
 	err = c.post(ctx, "/cases/free", struct {
-		because
+		reasonBody
 		States      []string `json:"states,omitempty"`
 		Transaction string   `json:"transaction_receipt_id,omitempty"`
 		All         bool     `json:"all,omitempty"`
 		Limit       int      `json:"limit,omitempty"`
 		Reference   string   `json:"reference"`
-	}{because{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
+	}{reasonBody{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
 	return out, err
 }

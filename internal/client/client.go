@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	answerLimit  = time.Minute // for one answer
-	mostAttempts = 3           // of one request that changes something
-	mostBytes    = 64 << 20    // of an answer that is read at once
+	answerTimeout  = time.Minute // for one answer
+	maxAttempts    = 3           // of one request that changes something
+	maxAnswerBytes = 64 << 20    // of an answer that is read at once
 )
 
 // As of the transport that net/http has by itself.
 const (
-	handshakeLimit = 10 * time.Second
-	idleLimit      = 90 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
 )
 
 // Errors of a Config that can't be meant.
@@ -68,14 +68,14 @@ type Config struct {
 
 // Client asks one server in the name of one key. It is safe for concurrent use.
 type Client struct {
-	DeadLetters DeadLetters
-	Bulk        Bulk
-	Rules       Rules
-	Keys        Keys
-	Policies    Policies
-	Cases       Cases
-	People      People
-	Registers   Registers
+	DeadLetters   DeadLetters
+	Bulk          Bulk
+	Rules         Rules
+	Keys          Keys
+	Policies      Policies
+	Cases         Cases
+	People        People
+	OperationLogs OperationLogs
 
 	conn *connection
 }
@@ -101,7 +101,7 @@ func New(c Config) (*Client, error) {
 	if c.Key != "" && u.Scheme == "http" && !loopback(u.Hostname()) && !c.Insecure {
 		return nil, &InsecureError{u.Host}
 	}
-	transport := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeLimit, IdleConnTimeout: idleLimit}
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout}
 	if c.ProxyFromEnvironment {
 		transport.Proxy = http.ProxyFromEnvironment
 	}
@@ -114,7 +114,7 @@ func New(c Config) (*Client, error) {
 	}}
 	return &Client{
 		DeadLetters: DeadLetters{conn}, Bulk: Bulk{conn}, Rules: Rules{conn}, Keys: Keys{conn}, Policies: Policies{conn},
-		Cases: Cases{conn}, People: People{conn}, Registers: Registers{conn}, conn: conn,
+		Cases: Cases{conn}, People: People{conn}, OperationLogs: OperationLogs{conn}, conn: conn,
 	}, nil
 }
 
@@ -131,7 +131,7 @@ func (c *Client) Close() error {
 }
 
 func (c *connection) get(ctx context.Context, path string, query url.Values, out any) error {
-	text, err := c.ask(ctx, http.MethodGet, path, query, nil, "")
+	text, err := c.roundTrip(ctx, http.MethodGet, path, query, nil, "")
 	if err != nil {
 		return c.wrapError(err)
 	}
@@ -144,20 +144,20 @@ func (c *connection) post(ctx context.Context, path string, body, out any) error
 	if err != nil {
 		return err
 	}
-	return c.order(ctx, http.MethodPost, path, nil, sent, out)
+	return c.sendIdempotent(ctx, http.MethodPost, path, nil, sent, out)
 }
 
-// order asks for something to be done. Under its Idempotency-Key it is done once, however
+// sendIdempotent asks for something to be done. Under its Idempotency-Key it is done once, however
 // often it is sent: when an answer is lost it is asked for again.
-func (c *connection) order(ctx context.Context, method, path string, query url.Values, sent []byte, out any) error {
+func (c *connection) sendIdempotent(ctx context.Context, method, path string, query url.Values, sent []byte, out any) error {
 	key := rand.Text()
 	for attempt := 1; ; attempt++ {
-		text, err := c.ask(ctx, method, path, query, sent, key)
+		text, err := c.roundTrip(ctx, method, path, query, sent, key)
 		if err == nil {
 			return c.read(text, out)
 		}
 		wait, retry := retryable(err)
-		if !retry || attempt == mostAttempts || ctx.Err() != nil {
+		if !retry || attempt == maxAttempts || ctx.Err() != nil {
 			return c.wrapError(err)
 		}
 		select {
@@ -183,23 +183,23 @@ func retryable(err error) (wait time.Duration, may bool) {
 	return 100 * time.Millisecond, errors.As(err, &lost)
 }
 
-// ask sends a request once and reads its answer.
-func (c *connection) ask(ctx context.Context, method, path string, query url.Values, body []byte, key string) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, answerLimit)
+// roundTrip sends a request once and reads its answer.
+func (c *connection) roundTrip(ctx context.Context, method, path string, query url.Values, body []byte, key string) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	resp, err := c.send(limited, method, path, query, body, key)
 	if err != nil {
-		return nil, c.lost(ctx, err)
+		return nil, c.unreachable(ctx, err)
 	}
 	defer resp.Body.Close() // only read from
-	text, err := io.ReadAll(io.LimitReader(resp.Body, mostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
 	switch {
 	case err != nil:
-		return nil, c.lost(ctx, err)
-	case len(text) > mostBytes:
-		return nil, fmt.Errorf("%s answers more than %d bytes", c.base.Host, mostBytes)
+		return nil, c.unreachable(ctx, err)
+	case len(text) > maxAnswerBytes:
+		return nil, fmt.Errorf("%s answers more than %d bytes", c.base.Host, maxAnswerBytes)
 	case resp.StatusCode/100 != 2 || resp.StatusCode == http.StatusAccepted: // planned, for somebody else to let run
-		return nil, c.refused(resp, text)
+		return nil, c.problemError(resp, text)
 	}
 	return text, nil
 }
@@ -227,13 +227,13 @@ func (c *connection) send(ctx context.Context, method, path string, query url.Va
 	return c.http.Do(req)
 }
 
-// lost is the error of a request that got no answer.
-func (c *connection) lost(ctx context.Context, err error) error {
+// unreachable is the error of a request that got no answer.
+func (c *connection) unreachable(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("no answer within %s", answerLimit)
+		err = fmt.Errorf("no answer within %s", answerTimeout)
 	}
 	var asked *url.Error
 	if errors.As(err, &asked) {

@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// asked is a client of a server that answers by a function.
-func asked(t *testing.T, answer http.HandlerFunc) *client.Client {
+// newTestClient is a client of a server that answers by a function.
+func newTestClient(t *testing.T, answer http.HandlerFunc) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
@@ -31,8 +31,8 @@ func asked(t *testing.T, answer http.HandlerFunc) *client.Client {
 	return c
 }
 
-// refusing answers with a problem.
-func refusing(status int, problem string) http.HandlerFunc {
+// problemHandler answers with a problem.
+func problemHandler(status int, problem string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, problem) // a lost answer fails the test by itself
@@ -62,14 +62,14 @@ func TestAConfigThatCannotBeMeantIsRefused(t *testing.T) {
 
 // What changes something is sent again under the same key when its answer was lost, or when
 // the server asks for it; what only reads is asked once.
-func TestALostAnswerIsAskedForAgain(t *testing.T) {
+func TestALostAnswerIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	var keys []string
-	c := asked(t, func(w http.ResponseWriter, r *http.Request) {
+	c := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
 		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 || r.Method == http.MethodGet {
 			panic(http.ErrAbortHandler) // the connection ends without an answer
 		}
-		refusing(http.StatusOK, `{"held":true}`)(w, r)
+		problemHandler(http.StatusOK, `{"held":true}`)(w, r)
 	})
 	run := receipts.RunID(uuid.New())
 	if held, err := c.DeadLetters.Hold(t.Context(), run, "in court"); err != nil || !held.Held || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
@@ -86,7 +86,7 @@ func TestRefusalsAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	run := receipts.RunID(uuid.New())
 	ask := func(status int, problem string) error {
-		_, err := asked(t, refusing(status, problem)).DeadLetters.Hold(t.Context(), run, "in court")
+		_, err := newTestClient(t, problemHandler(status, problem)).DeadLetters.Hold(t.Context(), run, "in court")
 		return err
 	}
 	if err := ask(http.StatusNotFound, `{"status":404,"code":"not_found"}`); !errors.Is(err, postadjudication.ErrNotFound) {

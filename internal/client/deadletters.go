@@ -20,9 +20,9 @@ func letterPath(run receipts.RunID, verb string) string {
 	return "/dead-letters/" + run.String() + verb
 }
 
-// queryOf writes a filter as the parameters of a query, which have the names of its
+// filterQuery writes a filter as the parameters of a query, which have the names of its
 // members.
-func queryOf(f postadjudication.LetterFilter) (url.Values, error) {
+func filterQuery(f postadjudication.LetterFilter) (url.Values, error) {
 	text, err := f.Encode()
 	if err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func queryOf(f postadjudication.LetterFilter) (url.Values, error) {
 	return out, nil
 }
 
-// paging asks for a page, in an order and behind a cursor where they are given.
-func paging(query url.Values, limit int, sort, after string) {
+// addPaging asks for a page, in an order and behind a cursor where they are given.
+func addPaging(query url.Values, limit int, sort, after string) {
 	query.Set("limit", strconv.Itoa(limit))
 	for name, word := range map[string]string{"sort": sort, "after": after} {
 		if word != "" {
@@ -54,18 +54,18 @@ func paging(query url.Values, limit int, sort, after string) {
 
 // List returns a page of the dead letters that a filter selects.
 func (d DeadLetters) List(ctx context.Context, q postadjudication.LetterQuery) (out postadjudication.LetterPage, err error) {
-	query, err := queryOf(q.Filter)
+	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
 	}
-	paging(query, q.Limit, string(q.Sort), q.After)
+	addPaging(query, q.Limit, string(q.Sort), q.After)
 	err = d.get(ctx, "/dead-letters", query, &out)
 	return out, err
 }
 
 // Count returns how many dead letters a filter selects.
 func (d DeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterCount, err error) {
-	query, err := queryOf(f)
+	query, err := filterQuery(f)
 	if err != nil {
 		return out, err
 	}
@@ -75,7 +75,7 @@ func (d DeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter)
 
 // Search returns the dead letters that meet a condition, and how far it was looked for.
 func (d DeadLetters) Search(ctx context.Context, q postadjudication.LetterSearch) (out postadjudication.LettersFound, err error) {
-	query, err := queryOf(q.Filter)
+	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
 	}
@@ -98,7 +98,7 @@ func (d DeadLetters) Inspect(ctx context.Context, run receipts.RunID) (out posta
 
 // Analyze returns what the dead letters of a filter have in common.
 func (d DeadLetters) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (out postadjudication.Analysis, err error) {
-	query, err := queryOf(q.Filter)
+	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
 	}
@@ -110,18 +110,18 @@ func (d DeadLetters) Analyze(ctx context.Context, q postadjudication.AnalysisQue
 
 // Groups returns a page of the causes of the dead letters of a filter.
 func (d DeadLetters) Groups(ctx context.Context, q postadjudication.GroupQuery) (out postadjudication.GroupPage, err error) {
-	query, err := queryOf(q.Filter)
+	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
 	}
-	paging(query, q.Limit, string(q.Sort), q.After)
+	addPaging(query, q.Limit, string(q.Sort), q.After)
 	err = d.get(ctx, "/dead-letters/groups", query, &out)
 	return out, err
 }
 
 // Stats returns how many dead letters a filter selects, how old they are and their money.
 func (d DeadLetters) Stats(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterStats, err error) {
-	query, err := queryOf(f)
+	query, err := filterQuery(f)
 	if err != nil {
 		return out, err
 	}
@@ -130,9 +130,9 @@ func (d DeadLetters) Stats(ctx context.Context, f postadjudication.LetterFilter)
 }
 
 // Retention returns how long the server keeps dead letters.
-func (d DeadLetters) Retention(ctx context.Context) ([]postadjudication.Kept, error) {
+func (d DeadLetters) Retention(ctx context.Context) ([]postadjudication.EffectiveRetention, error) {
 	var out struct {
-		Retention []postadjudication.Kept `json:"retention"`
+		Retention []postadjudication.EffectiveRetention `json:"retention"`
 	}
 	err := d.get(ctx, "/retention", nil, &out)
 	return out.Retention, err

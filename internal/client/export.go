@@ -16,7 +16,7 @@ import (
 // Export copies what the server writes, however long it takes. What does not come whole
 // is an error.
 func (d DeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (done postadjudication.Exported, err error) {
-	query, err := queryOf(f)
+	query, err := filterQuery(f)
 	if err != nil {
 		return done, err
 	}
@@ -33,22 +33,22 @@ func (d DeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter
 func (d DeadLetters) copyExport(ctx context.Context, query url.Values, out io.Writer) (done postadjudication.Exported, err error) {
 	resp, err := d.send(ctx, http.MethodGet, "/dead-letters/export", query, nil, "")
 	if err != nil {
-		return done, d.lost(ctx, err)
+		return done, d.unreachable(ctx, err)
 	}
 	defer resp.Body.Close() // only read from
 	if resp.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(resp.Body, mostBytes))
+		text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 		if err != nil {
-			return done, d.lost(ctx, err)
+			return done, d.unreachable(ctx, err)
 		}
-		return done, d.refused(resp, text)
+		return done, d.problemError(resp, text)
 	}
 	into := &exportWriter{Writer: out}
 	if _, err := io.Copy(into, resp.Body); err != nil {
 		if into.err != nil {
 			return done, into.err
 		}
-		return done, d.lost(ctx, fmt.Errorf("the export was cut off: %w", err))
+		return done, d.unreachable(ctx, fmt.Errorf("the export was cut off: %w", err))
 	}
 	for _, t := range []struct {
 		name string

@@ -53,9 +53,9 @@ func (p *ProblemError) Unavailable() bool {
 	return p.Status == http.StatusServiceUnavailable && p.Code == "unavailable"
 }
 
-// refused returns the error of an answer that is no success: the one that the library has
+// problemError returns the error of an answer that is no success: the one that the library has
 // for the same refusal, else a *ProblemError.
-func (c *connection) refused(resp *http.Response, text []byte) error {
+func (c *connection) problemError(resp *http.Response, text []byte) error {
 	p := &ProblemError{Host: c.base.Host, RetryAfter: retryAfter(resp.Header)}
 	if err := json.Unmarshal(text, &p.Problem); err != nil || p.Code == "" || p.Status != resp.StatusCode {
 		return fmt.Errorf("%s does not answer like a recourse: %s", c.base.Host, resp.Status)
@@ -92,12 +92,12 @@ func fieldErrors(p *ProblemError) error {
 
 // gateError returns the error that the library has for a gate.
 func gateError(p *ProblemError) error {
-	out := &postadjudication.RefusedError{Gate: postadjudication.Gate(p.Code), Run: *p.Run, Holder: *p.Run}
+	out := &postadjudication.RefusedError{Gate: postadjudication.Gate(p.Code), Run: *p.Run, ActiveRun: *p.Run}
 	if p.Letter != nil {
 		out.Letter = *p.Letter
 	}
-	if p.Holder != nil {
-		out.Holder = *p.Holder
+	if p.ActiveRun != nil {
+		out.ActiveRun = *p.ActiveRun
 	}
 	return out
 }

@@ -11,8 +11,8 @@ import (
 // Rules are the requests about automatic replay.
 type Rules struct{ *connection }
 
-// sentRule is a rule as a server is told it: without its name, which is in the path.
-func sentRule(r postadjudication.Rule) (map[string]json.RawMessage, error) {
+// ruleMembers is a rule as a server is told it: without its name, which is in the path.
+func ruleMembers(r postadjudication.Rule) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -29,38 +29,38 @@ func sentRule(r postadjudication.Rule) (map[string]json.RawMessage, error) {
 func rulePath(name, verb string) string { return "/rules/" + url.PathEscape(name) + verb }
 
 // List returns the rules of automatic replay.
-func (r Rules) List(ctx context.Context) ([]postadjudication.StandingRule, error) {
+func (r Rules) List(ctx context.Context) ([]postadjudication.StoredRule, error) {
 	var out struct {
-		Rules []postadjudication.StandingRule `json:"rules"`
+		Rules []postadjudication.StoredRule `json:"rules"`
 	}
 	err := r.get(ctx, "/rules", nil, &out)
 	return out.Rules, err
 }
 
-// ruleOrder is the body of a request about a rule.
-type ruleOrder struct {
+// ruleBody is the body of a request about a rule.
+type ruleBody struct {
 	Rule      map[string]json.RawMessage `json:"rule,omitempty"`
 	Reason    string                     `json:"reason,omitempty"`
 	IfVersion *int64                     `json:"if_version,omitempty"`
 }
 
 // Set makes a rule, or puts another in its place.
-func (r Rules) Set(ctx context.Context, q postadjudication.RuleChange) (out postadjudication.StandingRule, err error) {
-	rule, err := sentRule(q.Rule)
+func (r Rules) Set(ctx context.Context, q postadjudication.RuleChange) (out postadjudication.StoredRule, err error) {
+	rule, err := ruleMembers(q.Rule)
 	if err != nil {
 		return out, err
 	}
-	err = r.post(ctx, rulePath(q.Rule.Name, ""), ruleOrder{rule, q.Reason, q.IfVersion}, &out)
+	err = r.post(ctx, rulePath(q.Rule.Name, ""), ruleBody{rule, q.Reason, q.IfVersion}, &out)
 	return out, err
 }
 
 // Try returns what a rule would do now.
 func (r Rules) Try(ctx context.Context, rule postadjudication.Rule) (out postadjudication.RuleTrial, err error) {
-	sent, err := sentRule(rule)
+	sent, err := ruleMembers(rule)
 	if err != nil {
 		return out, err
 	}
-	err = r.post(ctx, rulePath(rule.Name, "/try"), ruleOrder{Rule: sent}, &out)
+	err = r.post(ctx, rulePath(rule.Name, "/try"), ruleBody{Rule: sent}, &out)
 	return out, err
 }
 
@@ -74,7 +74,7 @@ func (r Rules) History(ctx context.Context, name string, after int64, limit int)
 }
 
 // Delete deletes a rule, and returns what it was.
-func (r Rules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (out postadjudication.StandingRule, err error) {
-	err = r.post(ctx, rulePath(q.Name, "/delete"), ruleOrder{nil, q.Reason, q.IfVersion}, &out)
+func (r Rules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (out postadjudication.StoredRule, err error) {
+	err = r.post(ctx, rulePath(q.Name, "/delete"), ruleBody{nil, q.Reason, q.IfVersion}, &out)
 	return out, err
 }

@@ -40,19 +40,19 @@ func (p Policies) History(ctx context.Context, family string, after int64, limit
 // Set changes the policy of new runs of a family.
 func (p Policies) Set(ctx context.Context, q postadjudication.PolicyChange) (out postadjudication.FamilyPolicy, err error) {
 	err = p.post(ctx, policyPath(q.Family, ""), struct {
-		because
+		reasonBody
 		Policy    retrypolicy.Policy `json:"policy"`
 		IfVersion *int64             `json:"if_version,omitempty"`
-	}{because{q.Reason}, q.Policy, q.IfVersion}, &out)
+	}{reasonBody{q.Reason}, q.Policy, q.IfVersion}, &out)
 	return out, err
 }
 
 // Reset gives new runs of a family the configured policy again.
 func (p Policies) Reset(ctx context.Context, q postadjudication.PolicyReset) (out postadjudication.FamilyPolicy, err error) {
 	err = p.post(ctx, policyPath(q.Family, "/reset"), struct {
-		because
+		reasonBody
 		IfVersion *int64 `json:"if_version,omitempty"`
-	}{because{q.Reason}, q.IfVersion}, &out)
+	}{reasonBody{q.Reason}, q.IfVersion}, &out)
 	return out, err
 }
 

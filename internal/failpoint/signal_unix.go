@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// die ends the process as the kernel would: no deferred call, no flush, no farewell.
-func die() {
+// kill ends the process as the kernel would: no deferred call, no flush, no farewell.
+func kill() {
 	raise(syscall.SIGKILL)
 	select {} // the signal is on its way; nothing may happen meanwhile
 }
@@ -18,11 +18,11 @@ func die() {
 // freeze returns when the process goes on. The signal stops the process soon, but not
 // before kill returns: without the wait, what is behind the point might still be done.
 func freeze() {
-	goesOn := make(chan os.Signal, 1)
-	signal.Notify(goesOn, syscall.SIGCONT)
-	defer signal.Stop(goesOn)
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
 	raise(syscall.SIGSTOP)
-	<-goesOn
+	<-continued
 }
 
 func raise(sig syscall.Signal) {

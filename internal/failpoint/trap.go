@@ -7,29 +7,29 @@ import (
 	"sync/atomic"
 )
 
-// Variable is the environment variable that test workers hand to Arm.
-const Variable = "RECOURSE_FAILPOINT"
+// EnvVariable is the environment variable that test workers hand to Arm.
+const EnvVariable = "RECOURSE_FAILPOINT"
 
-// trap is the one point that is armed.
-type trap struct {
-	point  string
-	left   atomic.Int64 // passes until it springs
-	spring func()
+// armedPoint is the one point that is armed.
+type armedPoint struct {
+	point     string
+	remaining atomic.Int64 // passes until it springs
+	action    func()
 }
 
-var armed atomic.Pointer[trap]
+var armed atomic.Pointer[armedPoint]
 
 // Hit passes a point. If it is the armed one, and passed often enough, the process
 // ends or freezes here.
-func Hit(m Moment, what string) {
+func Hit(m Moment, subject string) {
 	if t := armed.Load(); t != nil {
-		t.pass(m, what)
+		t.pass(m, subject)
 	}
 }
 
-func (t *trap) pass(m Moment, what string) {
-	if Point(m, what) == t.point && t.left.Add(-1) == 0 {
-		t.spring()
+func (t *armedPoint) pass(m Moment, subject string) {
+	if Point(m, subject) == t.point && t.remaining.Add(-1) == 0 {
+		t.action()
 	}
 }
 
@@ -49,11 +49,11 @@ func Arm(text string) error {
 	return nil
 }
 
-func parse(text string) (*trap, error) {
-	name, freezes := strings.CutPrefix(text, "stop=")
-	t := &trap{point: name, spring: die}
-	if freezes {
-		t.spring = freeze
+func parse(text string) (*armedPoint, error) {
+	name, stops := strings.CutPrefix(text, "stop=")
+	t := &armedPoint{point: name, action: kill}
+	if stops {
+		t.action = freeze
 	}
 	parts := strings.Split(name, ":")
 	n := int64(1)
@@ -67,6 +67,6 @@ func parse(text string) (*trap, error) {
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
 		return nil, fmt.Errorf("failpoint: %q is not <moment>:<what>[:<nth>]", text)
 	}
-	t.left.Store(n)
+	t.remaining.Store(n)
 	return t, nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestATextNamesAPointAndAPass(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
 		point string
@@ -36,25 +36,25 @@ func TestATextNamesAPointAndAPass(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || got.point != want.point || got.left.Load() != want.left {
+		if err != nil || got.point != want.point || got.remaining.Load() != want.left {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
 }
 
-func TestATrapSpringsOnceAtItsPass(t *testing.T) {
+func TestAnArmedPointFiresOnceAtItsPass(t *testing.T) {
 	t.Parallel()
-	trap, err := parse("journal.after:open:3")
+	point, err := parse("journal.after:open:3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sprung := 0
-	trap.spring = func() { sprung++ }
+	fired := 0
+	point.action = func() { fired++ }
 	for pass, want := range []int{0, 0, 1, 1, 1} {
-		trap.pass(JournalBefore, Open)
-		trap.pass(JournalAfter, Open)
-		if sprung != want {
-			t.Errorf("pass %d: sprung %d times, want %d", pass+1, sprung, want)
+		point.pass(JournalBefore, Open)
+		point.pass(JournalAfter, Open)
+		if fired != want {
+			t.Errorf("pass %d: sprung %d times, want %d", pass+1, fired, want)
 		}
 	}
 }
@@ -63,7 +63,7 @@ const child = "FAILPOINT_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(child) != "" {
-		if err := Arm(os.Getenv(Variable)); err != nil {
+		if err := Arm(os.Getenv(EnvVariable)); err != nil {
 			os.Exit(2)
 		}
 		for range 3 {
@@ -87,7 +87,7 @@ func TestAnArmedProcessIsKilledAndOthersPass(t *testing.T) {
 		"journal.before:submitted": false,
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), child+"=1", Variable+"="+text)
+		cmd.Env = append(os.Environ(), child+"=1", EnvVariable+"="+text)
 		err := cmd.Run()
 		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if !ok || (status.Signaled() && status.Signal() == syscall.SIGKILL) != killed || !killed && err != nil {

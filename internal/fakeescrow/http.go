@@ -22,55 +22,55 @@ func (s *Service) routes() http.Handler {
 func (s *Service) execute(w http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get("Idempotency-Key")
 	if !validKey(key) {
-		refuse(w, http.StatusBadRequest, "bad_idempotency_key", "Idempotency-Key is not 64 hexadecimal digits")
+		writeProblem(w, http.StatusBadRequest, "bad_idempotency_key", "Idempotency-Key is not 64 hexadecimal digits")
 		return
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
+		writeProblem(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
 	req, err := parseRequest(raw)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
+		writeProblem(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
 	by := Caller{Worker: r.Header.Get("Chaos-Worker"), Attempt: r.Header.Get("Chaos-Attempt")}
 	d := s.ledger.call(key, raw, req, by, s.config.Now())
-	switch d.hold {
-	case holdForever:
+	switch d.mode {
+	case answerNever:
 		s.wait(r, s.config.Hang)
 		panic(http.ErrAbortHandler)
-	case holdDrop:
+	case answerDrop:
 		panic(http.ErrAbortHandler) // net/http then ends the connection without an answer
-	case holdLate:
+	case answerLate:
 		s.wait(r, s.config.Late)
 	}
-	s.ledger.answered(key, d.call, s.config.Now())
+	s.ledger.noteAnswered(key, d.call, s.config.Now())
 	if d.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.retryAfter.Seconds())))
 	}
 	if d.refusal != "" {
-		refuse(w, d.status, d.refusal, d.detail)
+		writeProblem(w, d.status, d.refusal, d.detail)
 		return
 	}
-	tell(w, d.effect, d.told)
+	writeEffect(w, d.effect, d.result)
 }
 
 func (s *Service) lookup(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("key")
 	if !validKey(key) {
-		refuse(w, http.StatusBadRequest, "bad_operation_key", "the operation key is not 64 hexadecimal digits")
+		writeProblem(w, http.StatusBadRequest, "bad_operation_key", "the operation key is not 64 hexadecimal digits")
 		return
 	}
 	effect, paid, dark := s.ledger.lookUp(key, s.config.Now())
 	switch {
 	case dark:
-		refuse(w, http.StatusServiceUnavailable, "unavailable", "the escrow service can't say what became of it")
+		writeProblem(w, http.StatusServiceUnavailable, "unavailable", "the escrow service can't say what became of it")
 	case paid:
-		tell(w, effect, "executed")
+		writeEffect(w, effect, "executed")
 	default:
-		answer(w, http.StatusNotFound, map[string]string{"operation_key": key, "status": "not_executed"})
+		writeJSON(w, http.StatusNotFound, map[string]string{"operation_key": key, "status": "not_executed"})
 	}
 }
 
@@ -88,8 +88,8 @@ func (s *Service) wait(r *http.Request, d time.Duration) {
 	}
 }
 
-func tell(w http.ResponseWriter, e Effect, status string) {
-	answer(w, http.StatusOK, map[string]any{
+func writeEffect(w http.ResponseWriter, e Effect, status string) {
+	writeJSON(w, http.StatusOK, map[string]any{
 		"operation_key": e.OperationKey,
 		"status":        status,
 		"moved":         e.Moved,
@@ -97,11 +97,11 @@ func tell(w http.ResponseWriter, e Effect, status string) {
 	})
 }
 
-func refuse(w http.ResponseWriter, status int, name, detail string) {
-	answer(w, status, map[string]string{"error": name, "detail": detail})
+func writeProblem(w http.ResponseWriter, status int, name, detail string) {
+	writeJSON(w, status, map[string]string{"error": name, "detail": detail})
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		log.Printf("fakeescrow: %v", err)

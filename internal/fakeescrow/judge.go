@@ -74,8 +74,8 @@ func (s *Service) Totals() Totals {
 	return t
 }
 
-// Wrong is an effect that must never be, and why.
-type Wrong struct {
+// Violation is an effect that must never be, and why.
+type Violation struct {
 	Why string
 	Effect
 }
@@ -92,20 +92,20 @@ const (
 	OverHeld     = "its escrow has paid out more than it holds"
 )
 
-// Wrongs lists each effect that is one too many, in order: by operation key, by
+// Violations lists each effect that is one too many, in order: by operation key, by
 // decision (tenant, transaction, outcome and generation), by transaction, and by
 // escrow. A higher generation may pay again where a lower one moved a part only.
-func (s *Service) Wrongs() []Wrong {
+func (s *Service) Violations() []Violation {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return wrongs(l.effects)
+	return violations(l.effects)
 }
 
 // DoubleEffects counts the effects that are one too many; see Wrongs.
-func (s *Service) DoubleEffects() int { return len(s.Wrongs()) }
+func (s *Service) DoubleEffects() int { return len(s.Violations()) }
 
-func wrongs(effects []Effect) (out []Wrong) {
+func violations(effects []Effect) (out []Violation) {
 	type transaction struct{ tenant, id string }
 	keys := map[string]bool{}
 	before := map[transaction][]Effect{}
@@ -125,7 +125,7 @@ func wrongs(effects []Effect) (out []Wrong) {
 			why = OverAsked
 		default:
 			for _, b := range before[t] {
-				if found := conflict(b, e); found != "" && (why == "" || why == BothWays) {
+				if found := pairViolation(b, e); found != "" && (why == "" || why == BothWays) {
 					why = found
 				}
 			}
@@ -134,7 +134,7 @@ func wrongs(effects []Effect) (out []Wrong) {
 			why = OverHeld
 		}
 		if why != "" {
-			out = append(out, Wrong{why, e})
+			out = append(out, Violation{why, e})
 		}
 		keys[e.OperationKey] = true
 		before[t] = append(before[t], e)
@@ -142,15 +142,15 @@ func wrongs(effects []Effect) (out []Wrong) {
 	return out
 }
 
-// conflict tells why the later effect must not be, given an earlier one of the same
+// pairViolation tells why the later effect must not be, given an earlier one of the same
 // transaction.
-func conflict(earlier, later Effect) string {
+func pairViolation(earlier, later Effect) string {
 	switch {
 	case earlier.Outcome != later.Outcome:
 		return BothWays
 	case earlier.Generation == later.Generation:
 		return SameDecision
-	case full(earlier):
+	case paidInFull(earlier):
 		return PaidInFull
 	case earlier.Generation > later.Generation:
 		return OlderAfter
@@ -158,4 +158,4 @@ func conflict(earlier, later Effect) string {
 	return ""
 }
 
-func full(e Effect) bool { return e.Moved == e.Asked }
+func paidInFull(e Effect) bool { return e.Moved == e.Asked }

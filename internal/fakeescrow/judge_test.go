@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func TestTheJudgeCountsEachEffectThatIsOneTooMany(t *testing.T) {
+func TestViolationsAreEachEffectThatIsOneTooMany(t *testing.T) {
 	t.Parallel()
 	usd := func(n int64) settlement.Money { return settlement.Money{Minor: n, Currency: "USD"} }
 	paid := func(key, tx string, outcome settlement.Outcome, generation, asked, moved int64) Effect {
@@ -53,7 +53,7 @@ func TestTheJudgeCountsEachEffectThatIsOneTooMany(t *testing.T) {
 			elsewhere(paid("a", "1", "release", 1, 15, 15), "s"), elsewhere(paid("b", "2", "refund", 1, 16, 16), "s")}, []string{OverHeld}},
 	} {
 		var got []string
-		for _, w := range wrongs(tc.effects) {
+		for _, w := range violations(tc.effects) {
 			got = append(got, w.Why)
 		}
 		if !slices.Equal(got, tc.want) {
@@ -76,7 +76,7 @@ func TestThePanickingExecutorHasPaidWhenItPanics(t *testing.T) {
 		`"panic"`:               {true, true, true},
 		`["retryable","panic"]`: {false, true, true},
 	} {
-		c := ask{name: simulate, simulate: simulate}.call()
+		c := testCase{name: simulate, simulate: simulate}.call()
 		for i, panics := range want {
 			if _, got := try(c); got != panics {
 				t.Errorf("%s call %d: panicked %v", simulate, i+1, got)
@@ -92,8 +92,8 @@ func TestThePanickingExecutorHasPaidWhenItPanics(t *testing.T) {
 }
 
 func FuzzAnyRequestIsParsedOrRefused(f *testing.F) {
-	f.Add(ask{name: "a"}.call().Request)
-	f.Add(ask{name: "a", simulate: `"ok,late"`}.call().Request)
+	f.Add(testCase{name: "a"}.call().Request)
+	f.Add(testCase{name: "a", simulate: `"ok,late"`}.call().Request)
 	f.Add([]byte(`{"payload":{"simulate":[]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, err := parseRequest(raw)

@@ -50,24 +50,24 @@ type ledger struct {
 	lookup   string        // the word of lookups of which a request says nothing
 	lag      time.Duration
 
-	mu      sync.Mutex
-	mended  bool
-	effects []Effect // append-only
-	keys    map[string]*entry
-	escrows map[escrow]*holding
+	mu       sync.Mutex
+	repaired bool
+	effects  []Effect // append-only
+	keys     map[string]*entry
+	escrows  map[escrow]*holding
 }
 
 // entry is what is known of one operation key, and how often it was asked about.
 type entry struct {
-	calls  []Call
-	taken  int      // words used up
-	words  []string // of lookups, by its first request
-	looked int      // words of lookups used up
+	calls           []Call
+	callWordsUsed   int      // words used up
+	words           []string // of lookups, by its first request
+	lookupWordsUsed int      // words of lookups used up
 
-	first []byte    // the request that it came with
-	known time.Time // since when
-	paid  int       // index of its effect plus 1
-	dark  bool      // nobody is told of it, until the repair
+	first      []byte    // the request that it came with
+	known      time.Time // since when
+	paid       int       // index of its effect plus 1
+	unanswered bool      // nobody is told of it, until the repair
 }
 
 type escrow struct{ tenant, reference string }
@@ -82,24 +82,24 @@ func newLedger(c Config) ledger {
 	return ledger{lifetime: c.KeyLifetime, lookup: c.Lookup, lag: c.Lag, keys: map[string]*entry{}, escrows: map[escrow]*holding{}}
 }
 
-// hold says how a call that has been decided is kept from its client.
-type hold int
+// answerMode says how a call that has been decided is kept from its client.
+type answerMode int
 
 const (
-	holdNot hold = iota
-	holdForever
-	holdDrop
-	holdLate
+	answerNow answerMode = iota
+	answerNever
+	answerDrop
+	answerLate
 )
 
 // decision is how a call goes on.
 type decision struct {
-	hold            hold
+	mode            answerMode
 	status          int
 	refusal, detail string
 	retryAfter      time.Duration
 	effect          Effect
-	told            string
+	result          string
 	call            int // its number under its key, from 0
 }
 
@@ -112,8 +112,8 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 		e = &entry{words: r.lookups}
 		l.keys[key] = e
 	}
-	if l.forgot(e, now) {
-		e.first, e.paid, e.dark = nil, 0, false
+	if l.expired(e, now) {
+		e.first, e.paid, e.unanswered = nil, 0, false
 	}
 	if e.first == nil {
 		e.first, e.known = bytes.Clone(raw), now
@@ -128,8 +128,8 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 		detail: "idempotency key reused with another request",
 	}
 	if bytes.Equal(e.first, raw) {
-		c.Word = wordAt(r.words, e.taken)
-		e.taken++
+		c.Word = wordAt(r.words, e.callWordsUsed)
+		e.callWordsUsed++
 		d = l.decide(key, e, r, c.Word, now)
 	}
 	c.Status, c.RetryAfter, d.call = d.status, d.retryAfter, len(e.calls)
@@ -137,37 +137,37 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 	return d
 }
 
-// forgot reports whether a key is too old at a time to be remembered then.
-func (l *ledger) forgot(e *entry, at time.Time) bool {
+// expired reports whether a key is too old at a time to be remembered then.
+func (l *ledger) expired(e *entry, at time.Time) bool {
 	return l.lifetime > 0 && e.first != nil && !at.Before(e.known.Add(l.lifetime))
 }
 
 func (l *ledger) decide(key string, e *entry, r request, word string, now time.Time) decision {
-	if l.mended {
+	if l.repaired {
 		word = wordOK
 	}
-	if e.dark = word == wordDark || word == wordLost; e.dark {
+	if e.unanswered = word == wordDark || word == wordLost; e.unanswered {
 		if word == wordDark && e.paid == 0 {
 			l.pay(key, e, r, word, now)
 		}
-		return decision{hold: holdDrop}
+		return decision{mode: answerDrop}
 	}
 	if e.paid > 0 {
-		return decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "already_executed"}
+		return decision{status: http.StatusOK, effect: l.effects[e.paid-1], result: "already_executed"}
 	}
 	if refused := l.refuse(r, word); refused != nil {
 		return *refused
 	}
 	if word == wordHang {
-		return decision{hold: holdForever}
+		return decision{mode: answerNever}
 	}
 	l.pay(key, e, r, word, now)
-	d := decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "executed"}
+	d := decision{status: http.StatusOK, effect: l.effects[e.paid-1], result: "executed"}
 	switch word {
 	case wordDrop:
-		d.hold, d.status = holdDrop, 0
+		d.mode, d.status = answerDrop, 0
 	case wordLate:
-		d.hold = holdLate
+		d.mode = answerLate
 	}
 	return d
 }
@@ -185,14 +185,14 @@ func (l *ledger) refuse(r request, word string) *decision {
 			detail: "the payee of " + r.EscrowReference + " can't receive payments",
 		}
 	case wordFunds:
-		return l.short(r)
+		return l.checkFunds(r)
 	}
 	return nil
 }
 
-// short refuses what an escrow has not left, by what it held in its first request; nil
+// checkFunds refuses what an escrow has not left, by what it held in its first request; nil
 // when there is enough.
-func (l *ledger) short(r request) *decision {
+func (l *ledger) checkFunds(r request) *decision {
 	h := l.escrows[escrow{r.Tenant, r.EscrowReference}]
 	switch {
 	case r.Amount.Currency != h.held.Currency:
@@ -225,8 +225,8 @@ func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time
 	e.paid = len(l.effects)
 }
 
-// answered keeps when a call was about to be answered.
-func (l *ledger) answered(key string, call int, now time.Time) {
+// noteAnswered keeps when a call was about to be answered.
+func (l *ledger) noteAnswered(key string, call int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keys[key].calls[call].Answered = now
@@ -239,22 +239,22 @@ func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bo
 	defer l.mu.Unlock()
 	e := l.keys[key]
 	if e == nil {
-		return Effect{}, false, !l.mended && l.lookup == wordFail
+		return Effect{}, false, !l.repaired && l.lookup == wordFail
 	}
 	word, as := l.lookup, now
 	if len(e.words) > 0 {
-		word = wordAt(e.words, e.looked)
-		e.looked++
+		word = wordAt(e.words, e.lookupWordsUsed)
+		e.lookupWordsUsed++
 	}
-	if l.mended {
+	if l.repaired {
 		word = wordOK
 	}
 	if word == wordLag {
 		as = now.Add(-l.lag)
 	}
-	effect, paid = l.paidBy(e, as)
+	effect, paid = l.effectAsOf(e, as)
 	switch {
-	case word == wordFail, e.dark && !l.mended && !l.forgot(e, as):
+	case word == wordFail, e.unanswered && !l.repaired && !l.expired(e, as):
 		return Effect{}, false, true
 	case word == wordLie && paid:
 		return Effect{}, false, false
@@ -264,9 +264,9 @@ func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bo
 	return effect, paid, false
 }
 
-// paidBy is the effect of a key as it was known at a time.
-func (l *ledger) paidBy(e *entry, at time.Time) (Effect, bool) {
-	if e.paid == 0 || l.forgot(e, at) || l.effects[e.paid-1].At.After(at) {
+// effectAsOf is the effect of a key as it was known at a time.
+func (l *ledger) effectAsOf(e *entry, at time.Time) (Effect, bool) {
+	if e.paid == 0 || l.expired(e, at) || l.effects[e.paid-1].At.After(at) {
 		return Effect{}, false
 	}
 	return l.effects[e.paid-1], true
@@ -284,5 +284,5 @@ func (l *ledger) invented(key string, e *entry) Effect {
 func (l *ledger) repair() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mended = true
+	l.repaired = true
 }

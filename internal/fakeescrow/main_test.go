@@ -35,8 +35,8 @@ func executor(t *testing.T, s *Service) *escrowhttp.Executor {
 	return e
 }
 
-// ask is a case on an escrow that holds 10000.
-type ask struct {
+// testCase is a case on an escrow that holds 10000.
+type testCase struct {
 	name     string // of the transaction, and of its key
 	escrow   string
 	amount   int64
@@ -46,7 +46,7 @@ type ask struct {
 	lookup   string // JSON
 }
 
-func (a ask) call() postadjudication.Call {
+func (a testCase) call() postadjudication.Call {
 	if a.escrow == "" {
 		a.escrow = "esc_" + a.name
 	}

@@ -13,14 +13,14 @@ import (
 // that call's word was panic. It counts the calls that go through it, so the words of a
 // key start anew with a new one. All else is the wrapped executor's.
 type Panicking struct {
-	fullExecutor
+	completeExecutor
 	mu    sync.Mutex
 	calls map[postadjudication.OperationKey]int // of keys that have the word
 }
 
-// fullExecutor is an executor with all that one may state: a wrapper that hides a part of it
+// completeExecutor is an executor with all that one may state: a wrapper that hides a part of it
 // has the product decide otherwise.
-type fullExecutor interface {
+type completeExecutor interface {
 	postadjudication.Executor
 	postadjudication.Lookuper
 	postadjudication.InFlighter
@@ -28,12 +28,12 @@ type fullExecutor interface {
 }
 
 // NewPanicking wraps an executor.
-func NewPanicking(next fullExecutor) *Panicking {
-	return &Panicking{fullExecutor: next, calls: map[postadjudication.OperationKey]int{}}
+func NewPanicking(next completeExecutor) *Panicking {
+	return &Panicking{completeExecutor: next, calls: map[postadjudication.OperationKey]int{}}
 }
 
 func (p *Panicking) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
-	a := p.fullExecutor.Execute(ctx, c)
+	a := p.completeExecutor.Execute(ctx, c)
 	if p.due(c) {
 		panic("fakeescrow: the executor panicked after its call, as payload.simulate asked")
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// seen is what a caller can tell of one call.
-type seen struct {
+// callResult is what a caller can tell of one call.
+type callResult struct {
 	class postadjudication.Class
 	retry bool
 	kind  string
@@ -25,39 +25,39 @@ type seen struct {
 func TestEachWordBehavesAsTheTableSays(t *testing.T) {
 	t.Parallel()
 	const half, all = 1251, 2501
-	paid := seen{class: "executed", moved: all}
-	busy := seen{"not_executed", true, "http.rate_limited", 0}
-	no := seen{"not_executed", false, "http.refused", 0}
-	lost := seen{"unknown", true, "http.no_answer", 0}
+	paid := callResult{class: "executed", moved: all}
+	busy := callResult{"not_executed", true, "http.rate_limited", 0}
+	no := callResult{"not_executed", false, "http.refused", 0}
+	lost := callResult{"unknown", true, "http.no_answer", 0}
 	for simulate, tc := range map[string]struct {
-		want  []seen
+		want  []callResult
 		moved int64
 		calls []int
 	}{
-		`"ok"`:                                 {[]seen{paid, paid}, all, []int{200, 200}},
-		`null`:                                 {[]seen{paid}, all, []int{200}},
-		`["later","ok"]`:                       {[]seen{busy, paid}, all, []int{429, 200}},
-		`["retryable","ok"]`:                   {[]seen{busy, paid, paid}, all, []int{429, 200, 200}},
-		`"retryable, retryable, ok"`:           {[]seen{busy, busy, paid}, all, []int{429, 429, 200}},
-		`"retryable"`:                          {[]seen{busy, busy, busy}, 0, []int{429, 429, 429}},
-		`["refused"]`:                          {[]seen{no, no}, 0, []int{422, 422}},
-		`"drop"`:                               {[]seen{lost, paid}, all, []int{0, 200}},
-		`["partial"]`:                          {[]seen{{class: "executed", moved: half}, {class: "executed", moved: half}}, half, []int{200, 200}},
-		`["panic"]`:                            {[]seen{paid, paid}, all, []int{200, 200}},
-		`["ok","refused"]`:                     {[]seen{paid, paid}, all, []int{200, 200}},
-		`["mystery"]`:                          {[]seen{no}, 0, nil},
-		`7`:                                    {[]seen{no}, 0, nil},
-		`["retryable","drop","retryable"]`:     {[]seen{busy, lost, paid}, all, []int{429, 0, 200}},
-		`["retryable","partial","ok","hang" ]`: {[]seen{busy, {class: "executed", moved: half}}, half, []int{429, 200}},
+		`"ok"`:                                 {[]callResult{paid, paid}, all, []int{200, 200}},
+		`null`:                                 {[]callResult{paid}, all, []int{200}},
+		`["later","ok"]`:                       {[]callResult{busy, paid}, all, []int{429, 200}},
+		`["retryable","ok"]`:                   {[]callResult{busy, paid, paid}, all, []int{429, 200, 200}},
+		`"retryable, retryable, ok"`:           {[]callResult{busy, busy, paid}, all, []int{429, 429, 200}},
+		`"retryable"`:                          {[]callResult{busy, busy, busy}, 0, []int{429, 429, 429}},
+		`["refused"]`:                          {[]callResult{no, no}, 0, []int{422, 422}},
+		`"drop"`:                               {[]callResult{lost, paid}, all, []int{0, 200}},
+		`["partial"]`:                          {[]callResult{{class: "executed", moved: half}, {class: "executed", moved: half}}, half, []int{200, 200}},
+		`["panic"]`:                            {[]callResult{paid, paid}, all, []int{200, 200}},
+		`["ok","refused"]`:                     {[]callResult{paid, paid}, all, []int{200, 200}},
+		`["mystery"]`:                          {[]callResult{no}, 0, nil},
+		`7`:                                    {[]callResult{no}, 0, nil},
+		`["retryable","drop","retryable"]`:     {[]callResult{busy, lost, paid}, all, []int{429, 0, 200}},
+		`["retryable","partial","ok","hang" ]`: {[]callResult{busy, {class: "executed", moved: half}}, half, []int{429, 200}},
 	} {
 		t.Run(simulate, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, Config{Now: noon})
 			e := executor(t, s)
-			c := ask{name: "a", simulate: simulate}.call()
+			c := testCase{name: "a", simulate: simulate}.call()
 			for i, want := range tc.want {
 				a := e.Execute(t.Context(), c)
-				if got := (seen{a.Class, a.Retry, a.Type, a.Moved}); got != want {
+				if got := (callResult{a.Class, a.Retry, a.Type, a.Moved}); got != want {
 					t.Errorf("call %d: %+v, want %+v", i+1, got, want)
 				}
 			}
@@ -83,7 +83,7 @@ func TestAHangingCallPaysNothingAndEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{})
 	e := executor(t, s)
-	c := ask{name: "a", simulate: `["hang","ok"]`}.call()
+	c := testCase{name: "a", simulate: `["hang","ok"]`}.call()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	if a := e.Execute(ctx, c); a.Class != "unknown" || a.Type != "http.timeout" {
@@ -100,7 +100,7 @@ func TestAHangingCallPaysNothingAndEndsWithItsClient(t *testing.T) {
 func TestAHangIsBoundedWhereAsked(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{Hang: 10 * time.Millisecond})
-	if a := executor(t, s).Execute(t.Context(), ask{name: "a", simulate: `"hang"`}.call()); a.Type != "http.no_answer" {
+	if a := executor(t, s).Execute(t.Context(), testCase{name: "a", simulate: `"hang"`}.call()); a.Type != "http.no_answer" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -109,7 +109,7 @@ func TestALateCallHasPaidBeforeItAnswers(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{Late: 150 * time.Millisecond})
 	e := executor(t, s)
-	c := ask{name: "a", simulate: `"late"`}.call()
+	c := testCase{name: "a", simulate: `"late"`}.call()
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 	defer cancel()
 	if a := e.Execute(ctx, c); a.Class != "unknown" {
@@ -118,7 +118,7 @@ func TestALateCallHasPaidBeforeItAnswers(t *testing.T) {
 	if a := e.Lookup(t.Context(), c); a.Class != "executed" || a.Moved != 2501 {
 		t.Errorf("lookup: %+v", a)
 	}
-	patient := ask{name: "b", simulate: `"late"`}.call()
+	patient := testCase{name: "b", simulate: `"late"`}.call()
 	began := time.Now()
 	if a := e.Execute(t.Context(), patient); a.Class != "executed" || time.Since(began) < 150*time.Millisecond {
 		t.Errorf("patient: %+v after %v", a, time.Since(began))
@@ -129,7 +129,7 @@ func TestRepairMakesEveryWordOK(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{})
 	e := executor(t, s)
-	c := ask{name: "a", simulate: `"refused"`}.call()
+	c := testCase{name: "a", simulate: `"refused"`}.call()
 	if a := e.Execute(t.Context(), c); a.Class != "not_executed" || !strings.Contains(a.Message, "payee_blocked") {
 		t.Errorf("before: %+v", a)
 	}
@@ -139,12 +139,12 @@ func TestRepairMakesEveryWordOK(t *testing.T) {
 	}
 }
 
-func TestOfADarkKeyNobodyIsToldBeforeTheRepair(t *testing.T) {
+func TestADarkKeyIsNotAnsweredBeforeTheRepair(t *testing.T) {
 	t.Parallel()
 	for simulate, moved := range map[string]int64{`"dark"`: 2501, `"lost"`: 0} {
 		s := start(t, Config{})
 		e := executor(t, s)
-		c := ask{name: "a", simulate: simulate}.call()
+		c := testCase{name: "a", simulate: simulate}.call()
 		for range 2 {
 			if a := e.Execute(t.Context(), c); a.Class != "unknown" || a.Type != "http.no_answer" {
 				t.Errorf("%s: %+v", simulate, a)
@@ -170,7 +170,7 @@ func TestAKeyIsNotTakenForAnotherRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{})
 	e := executor(t, s)
-	first, other := ask{name: "a"}.call(), ask{name: "a", amount: 9}.call()
+	first, other := testCase{name: "a"}.call(), testCase{name: "a", amount: 9}.call()
 	e.Execute(t.Context(), first)
 	a := e.Execute(t.Context(), other)
 	if a.Class != "not_executed" || a.Retry || a.Code != "422" || !strings.Contains(a.Message, "reused with another request") {
@@ -186,15 +186,15 @@ func TestACaseMayAskForItsFundsToBeChecked(t *testing.T) {
 	s := start(t, Config{})
 	e := executor(t, s)
 	for _, tc := range []struct {
-		ask  ask
+		ask  testCase
 		want postadjudication.Class
 	}{
-		{ask{name: "a", escrow: "esc", amount: 6000}, "executed"},
-		{ask{name: "b", escrow: "esc", amount: 4001}, "not_executed"},
-		{ask{name: "c", escrow: "esc", amount: 4001, held: 99999}, "not_executed"},
-		{ask{name: "d", escrow: "esc", amount: 4000}, "executed"},
-		{ask{name: "e", escrow: "esc", amount: 1}, "not_executed"},
-		{ask{name: "f", escrow: "other", amount: 1}, "executed"},
+		{testCase{name: "a", escrow: "esc", amount: 6000}, "executed"},
+		{testCase{name: "b", escrow: "esc", amount: 4001}, "not_executed"},
+		{testCase{name: "c", escrow: "esc", amount: 4001, held: 99999}, "not_executed"},
+		{testCase{name: "d", escrow: "esc", amount: 4000}, "executed"},
+		{testCase{name: "e", escrow: "esc", amount: 1}, "not_executed"},
+		{testCase{name: "f", escrow: "other", amount: 1}, "executed"},
 	} {
 		tc.ask.simulate = `"funds"`
 		if a := e.Execute(t.Context(), tc.ask.call()); a.Class != tc.want {
@@ -214,7 +214,7 @@ func TestWhateverIsAskedUnderANewKeyIsPaidAndCounted(t *testing.T) {
 	e := executor(t, s)
 	var want []string
 	for i, outcome := range []string{"release", "refund", "release"} {
-		c := ask{name: "a", escrow: "esc", amount: 10000, outcome: outcome}.call()
+		c := testCase{name: "a", escrow: "esc", amount: 10000, outcome: outcome}.call()
 		c.OperationKey[0] ^= byte(i)
 		if a := e.Execute(t.Context(), c); a.Class != "executed" || a.Moved != 10000 {
 			t.Errorf("key %d: %+v", i, a)
@@ -222,7 +222,7 @@ func TestWhateverIsAskedUnderANewKeyIsPaidAndCounted(t *testing.T) {
 	}
 	want = []string{OverHeld, SameDecision}
 	var got []string
-	for _, w := range s.Wrongs() {
+	for _, w := range s.Violations() {
 		got = append(got, w.Why)
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -241,7 +241,7 @@ func TestAForgottenKeyLooksUpAsNotExecutedAndPaysAgain(t *testing.T) {
 	var now clock
 	s := start(t, Config{Now: now.now, KeyLifetime: time.Minute})
 	e := executor(t, s)
-	c := ask{name: "a"}.call()
+	c := testCase{name: "a"}.call()
 	for at, want := range []struct {
 		class   postadjudication.Class
 		effects int
@@ -257,7 +257,7 @@ func TestAForgottenKeyLooksUpAsNotExecutedAndPaysAgain(t *testing.T) {
 			t.Errorf("after %d halves: %+v, %d effects", at, a, len(s.Effects()))
 		}
 	}
-	if w := s.Wrongs(); len(w) != 1 || w[0].Why != SameKey || !w[0].At.Equal(noon().Add(time.Minute)) {
+	if w := s.Violations(); len(w) != 1 || w[0].Why != SameKey || !w[0].At.Equal(noon().Add(time.Minute)) {
 		t.Errorf("%+v", w)
 	}
 	calls := s.Calls(c.OperationKey.String())
@@ -266,19 +266,19 @@ func TestAForgottenKeyLooksUpAsNotExecutedAndPaysAgain(t *testing.T) {
 	}
 }
 
-func TestLookupsLagLieAndFailAsTheyAreTold(t *testing.T) {
+func TestLookupsLagLieAndFailAsConfigured(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		config Config
-		ask    ask
+		ask    testCase
 		want   []postadjudication.Class // at once, after 2s, after 4s
 	}{
-		"honest":                {Config{}, ask{}, []postadjudication.Class{"executed", "executed", "executed"}},
-		"a replica":             {Config{Lookup: "lag", Lag: 3 * time.Second}, ask{}, []postadjudication.Class{"not_executed", "not_executed", "executed"}},
-		"a replica for one key": {Config{Lag: time.Second}, ask{lookup: `"lag"`}, []postadjudication.Class{"not_executed", "executed", "executed"}},
-		"in turn":               {Config{}, ask{lookup: `"fail, lie, ok"`}, []postadjudication.Class{"unknown", "not_executed", "executed"}},
-		"a lie of what was not": {Config{Lookup: "lie"}, ask{simulate: `"refused"`}, []postadjudication.Class{"executed", "executed", "executed"}},
-		"failing":               {Config{Lookup: "fail"}, ask{}, []postadjudication.Class{"unknown", "unknown", "unknown"}},
+		"honest":                {Config{}, testCase{}, []postadjudication.Class{"executed", "executed", "executed"}},
+		"a replica":             {Config{Lookup: "lag", Lag: 3 * time.Second}, testCase{}, []postadjudication.Class{"not_executed", "not_executed", "executed"}},
+		"a replica for one key": {Config{Lag: time.Second}, testCase{lookup: `"lag"`}, []postadjudication.Class{"not_executed", "executed", "executed"}},
+		"in turn":               {Config{}, testCase{lookup: `"fail, lie, ok"`}, []postadjudication.Class{"unknown", "not_executed", "executed"}},
+		"a lie of what was not": {Config{Lookup: "lie"}, testCase{simulate: `"refused"`}, []postadjudication.Class{"executed", "executed", "executed"}},
+		"failing":               {Config{Lookup: "fail"}, testCase{}, []postadjudication.Class{"unknown", "unknown", "unknown"}},
 	} {
 		var now clock
 		tc.config.Now = now.now
@@ -308,7 +308,7 @@ func TestManyCallsOfOneKeyAtOnceMoveItsMoneyOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{})
 	e := executor(t, s)
-	c := ask{name: "a"}.call()
+	c := testCase{name: "a"}.call()
 	var calls sync.WaitGroup
 	for range 32 {
 		calls.Go(func() {
@@ -341,7 +341,7 @@ func TestCloseLeavesHeldCallsUnanswered(t *testing.T) {
 		return time.Now()
 	}})
 	e := executor(t, s)
-	c := ask{name: "a", simulate: `"hang"`}.call()
+	c := testCase{name: "a", simulate: `"hang"`}.call()
 	answered := make(chan postadjudication.Answer)
 	go func() { answered <- e.Execute(t.Context(), c) }()
 	<-arrived

@@ -18,7 +18,7 @@ import (
 func Batch(r io.Reader, name string, items, length int) ([]json.RawMessage, error) {
 	b := batch{r: &boundedReader{in: r}}
 	b.dec = json.NewDecoder(b.r)
-	b.r.until = batchFrame
+	b.r.until = batchOverhead
 	empty := &BatchError{Field: name, Problem: fmt.Sprintf("must hold 1 to %d, holds 0", items)}
 	if err := b.begin(name); errors.Is(err, errNoList) {
 		return nil, empty
@@ -27,7 +27,7 @@ func Batch(r io.Reader, name string, items, length int) ([]json.RawMessage, erro
 	}
 	var out []json.RawMessage
 	for {
-		b.r.until = b.dec.InputOffset() + int64(length) + batchFrame
+		b.r.until = b.dec.InputOffset() + int64(length) + batchOverhead
 		if !b.dec.More() {
 			break
 		}
@@ -63,12 +63,12 @@ type BatchError struct {
 
 func (e *BatchError) Error() string { return strings.TrimSpace(e.Field + " " + e.Problem) }
 
-// batchFrame is room for what stands around an item: the name of the list, and white space.
-const batchFrame = 1024
+// batchOverhead is room for what stands around an item: the name of the list, and white space.
+const batchOverhead = 1024
 
 var (
-	errBound = errors.New("intake: the bound of an item is reached")
-	errFrame = errors.New("must be an object with one list")
+	errBound      = errors.New("intake: the bound of an item is reached")
+	errNotOneList = errors.New("must be an object with one list")
 
 	errNoList = errors.New("intake: an object without members")
 )
@@ -87,7 +87,7 @@ func (b batch) begin(name string) error {
 		case want == name && got == json.Delim('}'):
 			return errNoList
 		case got != want:
-			return errFrame
+			return errNotOneList
 		}
 	}
 	return nil
@@ -98,12 +98,12 @@ func (b batch) end() error {
 		if got, err := b.dec.Token(); err != nil {
 			return err
 		} else if got != want {
-			return errFrame
+			return errNotOneList
 		}
 	}
 	switch _, err := b.dec.Token(); {
 	case err == nil:
-		return errFrame
+		return errNotOneList
 	case errors.Is(err, io.EOF):
 		return nil
 	default:
@@ -115,8 +115,8 @@ func (b batch) end() error {
 func (b batch) malformed(err error) error {
 	var syntax *json.SyntaxError
 	switch {
-	case errors.Is(err, errFrame), errors.Is(err, errBound):
-		return &BatchError{Problem: errFrame.Error() + ", adjudications"}
+	case errors.Is(err, errNotOneList), errors.Is(err, errBound):
+		return &BatchError{Problem: errNotOneList.Error() + ", adjudications"}
 	case errors.As(err, &syntax):
 		return &BatchError{Problem: fmt.Sprintf("is not JSON: %s at byte %d", syntax, syntax.Offset), Malformed: true}
 	case b.r.err != nil && !errors.Is(b.r.err, io.EOF):

@@ -17,7 +17,7 @@ func BenchmarkOne(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, wrong := intake.One([]byte(text), "acme"); len(wrong) > 0 {
+				if _, wrong := intake.ParseObject([]byte(text), "acme"); len(wrong) > 0 {
 					b.Fatal(wrong)
 				}
 			}

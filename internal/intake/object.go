@@ -37,9 +37,9 @@ func object(text []byte) ([]member, error) {
 	return out, nil
 }
 
-// shown is a number as it was written, and the kind of anything else: a value may
+// describeValue is a number as it was written, and the kind of anything else: a value may
 // be long or secret.
-func shown(value json.RawMessage) string {
+func describeValue(value json.RawMessage) string {
 	if k := strictjson.Kind(value); k != "a number" || len(value) > 32 {
 		return k
 	}

@@ -21,7 +21,7 @@ func TestOneObjectIsReadForItsTenant(t *testing.T) {
 		"a secret":       {with(`,"payload":{"card":"4242424242424242"}`), "acme", ""}, // Submit knows if it was accepted
 		"secret and bad": {with(`,"payload":{"4242424242424242":1e400}`), "acme", "payload"},
 	} {
-		a, problems := intake.One([]byte(tc.text), tc.tenant)
+		a, problems := intake.ParseObject([]byte(tc.text), tc.tenant)
 		sound := tc.field == "" && name != "no object"
 		switch {
 		case sound && (len(problems) > 0 || a.Tenant != tc.tenant || a.Amount.Minor != 12500):

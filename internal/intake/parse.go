@@ -19,8 +19,8 @@ type parser struct {
 	unsafe   bool // the problems are of secrets and characters of format alone
 }
 
-// wrong notes a problem. A name that is not known, or a number that is not taken, may be a secret.
-func (p *parser) wrong(field, format string, args ...any) {
+// addProblem notes a problem. A name that is not known, or a number that is not taken, may be a secret.
+func (p *parser) addProblem(field, format string, args ...any) {
 	p.problems = append(p.problems, Problem{Line: p.line, Field: redact.Text(field), Problem: redact.Text(fmt.Sprintf(format, args...))})
 }
 
@@ -28,10 +28,10 @@ func (p *parser) wrong(field, format string, args ...any) {
 func (p *parser) malformed(field string, err error) {
 	var wrong *strictjson.Error
 	if !errors.As(err, &wrong) {
-		p.wrong(field, "%s", err)
+		p.addProblem(field, "%s", err)
 		return
 	}
-	p.wrong(strings.Trim(field+"."+wrong.Field, "."), "%s", wrong.Problem)
+	p.addProblem(strings.Trim(field+"."+wrong.Field, "."), "%s", wrong.Problem)
 }
 
 func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
@@ -55,7 +55,7 @@ func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
 		case "adjudication_id":
 			a.AdjudicationID = p.text(m)
 		case "generation":
-			a.Generation = int(p.whole(m.name, m.value))
+			a.Generation = int(p.integer(m.name, m.value))
 		case "tenant":
 			a.Tenant = p.text(m)
 		case "escrow_reference":
@@ -71,13 +71,13 @@ func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
 		case "payload":
 			a.Payload = p.payload(m)
 		case "simulate":
-			simulate = p.words(m)
+			simulate = p.simulateWords(m)
 		default:
-			p.wrong(m.name, "is not a known member")
+			p.addProblem(m.name, "is not a known member")
 		}
 	}
 	if simulate != nil && len(p.problems) == 0 {
-		a.Payload = p.withWords(a.Payload, simulate)
+		a.Payload = p.withSimulate(a.Payload, simulate)
 	}
 	return a
 }
@@ -96,10 +96,10 @@ func (p *parser) refused(why error) {
 	for _, err := range flatten(why) {
 		var field *postadjudication.FieldError
 		if errors.As(err, &field) {
-			p.wrong(field.Field, "%s", field.Problem)
+			p.addProblem(field.Field, "%s", field.Problem)
 			continue
 		}
-		p.wrong("", "%s", err)
+		p.addProblem("", "%s", err)
 	}
 }
 
@@ -121,16 +121,16 @@ func flatten(err error) []error {
 func (p *parser) text(m member) string {
 	var s *string
 	if err := json.Unmarshal(m.value, &s); err != nil || s == nil {
-		p.wrong(m.name, "must be a string, is %s", strictjson.Kind(m.value))
+		p.addProblem(m.name, "must be a string, is %s", strictjson.Kind(m.value))
 		return ""
 	}
 	return *s
 }
 
-func (p *parser) whole(field string, value json.RawMessage) int64 {
+func (p *parser) integer(field string, value json.RawMessage) int64 {
 	var n *int64
 	if err := json.Unmarshal(value, &n); err != nil || n == nil {
-		p.wrong(field, "must be a whole number within 64 bits, is %s", shown(value))
+		p.addProblem(field, "must be a whole number within 64 bits, is %s", describeValue(value))
 		return 0
 	}
 	return *n
@@ -147,11 +147,11 @@ func (p *parser) money(m member) settlement.Money {
 		full := member{name: m.name + "." + part.name, value: part.value}
 		switch part.name {
 		case "minor":
-			out.Minor = p.whole(full.name, part.value)
+			out.Minor = p.integer(full.name, part.value)
 		case "currency":
 			out.Currency = p.text(full)
 		default:
-			p.wrong(full.name, "is not a known member")
+			p.addProblem(full.name, "is not a known member")
 		}
 	}
 	return out
@@ -165,7 +165,7 @@ func (p *parser) payload(m member) json.RawMessage {
 	return m.value
 }
 
-func (p *parser) words(m member) json.RawMessage {
+func (p *parser) simulateWords(m member) json.RawMessage {
 	var word *string
 	var list []*string
 	switch {
@@ -174,33 +174,33 @@ func (p *parser) words(m member) json.RawMessage {
 	case json.Unmarshal(m.value, &list) == nil && len(list) > 0:
 		for _, w := range list {
 			if w == nil {
-				p.wrong(m.name, "must be a word or a list of words, has null")
+				p.addProblem(m.name, "must be a word or a list of words, has null")
 				return nil
 			}
 		}
 		return m.value
 	}
-	p.wrong(m.name, "must be a word or a list of words, is %s", strictjson.Kind(m.value))
+	p.addProblem(m.name, "must be a word or a list of words, is %s", strictjson.Kind(m.value))
 	return nil
 }
 
-// withWords puts simulate into the payload, where the escrow service looks for it.
-func (p *parser) withWords(payload, simulate json.RawMessage) json.RawMessage {
+// withSimulate puts simulate into the payload, where the escrow service looks for it.
+func (p *parser) withSimulate(payload, simulate json.RawMessage) json.RawMessage {
 	members := map[string]json.RawMessage{}
 	if len(payload) > 0 {
 		if err := json.Unmarshal(payload, &members); err != nil {
-			p.wrong("payload", "%s", err)
+			p.addProblem("payload", "%s", err)
 			return payload
 		}
 	}
 	if _, twice := members["simulate"]; twice {
-		p.wrong("simulate", "stands both in the line and in its payload")
+		p.addProblem("simulate", "stands both in the line and in its payload")
 		return payload
 	}
 	members["simulate"] = simulate
 	out, err := json.Marshal(members)
 	if err != nil {
-		p.wrong("payload", "%s", err)
+		p.addProblem("payload", "%s", err)
 	}
 	return out
 }

@@ -25,7 +25,7 @@ const initGrace = 5 * time.Second
 // initCluster makes the data directory if it isn't there: beside its place and moved in when complete, so that a
 // directory with that name is always whole.
 func (s *Server) initCluster(ctx context.Context) error {
-	switch _, err := major(s.data); {
+	switch _, err := dataVersion(s.data); {
 	case err == nil:
 		return s.readPassword()
 	case !errors.Is(err, os.ErrNotExist):
@@ -78,7 +78,7 @@ func (s *Server) runInit(ctx context.Context, dir string, args []string) error {
 	var output bytes.Buffer
 	p, err := child.Start(child.Spec{
 		Path: filepath.Join(s.bin, "initdb"), Args: args, Dir: dir, Env: environment(), As: s.as,
-		Stdout: &output, Stderr: &output, Orphaned: syscall.SIGTERM,
+		Stdout: &output, Stderr: &output, ParentDeathSignal: syscall.SIGTERM,
 	})
 	if err != nil {
 		return fmt.Errorf("initdb: %w", err)

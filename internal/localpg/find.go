@@ -25,22 +25,22 @@ func Find() (string, error) {
 	return find(os.Getenv("PG_BINDIR"), debianBinaries, exec.LookPath)
 }
 
-func find(chosen, pattern string, lookPath func(string) (string, error)) (string, error) {
-	if chosen != "" {
-		if !complete(chosen) {
-			return "", fmt.Errorf("PG_BINDIR=%s does not hold the programs initdb and postgres", chosen)
+func find(configured, pattern string, lookPath func(string) (string, error)) (string, error) {
+	if configured != "" {
+		if !hasBinaries(configured) {
+			return "", fmt.Errorf("PG_BINDIR=%s does not hold the programs initdb and postgres", configured)
 		}
-		return filepath.Abs(chosen)
+		return filepath.Abs(configured)
 	}
 	installed, err := filepath.Glob(pattern)
 	if err != nil {
 		return "", err
 	}
-	newest, best := "", -1.0
+	newest, newestVersion := "", -1.0
 	for _, dir := range installed {
 		version, err := strconv.ParseFloat(filepath.Base(filepath.Dir(dir)), 64)
-		if err == nil && version > best && complete(dir) {
-			newest, best = dir, version
+		if err == nil && version > newestVersion && hasBinaries(dir) {
+			newest, newestVersion = dir, version
 		}
 	}
 	if newest != "" {
@@ -53,14 +53,14 @@ func find(chosen, pattern string, lookPath func(string) (string, error)) (string
 	if initdb, err = filepath.EvalSymlinks(initdb); err != nil {
 		return "", err
 	}
-	if dir := filepath.Dir(initdb); complete(dir) {
+	if dir := filepath.Dir(initdb); hasBinaries(dir) {
 		return filepath.Abs(dir)
 	}
 	return "", ErrNotFound
 }
 
-// complete reports whether a directory holds both programs.
-func complete(dir string) bool {
+// hasBinaries reports whether a directory holds both programs.
+func hasBinaries(dir string) bool {
 	for _, program := range [...]string{"initdb", "postgres"} {
 		info, err := os.Stat(filepath.Join(dir, program))
 		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
@@ -70,8 +70,8 @@ func complete(dir string) bool {
 	return true
 }
 
-// major returns the version that a data directory was made by, as its file PG_VERSION says.
-func major(data string) (string, error) {
+// dataVersion returns the version that a data directory was made by, as its file PG_VERSION says.
+func dataVersion(data string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
 	return strings.TrimSpace(string(text)), err
 }

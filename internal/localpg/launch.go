@@ -19,19 +19,19 @@ import (
 // standardPort is left to the machine's own server.
 const standardPort = 5432
 
-// server says how to start postgres itself; pg_ctl would put a process between it and us.
-func (s *Server) server(o Options) child.Server {
+// serverSpec says how to start postgres itself; pg_ctl would put a process between it and us.
+func (s *Server) serverSpec(o Options) child.Server {
 	connections := o.MaxConnections
 	if connections == 0 {
 		connections = DefaultMaxConnections
 	}
 	return child.Server{
-		Name: "postgres", Standard: standardPort, Ready: s.ready, Busy: busy, Log: o.Log,
+		Name: "postgres", WellKnownPort: standardPort, Ready: s.ready, InUse: portInUse, Log: o.Log,
 		Spec: func(port int) child.Spec {
 			return child.Spec{
 				Path: filepath.Join(s.bin, "postgres"), Args: s.arguments(port, connections), Dir: s.data,
 				// An immediate shutdown, unlike SIGKILL, leaves no shared memory behind.
-				Env: environment(), As: s.as, Orphaned: syscall.SIGQUIT,
+				Env: environment(), As: s.as, ParentDeathSignal: syscall.SIGQUIT,
 			}
 		},
 	}
@@ -63,17 +63,17 @@ func (s *Server) ready(ctx context.Context, port, _ int) error {
 		return err
 	}
 	var one int
-	const ask = `select 1 where current_setting('data_directory') = $1`
-	err = db.QueryRowContext(ctx, ask, s.data).Scan(&one)
+	const query = `select 1 where current_setting('data_directory') = $1`
+	err = db.QueryRowContext(ctx, query, s.data).Scan(&one)
 	return errors.Join(err, db.Close())
 }
 
-// busy reports whether the server ended because a port, or after a crash the directory, was still in use.
-func busy(output string) bool {
-	for _, words := range [...]string{
+// portInUse reports whether the server ended because a port, or after a crash the directory, was still in use.
+func portInUse(output string) bool {
+	for _, text := range [...]string{
 		"Address already in use", "pre-existing shared memory block",
 	} {
-		if strings.Contains(output, words) {
+		if strings.Contains(output, text) {
 			return true
 		}
 	}

@@ -30,9 +30,9 @@ func childrenOf(pid int) []int {
 // segmentLine is the line of postmaster.pid with the key and id of the server's shared memory.
 const segmentLine = 6
 
-// forget removes what a server killed with SIGKILL leaves outside its directory: a small shared memory segment. A
+// removeSharedMemory removes what a server killed with SIGKILL leaves outside its directory: a small shared memory segment. A
 // server that shut down has removed it, and its postmaster.pid.
-func forget(dir string) error {
+func removeSharedMemory(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -55,17 +55,17 @@ func forget(dir string) error {
 	}
 	var segment unix.SysvShmDesc
 	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment); err != nil {
-		return onlyIfThere(err)
+		return ignoreGone(err)
 	}
 	if segment.Perm.Key != int32(key) || segment.Nattch > 0 {
 		return nil // another's by now, or still in use
 	}
 	_, err = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
-	return onlyIfThere(err)
+	return ignoreGone(err)
 }
 
-// onlyIfThere drops the errors for a segment that is gone, or was replaced by a stranger's.
-func onlyIfThere(err error) error {
+// ignoreGone drops the errors for a segment that is gone, or was replaced by a stranger's.
+func ignoreGone(err error) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EIDRM) || errors.Is(err, syscall.EACCES) {
 		return nil
 	}

@@ -88,15 +88,15 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{bin: bin, as: as, durable: o.Durable}
 	if o.Dir == "" {
-		s.dir, err = child.TempDir("pg", child.Roots(o.Durable), as, forget)
+		s.dir, err = child.TempDir("pg", child.TempRoots(o.Durable), as, removeSharedMemory)
 	} else {
-		s.dir, err = child.KeptDir(o.Dir, as)
+		s.dir, err = child.PersistentDir(o.Dir, as)
 	}
 	if err != nil {
 		return nil, err
 	}
 	s.data = filepath.Join(s.dir.Path, "data")
-	s.launch = s.server(o)
+	s.launch = s.serverSpec(o)
 	if err = s.initCluster(ctx); err == nil {
 		s.process, s.port, err = s.launch.Serve(ctx, 0)
 	}
@@ -169,14 +169,14 @@ func (s *Server) Kill() error {
 	if err := s.process.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	var failed error
+	var errs error
 	for _, pid := range sessions {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			failed = errors.Join(failed, err)
+			errs = errors.Join(errs, err)
 		}
 	}
 	<-s.process.Done()
-	return failed
+	return errs
 }
 
 // Stop shuts the server down and removes a temporary directory. A second Stop does nothing.
@@ -197,5 +197,5 @@ func (s *Server) Stop() error {
 	if !s.dir.Temporary() {
 		return nil
 	}
-	return errors.Join(forget(s.dir.Path), s.dir.Close())
+	return errors.Join(removeSharedMemory(s.dir.Path), s.dir.Close())
 }

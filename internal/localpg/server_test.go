@@ -75,7 +75,7 @@ func reachableDir(t *testing.T) string {
 // TestMain fails when the servers of all tests together left a directory behind.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, root := range child.Roots(false) {
+	for _, root := range child.TempRoots(false) {
 		left, err := filepath.Glob(filepath.Join(root, fmt.Sprintf("recourse-pg-%d-*", os.Getpid())))
 		if err != nil || len(left) > 0 {
 			fmt.Fprintln(os.Stderr, "left behind:", left, err)
@@ -85,7 +85,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func TestServerLivesThroughRestartsAndCrashes(t *testing.T) {
+func TestServerSurvivesRestartsAndCrashes(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{MaxConnections: 37, Durable: true})
 	if got := query(t, s, "show max_connections"); got != "37" {
@@ -176,7 +176,7 @@ func TestKeptDirectoryServesTheNextStart(t *testing.T) {
 }
 
 // Another user of the machine can reach the port, list the processes and look into the directory.
-func TestNobodyGetsInWithoutItsPassword(t *testing.T) {
+func TestAConnectionNeedsThePassword(t *testing.T) {
 	t.Parallel()
 	s, other := start(t, Options{}), start(t, Options{})
 	own, err := url.Parse(s.URL("postgres"))

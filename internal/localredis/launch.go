@@ -23,12 +23,12 @@ const (
 	standardPort = 6379
 	databases    = 64
 	clusterBus   = 10_000 // how far below its own a node's port for other nodes is
-	// answerLimit bounds one question whether the server is ready.
-	answerLimit = 2 * time.Second
+	// readyTimeout bounds one question whether the server is ready.
+	readyTimeout = 2 * time.Second
 )
 
-// server says how to start redis-server; its files go to the subdirectory "data" that only it may use.
-func server(path string, dir *child.Dir, as *child.Identity, password string, o Options) (child.Server, error) {
+// serverSpec says how to start redis-server; its files go to the subdirectory "data" that only it may use.
+func serverSpec(path string, dir *child.Dir, as *child.Identity, password string, o Options) (child.Server, error) {
 	data := filepath.Join(dir.Path, "data")
 	if err := as.MakeDir(data); err != nil {
 		return child.Server{}, err
@@ -42,8 +42,8 @@ func server(path string, dir *child.Dir, as *child.Identity, password string, o 
 		appendOnly = "yes"
 	}
 	return child.Server{
-		Name: "redis-server", Standard: standardPort, Ready: ready(password), Log: o.Log,
-		Busy: func(output string) bool { return strings.Contains(output, "Address already in use") },
+		Name: "redis-server", WellKnownPort: standardPort, Ready: ready(password), Log: o.Log,
+		InUse: func(output string) bool { return strings.Contains(output, "Address already in use") },
 		Spec: func(port int) child.Spec {
 			args := []string{
 				config, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data, "--daemonize", "no",
@@ -54,7 +54,7 @@ func server(path string, dir *child.Dir, as *child.Identity, password string, o 
 				// The port of the bus is ten thousand higher otherwise, where there may be none.
 				args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port-clusterBus))
 			}
-			return child.Spec{Path: path, Dir: data, As: as, Orphaned: syscall.SIGKILL, Env: []string{"LC_ALL=C", "TZ=UTC"}, Args: args}
+			return child.Spec{Path: path, Dir: data, As: as, ParentDeathSignal: syscall.SIGKILL, Env: []string{"LC_ALL=C", "TZ=UTC"}, Args: args}
 		},
 	}, nil
 }
@@ -66,13 +66,13 @@ func ready(password string) child.ReadyFunc {
 }
 
 func isReady(ctx context.Context, password string, port, pid int) (err error) {
-	dialer := net.Dialer{Timeout: answerLimit}
+	dialer := net.Dialer{Timeout: readyTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", address(port))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(readyTimeout)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(conn, "AUTH "+password+"\r\nPING\r\nINFO server\r\nQUIT\r\n"); err != nil {

@@ -63,14 +63,14 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{password: child.Password()}
 	if o.Dir == "" {
 		nothing := func(string) error { return nil }
-		s.dir, err = child.TempDir("redis", child.Roots(o.AppendOnly), as, nothing)
+		s.dir, err = child.TempDir("redis", child.TempRoots(o.AppendOnly), as, nothing)
 	} else {
-		s.dir, err = child.KeptDir(o.Dir, as)
+		s.dir, err = child.PersistentDir(o.Dir, as)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s.launch, err = server(path, s.dir, as, s.password, o); err == nil {
+	if s.launch, err = serverSpec(path, s.dir, as, s.password, o); err == nil {
 		s.process, s.port, err = s.launch.Serve(ctx, 0)
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 // TestMain fails when the servers of all tests together left a directory behind.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, root := range child.Roots(false) {
+	for _, root := range child.TempRoots(false) {
 		left, err := filepath.Glob(filepath.Join(root, fmt.Sprintf("recourse-redis-%d-*", os.Getpid())))
 		if err != nil || len(left) > 0 {
 			fmt.Fprintln(os.Stderr, "left behind:", left, err)
@@ -46,8 +46,8 @@ func start(t *testing.T, o Options) *Server {
 	return s
 }
 
-// with runs f on a client of its own.
-func with(t *testing.T, s *Server, f func(ctx context.Context, c *redis.Client) error) {
+// withClient runs f on a client of its own.
+func withClient(t *testing.T, s *Server, f func(ctx context.Context, c *redis.Client) error) {
 	t.Helper()
 	o, err := redis.ParseURL(s.URL())
 	if err != nil {
@@ -59,7 +59,7 @@ func with(t *testing.T, s *Server, f func(ctx context.Context, c *redis.Client) 
 	}
 }
 
-func set(ctx context.Context, c *redis.Client) error { return c.Set(ctx, "k", "v", 0).Err() }
+func setKey(ctx context.Context, c *redis.Client) error { return c.Set(ctx, "k", "v", 0).Err() }
 
 func TestRestartFindsItEmptyOnTheSameAddress(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestRestartFindsItEmptyOnTheSameAddress(t *testing.T) {
 		"restart": func() error { return s.Restart(t.Context()) },
 		"kill":    func() error { return errors.Join(s.Kill(), s.Kill(), s.Restart(t.Context())) },
 	} {
-		with(t, s, set)
+		withClient(t, s, setKey)
 		before := s.PID()
 		if err := again(); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -77,7 +77,7 @@ func TestRestartFindsItEmptyOnTheSameAddress(t *testing.T) {
 		if s.PID() == before || s.Addr() != addr {
 			t.Errorf("%s: pid %d then %d, %s then %s", name, before, s.PID(), addr, s.Addr())
 		}
-		with(t, s, func(ctx context.Context, c *redis.Client) error {
+		withClient(t, s, func(ctx context.Context, c *redis.Client) error {
 			if n, err := c.DBSize(ctx).Result(); err != nil || n != 0 {
 				return fmt.Errorf("%s: %d keys, %w", name, n, err)
 			}
@@ -89,11 +89,11 @@ func TestRestartFindsItEmptyOnTheSameAddress(t *testing.T) {
 func TestAppendOnlyKeepsItsKeys(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{AppendOnly: true})
-	with(t, s, set)
+	withClient(t, s, setKey)
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	with(t, s, func(ctx context.Context, c *redis.Client) error {
+	withClient(t, s, func(ctx context.Context, c *redis.Client) error {
 		if v, err := c.Get(ctx, "k").Result(); err != nil || v != "v" {
 			return fmt.Errorf("k = %q, %w", v, err)
 		}
@@ -106,7 +106,7 @@ func TestARestartReturnsWhenItsFileIsRead(t *testing.T) {
 	t.Parallel()
 	const keys = 300_000
 	s := start(t, Options{AppendOnly: true})
-	with(t, s, func(ctx context.Context, c *redis.Client) error {
+	withClient(t, s, func(ctx context.Context, c *redis.Client) error {
 		for from := 0; from < keys; from += keys / 30 { // one script for all may outlast a client's patience
 			if err := c.Eval(ctx, `for i = ARGV[1] + 1, ARGV[1] + ARGV[2] do redis.call('SET', 'k' .. i, i) end return 1`, nil, from, keys/30).Err(); err != nil {
 				return err
@@ -117,7 +117,7 @@ func TestARestartReturnsWhenItsFileIsRead(t *testing.T) {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	with(t, s, func(ctx context.Context, c *redis.Client) error {
+	withClient(t, s, func(ctx context.Context, c *redis.Client) error {
 		if n, err := c.DBSize(ctx).Result(); err != nil || n != keys {
 			t.Errorf("%d keys right after the restart, %v", n, err)
 		}
@@ -131,7 +131,7 @@ func TestSettingsKeepKeysAndManyDatabases(t *testing.T) {
 	if one.Addr() == two.Addr() {
 		t.Error("two servers share an address")
 	}
-	with(t, one, func(ctx context.Context, c *redis.Client) error {
+	withClient(t, one, func(ctx context.Context, c *redis.Client) error {
 		var failed error
 		for name, want := range map[string]string{"maxmemory-policy": "noeviction", "databases": "64", "save": "", "appendonly": "no"} {
 			got, err := c.ConfigGet(ctx, name).Result()
@@ -144,7 +144,7 @@ func TestSettingsKeepKeysAndManyDatabases(t *testing.T) {
 }
 
 // Another user of the machine can reach the port, list the processes and look into the directory.
-func TestNobodyGetsInWithoutItsPassword(t *testing.T) {
+func TestAConnectionNeedsThePassword(t *testing.T) {
 	t.Parallel()
 	s, other := start(t, Options{}), start(t, Options{})
 	for name, password := range map[string]string{"none": "", "of another server": other.Password()} {

@@ -18,7 +18,7 @@ var (
 	ErrScheme     = errors.New("the Postgres URL must begin with postgres://; " + example)
 	ErrUnreadable = errors.New("the Postgres URL can't be read; " + example)
 	ErrNoHost     = errors.New("the Postgres URL names no host; " + example)
-	ErrTwice      = errors.New("the Postgres URL names several hosts before the name of the database, and others as a parameter: leave one of them out")
+	ErrHostsTwice = errors.New("the Postgres URL names several hosts before the name of the database, and others as a parameter: leave one of them out")
 )
 
 const defaultPort = "5432"
@@ -40,7 +40,7 @@ func Normalize(text string) (string, error) {
 	at := strings.LastIndex(authority, "@") + 1
 	user, hosts := authority[:at], authority[at:]
 	if !strings.ContainsAny(hosts, ",%") {
-		return single(text)
+		return normalizeOneHost(text)
 	}
 	u, err := url.Parse(scheme + "://" + user + tail)
 	if err != nil {
@@ -51,9 +51,9 @@ func Normalize(text string) (string, error) {
 		return "", ErrUnreadable
 	}
 	if q.Has("host") || q.Has("hostaddr") || q.Has("port") {
-		return "", ErrTwice
+		return "", ErrHostsTwice
 	}
-	names, ports, err := list(hosts)
+	names, ports, err := splitHosts(hosts)
 	if err != nil {
 		return "", err
 	}
@@ -63,9 +63,9 @@ func Normalize(text string) (string, error) {
 	return u.String(), nil
 }
 
-// Named is Normalize, with a name by which the server shows the connections
+// WithApplicationName is Normalize, with a name by which the server shows the connections
 // (pg_stat_activity) unless the URL or the environment gives application_name.
-func Named(text, application string) (string, error) {
+func WithApplicationName(text, application string) (string, error) {
 	normal, err := Normalize(text)
 	if err != nil {
 		return "", err
@@ -80,9 +80,9 @@ func Named(text, application string) (string, error) {
 	return u.String(), nil
 }
 
-// single reads a URL with one host at most. As libpq has it, a parameter takes the place
+// normalizeOneHost reads a URL with one host at most. As libpq has it, a parameter takes the place
 // of what stands before the name of the database; lib/pq would take either.
-func single(text string) (string, error) {
+func normalizeOneHost(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return "", ErrUnreadable
@@ -91,11 +91,11 @@ func single(text string) (string, error) {
 	if err != nil {
 		return "", ErrUnreadable
 	}
-	named := q.Get("host") != "" || q.Get("hostaddr") != ""
+	hasHost := q.Get("host") != "" || q.Get("hostaddr") != ""
 	switch {
-	case u.Host == "" && !named:
+	case u.Host == "" && !hasHost:
 		return "", ErrNoHost
-	case u.Host == "" || !named && q.Get("port") == "":
+	case u.Host == "" || !hasHost && q.Get("port") == "":
 		return text, nil
 	}
 	if q.Get("host") == "" && u.Hostname() != "" {
@@ -108,8 +108,8 @@ func single(text string) (string, error) {
 	return u.String(), nil
 }
 
-// list takes a list of hosts apart, each with or without a port.
-func list(hosts string) (names, ports []string, err error) {
+// splitHosts takes a list of hosts apart, each with or without a port.
+func splitHosts(hosts string) (names, ports []string, err error) {
 	for item := range strings.SplitSeq(hosts, ",") {
 		name, port := item, defaultPort
 		if host, own, err := net.SplitHostPort(item); err == nil {

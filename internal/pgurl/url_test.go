@@ -11,7 +11,7 @@ import (
 )
 
 // Each URL is read by the driver as libpq reads it.
-func TestTheDriverReadsTheUsualURLsAsTheyAreMeant(t *testing.T) {
+func TestTheDriverReadsNormalizedURLs(t *testing.T) {
 	t.Parallel()
 	type server struct {
 		host string
@@ -62,7 +62,7 @@ func TestTheDriverReadsTheUsualURLsAsTheyAreMeant(t *testing.T) {
 	}
 }
 
-func TestAURLThatMeansNothingIsRefusedWithoutRepeatingIt(t *testing.T) {
+func TestAnInvalidURLIsRefusedWithoutRepeatingIt(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{
 		"mysql://u:geheim@h/db":                  pgurl.ErrScheme,
@@ -73,8 +73,8 @@ func TestAURLThatMeansNothingIsRefusedWithoutRepeatingIt(t *testing.T) {
 		"postgres://u:geheim@h1:x,h2/db":         pgurl.ErrUnreadable,
 		"postgres://u:geheim@h1:,h2/db":          pgurl.ErrUnreadable,
 		"postgres://u:geheim@h:x/db":             pgurl.ErrUnreadable,
-		"postgres://u:geheim@h1,h2/db?port=1,2":  pgurl.ErrTwice,
-		"postgres://u:geheim@h1,h2/db?host=h3":   pgurl.ErrTwice,
+		"postgres://u:geheim@h1,h2/db?port=1,2":  pgurl.ErrHostsTwice,
+		"postgres://u:geheim@h1,h2/db?host=h3":   pgurl.ErrHostsTwice,
 		"postgres://u:geheim@h1,h%zz/db":         pgurl.ErrUnreadable,
 		"postgres://u:geheim@h1,a%2Fb/db":        pgurl.ErrUnreadable,
 		"postgres://u:geheim@h1,h2/db?sslmode=%": pgurl.ErrUnreadable,

@@ -15,37 +15,37 @@ import (
 // one line why, and what to do.
 var ErrAppRole = errors.New("app role")
 
-// readOnly are the tables that only migrations write.
-var readOnly = []string{"schema_version", "app_roles", "cancels_before_receipts"}
+// migrationOnlyTables are the tables that only migrations write.
+var migrationOnlyTables = []string{"schema_version", "app_roles", "cancels_before_receipts"}
 
-// needed returns the privileges that processes need on a relation of the schema. What a guard
+// requiredPrivileges returns the privileges that processes need on a relation of the schema. What a guard
 // refuses to every statement is needed by none.
-func needed(relation, kind string) []string {
+func requiredPrivileges(relation, kind string) []string {
 	switch {
 	case kind == "S":
 		return []string{"USAGE"}
-	case slices.Contains(readOnly, relation):
+	case slices.Contains(migrationOnlyTables, relation):
 		return []string{"SELECT"}
 	}
 	out := []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
-	for _, g := range guards {
-		if g.table == relation && strings.HasPrefix(g.when, "BEFORE ") && !strings.Contains(g.when, " OF ") {
-			out = slices.DeleteFunc(out, func(p string) bool { return strings.Contains(g.when, p) })
+	for _, trigger := range evidenceTriggers {
+		if trigger.table == relation && strings.HasPrefix(trigger.event, "BEFORE ") && !strings.Contains(trigger.event, " OF ") {
+			out = slices.DeleteFunc(out, func(p string) bool { return strings.Contains(trigger.event, p) })
 		}
 	}
 	return out
 }
 
-// asker asks for one row or for several: a pool, a connection or a transaction.
-type asker interface {
+// rowQuerier asks for one row or for several: a pool, a connection or a transaction.
+type rowQuerier interface {
 	querier
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// powersSQL is how a role could do more than it is granted: as a superuser, as one that makes
+// roleAttributesSQL is how a role could do more than it is granted: as a superuser, as one that makes
 // roles, and as the owner of the database or of what is in the schema. Whoever is a member of
 // an owner or of a superuser may become it.
-const powersSQL = `
+const roleAttributesSQL = `
 WITH owners AS (
   SELECT datdba AS owner FROM pg_database WHERE datname = current_database() UNION
   SELECT nspowner FROM pg_namespace WHERE nspname = 'recourse' UNION
@@ -56,26 +56,26 @@ SELECT r.rolname, r.rolsuper, r.rolcreaterole, r.oid IN (SELECT owner FROM owner
   ARRAY(SELECT o.rolname::text FROM pg_roles o WHERE o.oid <> r.oid AND (o.rolsuper OR o.rolcreaterole OR o.oid IN (SELECT owner FROM owners)) AND pg_has_role(r.oid, o.oid, 'MEMBER') ORDER BY 1)
 FROM pg_roles r WHERE r.rolname = $1`
 
-// powers is what a role may do beside what it is granted.
-type powers struct {
-	name                   string
-	superuser, roles, owns bool
-	memberOf               []string
+// roleAttributes is what a role may do beside what it is granted.
+type roleAttributes struct {
+	name                             string
+	superuser, createsRoles, isOwner bool
+	memberOf                         []string
 }
 
-func powersOf(ctx context.Context, q asker, role string) (p powers, err error) {
-	err = q.QueryRowContext(ctx, powersSQL, role).Scan(&p.name, &p.superuser, &p.roles, &p.owns, pq.Array(&p.memberOf))
+func readRoleAttributes(ctx context.Context, q rowQuerier, role string) (p roleAttributes, err error) {
+	err = q.QueryRowContext(ctx, roleAttributesSQL, role).Scan(&p.name, &p.superuser, &p.createsRoles, &p.isOwner, pq.Array(&p.memberOf))
 	return p, err
 }
 
-// say returns why the role is no app role; empty when it may be one.
-func (p powers) say() string {
+// disqualification returns why the role is no app role; empty when it may be one.
+func (p roleAttributes) disqualification() string {
 	switch {
 	case p.superuser:
 		return "is a superuser"
-	case p.owns:
+	case p.isOwner:
 		return "owns the database, or what is in the schema"
-	case p.roles:
+	case p.createsRoles:
 		return "may make roles, and so may become the owner"
 	case len(p.memberOf) > 0:
 		return "is a member of " + strings.Join(p.memberOf, ", ")
@@ -83,16 +83,16 @@ func (p powers) say() string {
 	return ""
 }
 
-// mayBeAppRole is nil when a role exists and may do nothing but what it is granted.
-func mayBeAppRole(ctx context.Context, q asker, role string) error {
-	p, err := powersOf(ctx, q, role)
+// validateAppRole is nil when a role exists and may do nothing but what it is granted.
+func validateAppRole(ctx context.Context, q rowQuerier, role string) error {
+	p, err := readRoleAttributes(ctx, q, role)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%w: there is no role %s: make it, by CREATE ROLE %s LOGIN PASSWORD '...', or forget it: recourse migrate --no-app-role", ErrAppRole, role, pq.QuoteIdentifier(role))
 	case err != nil:
 		return unavailable(err)
-	case p.say() != "":
-		return fmt.Errorf("%w: the role %s %s, and could turn off what keeps evidence as it is: name another one, made by CREATE ROLE NAME LOGIN PASSWORD '...'", ErrAppRole, role, p.say())
+	case p.disqualification() != "":
+		return fmt.Errorf("%w: the role %s %s, and could turn off what keeps evidence as it is: name another one, made by CREATE ROLE NAME LOGIN PASSWORD '...'", ErrAppRole, role, p.disqualification())
 	}
 	return nil
 }
@@ -117,8 +117,8 @@ func (p privilege) String() string {
 	return p.name + " on " + p.relation
 }
 
-// on is what the privilege is on, as GRANT and REVOKE have it.
-func (p privilege) on() string {
+// grantTarget is what the privilege is on, as GRANT and REVOKE have it.
+func (p privilege) grantTarget() string {
 	switch p.kind {
 	case "n":
 		return "SCHEMA recourse"
@@ -128,8 +128,8 @@ func (p privilege) on() string {
 	return "TABLE recourse." + pq.QuoteIdentifier(p.relation)
 }
 
-// unlike returns the privileges in which a role differs from what processes need.
-func unlike(ctx context.Context, q querier, role string) (missing, excess []privilege, err error) {
+// diffPrivileges returns the privileges in which a role differs from what processes need.
+func diffPrivileges(ctx context.Context, q querier, role string) (missing, excess []privilege, err error) {
 	rows, err := q.QueryContext(ctx, privilegesSQL, role)
 	if err != nil {
 		return nil, nil, err
@@ -143,7 +143,7 @@ func unlike(ctx context.Context, q querier, role string) (missing, excess []priv
 		}
 		need := []string{"USAGE"}
 		if p.kind != "n" {
-			need = needed(p.relation, p.kind)
+			need = requiredPrivileges(p.relation, p.kind)
 		}
 		switch needs := slices.Contains(need, p.name); {
 		case needs && !held:
@@ -157,8 +157,8 @@ func unlike(ctx context.Context, q querier, role string) (missing, excess []priv
 
 const appRoleSQL = `SELECT name FROM recourse.app_roles ORDER BY at DESC LIMIT 1`
 
-// appRole returns the role that is remembered; empty when none is.
-func appRole(ctx context.Context, q asker) (name string, err error) {
+// storedAppRole returns the role that is remembered; empty when none is.
+func storedAppRole(ctx context.Context, q rowQuerier) (name string, err error) {
 	err = q.QueryRowContext(ctx, appRoleSQL).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) || sqlState(err) == "42P01" { // of a schema from before
 		return "", nil
@@ -210,31 +210,31 @@ func bereaves(ctx context.Context, q querier, was, role string) (err error) {
 	case len(all) == 0:
 		return nil
 	case role == "":
-		return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first", ErrAppRole, some(all))
+		return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first", ErrAppRole, firstFew(all))
 	}
-	return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first, or let them keep it by GRANT %s TO their role", ErrAppRole, some(all), pq.QuoteIdentifier(role))
+	return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first, or let them keep it by GRANT %s TO their role", ErrAppRole, firstFew(all), pq.QuoteIdentifier(role))
 }
 
-// grant makes the privileges of the chosen role what processes need, and remembers it. What the
+// applyGrants makes the privileges of the chosen role what processes need, and remembers it. What the
 // role before was granted is taken back. It returns the role; empty when there is none.
-func (m Migration) grant(ctx context.Context, db *sql.DB) (role string, err error) {
+func (m Migration) applyGrants(ctx context.Context, db *sql.DB) (role string, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return "", unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(guardsLock)); err != nil {
+	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(triggersLock)); err != nil {
 		return "", unavailable(err)
 	}
-	was, err := appRole(ctx, tx)
+	previous, err := storedAppRole(ctx, tx)
 	if err != nil {
 		return "", unavailable(err)
 	}
-	role = m.chosen(was)
-	if err := bereaves(ctx, tx, was, role); err != nil {
+	role = m.effectiveAppRole(previous)
+	if err := bereaves(ctx, tx, previous, role); err != nil {
 		return "", err
 	}
-	statements, err := grants(ctx, tx, was, role)
+	statements, err := grantStatements(ctx, tx, previous, role)
 	if err != nil {
 		return "", unavailable(err)
 	}
@@ -243,7 +243,7 @@ func (m Migration) grant(ctx context.Context, db *sql.DB) (role string, err erro
 			return "", unavailable(err)
 		}
 	}
-	if was != role {
+	if previous != role {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.app_roles (name, at) SELECT $1, greatest(clock_timestamp(), max(at) + interval '1 microsecond') FROM recourse.app_roles`, role); err != nil {
 			return "", unavailable(err)
 		}
@@ -254,28 +254,28 @@ func (m Migration) grant(ctx context.Context, db *sql.DB) (role string, err erro
 	return role, nil
 }
 
-// grants returns the statements by which a role has what processes need, and the one before has
+// grantStatements returns the statements by which a role has what processes need, and the one before has
 // nothing. There are only those that change something: each updates a row of the catalog that
 // others read and analyse.
-func grants(ctx context.Context, q asker, was, role string) (statements []string, err error) {
-	if was != "" && was != role {
+func grantStatements(ctx context.Context, q rowQuerier, previous, role string) (statements []string, err error) {
+	if previous != "" && previous != role {
 		var exists bool
-		if err := q.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, was).Scan(&exists); err != nil {
+		if err := q.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, previous).Scan(&exists); err != nil {
 			return nil, err
 		}
 		if exists { // else what it was granted went with it
-			statements = append(statements, revokeAllSQL(was))
+			statements = append(statements, revokeAllSQL(previous))
 		}
 	}
 	if role == "" {
 		return statements, nil
 	}
-	missing, excess, err := unlike(ctx, q, role)
+	missing, excess, err := diffPrivileges(ctx, q, role)
 	for _, p := range missing {
-		statements = append(statements, fmt.Sprintf("GRANT %s ON %s TO %s", p.name, p.on(), pq.QuoteIdentifier(role)))
+		statements = append(statements, fmt.Sprintf("GRANT %s ON %s TO %s", p.name, p.grantTarget(), pq.QuoteIdentifier(role)))
 	}
 	for _, p := range excess {
-		statements = append(statements, fmt.Sprintf("REVOKE %s ON %s FROM %s", p.name, p.on(), pq.QuoteIdentifier(role)))
+		statements = append(statements, fmt.Sprintf("REVOKE %s ON %s FROM %s", p.name, p.grantTarget(), pq.QuoteIdentifier(role)))
 	}
 	return statements, err
 }
@@ -291,18 +291,18 @@ type Role struct {
 
 // Role reads what the role may do that the connections are of.
 func (j *Journal) Role(ctx context.Context) (r Role, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var acting string // where it is not the one that connected, that one may take its own place again
-	if err := j.reads.QueryRowContext(ctx, `SELECT session_user, current_user`).Scan(&r.Name, &acting); err != nil {
+	if err := j.readDB.QueryRowContext(ctx, `SELECT session_user, current_user`).Scan(&r.Name, &acting); err != nil {
 		return r, unavailable(err)
 	}
-	p, err := powersOf(ctx, j.reads, r.Name)
+	p, err := readRoleAttributes(ctx, j.readDB, r.Name)
 	if err != nil {
 		return r, unavailable(err)
 	}
-	r.Power = p.say()
-	missing, excess, err := unlike(ctx, j.reads, acting)
+	r.Power = p.disqualification()
+	missing, excess, err := diffPrivileges(ctx, j.readDB, acting)
 	if err != nil {
 		return r, unavailable(err)
 	}
@@ -314,33 +314,33 @@ func (j *Journal) Role(ctx context.Context) (r Role, err error) {
 			r.Excess = append(r.Excess, e.String())
 		}
 	}
-	r.AppRole, err = appRole(ctx, j.reads)
+	r.AppRole, err = storedAppRole(ctx, j.readDB)
 	if err != nil && sqlState(err) != "42501" { // whom migrate granted nothing may not read it
 		return r, unavailable(err)
 	}
 	return r, nil
 }
 
-// Granted is nil when the role that the connections are of has the privileges that processes
+// CheckPrivileges is nil when the role that the connections are of has the privileges that processes
 // need. Else the error wraps ErrSchema and says in one line what to do.
-func (j *Journal) Granted(ctx context.Context) error {
+func (j *Journal) CheckPrivileges(ctx context.Context) error {
 	r, err := j.Role(ctx)
 	switch {
 	case err != nil:
 		return err
 	case len(r.Missing) > 0 && r.AppRole != "" && r.AppRole != r.Name:
-		return fmt.Errorf("%w: the role %s lacks %s; connect as %s, which migrate grants them, or make it a member of that", ErrSchema, r.Name, some(r.Missing), r.AppRole)
+		return fmt.Errorf("%w: the role %s lacks %s; connect as %s, which migrate grants them, or make it a member of that", ErrSchema, r.Name, firstFew(r.Missing), r.AppRole)
 	case len(r.Missing) > 0:
-		return fmt.Errorf("%w: the role %s lacks %s; run: recourse migrate --app-role %s, as the owner of the schema", ErrSchema, r.Name, some(r.Missing), r.Name)
+		return fmt.Errorf("%w: the role %s lacks %s; run: recourse migrate --app-role %s, as the owner of the schema", ErrSchema, r.Name, firstFew(r.Missing), r.Name)
 	}
 	return nil
 }
 
-// some lists the first few of what may be many.
-func some(all []string) string {
-	const most = 5
-	if len(all) <= most {
+// firstFew lists the first few of what may be many.
+func firstFew(all []string) string {
+	const limit = 5
+	if len(all) <= limit {
 		return strings.Join(all, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:limit], ", "), len(all)-limit)
 }

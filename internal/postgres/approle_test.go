@@ -33,13 +33,13 @@ func makeRole(t *testing.T, db *sql.DB, attributes string) string {
 	return name
 }
 
-// as is a URL for a role that makeRole made.
-func as(t *testing.T, databaseURL, role string) string {
+// urlAs is a URL for a role that makeRole made.
+func urlAs(t *testing.T, databaseURL, role string) string {
 	t.Helper()
 	return testkit.As(t, databaseURL, url.UserPassword(role, "secret"))
 }
 
-func migrateFor(t *testing.T, m postgres.Migration) postgres.Migrated {
+func migrateFor(t *testing.T, m postgres.Migration) postgres.MigrationResult {
 	t.Helper()
 	done, err := m.Run(context.Background())
 	if err != nil {
@@ -64,9 +64,9 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role}); done.From != 0 || done.To < 46 || done.AppRole != role {
 		t.Errorf("%+v", done)
 	}
-	own := as(t, owner, role)
+	own := urlAs(t, owner, role)
 	j := open(t, own)
-	if err := errors.Join(j.Granted(ctx), j.Guarded(ctx)); err != nil {
+	if err := errors.Join(j.CheckPrivileges(ctx), j.CheckTriggers(ctx)); err != nil {
 		t.Error(err)
 	}
 	if r := roleOf(t, j); r.Name != role || r.AppRole != role || r.Power != "" || len(r.Missing)+len(r.Excess) > 0 {
@@ -76,7 +76,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := move(receipts.AttemptStarted, s.Run)
+	claim := transition(receipts.AttemptStarted, s.Run)
 	if after, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)); err != nil || after.Run.State != background.Running {
 		t.Errorf("%+v, %v", after, err)
 	}
@@ -105,7 +105,7 @@ func TestEveryMigrationGrantsAgain(t *testing.T) {
 	db := database(t, owner)
 	role := makeRole(t, db, "")
 	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role})
-	j := open(t, as(t, owner, role))
+	j := open(t, urlAs(t, owner, role))
 	for _, statement := range []string{
 		`CREATE TABLE recourse.later (n bigint GENERATED ALWAYS AS IDENTITY)`, `REVOKE INSERT ON recourse.runs FROM ` + pq.QuoteIdentifier(role),
 		`GRANT TRIGGER, DELETE ON recourse.receipts TO ` + pq.QuoteIdentifier(role), `GRANT CREATE ON SCHEMA recourse TO ` + pq.QuoteIdentifier(role),
@@ -121,7 +121,7 @@ func TestEveryMigrationGrantsAgain(t *testing.T) {
 	if missing := []string{"USAGE on later_n_seq", "DELETE on later", "INSERT on later", "SELECT on later", "UPDATE on later", "INSERT on runs"}; !slices.Equal(r.Missing, missing) {
 		t.Errorf("missing: %v", r.Missing)
 	}
-	if err := j.Granted(ctx); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "and 1 more; run: recourse migrate --app-role "+role) || strings.Contains(err.Error(), "\n") {
+	if err := j.CheckPrivileges(ctx); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "and 1 more; run: recourse migrate --app-role "+role) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner}); done.AppRole != role {
@@ -156,7 +156,7 @@ func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 			t.Errorf("%+v, and %d privileges", done, granted(second))
 		}
 	}
-	if _, err := postgres.Open(context.Background(), as(t, owner, second)); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "recourse migrate --app-role") {
+	if _, err := postgres.Open(context.Background(), urlAs(t, owner, second)); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "recourse migrate --app-role") {
 		t.Errorf("a role that was granted nothing: %v", err)
 	}
 }
@@ -168,11 +168,11 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	db := database(t, owner)
 	first, second := makeRole(t, db, ""), makeRole(t, db, "")
 	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first})
-	j := open(t, as(t, owner, first))
+	j := open(t, urlAs(t, owner, first))
 	s := background.Session{ID: background.SessionID(uuid.New()), Worker: "till-7", Queues: []string{}}
 	enlist := func(by *postgres.Journal, s background.Session) {
 		t.Helper()
-		if err := by.Enlist(ctx, s); err != nil {
+		if err := by.Register(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 		now, err := by.Clock(ctx)
@@ -254,13 +254,13 @@ func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if r := roleOf(t, open(t, as(t, owner, ours))); r.AppRole != ours || len(r.Missing) > 0 {
+	if r := roleOf(t, open(t, urlAs(t, owner, ours))); r.AppRole != ours || len(r.Missing) > 0 {
 		t.Errorf("%+v", r)
 	}
 	if _, err := postgres.Open(ctx, empty); !errors.Is(err, postgres.ErrSchema) {
 		t.Errorf("something was migrated: %v", err)
 	}
-	if r := roleOf(t, open(t, as(t, owner, super))); r.Power != "is a superuser" || len(r.Missing) > 0 {
+	if r := roleOf(t, open(t, urlAs(t, owner, super))); r.Power != "is a superuser" || len(r.Missing) > 0 {
 		t.Errorf("%+v", r)
 	}
 

@@ -8,7 +8,7 @@ import (
 
 // The list of letters follows the order of events, so that what has not been taken up yet
 // is no fault: cases that are told of behind it are left out. All is seen at one moment.
-var unlistedSQL = `
+var indexMismatchSQL = `
 WITH waiting AS MATERIALIZED (
   SELECT u.id FROM recourse.event_log e, unnest(e.case_ids) AS u(id) WHERE e.tenant = $1 AND e.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
   UNION
@@ -19,8 +19,8 @@ WITH waiting AS MATERIALIZED (
   WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND r.letter <> 'purged' AND r.case_id NOT IN (SELECT id FROM waiting) AND ($2::uuid IS NULL OR r.case_id = $2)
 )
 SELECT d.case_id, d.id, 'run ' || d.id || CASE WHEN l.run_id IS NULL THEN ' is not in the list of letters' ELSE ' is in the list of letters with other columns' END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + listedWords("s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + listedWords("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
 FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.letter_shapes s ON s.id = l.shape
 WHERE l.run_id IS NULL OR (s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
   OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
@@ -31,16 +31,16 @@ UNION ALL
 SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.standing || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
   || ' and error type ' || coalesce(nullif(s.error_type, ''), 'none') || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk,
   s.letters || ' letters, ' || s.at_risk || ' at risk, ' || s.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
-FROM recourse.letter_shapes s JOIN (` + shapeCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + shapeDiffersSQL + `
+FROM recourse.letter_shapes s JOIN (` + groupCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + groupDiffersSQL + `
 ORDER BY 3`
 
-// listedWords is the SQL for the words for what a list shows of a letter, from its columns.
-func listedWords(columns string) string {
+// describeLetterSQL is the SQL for the words for what a list shows of a letter, from its columns.
+func describeLetterSQL(columns string) string {
 	return `format('letter %s, family %s, queue %s, reason %s, class %s, error type %s, died %s, attempts %s, at risk %s, amount %s', ` + columns + `)`
 }
 
-// EachUnlisted gives the runs of a tenant, or of one case of it, that the list of letters
+// EachIndexMismatch gives the runs of a tenant, or of one case of it, that the list of letters
 // shows otherwise than they are, or not at all, or though they are no letters.
-func (j *Journal) EachUnlisted(ctx context.Context, tenant string, kase receipts.CaseID, take func(Found)) error {
-	return j.eachFound(ctx, take, unlistedSQL, tenant, only(kase))
+func (j *Journal) EachIndexMismatch(ctx context.Context, tenant string, caseID receipts.CaseID, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, indexMismatchSQL, tenant, optionalCase(caseID))
 }

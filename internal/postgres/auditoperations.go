@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// BreakerSubject begins the subject of the case of a circuit breaker.
-const BreakerSubject = "brake:"
+// BreakerSubjectPrefix begins the subject of the case of a circuit breaker.
+const BreakerSubjectPrefix = "brake:"
 
 // Operations is a case that has receipts but no run, and the rows that its receipts tell
 // of, all at one moment.
@@ -24,21 +24,21 @@ type Operations struct {
 	Head    receipts.Head
 	Trail   []receipts.Receipt
 
-	Breaker *AuditedBreaker // of the case of one, unless its row is not there
-	Rules   []Rule          // of the register of rules: all that ever were
-	Bulks   []Bulk          // of the register of bulk plans
+	Breaker   *AuditedBreaker // of the case of one, unless its row is not there
+	Rules     []Rule          // of the register of rules: all that ever were
+	BulkPlans []BulkPlan      // of the register of bulk plans
 }
 
 // AuditedBreaker is a circuit breaker, and what its row says of its trail.
 type AuditedBreaker struct {
 	background.Breaker
-	Told bool // the trail says of the one over all tenants that it is open
+	RecordedOpen bool // the trail says of the one over all tenants that it is open
 }
 
-// OperationsAtOnce reads a case of a tenant without runs. There is none when found is
+// OperationsWithTrail reads a case of a tenant without runs. There is none when found is
 // false.
-func (j *Journal) OperationsAtOnce(ctx context.Context, tenant string, id receipts.CaseID) (o Operations, found bool, err error) {
-	tx, err := j.reads.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+func (j *Journal) OperationsWithTrail(ctx context.Context, tenant string, id receipts.CaseID) (o Operations, found bool, err error) {
+	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return o, false, unavailable(err)
 	}
@@ -53,42 +53,42 @@ func (j *Journal) OperationsAtOnce(ctx context.Context, tenant string, id receip
 	}
 	o.Case = id
 	copy(o.Head.Link[:], link)
-	if o.Trail, err = wholeTrail(ctx, tx, tenant, id); err != nil {
+	if o.Trail, err = selectTrail(ctx, tx, tenant, id); err != nil {
 		return o, false, err
 	}
-	return o, true, maybeUnavailable(o.rows(ctx, tx, tenant))
+	return o, true, unavailableOrNil(o.readRows(ctx, tx, tenant))
 }
 
-// rows reads what the receipts of the case tell of.
-func (o *Operations) rows(ctx context.Context, tx *sqlx.Tx, tenant string) error {
+// readRows reads what the receipts of the case tell of.
+func (o *Operations) readRows(ctx context.Context, tx *sqlx.Tx, tenant string) error {
 	switch {
-	case strings.HasPrefix(o.Subject, BreakerSubject):
+	case strings.HasPrefix(o.Subject, BreakerSubjectPrefix):
 		var rows []breakerRow
 		if err := tx.SelectContext(ctx, &rows, breakerSQL+`WHERE case_id = $1`, o.Case.String()); err != nil || len(rows) == 0 {
 			return err
 		}
 		b, err := rows[0].breaker()
-		o.Breaker = &AuditedBreaker{b, rows[0].Told > rows[0].Over}
+		o.Breaker = &AuditedBreaker{b, rows[0].RecordedOpening > rows[0].RecordedClosing}
 		return err
-	case o.Subject == string(RuleRegister):
+	case o.Subject == string(RuleLog):
 		if err := tx.SelectContext(ctx, &o.Rules, ruleSQL+`WHERE tenant = $1 AND version > 0 ORDER BY name`, tenant); err != nil {
 			return err
 		}
-	case o.Subject == string(BulkRegister):
-		var rows []bulkRow
-		if err := tx.SelectContext(ctx, &rows, bulkSQL+`WHERE tenant = $1 ORDER BY id`, tenant); err != nil {
+	case o.Subject == string(BulkLog):
+		var rows []bulkPlanRow
+		if err := tx.SelectContext(ctx, &rows, bulkPlanSQL+`WHERE tenant = $1 ORDER BY id`, tenant); err != nil {
 			return err
 		}
 		for i := range rows {
-			o.Bulks = append(o.Bulks, rows[i].bulk())
+			o.BulkPlans = append(o.BulkPlans, rows[i].plan())
 		}
 	}
 	return nil
 }
 
-// unkeptSQL compares what tenants have set, opened or planned with the cases that tell of
+// operationMismatchSQL compares what tenants have set, opened or planned with the cases that tell of
 // it: one without the other, or a policy that is not at the version of its last receipt.
-const unkeptSQL = `
+const operationMismatchSQL = `
 WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE tenant = $1 AND kind = 'operations')
 SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
 WHERE c.subject LIKE 'policy:%' AND NOT EXISTS (SELECT FROM recourse.policies p WHERE p.case_id = c.id)
@@ -110,16 +110,16 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.registers r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
-// EachUnkept gives the rows of a tenant of which no receipt can tell, and the receipts of
+// EachOperationMismatch gives the rows of a tenant of which no receipt can tell, and the receipts of
 // rows that are not there.
-func (j *Journal) EachUnkept(ctx context.Context, tenant string, take func(Found)) error {
-	return j.eachFound(ctx, take, unkeptSQL, tenant, registers)
+func (j *Journal) EachOperationMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, operationMismatchSQL, tenant, operationLogs)
 }
 
-// miscountedSQL compares the counts of a tenant's bulk plans with their items, and the items
+// bulkMismatchSQL compares the counts of a tenant's bulk plans with their items, and the items
 // with the receipts of what the plan did, behind the head that it was planned at.
 // An item that failed may turn out to be done, so that it is not compared with receipts.
-const miscountedSQL = `
+const bulkMismatchSQL = `
 WITH b AS MATERIALIZED (SELECT id, items, state, settled FROM recourse.bulks WHERE tenant = $1),
 i AS MATERIALIZED (
   SELECT i.bulk_id, i.position, i.case_id, i.run_id, i.outcome, i.gate, i.currency, i.amount, i.seq FROM recourse.bulk_items i JOIN b ON b.id = i.bulk_id
@@ -146,14 +146,14 @@ WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.set
   AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
   EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
 
-// EachMiscounted gives what is wrong with the items of a tenant's bulk plans.
-func (j *Journal) EachMiscounted(ctx context.Context, tenant string, take func(Found)) error {
-	return j.eachFound(ctx, take, miscountedSQL, tenant)
+// EachBulkMismatch gives what is wrong with the items of a tenant's bulk plans.
+func (j *Journal) EachBulkMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, bulkMismatchSQL, tenant)
 }
 
-// undecidedSQL compares rows of a tenant that decide with what bounds them: who asked for a
+// controlMismatchSQL compares rows of a tenant that decide with what bounds them: who asked for a
 // cancel, how often a rule has replayed a job, and what is known of asking about letters.
-const undecidedSQL = `
+const controlMismatchSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
 WHERE r.tenant = $1 AND r.cancel_asked AND NOT EXISTS (SELECT FROM recourse.cancels_before_receipts b WHERE b.run_id = r.id)
   AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
@@ -174,10 +174,10 @@ FROM (
 ) d FULL JOIN (SELECT * FROM recourse.rule_replays WHERE tenant = $1) c ON c.root = d.root AND c.rule = d.rule LEFT JOIN recourse.runs r ON r.id = c.root
 WHERE c.replays IS DISTINCT FROM d.n`
 
-// EachUndecided gives rows of a tenant that decide, and are not what receipts say.
-func (j *Journal) EachUndecided(ctx context.Context, tenant string, take func(Found)) error {
-	return j.eachFound(ctx, take, undecidedSQL, tenant)
+// EachControlMismatch gives rows of a tenant that decide, and are not what receipts say.
+func (j *Journal) EachControlMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, controlMismatchSQL, tenant)
 }
 
-// registers are the subjects of all registers.
-var registers = pq.StringArray{string(KeyRegister), string(RefusalRegister), string(BulkRegister), string(RuleRegister), string(ListRegister), string(PeopleRegister)}
+// operationLogs are the subjects of all registers.
+var operationLogs = pq.StringArray{string(KeyLog), string(RefusalLog), string(BulkLog), string(RuleLog), string(IndexLog), string(PeopleLog)}

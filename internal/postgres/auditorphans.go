@@ -27,14 +27,14 @@ WHERE r.tenant = $1 AND r.live AND r.state = 'running' AND NOT EXISTS (SELECT FR
 // another tenant's: a run without its case, its operation or, while it is running, its session,
 // a case without its escrow or its present run, a delta of an escrow without its case.
 // Receipts without a case are none: whoever walks the trail meets them.
-func (j *Journal) EachOrphan(ctx context.Context, tenant string, take func(Found)) error {
-	return j.eachFound(ctx, take, orphanSQL, tenant)
+func (j *Journal) EachOrphan(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, orphanSQL, tenant)
 }
 
 const orphanOperationSQL = `SELECT o.case_id, NULL, 'operation ' || encode(o.key, 'hex') || ' refers to case ' || o.case_id || ', which is not there' FROM recourse.operations o
 WHERE NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = o.case_id)`
 
 // EachOrphanOperation gives the operations without their case, which says whose they would be.
-func (j *Journal) EachOrphanOperation(ctx context.Context, take func(Found)) error {
-	return j.eachFound(ctx, take, orphanOperationSQL)
+func (j *Journal) EachOrphanOperation(ctx context.Context, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, orphanOperationSQL)
 }

@@ -10,41 +10,41 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Found is one thing that an audit found wrong in the database: what it is about, as far
+// Discrepancy is one thing that an audit found wrong in the database: what it is about, as far
 // as that is known, and what is wrong.
-type Found struct {
-	Case receipts.CaseID
-	Run  receipts.RunID
-	What string
+type Discrepancy struct {
+	Case    receipts.CaseID
+	Run     receipts.RunID
+	Message string
 	// What is stored and what should be instead, where two values were compared.
 	Stored, Expected string
 }
 
-// eachFound gives what a query finds: case, run and words, of which the first two may be
+// eachDiscrepancy gives what a query finds: case, run and words, of which the first two may be
 // NULL, and two values that were compared, if the query has them. All is seen at one moment,
 // and nothing is kept.
-func (j *Journal) eachFound(ctx context.Context, take func(Found), query string, args ...any) error {
+func (j *Journal) eachDiscrepancy(ctx context.Context, visit func(Discrepancy), query string, args ...any) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
-		var kase, run uuid.NullUUID
+		var caseID, run uuid.NullUUID
 		var stored, expected sql.NullString
-		var f Found
-		into := []any{&kase, &run, &f.What, &stored, &expected}
+		var d Discrepancy
+		dest := []any{&caseID, &run, &d.Message, &stored, &expected}
 		columns, err := rows.Columns()
 		if err != nil {
 			return err
 		}
-		if err := rows.Scan(into[:len(columns)]...); err != nil {
+		if err := rows.Scan(dest[:len(columns)]...); err != nil {
 			return err
 		}
-		f.Case, f.Run, f.Stored, f.Expected = receipts.CaseID(kase.UUID), receipts.RunID(run.UUID), stored.String, expected.String
-		take(f)
+		d.Case, d.Run, d.Stored, d.Expected = receipts.CaseID(caseID.UUID), receipts.RunID(run.UUID), stored.String, expected.String
+		visit(d)
 		return nil
 	}, query, args...)
 }
 
 // eachRow reads the rows of a query one by one.
 func (j *Journal) eachRow(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := j.reads.QueryContext(ctx, query, args...)
+	rows, err := j.readDB.QueryContext(ctx, query, args...)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -54,36 +54,36 @@ func (j *Journal) eachRow(ctx context.Context, read func(*sql.Rows) error, query
 			return unavailable(err)
 		}
 	}
-	return maybeUnavailable(rows.Err())
+	return unavailableOrNil(rows.Err())
 }
 
 // CountCases counts the cases of tenants.
 func (j *Journal) CountCases(ctx context.Context, tenants []string) (n int, err error) {
-	err = j.reads.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
-	return n, maybeUnavailable(err)
+	err = j.readDB.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
+	return n, unavailableOrNil(err)
 }
 
 // TenantsOf gives the tenants that have some of these cases, or their first receipts, by case.
 func (j *Journal) TenantsOf(ctx context.Context, ids []receipts.CaseID) (map[receipts.CaseID][]string, error) {
-	words := make(pq.StringArray, len(ids))
+	texts := make(pq.StringArray, len(ids))
 	for i, id := range ids {
-		words[i] = id.String()
+		texts[i] = id.String()
 	}
 	out := map[receipts.CaseID][]string{}
 	err := j.eachRow(ctx, func(rows *sql.Rows) error {
-		var kase uuid.UUID
+		var caseID uuid.UUID
 		var tenant string
-		if err := rows.Scan(&kase, &tenant); err != nil {
+		if err := rows.Scan(&caseID, &tenant); err != nil {
 			return err
 		}
-		out[receipts.CaseID(kase)] = append(out[receipts.CaseID(kase)], tenant)
+		out[receipts.CaseID(caseID)] = append(out[receipts.CaseID(caseID)], tenant)
 		return nil
-	}, `SELECT id, tenant FROM recourse.cases WHERE id = ANY($1::uuid[]) UNION SELECT case_id, tenant FROM recourse.receipts WHERE case_id = ANY($1::uuid[]) AND seq = 1 ORDER BY 2`, words)
+	}, `SELECT id, tenant FROM recourse.cases WHERE id = ANY($1::uuid[]) UNION SELECT case_id, tenant FROM recourse.receipts WHERE case_id = ANY($1::uuid[]) AND seq = 1 ORDER BY 2`, texts)
 	return out, err
 }
 
-// only is a parameter that selects one case, or none of them in particular.
-func only(id receipts.CaseID) *string {
+// optionalCase is a parameter that selects one case, or none of them in particular.
+func optionalCase(id receipts.CaseID) *string {
 	if id.IsZero() {
 		return nil
 	}

@@ -19,17 +19,17 @@ type batcher[T any, K comparable, R any] struct {
 	key   func(T) K
 	flush func([]T) []answer[R]
 
-	mu     sync.Mutex
-	queue  []waiter[T, R]
-	closed bool
-	enough int // rows in the queue that end the lingering
-	wake   chan struct{}
-	done   chan struct{}
-	sizes  sizes
+	mu           sync.Mutex
+	queue        []waiter[T, R]
+	closed       bool
+	lingerTarget int // rows in the queue that end the lingering
+	wake         chan struct{}
+	done         chan struct{}
+	sizes        sizeHistogram
 
 	// Of the flusher alone:
-	last    int     // rows of the last batch
-	fullest float64 // rows of the fullest batch of late
+	lastRows int     // rows of the last batch
+	peakRows float64 // rows of the fullest batch of late
 }
 
 type answer[R any] struct {
@@ -43,11 +43,11 @@ type waiter[T, R any] struct {
 }
 
 const (
-	maxBatch   = 256
-	crowd      = 4  // rows in the last batch that make lingering pay
-	worthwhile = 32 // rows that are worth a commit
-	forgetting = 64 // batches after which most of how full one was is forgotten
-	lingerTime = 2 * time.Millisecond
+	maxBatch         = 256
+	lingerMinRows    = 4  // rows in the last batch that make lingering pay
+	lingerMaxRows    = 32 // rows that are worth a commit
+	peakDecayBatches = 64 // batches after which most of how full one was is forgotten
+	lingerTime       = 2 * time.Millisecond
 )
 
 func newBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []answer[R]) *batcher[T, K, R] {
@@ -64,20 +64,20 @@ func (b *batcher[T, K, R]) do(row T) (R, error) {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		var none R
-		return none, ErrClosed
+		var zero R
+		return zero, ErrClosed
 	}
 	b.queue = append(b.queue, w)
-	awaited := len(b.queue) == 1 || len(b.queue) == b.enough
+	wakes := len(b.queue) == 1 || len(b.queue) == b.lingerTarget
 	b.mu.Unlock()
-	if awaited {
-		b.nudge()
+	if wakes {
+		b.wakeFlusher()
 	}
 	a := <-w.reply
 	return a.value, a.err
 }
 
-func (b *batcher[T, K, R]) nudge() {
+func (b *batcher[T, K, R]) wakeFlusher() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -89,17 +89,17 @@ func (b *batcher[T, K, R]) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	b.nudge()
+	b.wakeFlusher()
 	<-b.done
 }
 
 func (b *batcher[T, K, R]) run() {
 	defer close(b.done)
 	for {
-		if b.last >= crowd {
+		if b.lastRows >= lingerMinRows {
 			b.linger()
 		}
-		batch, closed := b.take()
+		batch, closed := b.takeBatch()
 		if len(batch) == 0 {
 			if closed {
 				return
@@ -107,7 +107,7 @@ func (b *batcher[T, K, R]) run() {
 			<-b.wake
 			continue
 		}
-		b.sizes.note(len(batch))
+		b.sizes.record(len(batch))
 		rows := make([]T, len(batch))
 		for i, w := range batch {
 			rows[i] = w.row
@@ -120,25 +120,25 @@ func (b *batcher[T, K, R]) run() {
 
 // linger waits for more rows.
 func (b *batcher[T, K, R]) linger() {
-	over := time.NewTimer(lingerTime)
-	defer over.Stop()
-	for b.waiting() < b.enough {
+	timeout := time.NewTimer(lingerTime)
+	defer timeout.Stop()
+	for b.queued() < b.lingerTarget {
 		select {
 		case <-b.wake:
-		case <-over.C:
+		case <-timeout.C:
 			return
 		}
 	}
 }
 
-func (b *batcher[T, K, R]) waiting() int {
+func (b *batcher[T, K, R]) queued() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue)
 }
 
-// take removes up to maxBatch rows of different keys from the queue, in order.
-func (b *batcher[T, K, R]) take() (batch []waiter[T, R], closed bool) {
+// takeBatch removes up to maxBatch rows of different keys from the queue, in order.
+func (b *batcher[T, K, R]) takeBatch() (batch []waiter[T, R], closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seen := make(map[K]struct{}, min(len(b.queue), maxBatch))
@@ -149,7 +149,7 @@ func (b *batcher[T, K, R]) take() (batch []waiter[T, R], closed bool) {
 			break
 		}
 		k := b.key(w.row)
-		if _, twice := seen[k]; twice {
+		if _, duplicate := seen[k]; duplicate {
 			rest = append(rest, w)
 			continue
 		}
@@ -158,14 +158,14 @@ func (b *batcher[T, K, R]) take() (batch []waiter[T, R], closed bool) {
 	}
 	b.queue = rest
 	if len(batch) > 0 {
-		b.note(len(batch))
+		b.recordSize(len(batch))
 	}
 	return batch, b.closed
 }
 
-// note learns from a batch how many rows are enough for the next.
-func (b *batcher[T, K, R]) note(rows int) {
-	b.last = rows
-	b.fullest = max(float64(rows), b.fullest*(1-1./forgetting))
-	b.enough = min(worthwhile, int(math.Ceil(b.fullest)))
+// recordSize learns from a batch how many rows are enough for the next.
+func (b *batcher[T, K, R]) recordSize(rows int) {
+	b.lastRows = rows
+	b.peakRows = max(float64(rows), b.peakRows*(1-1./peakDecayBatches))
+	b.lingerTarget = min(lingerMaxRows, int(math.Ceil(b.peakRows)))
 }

@@ -37,7 +37,7 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 	// Fewer, as many, and more callers than end the lingering, and than fit.
 	const each = 40
 	var total int
-	for _, callers := range []int{1, 2, crowd, worthwhile - 1, worthwhile, worthwhile + 1, 3 * maxBatch} {
+	for _, callers := range []int{1, 2, lingerMinRows, lingerMaxRows - 1, lingerMaxRows, lingerMaxRows + 1, 3 * maxBatch} {
 		total += callers * each
 		var all sync.WaitGroup
 		for c := range callers {
@@ -74,16 +74,16 @@ func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 		{"one less", []int{8}, 7, lingerTime},
 		{"as a batch before the last had", []int{20, 8}, 20, 0},
 		{"fewer than it", []int{20, 8}, 19, lingerTime},
-		{"what is worth a commit, though batches were fuller", []int{maxBatch}, worthwhile, 0},
-		{"less", []int{maxBatch}, worthwhile - 1, lingerTime},
-		{"what batches had since a full one is forgotten", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*forgetting)...), 9, 0},
+		{"what is worth a commit, though batches were fuller", []int{maxBatch}, lingerMaxRows, 0},
+		{"less", []int{maxBatch}, lingerMaxRows - 1, lingerTime},
+		{"what batches had since a full one is forgotten", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*peakDecayBatches)...), 9, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &batcher[int, int, int]{wake: make(chan struct{}, 1), queue: make([]waiter[int, int], c.rows)}
 			for _, n := range c.batches {
-				b.note(n)
+				b.recordSize(n)
 			}
-			b.nudge() // as the first of the rows did
+			b.wakeFlusher() // as the first of the rows did
 			begin := time.Now()
 			b.linger()
 			if lingered := time.Since(begin); lingered != c.lingered {
@@ -98,7 +98,7 @@ func TestTheLastOfEnoughRowsEndsTheLingering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batcher[int, int, int]{wake: make(chan struct{}, 1)}
 		const enough = 8
-		b.note(enough)
+		b.recordSize(enough)
 		begin, late := time.Now(), lingerTime/4
 		var all sync.WaitGroup
 		for n := range enough {
@@ -142,7 +142,7 @@ func TestAClosedBatcherHasWrittenWhatItWasGiven(t *testing.T) {
 		}
 	})
 	<-begun
-	const more = 2 * worthwhile
+	const more = 2 * lingerMaxRows
 	var accepted atomic.Int64
 	for n := range more {
 		all.Go(func() {
@@ -154,7 +154,7 @@ func TestAClosedBatcherHasWrittenWhatItWasGiven(t *testing.T) {
 			}
 		})
 	}
-	for b.waiting() == 0 {
+	for b.queued() == 0 {
 		runtime.Gosched()
 	}
 	closed := make(chan struct{})

@@ -15,66 +15,66 @@ SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.letter
 `
 
 const waitingSQL = waitingColumns + `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
-  AND NOT ` + pausedSQL + ` ORDER BY r.due_at, r.id LIMIT $4`
+  AND NOT ` + pausedByBreakerSQL + ` ORDER BY r.due_at, r.id LIMIT $4`
 
 type waitingRow struct {
-	ID      uuid.UUID `db:"id"`
-	Case    uuid.UUID `db:"case_id"`
-	Tenant  string    `db:"tenant"`
-	Family  string    `db:"family"`
-	Queue   string    `db:"queue"`
-	Target  string    `db:"target"`
-	State   string    `db:"state"`
-	Letter  string    `db:"letter"`
-	Attempt int       `db:"attempt_count"`
-	Bell    int       `db:"bell"`
-	DueAt   time.Time `db:"due_at"`
+	ID                 uuid.UUID `db:"id"`
+	Case               uuid.UUID `db:"case_id"`
+	Tenant             string    `db:"tenant"`
+	Family             string    `db:"family"`
+	Queue              string    `db:"queue"`
+	Target             string    `db:"target"`
+	State              string    `db:"state"`
+	Letter             string    `db:"letter"`
+	Attempt            int       `db:"attempt_count"`
+	NotificationNumber int       `db:"bell"`
+	DueAt              time.Time `db:"due_at"`
 }
 
-// Waiting lists runs that wait, are due and are not paused, oldest first, strictly after the
+// DueRuns lists runs that wait, are due and are not paused, oldest first, strictly after the
 // cursor: of each what it takes to ring for it. See background.Ledger.
-func (j *Journal) Waiting(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) DueRuns(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return j.waiting(ctx, waitingSQL, due, after.DueAt, after.ID.String(), limit)
+	return j.selectWaiting(ctx, waitingSQL, due, after.DueAt, after.ID.String(), limit)
 }
 
-// waiting reads what it takes to notify.
-func (j *Journal) waiting(ctx context.Context, text string, args ...any) ([]background.Run, error) {
+// selectWaiting reads what it takes to notify.
+func (j *Journal) selectWaiting(ctx context.Context, query string, args ...any) ([]background.Run, error) {
 	var rows []waitingRow
-	if err := j.reads.SelectContext(ctx, &rows, text, args...); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Run, len(rows))
 	for i, r := range rows {
 		out[i] = background.Run{
 			ID: background.RunID(r.ID), Case: background.CaseID(r.Case), Tenant: r.Tenant, Family: r.Family, Queue: r.Queue, Target: r.Target,
-			State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, Bell: r.Bell, DueAt: r.DueAt.UTC(),
+			State: background.State(r.State), Letter: background.LetterStatus(r.Letter), Attempt: r.Attempt, NotificationNumber: r.NotificationNumber, DueAt: r.DueAt.UTC(),
 		}
 	}
 	return out, nil
 }
 
-const ringSQL = `
+const advanceNotificationSQL = `
 UPDATE recourse.runs r SET bell = r.bell + 1 FROM unnest($1::uuid[],$2::int[]) AS t(id,bell)
 WHERE r.id = t.id AND r.bell = t.bell AND r.live AND r.id IN (
   SELECT id FROM recourse.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING r.id, r.bell`
 
-// Ring raises the bell of each run that still has the bell given and is live. See
+// AdvanceNotifications raises the bell of each run that still has the bell given and is live. See
 // background.Ledger.
-func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) AdvanceNotifications(ctx context.Context, rs []background.Run) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	c := newColumns(2, 1)
 	byID := make(map[string]background.Run, len(rs))
 	for _, r := range rs {
 		c.id(r.ID)
-		c.int(int64(r.Bell))
+		c.int(int64(r.NotificationNumber))
 		byID[r.ID.String()] = r
 	}
-	failpoint.Hit(failpoint.JournalBefore, failpoint.Ring)
-	res, err := j.hot.QueryContext(ctx, ringSQL, c.args()...)
+	failpoint.Hit(failpoint.JournalBefore, failpoint.AdvanceNotification)
+	res, err := j.batchDB.QueryContext(ctx, advanceNotificationSQL, c.args()...)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -82,14 +82,14 @@ func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.R
 	var out []background.Run
 	for res.Next() {
 		var id string
-		var bell int
-		if err := res.Scan(&id, &bell); err != nil {
+		var number int
+		if err := res.Scan(&id, &number); err != nil {
 			return nil, unavailable(err)
 		}
 		r := byID[id]
-		r.Bell = bell
+		r.NotificationNumber = number
 		out = append(out, r)
 	}
-	failpoint.Hit(failpoint.JournalAfter, failpoint.Ring)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.AdvanceNotification)
 	return out, res.Err()
 }

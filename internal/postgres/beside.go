@@ -8,50 +8,50 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// Beside is what a change writes outside its own case, in the same transaction:
+// SideEffect is what a change writes outside its own case, in the same transaction:
 // both are committed, or neither. Such a change does not share its statement with
 // those that have nothing beside them, which cost nothing more.
-type Beside interface {
+type SideEffect interface {
 	// write adds to the transaction in which the change itself is written already.
 	write(ctx context.Context, tx *sql.Tx) error
-	// point names the transaction among the failpoints.
-	point() string
+	// failpointName names the transaction among the failpoints.
+	failpointName() string
 }
 
-// together writes a change and what is beside it in one commit, on a connection of a
+// applyWithSideEffect writes a change and what is beside it in one commit, on a connection of a
 // lane, by either form of the statement.
-func (j *Journal) together(ctx context.Context, l *lane, text string, s *sealed) (v verdict, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+func (j *Journal) applyWithSideEffect(ctx context.Context, path *slowPath, text string, s *chainedChange) (v result, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	defer j.announce()
-	if s.Beside == nil {
-		vs, err := applyMoves(ctx, l.db, text, []*sealed{s})
-		return verdictOf(vs), err
+	defer j.signalCommitted()
+	if s.SideEffect == nil {
+		results, err := applyTransitions(ctx, path.db, text, []*chainedChange{s})
+		return firstResult(results), err
 	}
-	tx, err := l.db.BeginTx(ctx, nil)
+	tx, err := path.db.BeginTx(ctx, nil)
 	if err != nil {
-		return lost, err
+		return conflict, err
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	vs, err := applyMoves(ctx, tx, text, []*sealed{s})
-	if err != nil || vs[0] != written {
-		return verdictOf(vs), err
+	results, err := applyTransitions(ctx, tx, text, []*chainedChange{s})
+	if err != nil || results[0] != applied {
+		return firstResult(results), err
 	}
-	if err := s.Beside.write(ctx, tx); err != nil {
-		return lost, err
+	if err := s.SideEffect.write(ctx, tx); err != nil {
+		return conflict, err
 	}
-	failpoint.Hit(failpoint.JournalBefore, s.Beside.point())
+	failpoint.Hit(failpoint.JournalBefore, s.SideEffect.failpointName())
 	err = tx.Commit()
-	failpoint.Hit(failpoint.JournalAfter, s.Beside.point())
+	failpoint.Hit(failpoint.JournalAfter, s.SideEffect.failpointName())
 	if err != nil {
-		return lost, err
+		return conflict, err
 	}
-	return written, nil
+	return applied, nil
 }
 
-func verdictOf(vs []verdict) verdict {
-	if len(vs) == 0 {
-		return lost
+func firstResult(results []result) result {
+	if len(results) == 0 {
+		return conflict
 	}
-	return vs[0]
+	return results[0]
 }

@@ -54,17 +54,17 @@ type binaryLayout struct {
 
 func newBinaryLayout(types ...oid.Oid) *binaryLayout { return &binaryLayout{types: types} }
 
-// take gives columns without rows. They are the caller's until it keeps them.
-func (l *binaryLayout) take() *binaryColumns {
+// get gives columns without rows. They are the caller's until it keeps them.
+func (l *binaryLayout) get() *binaryColumns {
 	if c, ok := l.spare.Get().(*binaryColumns); ok {
 		return c
 	}
 	return newBinaryColumns(l.types...)
 }
 
-// keep takes columns back once the statement that had them for arguments has been
+// put takes columns back once the statement that had them for arguments has been
 // answered: the driver has copied them.
-func (l *binaryLayout) keep(c *binaryColumns) {
+func (l *binaryLayout) put(c *binaryColumns) {
 	for i := range c.cols {
 		c.cols[i].buf, c.cols[i].n = c.cols[i].buf[:arrayHeader], 0
 	}

@@ -13,10 +13,10 @@ func TestBinaryColumnsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	long := make([]byte, 300)
 	l := newBinaryLayout(oid.T_text, oid.T_bytea, oid.T_uuid)
-	c := l.take()
+	c := l.get()
 	c.str("before")
 	c.null()
-	l.keep(c)
+	l.put(c)
 	id := uuid.New()
 	for range 2 {
 		c.str(string(long))

@@ -22,44 +22,44 @@ import (
 // No tenant may be named so.
 const AllTenants = "*"
 
-// barsSQL holds for a run r that a breaker k keeps from being claimed: the guard of the
+// blocksClaimSQL holds for a run r that a breaker k keeps from being claimed: the guard of the
 // claim. A run that the breaker lets through may be claimed; it is paused all the same.
 const (
-	ofRunSQL      = `k.tenant IN (r.tenant, '') AND k.family = r.family AND k.target = ` + breakerOfRunSQL
-	barsSQL       = ofRunSQL + ` AND k.state <> 'closed' AND r.id <> ALL (k.probes)`
-	pausedSQL     = `EXISTS (SELECT FROM recourse.brakes k WHERE ` + ofRunSQL + ` AND k.state <> 'closed')`
-	breakerSQL    = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, opened_at, opening, version, probes, asked, paused, told, over FROM recourse.brakes `
-	ofTargetSQL   = `WHERE tenant = $1 AND family = $2 AND target = $3`
-	newBreakerSQL = `INSERT INTO recourse.brakes (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
+	breakerMatchesRunSQL = `k.tenant IN (r.tenant, '') AND k.family = r.family AND k.target = ` + breakerOfRunSQL
+	blocksClaimSQL       = breakerMatchesRunSQL + ` AND k.state <> 'closed' AND r.id <> ALL (k.probes)`
+	pausedByBreakerSQL   = `EXISTS (SELECT FROM recourse.brakes k WHERE ` + breakerMatchesRunSQL + ` AND k.state <> 'closed')`
+	breakerSQL           = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, opened_at, opening, version, probes, asked, paused, told, over FROM recourse.brakes `
+	byTargetSQL          = `WHERE tenant = $1 AND family = $2 AND target = $3`
+	newBreakerSQL        = `INSERT INTO recourse.brakes (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
 		VALUES ($1, $2, $3, $4, 'closed', false, '', '', '', $5, 0) ON CONFLICT DO NOTHING`
 )
 
 type breakerRow struct {
-	Tenant   string         `db:"tenant"`
-	Family   string         `db:"family"`
-	Target   string         `db:"target"`
-	CaseID   uuid.UUID      `db:"case_id"`
-	State    string         `db:"state"`
-	ByHand   bool           `db:"by_hand"`
-	Actor    string         `db:"actor"`
-	Cause    string         `db:"cause"`
-	Reason   string         `db:"reason"`
-	At       time.Time      `db:"at"`
-	OpenedAt time.Time      `db:"opened_at"`
-	Opening  int64          `db:"opening"`
-	Version  int64          `db:"version"`
-	Probes   pq.StringArray `db:"probes"`
-	Asked    int64          `db:"asked"`
-	Paused   int            `db:"paused"`
-	Told     int64          `db:"told"` // of a tenant's row
-	Over     int64          `db:"over"`
+	Tenant          string         `db:"tenant"`
+	Family          string         `db:"family"`
+	Target          string         `db:"target"`
+	CaseID          uuid.UUID      `db:"case_id"`
+	State           string         `db:"state"`
+	ByHand          bool           `db:"by_hand"`
+	Actor           string         `db:"actor"`
+	Cause           string         `db:"cause"`
+	Reason          string         `db:"reason"`
+	At              time.Time      `db:"at"`
+	OpenedAt        time.Time      `db:"opened_at"`
+	Opening         int64          `db:"opening"`
+	Version         int64          `db:"version"`
+	Probes          pq.StringArray `db:"probes"`
+	NewCasesProbed  int64          `db:"asked"`
+	Paused          int            `db:"paused"`
+	RecordedOpening int64          `db:"told"` // of a tenant's row
+	RecordedClosing int64          `db:"over"`
 }
 
 func (r *breakerRow) breaker() (background.Breaker, error) {
 	b := background.Breaker{
 		Target: background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target},
-		State:  background.BreakerState(r.State), ByHand: r.ByHand, Actor: r.Actor, Cause: r.Cause, Reason: r.Reason,
-		At: r.At.UTC(), OpenedAt: r.OpenedAt.UTC(), Opening: r.Opening, Version: r.Version, Asked: r.Asked, Paused: r.Paused,
+		State:  background.BreakerState(r.State), Manual: r.ByHand, Actor: r.Actor, Cause: r.Cause, Reason: r.Reason,
+		At: r.At.UTC(), OpenedAt: r.OpenedAt.UTC(), Openings: r.Opening, Version: r.Version, NewCasesProbed: r.NewCasesProbed, Paused: r.Paused,
 	}
 	for _, text := range r.Probes {
 		id, err := receipts.ParseRunID(text)
@@ -73,7 +73,7 @@ func (r *breakerRow) breaker() (background.Breaker, error) {
 
 // Breakers lists the circuit breakers that are not closed.
 func (j *Journal) Breakers(ctx context.Context) ([]background.Breaker, error) {
-	return breakersOf(ctx, j.reads, `WHERE state <> 'closed' ORDER BY family, target, tenant`)
+	return selectBreakers(ctx, j.readDB, `WHERE state <> 'closed' ORDER BY family, target, tenant`)
 }
 
 // TenantBreakers lists the circuit breakers that were ever opened for a tenant alone, and
@@ -82,27 +82,27 @@ func (j *Journal) TenantBreakers(ctx context.Context, tenant string) ([]backgrou
 	if tenant == AllTenants {
 		tenant = ""
 	}
-	return breakersOf(ctx, j.reads, `WHERE tenant IN ($1, '') AND version > 0 ORDER BY family, target, tenant`, tenant)
+	return selectBreakers(ctx, j.readDB, `WHERE tenant IN ($1, '') AND version > 0 ORDER BY family, target, tenant`, tenant)
 }
 
-// BreakerMovedAt returns when a breaker of a target was moved last, of its tenant alone or
+// BreakerChangedAt returns when a breaker of a target was moved last, of its tenant alone or
 // over all; zero when none ever was.
-func (j *Journal) BreakerMovedAt(ctx context.Context, t background.Target) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) BreakerChangedAt(ctx context.Context, t background.Target) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var at sql.NullTime
-	err := j.reads.QueryRowContext(ctx, `SELECT max(at) FROM recourse.brakes WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
-	return at.Time.UTC(), maybeUnavailable(err)
+	err := j.readDB.QueryRowContext(ctx, `SELECT max(at) FROM recourse.brakes WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
+	return at.Time.UTC(), unavailableOrNil(err)
 }
 
-// BreakersOf lists the circuit breakers that are not closed of a target, for a tenant
+// TargetBreakers lists the circuit breakers that are not closed of a target, for a tenant
 // alone and over all.
-func (j *Journal) BreakersOf(ctx context.Context, t background.Target) ([]background.Breaker, error) {
-	return breakersOf(ctx, j.reads, `WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND state <> 'closed' ORDER BY tenant`, t.Tenant, t.Family, t.Name)
+func (j *Journal) TargetBreakers(ctx context.Context, t background.Target) ([]background.Breaker, error) {
+	return selectBreakers(ctx, j.readDB, `WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND state <> 'closed' ORDER BY tenant`, t.Tenant, t.Family, t.Name)
 }
 
-func breakersOf(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]background.Breaker, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]background.Breaker, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []breakerRow
 	if err := sqlx.SelectContext(ctx, q, &rows, breakerSQL+where, args...); err != nil {
@@ -118,43 +118,43 @@ func breakersOf(ctx context.Context, q sqlx.QueryerContext, where string, args .
 	return out, nil
 }
 
-// MoveBreaker changes a circuit breaker together with its receipt, and holds the
+// UpdateBreaker changes a circuit breaker together with its receipt, and holds the
 // breaker's row meanwhile. It is ErrBusy, and nothing is changed, when another
 // transaction holds the breaker for too long.
-func (j *Journal) MoveBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, moved bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, moved bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	tx, err := j.txPath.db.BeginTx(ctx, nil)
 	if err != nil {
 		return now, false, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
 	row, err := lockBreaker(ctx, tx, t)
 	if err != nil {
-		return now, false, contended(err)
+		return now, false, busyOrUnavailable(err)
 	}
-	was, err := row.breaker()
+	previous, err := row.breaker()
 	if err != nil {
 		return now, false, unavailable(err)
 	}
-	next, moved := decide(was)
+	next, moved := decide(previous)
 	if !moved {
-		return was, false, nil
+		return previous, false, nil
 	}
-	if err := setBreaker(ctx, tx, next); err != nil {
-		return was, false, contended(err)
+	if err := updateBreakerRow(ctx, tx, next); err != nil {
+		return previous, false, busyOrUnavailable(err)
 	}
-	change := string(was.State) + " to " + string(next.State)
-	if err := tellBreaker(ctx, tx, row, next, next.At, change); err != nil {
-		return was, false, contended(err)
+	change := string(previous.State) + " to " + string(next.State)
+	if err := appendBreakerReceipt(ctx, tx, row, next, next.At, change); err != nil {
+		return previous, false, busyOrUnavailable(err)
 	}
-	failpoint.Hit(failpoint.JournalBefore, failpoint.Brake)
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Breaker)
 	err = tx.Commit()
-	failpoint.Hit(failpoint.JournalAfter, failpoint.Brake)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Breaker)
 	if err != nil {
-		return was, false, unavailable(err)
+		return previous, false, unavailable(err)
 	}
-	j.announce()
+	j.signalCommitted()
 	return next, true, nil
 }
 
@@ -172,7 +172,7 @@ func lockBreaker(ctx context.Context, tx *sql.Tx, t background.Target) (row brea
 
 // readBreaker reads a row that is there.
 func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock string) (row breakerRow, err error) {
-	rows, err := tx.QueryContext(ctx, breakerSQL+ofTargetSQL+lock, t.Tenant, t.Family, t.Name)
+	rows, err := tx.QueryContext(ctx, breakerSQL+byTargetSQL+lock, t.Tenant, t.Family, t.Name)
 	if err != nil {
 		return row, err
 	}
@@ -186,15 +186,15 @@ func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock stri
 	return found[0], nil
 }
 
-func setBreaker(ctx context.Context, tx *sql.Tx, b background.Breaker) error {
+func updateBreakerRow(ctx context.Context, tx *sql.Tx, b background.Breaker) error {
 	_, err := tx.ExecContext(ctx, `UPDATE recourse.brakes SET state = $4, by_hand = $5, actor = $6, cause = $7, reason = $8, at = $9, version = $10,
-		probes = $11, opened_at = $12, opening = $13, asked = $14, paused = $15 `+ofTargetSQL,
-		b.Tenant, b.Family, b.Name, string(b.State), b.ByHand, b.Actor, b.Cause, b.Reason, b.At, b.Version,
-		probesOf(b), b.OpenedAt, b.Opening, b.Asked, b.Paused)
+		probes = $11, opened_at = $12, opening = $13, asked = $14, paused = $15 `+byTargetSQL,
+		b.Tenant, b.Family, b.Name, string(b.State), b.Manual, b.Actor, b.Cause, b.Reason, b.At, b.Version,
+		probeIDs(b), b.OpenedAt, b.Openings, b.NewCasesProbed, b.Paused)
 	return err
 }
 
-func probesOf(b background.Breaker) pq.StringArray {
+func probeIDs(b background.Breaker) pq.StringArray {
 	out := make(pq.StringArray, len(b.Probes))
 	for i, id := range b.Probes {
 		out[i] = id.String()
@@ -202,43 +202,43 @@ func probesOf(b background.Breaker) pq.StringArray {
 	return out
 }
 
-func nullable(id background.RunID) uuid.NullUUID {
+func nullableRunID(id background.RunID) uuid.NullUUID {
 	return uuid.NullUUID{UUID: uuid.UUID(id), Valid: !id.IsZero()}
 }
 
-// tellBreaker writes the receipt of a breaker's move into the trail of a row, by the
+// appendBreakerReceipt writes the receipt of a breaker's move into the trail of a row, by the
 // statements that write all receipts.
-func tellBreaker(ctx context.Context, tx *sql.Tx, trail breakerRow, now background.Breaker, at time.Time, changes string) error {
-	tenant := trail.Tenant
+func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now background.Breaker, at time.Time, changes string) error {
+	tenant := row.Tenant
 	if tenant == "" {
 		tenant = AllTenants
 	}
-	kase := Case{ID: receipts.CaseID(trail.CaseID), Tenant: tenant, Kind: KindOperations, Subject: "brake:" + now.Family + ":" + now.Name}
-	draft := receipts.Draft{Subtype: receipts.BrakeReleased, Actor: now.Actor, At: at, Payload: receipts.Payload{
+	opsCase := Case{ID: receipts.CaseID(row.CaseID), Tenant: tenant, Kind: KindOperations, Subject: "brake:" + now.Family + ":" + now.Name}
+	draft := receipts.Draft{Subtype: receipts.BreakerReleased, Actor: now.Actor, At: at, Payload: receipts.Payload{
 		Family: now.Family, Target: now.Name, ReasonCode: now.Cause, Reason: now.Reason, Changes: changes,
 	}}
 	if now.State == background.BreakerOpen {
-		draft.Subtype = receipts.BrakePulled
+		draft.Subtype = receipts.BreakerOpened
 	}
-	return tell(ctx, tx, kase, draft)
+	return appendReceipt(ctx, tx, opsCase, draft)
 }
 
-// StepBreaker writes what a leader lets through.
-func (j *Journal) StepBreaker(ctx context.Context, b background.Breaker) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+// RecordProbes writes what a leader lets through.
+func (j *Journal) RecordProbes(ctx context.Context, b background.Breaker) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	res, err := write(ctx, j.moveLane.db, failpoint.BrakeStep, `UPDATE recourse.brakes SET version = $4, probes = $5, asked = $6, paused = $7 `+ofTargetSQL+`
+	res, err := execWithFailpoints(ctx, j.txPath.db, failpoint.BreakerProbes, `UPDATE recourse.brakes SET version = $4, probes = $5, asked = $6, paused = $7 `+byTargetSQL+`
 		AND version = $4 - 1 AND state = $8`,
-		b.Tenant, b.Family, b.Name, b.Version, probesOf(b), b.Asked, b.Paused, string(b.State))
+		b.Tenant, b.Family, b.Name, b.Version, probeIDs(b), b.NewCasesProbed, b.Paused, string(b.State))
 	if err != nil {
-		return false, contended(err)
+		return false, busyOrUnavailable(err)
 	}
 	n, err := res.RowsAffected()
 	return n == 1, err
 }
 
-// braked reports whether a run is barred by a circuit breaker.
-func (j *Journal) braked(ctx context.Context, id background.RunID) (barred bool, err error) {
-	err = j.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.brakes k ON `+barsSQL+` WHERE r.id = $1)`, id.String()).Scan(&barred)
-	return barred, err
+// blockedByBreaker reports whether a run is barred by a circuit breaker.
+func (j *Journal) blockedByBreaker(ctx context.Context, id background.RunID) (blocked bool, err error) {
+	err = j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.brakes k ON `+blocksClaimSQL+` WHERE r.id = $1)`, id.String()).Scan(&blocked)
+	return blocked, err
 }

@@ -17,17 +17,17 @@ import (
 
 func micros() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-func pull(b background.Breaker) (background.Breaker, bool) {
+func openBreaker(b background.Breaker) (background.Breaker, bool) {
 	return b.Open(false, "test", background.CauseFailing, "why", micros())
 }
 
-func shut(b background.Breaker) (background.Breaker, bool) {
+func closeBreaker(b background.Breaker) (background.Breaker, bool) {
 	return b.Close("test", background.CauseRecovered, "why", micros())
 }
 
-func mustMove(t *testing.T, j *postgres.Journal, of background.Target, decide func(background.Breaker) (background.Breaker, bool)) background.Breaker {
+func mustUpdateBreaker(t *testing.T, j *postgres.Journal, target background.Target, decide func(background.Breaker) (background.Breaker, bool)) background.Breaker {
 	t.Helper()
-	b, moved, err := j.MoveBreaker(context.Background(), of, decide)
+	b, moved, err := j.UpdateBreaker(context.Background(), target, decide)
 	if err != nil || !moved {
 		t.Fatalf("%+v, %v, %v", b, moved, err)
 	}
@@ -43,39 +43,39 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 			t.Parallel()
 			ctx, j := context.Background(), open(t, testkit.Migrated(t))
 			session := background.Session{ID: uuid.New(), Worker: "w"}
-			if err := j.Enlist(ctx, session); err != nil {
+			if err := j.Register(ctx, session); err != nil {
 				t.Fatal(err)
 			}
 			claim := func(s postgres.Snapshot) error {
-				m := move(receipts.AttemptStarted, s.Run)
+				m := transition(receipts.AttemptStarted, s.Run)
 				m.Session = session.ID
 				_, err := j.Apply(ctx, s.Run.ID, m.ID, decide(m))
 				return err
 			}
 			runs := []postgres.Snapshot{submit(t, j), submit(t, j), submit(t, j)}
-			of := background.Target{Tenant: tenant, Family: "plain", Name: "plain"}
-			mustMove(t, j, background.Target{Tenant: "other", Family: "plain", Name: "plain"}, pull)
-			b := mustMove(t, j, of, pull)
-			if err := claim(runs[0]); !errors.Is(err, background.ErrBraked) {
+			target := background.Target{Tenant: tenant, Family: "plain", Name: "plain"}
+			mustUpdateBreaker(t, j, background.Target{Tenant: "other", Family: "plain", Name: "plain"}, openBreaker)
+			b := mustUpdateBreaker(t, j, target, openBreaker)
+			if err := claim(runs[0]); !errors.Is(err, background.ErrBreakerOpen) {
 				t.Errorf("open: %v", err)
 			}
 			b.Probes, b.Version = []background.RunID{runs[0].Run.ID, runs[1].Run.ID}, b.Version+1
-			if ok, err := j.StepBreaker(ctx, b); !ok || err != nil {
+			if ok, err := j.RecordProbes(ctx, b); !ok || err != nil {
 				t.Fatalf("%v, %v", ok, err)
 			}
-			if ok, err := j.StepBreaker(ctx, b); ok || err != nil {
+			if ok, err := j.RecordProbes(ctx, b); ok || err != nil {
 				t.Errorf("another leader from the same version: %v, %v", ok, err)
 			}
 			if err := errors.Join(claim(runs[0]), claim(runs[1])); err != nil {
 				t.Errorf("let through: %v", err)
 			}
-			if err := claim(runs[2]); !errors.Is(err, background.ErrBraked) {
+			if err := claim(runs[2]); !errors.Is(err, background.ErrBreakerOpen) {
 				t.Errorf("not let through: %v", err)
 			}
-			if due, err := j.Waiting(ctx, background.Cursor{}, time.Now(), 10); err != nil || len(due) != 0 {
+			if due, err := j.DueRuns(ctx, background.Cursor{}, time.Now(), 10); err != nil || len(due) != 0 {
 				t.Errorf("not paused are %v, %v", due, err)
 			}
-			mustMove(t, j, of, shut)
+			mustUpdateBreaker(t, j, target, closeBreaker)
 			if err := claim(runs[2]); err != nil {
 				t.Errorf("closed: %v", err)
 			}
@@ -88,12 +88,12 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	journals := []*postgres.Journal{open(t, url), open(t, url)}
-	of := background.Target{Family: "plain", Name: "plain"}
+	target := background.Target{Family: "plain", Name: "plain"}
 	var all sync.WaitGroup
 	moved := make([]bool, 8)
 	for i := range moved {
 		all.Go(func() {
-			b, m, err := journals[i%2].MoveBreaker(ctx, of, pull)
+			b, m, err := journals[i%2].UpdateBreaker(ctx, target, openBreaker)
 			if moved[i] = m; err != nil || b.State != background.BreakerOpen {
 				t.Errorf("%+v, %v", b, err)
 			}
@@ -106,13 +106,13 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 			n++
 		}
 	}
-	if trail := onlyTrail(t, journals[0], postgres.AllTenants); n != 1 || len(trail) != 1 || trail[0].Subtype != receipts.BrakePulled {
+	if trail := onlyTrail(t, journals[0], postgres.AllTenants); n != 1 || len(trail) != 1 || trail[0].Subtype != receipts.BreakerOpened {
 		t.Errorf("opened %d times, %v", n, trail)
 	}
-	if stale, err := journals[1].StepBreaker(ctx, background.Breaker{Target: of, State: background.BreakerOpen, Version: 7}); stale || err != nil {
+	if stale, err := journals[1].RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerOpen, Version: 7}); stale || err != nil {
 		t.Errorf("a step from another version: %v, %v", stale, err)
 	}
-	if stale, err := journals[1].StepBreaker(ctx, background.Breaker{Target: of, State: background.BreakerHalfOpen, Version: 2}); stale || err != nil {
+	if stale, err := journals[1].RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerHalfOpen, Version: 2}); stale || err != nil {
 		t.Errorf("a step in another state: %v, %v", stale, err)
 	}
 }
@@ -124,7 +124,7 @@ func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Rece
 	if err != nil || len(cases) != 1 {
 		t.Fatalf("%v, %v", cases, err)
 	}
-	o, found, err := j.OperationsAtOnce(context.Background(), tenant, cases[0])
+	o, found, err := j.OperationsWithTrail(context.Background(), tenant, cases[0])
 	if err != nil || !found || int(o.Head.Seq) != len(o.Trail) {
 		t.Fatalf("%v, %v, %v", o.Head, found, err)
 	}
@@ -133,23 +133,23 @@ func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Rece
 
 // A tenant's own trail says once that a breaker over all tenants paused its runs, and once
 // that it did no more, whoever comes to say it and how often.
-func TestATenantIsToldOfEachOpeningOnce(t *testing.T) {
+func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	journals := []*postgres.Journal{open(t, url), open(t, url)}
-	of := background.Target{Family: "plain", Name: "plain"}
-	tell := func() {
+	target := background.Target{Family: "plain", Name: "plain"}
+	record := func() {
 		t.Helper()
 		var all sync.WaitGroup
 		for i := range 6 {
 			all.Go(func() {
 				for {
-					err := journals[i%2].TellPaused(ctx, "acme", of, micros())
+					err := journals[i%2].RecordPaused(ctx, "acme", target, micros())
 					if errors.Is(err, postgres.ErrBusy) {
 						continue
 					}
 					if err == nil {
-						_, err = journals[i%2].TellClosed(ctx, micros(), 10)
+						_, err = journals[i%2].RecordClosed(ctx, micros(), 10)
 					}
 					if err == nil {
 						return
@@ -175,22 +175,22 @@ func TestATenantIsToldOfEachOpeningOnce(t *testing.T) {
 			}
 		}
 	}
-	mustMove(t, journals[0], of, pull)
-	tell()
-	wants(receipts.BrakePulled)
-	mustMove(t, journals[0], of, shut)
-	tell()
-	wants(receipts.BrakePulled, receipts.BrakeReleased)
-	mustMove(t, journals[0], of, pull)
-	tell()
-	mustMove(t, journals[0], of, shut)
-	mustMove(t, journals[0], of, pull) // nobody has said yet that the second is over
-	tell()
-	wants(receipts.BrakePulled, receipts.BrakeReleased, receipts.BrakePulled, receipts.BrakeReleased, receipts.BrakePulled)
+	mustUpdateBreaker(t, journals[0], target, openBreaker)
+	record()
+	wants(receipts.BreakerOpened)
+	mustUpdateBreaker(t, journals[0], target, closeBreaker)
+	record()
+	wants(receipts.BreakerOpened, receipts.BreakerReleased)
+	mustUpdateBreaker(t, journals[0], target, openBreaker)
+	record()
+	mustUpdateBreaker(t, journals[0], target, closeBreaker)
+	mustUpdateBreaker(t, journals[0], target, openBreaker) // nobody has said yet that the second is over
+	record()
+	wants(receipts.BreakerOpened, receipts.BreakerReleased, receipts.BreakerOpened, receipts.BreakerReleased, receipts.BreakerOpened)
 }
 
 // What waits is found as a leader asks for it.
-func TestPausedRunsAreListedAsTheyAreAskedFor(t *testing.T) {
+func TestPausedRunsAreListedByQuery(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	ctx, j, db := context.Background(), open(t, url), database(t, url)
@@ -204,38 +204,38 @@ func TestPausedRunsAreListedAsTheyAreAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	others := background.PausedQuery{New: true, Newest: true, Called: []string{"other"}, Others: true, Limit: 2}
+	others := background.PausedQuery{NeverClaimed: true, NewestFirst: true, Called: []string{"other"}, Others: true, Limit: 2}
 	others.Target, others.Due = background.Target{Family: "plain", Name: "plain"}, time.Now()
-	if found, err := j.Paused(ctx, others); err != nil || len(found) > 0 {
+	if found, err := j.PausedRuns(ctx, others); err != nil || len(found) > 0 {
 		t.Errorf("of others, which nobody calls: %v, %v", found, err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, targets) VALUES (gen_random_uuid(), 'w', now(), '{plain}')`); err != nil {
 		t.Fatal(err)
 	}
-	of := background.Target{Family: "plain", Name: "plain"}
+	target := background.Target{Family: "plain", Name: "plain"}
 	for name, tc := range map[string]struct {
 		q    background.PausedQuery
 		want []int
 	}{
-		"new, newest":        {background.PausedQuery{New: true, Newest: true, Limit: 2}, []int{4, 2}},
-		"new, anywhere":      {background.PausedQuery{New: true, From: 0.3, Limit: 1}, []int{2}},
-		"new, the oldest":    {background.PausedQuery{New: true, Limit: 9}, []int{0, 2, 4}},
+		"new, newest":        {background.PausedQuery{NeverClaimed: true, NewestFirst: true, Limit: 2}, []int{4, 2}},
+		"new, anywhere":      {background.PausedQuery{NeverClaimed: true, StartFraction: 0.3, Limit: 1}, []int{2}},
+		"new, the oldest":    {background.PausedQuery{NeverClaimed: true, Limit: 9}, []int{0, 2, 4}},
 		"failed before":      {background.PausedQuery{Limit: 9}, []int{1, 3}},
 		"failed, in turn":    {background.PausedQuery{After: background.Cursor{DueAt: base.Add(time.Minute), ID: ids[1]}, Limit: 9}, []int{3}},
 		"of a tenant":        {background.PausedQuery{Target: background.Target{Tenant: "acme"}, Limit: 9}, []int{1, 3}},
 		"of another tenant":  {background.PausedQuery{Target: background.Target{Tenant: "other"}, Limit: 9}, nil},
-		"new, due long ago":  {background.PausedQuery{New: true, Newest: true, Due: base.Add(time.Minute), Limit: 9}, []int{0}},
+		"new, due long ago":  {background.PausedQuery{NeverClaimed: true, NewestFirst: true, Due: base.Add(time.Minute), Limit: 9}, []int{0}},
 		"of targets called":  {background.PausedQuery{Called: []string{"plain", "other"}, Limit: 9}, []int{1, 3}},
 		"called elsewhere":   {background.PausedQuery{Called: []string{"other"}, Limit: 9}, nil},
 		"of others":          {others, []int{4, 2}},
-		"of no others":       {background.PausedQuery{New: true, Called: []string{"plain"}, Others: true, Limit: 9}, nil},
-		"none at that place": {background.PausedQuery{New: true, From: 0.9, Due: base.Add(-time.Minute), Limit: 9}, nil},
+		"of no others":       {background.PausedQuery{NeverClaimed: true, Called: []string{"plain"}, Others: true, Limit: 9}, nil},
+		"none at that place": {background.PausedQuery{NeverClaimed: true, StartFraction: 0.9, Due: base.Add(-time.Minute), Limit: 9}, nil},
 	} {
-		tc.q.Family, tc.q.Name = of.Family, of.Name
+		tc.q.Family, tc.q.Name = target.Family, target.Name
 		if tc.q.Due.IsZero() {
 			tc.q.Due = time.Now()
 		}
-		found, err := j.Paused(ctx, tc.q)
+		found, err := j.PausedRuns(ctx, tc.q)
 		if err != nil || len(found) != len(tc.want) {
 			t.Errorf("%s: %v, %v", name, found, err)
 			continue
@@ -246,23 +246,23 @@ func TestPausedRunsAreListedAsTheyAreAskedFor(t *testing.T) {
 			}
 		}
 	}
-	if all, named, err := j.CountPaused(ctx, of, nil, 3); all != 3 || named != 3 || err != nil {
+	if all, named, err := j.CountPausedRuns(ctx, target, nil, 3); all != 3 || named != 3 || err != nil {
 		t.Errorf("%d, %d, %v", all, named, err)
 	}
 	for called, want := range map[string]int{"plain": 5, "other": 0} {
-		if all, named, err := j.CountPaused(ctx, of, []string{called}, 9); all != 5 || named != want || err != nil {
+		if all, named, err := j.CountPausedRuns(ctx, target, []string{called}, 9); all != 5 || named != want || err != nil {
 			t.Errorf("of %s: %d, %d, %v", called, all, named, err)
 		}
 	}
-	mustMove(t, j, background.Target{Tenant: "acme", Family: of.Family, Name: of.Name}, pull)
-	if n, _, err := j.CountPaused(ctx, of, nil, 9); n != 0 || err != nil {
+	mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: target.Family, Name: target.Name}, openBreaker)
+	if n, _, err := j.CountPausedRuns(ctx, target, nil, 9); n != 0 || err != nil {
 		t.Errorf("behind the tenant's own breaker: %d, %v", n, err)
 	}
 }
 
 // What a person had pulled stays open; what had pulled itself is left to be closed with a
 // receipt.
-func TestBrakesFromBeforeBecomeBreakers(t *testing.T) {
+func TestOldBreakerRowsAreMigrated(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Database(t)
 	db := database(t, url)
@@ -288,7 +288,7 @@ func TestBrakesFromBeforeBecomeBreakers(t *testing.T) {
 		case "over":
 			want = background.BreakerClosed
 		}
-		if b.State != want || b.ByHand != (b.Name == "by-hand") || b.Bars() && !b.OpenedAt.Equal(since) || b.Actor != "kim" || !b.At.Equal(since) || b.Version != 4 {
+		if b.State != want || b.Manual != (b.Name == "by-hand") || b.Blocks() && !b.OpenedAt.Equal(since) || b.Actor != "kim" || !b.At.Equal(since) || b.Version != 4 {
 			t.Errorf("%+v", b)
 		}
 	}

@@ -9,12 +9,12 @@ import (
 const bulkForksSQL = `SELECT CASE WHEN r.live THEN 'live' ELSE r.state END, count(*) FROM recourse.bulk_items i JOIN recourse.runs r ON r.id = i.new_run
 WHERE i.bulk_id = $1 GROUP BY 1`
 
-// BulkForks counts the runs that a plan has made by the state that they ended in; those that
+// CountBulkForks counts the runs that a plan has made by the state that they ended in; those that
 // have not ended are "live".
-func (j *Journal) BulkForks(ctx context.Context, id uuid.UUID) (map[string]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) CountBulkForks(ctx context.Context, id uuid.UUID) (map[string]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := j.reads.QueryContext(ctx, bulkForksSQL, id)
+	rows, err := j.readDB.QueryContext(ctx, bulkForksSQL, id)
 	if err != nil {
 		return nil, unavailable(err)
 	}

@@ -53,10 +53,10 @@ func (r *bulkItemRow) item() BulkItem {
 
 const bulkItemSQL = `SELECT position, run_id, case_id, seq, link, amount, currency, gate, outcome, new_run, error FROM recourse.bulk_items WHERE bulk_id = $1 `
 
-// BulkItemsLeft lists the first items of a plan after a position that have no outcome
+// PendingBulkItems lists the first items of a plan after a position that have no outcome
 // yet.
-func (j *Journal) BulkItemsLeft(ctx context.Context, id uuid.UUID, after int64, limit int) ([]BulkItem, error) {
-	return j.bulkItems(ctx, bulkItemSQL+`AND outcome = '' AND position > $2 ORDER BY position LIMIT $3`, id, after, limit)
+func (j *Journal) PendingBulkItems(ctx context.Context, id uuid.UUID, after int64, limit int) ([]BulkItem, error) {
+	return j.selectBulkItems(ctx, bulkItemSQL+`AND outcome = '' AND position > $2 ORDER BY position LIMIT $3`, id, after, limit)
 }
 
 // BulkItems lists items of a plan in order, after a position: all, those with an
@@ -75,17 +75,17 @@ func (j *Journal) BulkItems(ctx context.Context, id uuid.UUID, outcome string, a
 		and, args = and+`AND outcome = $4 `, append(args, outcome)
 	}
 	const subjects = `SELECT i.*, c.subject FROM (%s ORDER BY position LIMIT $3) i JOIN recourse.cases c ON c.id = i.case_id ORDER BY i.position`
-	return j.bulkItems(ctx, fmt.Sprintf(subjects, bulkItemSQL+and), args...)
+	return j.selectBulkItems(ctx, fmt.Sprintf(subjects, bulkItemSQL+and), args...)
 }
 
 // NoOutcome asks for items that have none yet.
 const NoOutcome = "-"
 
-func (j *Journal) bulkItems(ctx context.Context, query string, args ...any) ([]BulkItem, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) selectBulkItems(ctx context.Context, query string, args ...any) ([]BulkItem, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []bulkItemRow
-	if err := j.reads.SelectContext(ctx, &rows, query, args...); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]BulkItem, len(rows))
@@ -96,10 +96,10 @@ func (j *Journal) bulkItems(ctx context.Context, query string, args ...any) ([]B
 }
 
 // EachBulkItem gives all items of a plan in their order, without holding them.
-func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, take func(*BulkItem)) error {
-	ctx, cancel := context.WithTimeout(ctx, planLimit)
+func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, visit func(*BulkItem)) error {
+	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
-	rows, err := j.reads.QueryxContext(ctx, bulkItemSQL+`ORDER BY position`, id)
+	rows, err := j.readDB.QueryxContext(ctx, bulkItemSQL+`ORDER BY position`, id)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -110,14 +110,14 @@ func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, take func(*Bul
 			return unavailable(err)
 		}
 		i := r.item()
-		take(&i)
+		visit(&i)
 	}
-	return maybeUnavailable(rows.Err())
+	return unavailableOrNil(rows.Err())
 }
 
-// recordItemsSQL writes outcomes of items, and counts those it wrote. One that is there
+// recordBulkItemsSQL writes outcomes of items, and counts those it wrote. One that is there
 // stays, but for a failure of which it turns out that it was done after all.
-const recordItemsSQL = `
+const recordBulkItemsSQL = `
 WITH t AS (
   SELECT * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
 ), o AS MATERIALIZED (
@@ -137,7 +137,7 @@ ON CONFLICT (bulk_id, ran, word, currency) DO UPDATE SET items = c.items + exclu
 // RecordBulkItems writes what became of items. An item that has an outcome keeps it,
 // so that the same may be written again; only a failure may become done.
 func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []BulkItem) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	c := newColumns(4, len(items))
 	for _, i := range items {
@@ -146,9 +146,9 @@ func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []Bul
 		c.id(i.NewRun)
 		c.str(i.Error)
 	}
-	_, err := write(ctx, j.reads.DB, failpoint.BulkItem, recordItemsSQL, append([]any{id}, c.args()...)...)
-	return maybeUnavailable(err)
+	_, err := execWithFailpoints(ctx, j.readDB.DB, failpoint.BulkItem, recordBulkItemsSQL, append([]any{id}, c.args()...)...)
+	return unavailableOrNil(err)
 }
 
-// bulkBeat is how long a holder's question may take; slower, it is not sure to hold.
-const bulkBeat = 3 * time.Second
+// lockCheckTimeout is how long a holder's question may take; slower, it is not sure to hold.
+const lockCheckTimeout = 3 * time.Second

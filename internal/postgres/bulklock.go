@@ -18,19 +18,19 @@ type BulkLock struct {
 }
 
 // The locks of plans, by their numbers: the bytes of "rcrt".
-const tryBulkSQL = `SELECT pg_try_advisory_lock(1919119988, $1)`
+const tryBulkLockSQL = `SELECT pg_try_advisory_lock(1919119988, $1)`
 
-// LockBulk takes the lock of a plan; nil when another process has it.
-func (j *Journal) LockBulk(ctx context.Context, b Bulk) (*BulkLock, error) {
-	ctx, cancel := context.WithTimeout(ctx, bulkBeat)
+// LockBulkPlan takes the lock of a plan; nil when another process has it.
+func (j *Journal) LockBulkPlan(ctx context.Context, b BulkPlan) (*BulkLock, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
-	conn, err := j.sequence.Conn(ctx)
+	conn, err := j.sequencerDB.Conn(ctx)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	var alone bool
-	if err := conn.QueryRowContext(ctx, tryBulkSQL, b.Number).Scan(&alone); err != nil || !alone {
-		return nil, errors.Join(maybeUnavailable(err), letGo(ctx, conn))
+	var acquired bool
+	if err := conn.QueryRowContext(ctx, tryBulkLockSQL, b.Number).Scan(&acquired); err != nil || !acquired {
+		return nil, errors.Join(unavailableOrNil(err), releaseLocks(ctx, conn))
 	}
 	return &BulkLock{conn, b.ID}, nil
 }
@@ -38,11 +38,11 @@ func (j *Journal) LockBulk(ctx context.Context, b Bulk) (*BulkLock, error) {
 // State tells where the plan stands, over the connection that holds the lock, and so
 // that it is held. It must be asked more often than every SequencerIdle.
 func (l *BulkLock) State(ctx context.Context) (s BulkState, err error) {
-	ctx, cancel := context.WithTimeout(ctx, bulkBeat)
+	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
 	err = l.conn.QueryRowContext(ctx, `SELECT state FROM recourse.bulks WHERE id = $1`, l.id).Scan(&s)
-	return s, maybeUnavailable(err)
+	return s, unavailableOrNil(err)
 }
 
 // Release lets the plan go.
-func (l *BulkLock) Release(ctx context.Context) error { return letGo(ctx, l.conn) }
+func (l *BulkLock) Release(ctx context.Context) error { return releaseLocks(ctx, l.conn) }

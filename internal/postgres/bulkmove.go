@@ -13,34 +13,34 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// BulkRegister has the receipts of a tenant's bulk plans.
-const BulkRegister Register = "bulks"
+// BulkLog has the receipts of a tenant's bulk plans.
+const BulkLog OperationLog = "bulks"
 
 // ErrNoChange is what a decision answers that leaves everything as it is.
 var ErrNoChange = errors.New("postgres: nothing is to be changed")
 
-// MoveBulk changes where a plan stands, together with its receipt. decide gives the
+// UpdateBulkPlan changes where a plan stands, together with its receipt. decide gives the
 // plan as it is to be, or why it is not; it is called once, on the locked row. left
 // tells how many items have no outcome yet, as far as that matters: one or none. The
 // plan settles when any of its items is of a settlement, whatever its row says.
 // ErrNotFound when the tenant has no such plan. After any other error but decide's it
 // is not known whether it was changed: look again.
-func (j *Journal) MoveBulk(ctx context.Context, tenant string, id uuid.UUID, decide func(now Bulk, left bool) (Bulk, receipts.Draft, error)) (now Bulk, err error) {
-	err = j.inLane(ctx, failpoint.BulkMove, func(ctx context.Context, tx *sql.Tx) error {
-		var left bool
-		if now, left, err = lockBulk(ctx, tx, tenant, id); err != nil {
+func (j *Journal) UpdateBulkPlan(ctx context.Context, tenant string, id uuid.UUID, decide func(now BulkPlan, pending bool) (BulkPlan, receipts.Draft, error)) (now BulkPlan, err error) {
+	err = j.inSlowPathTx(ctx, failpoint.BulkTransition, func(ctx context.Context, tx *sql.Tx) error {
+		var pending bool
+		if now, pending, err = lockBulkPlanRow(ctx, tx, tenant, id); err != nil {
 			return err
 		}
-		next, draft, err := decide(now, left)
+		next, draft, err := decide(now, pending)
 		if err != nil {
 			return err
 		}
 		draft.Subtype = receipts.BulkChanged
-		if err := setBulk(ctx, tx, next); err != nil {
+		if err := updateBulkPlanRow(ctx, tx, next); err != nil {
 			return err
 		}
 		now = next
-		return tellRegister(ctx, tx, tenant, BulkRegister, draft)
+		return appendOperation(ctx, tx, tenant, BulkLog, draft)
 	})
 	if errors.Is(err, ErrNoChange) {
 		err = nil
@@ -48,37 +48,37 @@ func (j *Journal) MoveBulk(ctx context.Context, tenant string, id uuid.UUID, dec
 	return now, err
 }
 
-func lockBulk(ctx context.Context, tx *sql.Tx, tenant string, id uuid.UUID) (b Bulk, left bool, err error) {
-	rows, err := tx.QueryContext(ctx, bulkSQL+`WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`, tenant, id)
+func lockBulkPlanRow(ctx context.Context, tx *sql.Tx, tenant string, id uuid.UUID) (b BulkPlan, pending bool, err error) {
+	rows, err := tx.QueryContext(ctx, bulkPlanSQL+`WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`, tenant, id)
 	if err != nil {
 		return b, false, err
 	}
-	var found []bulkRow
+	var found []bulkPlanRow
 	if err := sqlx.StructScan(rows, &found); err != nil {
 		return b, false, err
 	}
 	if len(found) != 1 {
 		return b, false, background.ErrNotFound
 	}
-	b = found[0].bulk()
+	b = found[0].plan()
 	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE bulk_id = $1 AND outcome = ''),
-		$2 OR EXISTS (SELECT FROM recourse.bulk_items i JOIN recourse.cases c ON c.id = i.case_id WHERE i.bulk_id = $1 AND c.kind = 'settlement')`, id, b.Settles).Scan(&left, &b.Settles)
-	return b, left, err
+		$2 OR EXISTS (SELECT FROM recourse.bulk_items i JOIN recourse.cases c ON c.id = i.case_id WHERE i.bulk_id = $1 AND c.kind = 'settlement')`, id, b.HasSettlements).Scan(&pending, &b.HasSettlements)
+	return b, pending, err
 }
 
-func setBulk(ctx context.Context, tx *sql.Tx, b Bulk) error {
-	when := func(t sql.NullTime) sql.NullTime { t.Valid = !t.Time.IsZero(); return t }
+func updateBulkPlanRow(ctx context.Context, tx *sql.Tx, b BulkPlan) error {
+	nullable := func(t sql.NullTime) sql.NullTime { t.Valid = !t.Time.IsZero(); return t }
 	_, err := tx.ExecContext(ctx, `UPDATE recourse.bulks SET state = $2, settled = $3, started_by = $4, started_at = $5, moved_by = $6, moved_why = $7, moved_at = $8, ended_at = $9,
 		started_key = $10, started_why = $11, people = $12, declared = $13, incident = $14 WHERE id = $1`,
-		b.ID, string(b.State), b.Settled, b.StartedBy, when(sql.NullTime{Time: b.StartedAt}), b.MovedBy, b.MovedWhy, when(sql.NullTime{Time: b.MovedAt}), when(sql.NullTime{Time: b.EndedAt}),
-		b.StartedKey, b.StartedWhy, b.People, b.Declared, b.Incident)
+		b.ID, string(b.State), b.OutcomesKnown, b.StartedBy, nullable(sql.NullTime{Time: b.StartedAt}), b.ChangedBy, b.ChangeReason, nullable(sql.NullTime{Time: b.ChangedAt}), nullable(sql.NullTime{Time: b.EndedAt}),
+		b.StartedKey, b.IncidentReason, b.People, b.SelfDeclared, b.Incident)
 	return err
 }
 
-// SettleBulk notes that nothing of a cancelled plan is in doubt any more.
-func (j *Journal) SettleBulk(ctx context.Context, id uuid.UUID) error {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+// MarkBulkOutcomesKnown notes that nothing of a cancelled plan is in doubt any more.
+func (j *Journal) MarkBulkOutcomesKnown(ctx context.Context, id uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := write(ctx, j.reads.DB, failpoint.BulkRest, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
-	return maybeUnavailable(err)
+	_, err := execWithFailpoints(ctx, j.readDB.DB, failpoint.BulkSettled, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
+	return unavailableOrNil(err)
 }

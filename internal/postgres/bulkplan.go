@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// planLimit bounds the making of a plan, and the reading of one as a whole.
-const planLimit = 10 * time.Minute
+// planTimeout bounds the making of a plan, and the reading of one as a whole.
+const planTimeout = 10 * time.Minute
 
 // PlannedLetter is a letter that a plan takes in, with what decides whether the action
 // would be refused now. Of run and case it holds no more than that.
@@ -29,80 +29,80 @@ type PlannedLetter struct {
 
 // BulkScope is what a plan takes in.
 type BulkScope struct {
-	Filter LetterFilter
-	Limit  int64 // the oldest of them; all when 0
-	Chunk  int64 // how many a statement takes: what a plan costs who makes it, however large it is
-	// Meets tells whether a letter that the filter selects is meant; nil: all are. It is
+	Filter    LetterFilter
+	Limit     int64 // the oldest of them; all when 0
+	BatchSize int64 // how many a statement takes: what a plan costs who makes it, however large it is
+	// Matches tells whether a letter that the filter selects is meant; nil: all are. It is
 	// given them in order, as they are at the moment that the plan is of. Its error ends
 	// the planning.
-	Meets func(context.Context, FoundLetter) (bool, error)
-	// Beside gives counts to keep with those of the plan, when all were judged; may be nil.
-	Beside func() []BulkCount
-	// Judge is given each letter in order, and tells the gate that refuses it, or nothing.
-	Judge func(*PlannedLetter) string
-	// Seal gives the hash when all were judged.
-	Seal func() [32]byte
-	// Outdated: a plan of the tenant that was made before, and that nobody has started,
+	Matches func(context.Context, FoundLetter) (bool, error)
+	// ExtraCounts gives counts to keep with those of the plan, when all were judged; may be nil.
+	ExtraCounts func() []BulkCount
+	// GateOf is given each letter in order, and tells the gate that refuses it, or nothing.
+	GateOf func(*PlannedLetter) string
+	// Hash gives the hash when all were judged.
+	Hash func() [32]byte
+	// StaleBefore: a plan of the tenant that was made before, and that nobody has started,
 	// is forgotten; one with each that is made.
-	Outdated time.Time
+	StaleBefore time.Time
 }
 
 // ErrNothingPlanned means that no letter is of the scope of a plan. Nothing is stored.
 var ErrNothingPlanned = errors.New("postgres: a plan of nothing")
 
-// PlanBulk stores a plan with the letters of a scope, oldest first, or not at all: first
+// CreateBulkPlan stores a plan with the letters of a scope, oldest first, or not at all: first
 // what it takes in, then the plan itself with its receipt. Until then nobody can see it, and
-// what is left of one that never came is forgotten with the others. The filter selects letters as they were projected: see DrainForPlan. All
+// what is left of one that never came is forgotten with the others. The filter selects letters as they were projected: see CatchUpForPlan. All
 // is of one moment; what has been told of a letter by then that is not projected has
 // moved it, and it is stored without a head, so that nothing is done with it.
-func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, err error) {
-	ctx, cancel := context.WithTimeout(ctx, planLimit)
+func (j *Journal) CreateBulkPlan(ctx context.Context, b BulkPlan, scope BulkScope) (_ BulkPlan, err error) {
+	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
-	if of.Meets != nil {
-		of.Chunk = min(of.Chunk, meetingPage)
+	if scope.Matches != nil {
+		scope.BatchSize = min(scope.BatchSize, matchPage)
 	}
-	if err := j.forgetPlans(ctx, b.Tenant, of.Outdated, b.PlannedAt); err != nil {
+	if err := j.deleteStalePlan(ctx, b.Tenant, scope.StaleBefore, b.PlannedAt); err != nil {
 		return b, err
 	}
-	tx, err := j.finding.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	tx, err := j.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return b, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	moved, err := movedSince(ctx, tx, b.Tenant)
+	unprojected, err := unprojectedCases(ctx, tx, b.Tenant)
 	if err != nil {
 		return b, unavailable(err)
 	}
-	search, err := planAfter(ctx, tx, b.Tenant, of.Filter, LetterOrder{Column: ByDeath}, LetterPlace{}, int(of.Chunk))
+	search, err := planSearch(ctx, tx, b.Tenant, scope.Filter, LetterOrder{Column: ByDeath}, LetterPosition{}, int(scope.BatchSize))
 	if err != nil {
 		return b, unavailable(err)
 	}
-	p := planning{bulk: b.ID, judge: of.Judge, moved: moved, counts: map[[2]string]BulkCount{}}
-	for more := !search.nothing(); more; {
-		size := of.Chunk
-		if of.Limit > 0 {
-			size = min(size, of.Limit-p.items)
+	builder := planBuilder{bulk: b.ID, gateOf: scope.GateOf, unprojected: unprojected, counts: map[[2]string]BulkCount{}}
+	for more := !search.empty(); more; {
+		size := scope.BatchSize
+		if scope.Limit > 0 {
+			size = min(size, scope.Limit-builder.items)
 		}
-		if of.Meets != nil {
-			more, err = p.meeting(ctx, tx, &search, of)
+		if scope.Matches != nil {
+			more, err = builder.takeMatching(ctx, tx, &search, scope)
 		} else {
-			more, err = p.chunk(ctx, tx, &search, size)
+			more, err = builder.addBatch(ctx, tx, &search, size)
 		}
 		if err != nil {
 			return b, unavailable(err)
 		}
-		more = more && (of.Limit == 0 || p.items < of.Limit)
+		more = more && (scope.Limit == 0 || builder.items < scope.Limit)
 	}
-	if p.items == 0 {
+	if builder.items == 0 {
 		return b, ErrNothingPlanned
 	}
-	b.Items, b.Hash, b.State, b.Settled, b.Settles = p.items, of.Seal(), BulkPlanned, true, p.settles
-	if of.Beside != nil {
-		for _, c := range of.Beside() {
-			p.counts[[2]string{c.Word, c.Currency}] = c
+	b.Items, b.Hash, b.State, b.OutcomesKnown, b.HasSettlements = builder.items, scope.Hash(), BulkPlanned, true, builder.hasSettlements
+	if scope.ExtraCounts != nil {
+		for _, c := range scope.ExtraCounts() {
+			builder.counts[[2]string{c.Label, c.Currency}] = c
 		}
 	}
-	if err := p.end(ctx, tx, &b); err != nil {
+	if err := builder.insertCounts(ctx, tx, &b); err != nil {
 		return b, unavailable(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.BulkItems)
@@ -111,27 +111,27 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 	if err != nil {
 		return b, unavailable(err)
 	}
-	return b, j.keepPlan(ctx, &b)
+	return b, j.insertBulkPlan(ctx, &b)
 }
 
-// planning is a plan that is being made.
-type planning struct {
-	bulk    uuid.UUID
-	judge   func(*PlannedLetter) string
-	moved   pq.StringArray // cases, see movedSince
-	items   int64
-	last    LetterPlace
-	settles bool // one of the letters is of a settlement
-	counts  map[[2]string]BulkCount
+// planBuilder is a plan that is being made.
+type planBuilder struct {
+	bulk           uuid.UUID
+	gateOf         func(*PlannedLetter) string
+	unprojected    pq.StringArray // cases, see unprojectedCases
+	items          int64
+	last           LetterPosition
+	hasSettlements bool // one of the letters is of a settlement
+	counts         map[[2]string]BulkCount
 }
 
-// chunkSQL stores the letters that a search finds, and gives them back to be judged.
+// insertBatchSQL stores the letters that a search finds, and gives them back to be judged.
 // Their amount is what is reserved for them. No case has the head 0.
-func chunkSQL(search string, n int) string {
-	bulk, before, moved := "$"+strconv.Itoa(n+1), "$"+strconv.Itoa(n+2), "c.id = ANY($"+strconv.Itoa(n+3)+"::uuid[])"
+func insertBatchSQL(search string, n int) string {
+	bulk, before, unprojected := "$"+strconv.Itoa(n+1), "$"+strconv.Itoa(n+2), "c.id = ANY($"+strconv.Itoa(n+3)+"::uuid[])"
 	return `WITH f AS MATERIALIZED (` + search + `), s AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY f.value, f.run_id) + ` + before + `::bigint AS position, f.value, r.id, c.id AS case_id,
-    CASE WHEN ` + moved + ` THEN 0 ELSE c.last_seq END AS last_seq, CASE WHEN ` + moved + ` THEN decode(repeat('00', 32), 'hex') ELSE c.last_link END AS last_link,
+    CASE WHEN ` + unprojected + ` THEN 0 ELSE c.last_seq END AS last_seq, CASE WHEN ` + unprojected + ` THEN decode(repeat('00', 32), 'hex') ELSE c.last_link END AS last_link,
     c.reserved AS amount, coalesce(e.currency, '') AS currency, c.kind, r.family, r.state, r.letter, r.class, c.progression, c.asked, c.moved, c.reserved, c.unknown_open, c.first_sent_at, coalesce(k.held, false) AS held
   FROM f JOIN recourse.runs r ON r.id = f.run_id JOIN recourse.cases c ON c.id = r.case_id
     LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.desk k ON k.run_id = r.id
@@ -141,70 +141,70 @@ func chunkSQL(search string, n int) string {
 ) SELECT * FROM s ORDER BY position`
 }
 
-// chunk takes in the next letters; more tells whether others may follow.
-func (p *planning) chunk(ctx context.Context, tx *sql.Tx, search *letterPlan, size int64) (more bool, err error) {
+// addBatch takes in the next letters; more tells whether others may follow.
+func (p *planBuilder) addBatch(ctx context.Context, tx *sql.Tx, search *searchPlan, size int64) (more bool, err error) {
 	query, args := search.statement(p.last, int(size))
-	taken, err := p.take(ctx, tx, query, args)
-	return taken == size, err
+	inserted, err := p.insertLetters(ctx, tx, query, args)
+	return inserted == size, err
 }
 
-// take writes down the letters that a search gives.
-func (p *planning) take(ctx context.Context, tx *sql.Tx, query string, args []any) (taken int64, err error) {
-	rows, err := tx.QueryContext(ctx, chunkSQL(query, len(args)), append(args, p.bulk, p.items, p.moved)...)
+// insertLetters writes down the letters that a search gives.
+func (p *planBuilder) insertLetters(ctx context.Context, tx *sql.Tx, query string, args []any) (inserted int64, err error) {
+	rows, err := tx.QueryContext(ctx, insertBatchSQL(query, len(args)), append(args, p.bulk, p.items, p.unprojected)...)
 	if err != nil {
-		return taken, err
+		return inserted, err
 	}
 	defer rows.Close()
 	gates := newColumns(2, 0)
-	for ; rows.Next(); taken++ {
-		l, died, err := scanPlanned(rows)
+	for ; rows.Next(); inserted++ {
+		l, died, err := scanPlannedLetter(rows)
 		if err != nil {
-			return taken, err
+			return inserted, err
 		}
 		p.items++
-		p.last = LetterPlace{died.UnixMicro(), l.Run.ID}
-		gate := p.judge(&l)
+		p.last = LetterPosition{died.UnixMicro(), l.Run.ID}
+		gate := p.gateOf(&l)
 		if gate != "" {
 			gates.int(p.items)
 			gates.str(gate)
 		}
-		p.count(gate, &l)
+		p.addCount(gate, &l)
 	}
 	if err := rows.Err(); err != nil || gates.rows == 0 {
-		return taken, err
+		return inserted, err
 	}
 	args = append([]any{p.bulk}, gates.args()...)
 	_, err = tx.ExecContext(ctx, `UPDATE recourse.bulk_items i SET gate = g.gate FROM unnest($2::bigint[], $3::text[]) AS g(position, gate)
 		WHERE i.bulk_id = $1 AND i.position = g.position`, args...)
-	return taken, err
+	return inserted, err
 }
 
-func scanPlanned(rows *sql.Rows) (l PlannedLetter, died time.Time, err error) {
+func scanPlannedLetter(rows *sql.Rows) (l PlannedLetter, died time.Time, err error) {
 	var position int64
-	var run, kase uuid.UUID
+	var run, caseID uuid.UUID
 	var link []byte
 	var sent sql.NullTime
 	r, c := &l.Run, &l.Case
-	err = rows.Scan(&position, &died, &run, &kase, &c.Head.Seq, &link, &l.Amount, &c.Currency, &c.Kind, &r.Family, &r.State, &r.Letter, &r.Class,
-		&c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &r.UnknownOpen, &sent, &l.Held)
-	r.ID, r.Case, c.ID, r.FirstSentAt = background.RunID(run), background.CaseID(kase), receipts.CaseID(kase), timeOf(sent)
+	err = rows.Scan(&position, &died, &run, &caseID, &c.Head.Seq, &link, &l.Amount, &c.Currency, &c.Kind, &r.Family, &r.State, &r.Letter, &r.Class,
+		&c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &r.UnresolvedUnknowns, &sent, &l.Held)
+	r.ID, r.Case, c.ID, r.FirstSentAt = background.RunID(run), background.CaseID(caseID), receipts.CaseID(caseID), utcOrZero(sent)
 	copy(c.Head.Link[:], link)
 	return l, died, err
 }
 
-func (p *planning) count(gate string, l *PlannedLetter) {
+func (p *planBuilder) addCount(gate string, l *PlannedLetter) {
 	k := [2]string{gate, l.Case.Currency}
 	c := p.counts[k]
-	c.Word, c.Currency, c.Items, c.Amount = gate, l.Case.Currency, c.Items+1, c.Amount+l.Amount
+	c.Label, c.Currency, c.Items, c.Amount = gate, l.Case.Currency, c.Items+1, c.Amount+l.Amount
 	p.counts[k] = c
-	p.settles = p.settles || l.Case.Kind == KindSettlement
+	p.hasSettlements = p.hasSettlements || l.Case.Kind == KindSettlement
 }
 
-// end stores the counts of the plan.
-func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
+// insertCounts stores the counts of the plan.
+func (p *planBuilder) insertCounts(ctx context.Context, tx *sql.Tx, b *BulkPlan) error {
 	for _, c := range p.counts {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ($1, false, $2, $3, $4, $5)`,
-			b.ID, c.Word, c.Currency, c.Items, c.Amount); err != nil {
+			b.ID, c.Label, c.Currency, c.Items, c.Amount); err != nil {
 			return err
 		}
 	}

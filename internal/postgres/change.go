@@ -6,11 +6,11 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// Decide gives the change that a move makes of a case as it is, or the reason why
+// Decision gives the change that a move makes of a case as it is, or the reason why
 // it makes none. It is called again whenever the case has moved on meanwhile, so
 // it must be pure. What it is given is others' as well: it must not change it, nor
 // keep it but as the Before of its change.
-type Decide func(*Snapshot) (Change, error)
+type Decision func(*Snapshot) (Change, error)
 
 // Apply makes one move of a run: it decides on what was last seen of the case,
 // writes the change with its receipts in one commit, and decides again on the
@@ -20,131 +20,133 @@ type Decide func(*Snapshot) (Change, error)
 //
 // When it returns any other error the outcome is not known: the same move may be
 // applied again.
-func (j *Journal) Apply(ctx context.Context, id background.RunID, move background.MoveID, decide Decide) (*Snapshot, error) {
-	seen, hinted := j.recent.Get(id)
+func (j *Journal) Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
+	current, cached := j.cache.Get(id)
 	for {
-		if !hinted {
+		if !cached {
 			found, err := j.finds.do(id)
-			if seen = &found; err != nil {
-				return seen, err
+			if current = &found; err != nil {
+				return current, err
 			}
-			if seen.Run.LastMove == move {
-				return seen, nil
+			if current.Run.LastTransition == transition {
+				return current, nil
 			}
 		}
-		change, err := decide(seen)
+		change, err := decide(current)
 		if err != nil {
-			if hinted {
-				hinted = false
+			if cached {
+				cached = false
 				continue
 			}
-			return seen, err
+			return current, err
 		}
-		v, err := j.first(ctx, &change)
-		if v == lost && err == nil && !hinted {
-			if err = j.whyLost(ctx, &change); err == nil {
-				v, err = j.attemptAlone(ctx, &change)
+		res, err := j.writeWithoutWaiting(ctx, &change)
+		if res == conflict && err == nil && !cached {
+			if err = j.conflictReason(ctx, &change); err == nil {
+				res, err = j.writeWaiting(ctx, &change)
 			}
-			if v == lost && err == nil {
-				err = j.whyLost(ctx, &change)
+			if res == conflict && err == nil {
+				err = j.conflictReason(ctx, &change)
 			}
 		}
-		j.remember(id, change.After, v == written)
+		j.cacheSnapshot(id, change.After, res == applied)
 		switch {
 		case err != nil:
-			return seen, err
-		case v == written:
+			return current, err
+		case res == applied:
 			return change.After, nil
-		case v == overHeld:
-			return seen, ErrExceedsHeld
+		case res == insufficient:
+			return current, ErrExceedsHeld
 		case ctx.Err() != nil:
-			return seen, ctx.Err()
+			return current, ctx.Err()
 		}
-		hinted = false
+		cached = false
 	}
 }
 
-// first writes a change without waiting for any transaction, in company if it may be.
-func (j *Journal) first(ctx context.Context, ch *Change) (verdict, error) {
-	return j.attempt(ctx, ch, func(s *sealed) (verdict, error) { return j.try(ctx, s) })
+// writeWithoutWaiting writes a change without waiting for any transaction, in company if it may be.
+func (j *Journal) writeWithoutWaiting(ctx context.Context, ch *Change) (result, error) {
+	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) { return j.tryWrite(ctx, s) })
 }
 
-func (j *Journal) try(ctx context.Context, s *sealed) (verdict, error) {
+func (j *Journal) tryWrite(ctx context.Context, s *chainedChange) (result, error) {
 	switch {
-	case s.Beside == nil:
-		return j.moves.do(s)
-	case s.company():
+	case s.SideEffect == nil:
+		return j.transitions.do(s)
+	case s.batchable():
 		return j.deaths.do(s)
-	case !j.moveLane.enter(ctx):
-		return lost, ErrBusy
+	case !j.txPath.acquire(ctx):
+		return conflict, ErrBusy
 	}
-	defer j.moveLane.leave()
-	return aloneAs(j.together(ctx, j.moveLane, skipping(moveSQL), s))
+	defer j.txPath.release()
+	return singleResult(j.applyWithSideEffect(ctx, j.txPath, withSkipLocked(transitionSQL), s))
 }
 
-// aloneAs is what became of a change that was written alone.
-func aloneAs(v verdict, err error) (verdict, error) {
+// singleResult is what became of a change that was written alone.
+func singleResult(res result, err error) (result, error) {
 	switch {
-	case ofContention(err):
-		return lost, ErrBusy
+	case isContention(err):
+		return conflict, ErrBusy
 	case err != nil:
-		return lost, refusedOr(err)
+		return conflict, unrecordableOrUnavailable(err)
 	}
-	return v, nil
+	return res, nil
 }
 
-// attempt seals a change, which puts the new head into it, and hands it over.
-func (j *Journal) attempt(ctx context.Context, ch *Change, do func(*sealed) (verdict, error)) (verdict, error) {
-	declare(ctx, ch.Drafts)
-	s, err := seal(ch)
+// chainAndWrite seals a change, which puts the new head into it, and hands it over.
+func (j *Journal) chainAndWrite(ctx context.Context, ch *Change, write func(*chainedChange) (result, error)) (result, error) {
+	markSelfDeclared(ctx, ch.Drafts)
+	chained, err := chain(ch)
 	if err != nil {
-		return lost, unrecordable(err)
+		return conflict, unrecordable(err)
 	}
-	return do(s)
+	return write(chained)
 }
 
-// attemptAlone writes a change that lost its guard though it was decided on what
+// writeWaiting writes a change that lost its guard though it was decided on what
 // had just been read: another transaction may hold the row, so this one waits, as
 // one of its case at a time.
-func (j *Journal) attemptAlone(ctx context.Context, ch *Change) (verdict, error) {
-	return j.attempt(ctx, ch, func(s *sealed) (verdict, error) { return j.writeBehind(ctx, j.waitLane, s.After.Case.ID.String(), s) })
-}
-
-// writeBehind writes a change behind the transaction that holds its rows.
-func (j *Journal) writeBehind(ctx context.Context, l *lane, name string, s *sealed) (verdict, error) {
-	return l.behind(ctx, name, func() (verdict, error) { return j.try(ctx, s) }, func() (verdict, error) {
-		return aloneAs(j.together(ctx, l, waiting(moveSQL), s))
+func (j *Journal) writeWaiting(ctx context.Context, ch *Change) (result, error) {
+	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) {
+		return j.writeSerialized(ctx, j.transitionPath, s.After.Case.ID.String(), s)
 	})
 }
 
-// remember keeps what a case looks like after our own move, as a hint for the
-// next one, and forgets it when the hint has proved wrong or the run has ended.
-func (j *Journal) remember(id background.RunID, after *Snapshot, ok bool) {
-	if ok && after.Run.State.Live() {
-		j.recent.Add(id, after)
-		return
-	}
-	j.recent.Remove(id)
+// writeSerialized writes a change behind the transaction that holds its rows.
+func (j *Journal) writeSerialized(ctx context.Context, path *slowPath, name string, s *chainedChange) (result, error) {
+	return path.serialize(ctx, name, func() (result, error) { return j.tryWrite(ctx, s) }, func() (result, error) {
+		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(transitionSQL), s))
+	})
 }
 
-// whyLost names the guard that a claim may lose though its case stands still.
-func (j *Journal) whyLost(ctx context.Context, ch *Change) error {
-	if !ch.claims() {
+// cacheSnapshot keeps what a case looks like after our own move, as a hint for the
+// next one, and forgets it when the hint has proved wrong or the run has ended.
+func (j *Journal) cacheSnapshot(id background.RunID, after *Snapshot, ok bool) {
+	if ok && after.Run.State.Live() {
+		j.cache.Add(id, after)
+		return
+	}
+	j.cache.Remove(id)
+}
+
+// conflictReason names the guard that a claim may lose though its case stands still.
+func (j *Journal) conflictReason(ctx context.Context, ch *Change) error {
+	if !ch.isClaim() {
 		return nil
 	}
-	known, err := j.sessionKnown(ctx, ch.After.Run.Session)
+	alive, err := j.sessionAlive(ctx, ch.After.Run.Session)
 	switch {
 	case err != nil:
 		return unavailable(err)
-	case !known:
+	case !alive:
 		return background.ErrSessionLost
 	}
-	barred, err := j.braked(ctx, ch.After.Run.ID)
+	blocked, err := j.blockedByBreaker(ctx, ch.After.Run.ID)
 	switch {
 	case err != nil:
 		return unavailable(err)
-	case barred:
-		return background.ErrBraked
+	case blocked:
+		return background.ErrBreakerOpen
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ type columns struct {
 func newColumns(n, rows int) *columns {
 	const width = 40
 	c := &columns{text: make([][]byte, n)}
-	room := make([]byte, n*rows*width)
+	buf := make([]byte, n*rows*width)
 	for i := range c.text {
-		c.text[i] = room[i*rows*width : i*rows*width : (i+1)*rows*width]
+		c.text[i] = buf[i*rows*width : i*rows*width : (i+1)*rows*width]
 	}
 	return c
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// connections says of what kind a pool is.
-type connections struct {
+// poolConfig says of what kind a pool is.
+type poolConfig struct {
 	purpose  string // as pg_stat_activity shows it, unless the URL names the application
-	most     int
+	maxConns int
 	settings map[string]string // run-time settings of each session
 	binary   bool              // takes binaryColumns
 	dialer   pq.Dialer         // nil: connections wait for an answer for ever
 }
 
-// pool opens connections to the database of a URL. They are made when they are needed.
-func pool(databaseURL string, of connections) (*sql.DB, error) {
-	dsn, err := pgurl.Named(databaseURL, "recourse/"+of.purpose)
+// openPool opens connections to the database of a URL. They are made when they are needed.
+func openPool(databaseURL string, cfg poolConfig) (*sql.DB, error) {
+	dsn, err := pgurl.WithApplicationName(databaseURL, "recourse/"+cfg.purpose)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
@@ -34,17 +34,17 @@ func pool(databaseURL string, of connections) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
 	}
-	config.BinaryParameters = of.binary
-	made, err := pq.NewConnectorConfig(config)
+	config.BinaryParameters = cfg.binary
+	pgConnector, err := pq.NewConnectorConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
 	}
-	if of.dialer != nil {
-		made.Dialer(of.dialer)
+	if cfg.dialer != nil {
+		pgConnector.Dialer(cfg.dialer)
 	}
-	db := sql.OpenDB(&connector{Connector: made, set: setting(of.settings)})
-	db.SetMaxOpenConns(of.most)
-	db.SetMaxIdleConns(of.most)
+	db := sql.OpenDB(&connector{Connector: pgConnector, setSQL: setStatements(cfg.settings)})
+	db.SetMaxOpenConns(cfg.maxConns)
+	db.SetMaxIdleConns(cfg.maxConns)
 	return db, nil
 }
 
@@ -52,31 +52,31 @@ func pool(databaseURL string, of connections) (*sql.DB, error) {
 // parameters, connection poolers refuse them.
 type connector struct {
 	driver.Connector
-	set string // empty: there is nothing to set
+	setSQL string // empty: there is nothing to set
 }
 
 // Connect implements driver.Connector.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
-	if err != nil || c.set == "" {
+	if err != nil || c.setSQL == "" {
 		return conn, err
 	}
 	session, ok := conn.(driver.ExecerContext)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("postgres: a %T can't set anything", conn), conn.Close())
 	}
-	if _, err := session.ExecContext(ctx, c.set, nil); err != nil {
+	if _, err := session.ExecContext(ctx, c.setSQL, nil); err != nil {
 		_ = conn.Close() // it may be broken; why is told
 		return nil, err
 	}
 	return conn, nil
 }
 
-// setting is the SQL that sets what is given.
-func setting(to map[string]string) string {
+// setStatements is the SQL that sets what is given.
+func setStatements(settings map[string]string) string {
 	var out strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(to)) {
-		fmt.Fprintf(&out, "SET %s = %s; ", pq.QuoteIdentifier(name), pq.QuoteLiteral(to[name]))
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&out, "SET %s = %s; ", pq.QuoteIdentifier(name), pq.QuoteLiteral(settings[name]))
 	}
 	return strings.TrimSuffix(out.String(), "; ")
 }

@@ -15,7 +15,7 @@ import (
 // A pooler as it is installed refuses run-time settings that come before the session.
 func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 	t.Parallel()
-	p := &pooler{forGood: true}
+	p := &pooler{sessionMode: true}
 	j := open(t, poolerTo(t, testkit.Migrated(t), p, 0))
 	for name, pool := range j.Pools() {
 		var want map[string]string

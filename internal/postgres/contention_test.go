@@ -15,9 +15,9 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// holding runs a statement in a foreign transaction that stays open until the test
+// holdLocks runs a statement in a foreign transaction that stays open until the test
 // lets go of it.
-func holding(t *testing.T, db *sql.DB, query string, args ...any) (letGo func()) {
+func holdLocks(t *testing.T, db *sql.DB, query string, args ...any) (letGo func()) {
 	t.Helper()
 	tx, err := db.BeginTx(context.Background(), nil)
 	if err != nil {
@@ -35,7 +35,7 @@ func holding(t *testing.T, db *sql.DB, query string, args ...any) (letGo func())
 
 // Whoever waits in vain for a policy or a brake that another transaction holds is told
 // that it is busy, and nothing has changed; later the same succeeds.
-func TestAPolicyOrABrakeThatIsHeldElsewhereIsBusy(t *testing.T) {
+func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
@@ -43,13 +43,13 @@ func TestAPolicyOrABrakeThatIsHeldElsewhereIsBusy(t *testing.T) {
 	target := background.Target{Tenant: "acme", Family: "settlement", Name: "escrow"}
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	setPolicy := func() (postgres.Policy, error) {
-		return j.MovePolicy(ctx, "acme", "settlement", func(now postgres.Policy) (postgres.Policy, string, error) {
+		return j.UpdatePolicy(ctx, "acme", "settlement", func(now postgres.Policy) (postgres.Policy, string, error) {
 			return postgres.Policy{Policy: retrypolicy.Policy{MaxRetryAttempts: 3 + int(now.Version)}.Normalize(), Actor: "test", Reason: "test", At: at}, "x", nil
 		})
 	}
 	pull := func() (background.Breaker, bool, error) {
-		return j.MoveBreaker(ctx, target, func(b background.Breaker) (background.Breaker, bool) {
-			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.ByHand = target, background.BreakerOpen, "test", "test", at, b.Version+1, true
+		return j.UpdateBreaker(ctx, target, func(b background.Breaker) (background.Breaker, bool) {
+			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.Manual = target, background.BreakerOpen, "test", "test", at, b.Version+1, true
 			return b, true
 		})
 	}
@@ -59,7 +59,7 @@ func TestAPolicyOrABrakeThatIsHeldElsewhereIsBusy(t *testing.T) {
 	if _, _, err := pull(); err != nil {
 		t.Fatal(err)
 	}
-	letGo := holding(t, db, `WITH p AS (SELECT FROM recourse.policies FOR UPDATE), b AS (SELECT FROM recourse.brakes FOR UPDATE) SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM b)`)
+	letGo := holdLocks(t, db, `WITH p AS (SELECT FROM recourse.policies FOR UPDATE), b AS (SELECT FROM recourse.brakes FOR UPDATE) SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM b)`)
 	defer letGo()
 	if p, err := setPolicy(); !errors.Is(err, postgres.ErrBusy) {
 		t.Errorf("%+v, %v", p, err)
@@ -96,7 +96,7 @@ func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	letGo := holding(t, db, `SELECT FROM recourse.requests WHERE key = 'a' FOR UPDATE`)
+	letGo := holdLocks(t, db, `SELECT FROM recourse.requests WHERE key = 'a' FOR UPDATE`)
 	defer letGo()
 	waited := make(chan error, 1)
 	go func() { waited <- enter("a", now) }()

@@ -26,7 +26,7 @@ func open(t testing.TB, url string) *postgres.Journal {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	if err := j.Enlist(context.Background(), background.Session{ID: session, Worker: "test"}); err != nil {
+	if err := j.Register(context.Background(), background.Session{ID: session, Worker: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -51,18 +51,18 @@ func database(t testing.TB, url string) *sql.DB {
 }
 
 // plainRun is a pending run of a case of its own.
-func plainRun(kase receipts.CaseID, tenant string) background.Run {
+func plainRun(caseID receipts.CaseID, tenant string) background.Run {
 	id := background.RunID(uuid.Must(uuid.NewV7()))
 	return background.Run{
-		ID: id, Case: kase, Tenant: tenant, Family: "plain", RetryKey: id.String(), Queue: "plain:0", Target: "plain", Payload: []byte("{}"),
-		State: background.Pending, LastMove: uuid.New(), DueAt: time.Now().UTC().Truncate(time.Microsecond), Bell: 1,
+		ID: id, Case: caseID, Tenant: tenant, Family: "plain", RetryKey: id.String(), Queue: "plain:0", Target: "plain", Payload: []byte("{}"),
+		State: background.Pending, LastTransition: uuid.New(), DueAt: time.Now().UTC().Truncate(time.Microsecond), NotificationNumber: 1,
 	}
 }
 
 // opening is the change that opens a plain case with a run.
 func opening(r background.Run, drafts ...receipts.Draft) postgres.Change {
-	return postgres.Change{Move: r.LastMove, Drafts: drafts, After: &postgres.Snapshot{Run: r, Case: postgres.Case{
-		ID: r.Case, Tenant: r.Tenant, Kind: postgres.KindPlain, Subject: "case:" + r.Case.String(), Holder: r.ID,
+	return postgres.Change{Transition: r.LastTransition, Drafts: drafts, After: &postgres.Snapshot{Run: r, Case: postgres.Case{
+		ID: r.Case, Tenant: r.Tenant, Kind: postgres.KindPlain, Subject: "case:" + r.Case.String(), ActiveRun: r.ID,
 	}}}
 }
 
@@ -83,8 +83,8 @@ func (l *trailLog) Append(ctx context.Context, c receipts.CaseID, tenant string,
 		Open: func() (postgres.Change, error) { return opening(run, drafts...), nil },
 		Decide: func(s *postgres.Snapshot) (postgres.Change, error) {
 			move, after := uuid.New(), *s
-			after.Run.LastMove = move
-			return postgres.Change{Move: move, Before: s, After: &after, Drafts: drafts}, nil
+			after.Run.LastTransition = move
+			return postgres.Change{Transition: move, Before: s, After: &after, Drafts: drafts}, nil
 		},
 	})
 	if err == nil && snap.Case.Tenant != tenant {
@@ -94,7 +94,7 @@ func (l *trailLog) Append(ctx context.Context, c receipts.CaseID, tenant string,
 }
 
 func (l *trailLog) Read(ctx context.Context, tenant string, c receipts.CaseID) ([]receipts.Receipt, error) {
-	return l.Trail(ctx, tenant, c, postgres.Place{}, 10_000)
+	return l.Trail(ctx, tenant, c, postgres.TrailPosition{}, 10_000)
 }
 
 func (l *trailLog) TryRewrite(ctx context.Context, c receipts.CaseID, seq int64) error {

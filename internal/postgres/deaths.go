@@ -4,26 +4,26 @@ import (
 	"context"
 )
 
-// Death is the receipt of a run that died, with what the receipt leaves to the run
+// DeathEvent is the receipt of a run that died, with what the receipt leaves to the run
 // and the case.
-type Death struct {
-	Numbered
+type DeathEvent struct {
+	NumberedReceipt
 	Family   string
 	RetryKey string
 	Kind     Kind
 	Subject  string
 }
 
-// LastNumber is the number of the last receipt in the order of events; 0 when there
+// LastPosition is the number of the last receipt in the order of events; 0 when there
 // is none.
-func (j *Journal) LastNumber(ctx context.Context) (last int64, err error) {
-	if err := j.reads.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
+func (j *Journal) LastPosition(ctx context.Context) (last int64, err error) {
+	if err := j.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
 		return 0, unavailable(err)
 	}
 	return last, nil
 }
 
-const untilSQL = `SELECT coalesce(max(last), $1) FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2) l`
+const deathsUntilSQL = `SELECT coalesce(max(last), $1) FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2) l`
 
 const deathsSQL = `
 WITH n AS MATERIALIZED (
@@ -45,25 +45,25 @@ type deathRow struct {
 }
 
 // Deaths reads the deaths of all tenants in the order of events, behind a number
-// that LastNumber or Deaths gave. It looks through at most as many statements'
+// that LastPosition or Deaths gave. It looks through at most as many statements'
 // receipts as said and gives the number to go on from, which is the one given when
 // nothing has happened.
-func (j *Journal) Deaths(ctx context.Context, after int64, statements int) (found []Death, next int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := j.reads.QueryRowContext(ctx, untilSQL, after, statements).Scan(&next); err != nil {
+	if err := j.readDB.QueryRowContext(ctx, deathsUntilSQL, after, statements).Scan(&next); err != nil {
 		return nil, after, unavailable(err)
 	}
 	if next == after {
 		return nil, after, nil
 	}
 	var rows []deathRow
-	if err := j.reads.SelectContext(ctx, &rows, deathsSQL, after, next); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, deathsSQL, after, next); err != nil {
 		return nil, after, unavailable(err)
 	}
-	found = make([]Death, len(rows))
+	found = make([]DeathEvent, len(rows))
 	for i, r := range rows {
-		found[i] = Death{Numbered: Numbered{r.Number, r.receipt()}, Family: r.Family, RetryKey: r.RetryKey, Kind: Kind(r.Kind), Subject: r.Subject}
+		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{r.Position, r.receipt()}, Family: r.Family, RetryKey: r.RetryKey, Kind: Kind(r.Kind), Subject: r.Subject}
 	}
 	return found, next, nil
 }

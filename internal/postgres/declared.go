@@ -6,16 +6,16 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-type declaredKey struct{}
+type selfDeclaredKey struct{}
 
-// Declared gives a context in which every receipt that is written says that the actor is
+// WithSelfDeclared gives a context in which every receipt that is written says that the actor is
 // whoever typed the name.
-func Declared(ctx context.Context) context.Context {
-	return context.WithValue(ctx, declaredKey{}, true)
+func WithSelfDeclared(ctx context.Context) context.Context {
+	return context.WithValue(ctx, selfDeclaredKey{}, true)
 }
 
-func declare(ctx context.Context, drafts []receipts.Draft) {
-	if ctx.Value(declaredKey{}) == nil {
+func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
+	if ctx.Value(selfDeclaredKey{}) == nil {
 		return
 	}
 	for i := range drafts {

@@ -9,117 +9,117 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// MoveFiled writes changes of letters, each of another case, in one commit, with the
+// ApplyLetterBatch writes changes of letters, each of another case, in one commit, with the
 // desks, or what rules count, beside them. It never waits for a foreign transaction; done tells for each
 // change whether it was written, and one that was not has lost its guard or its row
 // was locked: read it again. After an error the same changes may be asked for again.
-func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool, err error) {
-	asked := false
+func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done []bool, err error) {
+	commitRequested := false
 	defer func() {
-		if err != nil && !asked {
-			err = uncommitted{err}
+		if err != nil && !commitRequested {
+			err = notCommitted{err}
 		}
 	}()
-	if !j.moveLane.enter(ctx) {
+	if !j.txPath.acquire(ctx) {
 		return nil, ErrBusy
 	}
-	defer j.moveLane.leave()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer j.txPath.release()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	rows, err := sealAll(ctx, changes)
+	rows, err := chainAll(ctx, changes)
 	if err != nil {
 		return nil, err
 	}
-	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	tx, err := j.txPath.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	verdicts, err := applyMoves(ctx, tx, skipping(moveSQL), rows)
+	results, err := applyTransitions(ctx, tx, withSkipLocked(transitionSQL), rows)
 	if err == nil {
-		err = besides(ctx, tx, rows, verdicts)
+		err = writeSideEffects(ctx, tx, rows, results)
 	}
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	point := pointOfFiled(rows)
+	point := letterBatchFailpoint(rows)
 	failpoint.Hit(failpoint.JournalBefore, point)
-	asked = true
+	commitRequested = true
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, point)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	j.announce()
+	j.signalCommitted()
 	for i := range rows {
-		j.recent.Remove(rows[i].After.Run.ID)
-		done = append(done, verdicts[i] == written)
+		j.cache.Remove(rows[i].After.Run.ID)
+		done = append(done, results[i] == applied)
 	}
 	return done, nil
 }
 
-// uncommitted is an error from before the commit was asked for.
-type uncommitted struct{ error }
+// notCommitted is an error from before the commit was asked for.
+type notCommitted struct{ error }
 
-func (u uncommitted) Unwrap() error { return u.error }
+func (u notCommitted) Unwrap() error { return u.error }
 
-// Uncommitted reports whether it is certain, after an error of MoveFiled, that nothing was
+// NotCommitted reports whether it is certain, after an error of ApplyLetterBatch, that nothing was
 // written. A commit that was asked for may have been made, whatever came of the answer.
-func Uncommitted(err error) bool {
-	var u uncommitted
+func NotCommitted(err error) bool {
+	var u notCommitted
 	return errors.As(err, &u)
 }
 
-// pointOfFiled names the transaction among the failpoints: a rule's is its own.
-func pointOfFiled(rows []*sealed) string {
+// letterBatchFailpoint names the transaction among the failpoints: a rule's is its own.
+func letterBatchFailpoint(rows []*chainedChange) string {
 	for _, r := range rows {
-		if b, ok := r.Beside.(ByRule); ok {
-			return b.point()
+		if b, ok := r.SideEffect.(RuleAction); ok {
+			return b.failpointName()
 		}
 	}
-	return failpoint.Desk
+	return failpoint.Annotations
 }
 
-func sealAll(ctx context.Context, changes []Change) ([]*sealed, error) {
-	rows := make([]*sealed, len(changes))
+func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
+	rows := make([]*chainedChange, len(changes))
 	for i := range changes {
 		var err error
-		declare(ctx, changes[i].Drafts)
-		if rows[i], err = seal(&changes[i]); err != nil {
+		markSelfDeclared(ctx, changes[i].Drafts)
+		if rows[i], err = chain(&changes[i]); err != nil {
 			return nil, err
 		}
 	}
 	return rows, nil
 }
 
-// besides writes what is beside the changes that were written.
-func besides(ctx context.Context, tx *sql.Tx, rows []*sealed, verdicts []verdict) error {
-	var desks []DeskRow
-	var cleared []background.RunID
-	var byRule []ByRule
+// writeSideEffects writes what is beside the changes that were written.
+func writeSideEffects(ctx context.Context, tx *sql.Tx, rows []*chainedChange, results []result) error {
+	var annotations []AnnotationsRow
+	var erased []background.RunID
+	var actions []RuleAction
 	for i, r := range rows {
-		if verdicts[i] != written {
+		if results[i] != applied {
 			continue
 		}
-		switch b := r.Beside.(type) {
+		switch b := r.SideEffect.(type) {
 		case nil:
-		case DeskRow:
-			desks = append(desks, b)
-		case Cleared:
-			cleared = append(cleared, b.Run)
-		case ByRule:
-			byRule = append(byRule, b)
+		case AnnotationsRow:
+			annotations = append(annotations, b)
+		case Erasure:
+			erased = append(erased, b.Run)
+		case RuleAction:
+			actions = append(actions, b)
 		default:
 			if err := b.write(ctx, tx); err != nil {
 				return err
 			}
 		}
 	}
-	if err := setDesks(ctx, tx, desks); err != nil {
+	if err := upsertAnnotations(ctx, tx, annotations); err != nil {
 		return err
 	}
-	if err := writeByRule(ctx, tx, byRule); err != nil {
+	if err := writeRuleActions(ctx, tx, actions); err != nil {
 		return err
 	}
-	return clearDesks(ctx, tx, cleared)
+	return eraseLetters(ctx, tx, erased)
 }

@@ -27,16 +27,16 @@ func sqlState(err error) string {
 	return ""
 }
 
-// ofData reports whether the server refused a value or a law: such an error
+// isDataError reports whether the server refused a value or a law: such an error
 // belongs to one row of a batch, not to all of them.
-func ofData(err error) bool {
+func isDataError(err error) bool {
 	s := sqlState(err)
 	return len(s) == 5 && (s[:2] == "22" || s[:2] == "23")
 }
 
-// ofContention reports whether the statement gave way to another transaction and
+// isContention reports whether the statement gave way to another transaction and
 // wrote nothing.
-func ofContention(err error) bool {
+func isContention(err error) bool {
 	switch sqlState(err) {
 	case "40001", "40P01", "55P03":
 		return true
@@ -44,19 +44,19 @@ func ofContention(err error) bool {
 	return false
 }
 
-// contended is the error of a transaction that may be asked for again when it gave way
+// busyOrUnavailable is the error of a transaction that may be asked for again when it gave way
 // to another: it is ErrBusy then, else unavailable.
-func contended(err error) error {
-	if ofContention(err) {
+func busyOrUnavailable(err error) error {
+	if isContention(err) {
 		return ErrBusy
 	}
 	return unavailable(err)
 }
 
-// refusedOr is the error of a statement with one row, which may be refused for its values:
+// unrecordableOrUnavailable is the error of a statement with one row, which may be refused for its values:
 // that is an answer, else the journal is unavailable.
-func refusedOr(err error) error {
-	if ofData(err) {
+func unrecordableOrUnavailable(err error) error {
+	if isDataError(err) {
 		return unrecordable(err)
 	}
 	return unavailable(err)

@@ -10,11 +10,11 @@ import (
 
 const unfoldedSQL = `SELECT DISTINCT escrow_id FROM recourse.escrow_deltas WHERE escrow_id > $1 ORDER BY escrow_id LIMIT $2`
 
-// foldSQL adds open deltas to the escrows that they are of. It counts only what its
+// foldDeltasSQL adds open deltas to the escrows that they are of. It counts only what its
 // own DELETE returned: its snapshot also shows deltas that another transaction has
 // folded while this one came to the lock. It never waits, and leaves an escrow that is
 // locked to whoever holds it.
-const foldSQL = `
+const foldDeltasSQL = `
 WITH e AS MATERIALIZED (
   SELECT e.id FROM recourse.escrows e WHERE e.id = ANY($1) ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
 ), fold AS (
@@ -25,18 +25,18 @@ WITH e AS MATERIALIZED (
 )
 SELECT count(*) FROM fold`
 
-// foldEscrows is how many escrows one statement folds at most.
-const foldEscrows = 256
+// foldBatch is how many escrows one statement folds at most.
+const foldBatch = 256
 
 // FoldDeltas folds the open deltas of all escrows that no transaction has locked, and
 // reports how many deltas that were. Until then they count as committed wherever the
 // sum of an escrow is read, and free no room.
 func (j *Journal) FoldDeltas(ctx context.Context) (folded int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	for after := int64(0); ; {
 		var open []int64
-		if err := j.reads.SelectContext(ctx, &open, unfoldedSQL, after, foldEscrows); err != nil {
+		if err := j.readDB.SelectContext(ctx, &open, unfoldedSQL, after, foldBatch); err != nil {
 			return folded, unavailable(err)
 		}
 		if len(open) == 0 {
@@ -51,11 +51,11 @@ func (j *Journal) FoldDeltas(ctx context.Context) (folded int64, err error) {
 }
 
 func (j *Journal) foldEscrows(ctx context.Context, escrows []int64) (folded int64, err error) {
-	failpoint.Hit(failpoint.JournalBefore, failpoint.Fold)
-	err = j.hot.QueryRowContext(ctx, foldSQL, pq.Array(escrows)).Scan(&folded)
-	failpoint.Hit(failpoint.JournalAfter, failpoint.Fold)
+	failpoint.Hit(failpoint.JournalBefore, failpoint.FoldDeltas)
+	err = j.batchDB.QueryRowContext(ctx, foldDeltasSQL, pq.Array(escrows)).Scan(&folded)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.FoldDeltas)
 	if err != nil {
-		return 0, contended(err)
+		return 0, busyOrUnavailable(err)
 	}
 	return folded, nil
 }

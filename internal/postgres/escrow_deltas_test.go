@@ -16,8 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// taking opens a case that reserves an amount of an escrow that holds ten.
-func taking(escrow, subject string, amount int64) postgres.Submission {
+// reservation opens a case that reserves an amount of an escrow that holds ten.
+func reservation(escrow, subject string, amount int64) postgres.Submission {
 	s := settlementOf(escrow, subject)
 	ch, err := s.Open()
 	ch.After.Case.State.Asked, ch.After.Case.State.Reserved = amount, amount
@@ -25,10 +25,10 @@ func taking(escrow, subject string, amount int64) postgres.Submission {
 	return s
 }
 
-// change moves what a run's case has reserved and released, as a cancel or a payment does.
-func change(t testing.TB, j *postgres.Journal, run postgres.Snapshot, to func(*settlement.State)) {
+// applyState moves what a run's case has reserved and released, as a cancel or a payment does.
+func applyState(t testing.TB, j *postgres.Journal, run postgres.Snapshot, to func(*settlement.State)) {
 	t.Helper()
-	m := move(receipts.Cancelled, run.Run)
+	m := transition(receipts.Cancelled, run.Run)
 	if _, err := j.Apply(context.Background(), run.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 		ch, err := decide(m)(s)
 		if err == nil {
@@ -40,16 +40,16 @@ func change(t testing.TB, j *postgres.Journal, run postgres.Snapshot, to func(*s
 	}
 }
 
-func mustTake(t testing.TB, j *postgres.Journal, escrow, subject string, amount int64) postgres.Snapshot {
+func mustReserve(t testing.TB, j *postgres.Journal, escrow, subject string, amount int64) postgres.Snapshot {
 	t.Helper()
-	s, err := j.Submit(context.Background(), taking(escrow, subject, amount))
+	s, err := j.Submit(context.Background(), reservation(escrow, subject, amount))
 	if err != nil {
 		t.Error(err)
 	}
 	return *s
 }
 
-func found(t testing.TB, j *postgres.Journal, reference string) postgres.Escrow {
+func mustFindEscrow(t testing.TB, j *postgres.Journal, reference string) postgres.Escrow {
 	t.Helper()
 	e, err := j.FindEscrow(context.Background(), "acme", reference)
 	if err != nil {
@@ -71,8 +71,8 @@ func TestADeltaIsCountedOnceByWhoeverFoldsIt(t *testing.T) {
 		all.Go(func() {
 			for n := range rounds {
 				escrow := fmt.Sprintf("esc_%d_%d", w, n)
-				full := mustTake(t, journals[w%3], escrow, escrow+"/full", 10)
-				change(t, journals[w%3], full, func(s *settlement.State) { s.Reserved = 6 })
+				full := mustReserve(t, journals[w%3], escrow, escrow+"/full", 10)
+				applyState(t, journals[w%3], full, func(s *settlement.State) { s.Reserved = 6 })
 				raceForRoom(t, journals, escrow)
 			}
 		})
@@ -87,7 +87,7 @@ func raceForRoom(t *testing.T, journals []*postgres.Journal, escrow string) {
 	for i := range errs {
 		race.Go(func() {
 			<-begin
-			_, errs[i] = journals[i].Submit(ctx, taking(escrow, fmt.Sprintf("%s/%d", escrow, i), 4))
+			_, errs[i] = journals[i].Submit(ctx, reservation(escrow, fmt.Sprintf("%s/%d", escrow, i), 4))
 		})
 	}
 	race.Go(func() {
@@ -111,25 +111,25 @@ func raceForRoom(t *testing.T, journals []*postgres.Journal, escrow string) {
 		t.Error(err)
 	}
 	committed, sum, err := journals[2].EscrowSums(ctx, "acme", escrow)
-	if e := found(t, journals[2], escrow); err != nil || won != 1 || committed != 10 || sum != 10 || e.Breached != 0 {
+	if e := mustFindEscrow(t, journals[2], escrow); err != nil || won != 1 || committed != 10 || sum != 10 || e.Breached != 0 {
 		t.Errorf("%s: %d got in (%v), committed %d, its cases add up to %d, %+v: %v", escrow, won, errs, committed, sum, e, err)
 	}
 }
 
 // What a move frees or adds waits for nobody who holds the escrow; it counts in the sum
 // at once, frees room when it is folded, and is folded by whoever locks the row next.
-func TestAMoveNeverWaitsForItsEscrow(t *testing.T) {
+func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
 	ctx := context.Background()
-	first := mustTake(t, j, "esc", "first", 6)
-	second := mustTake(t, j, "esc", "second", 4)
-	letGo := holding(t, db, `SELECT FROM recourse.escrows FOR UPDATE`)
+	first := mustReserve(t, j, "esc", "first", 6)
+	second := mustReserve(t, j, "esc", "second", 4)
+	letGo := holdLocks(t, db, `SELECT FROM recourse.escrows FOR UPDATE`)
 	defer letGo()
-	change(t, j, first, func(s *settlement.State) { s.Reserved, s.Released = 0, 2 })  // in part: frees 4
-	change(t, j, second, func(s *settlement.State) { s.Reserved, s.Released = 0, 9 }) // beyond it: adds 5
-	if e := found(t, j, "esc"); e.Committed != 11 || e.Open != 1 || e.Breached != 0 {
+	applyState(t, j, first, func(s *settlement.State) { s.Reserved, s.Released = 0, 2 })  // in part: frees 4
+	applyState(t, j, second, func(s *settlement.State) { s.Reserved, s.Released = 0, 9 }) // beyond it: adds 5
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 1 || e.Breached != 0 {
 		t.Errorf("while the row is locked: %+v", e)
 	}
 	if n, err := j.FoldDeltas(ctx); n != 0 || err != nil {
@@ -142,10 +142,10 @@ func TestAMoveNeverWaitsForItsEscrow(t *testing.T) {
 	if n, err := j.FoldDeltas(ctx); n != 0 || err != nil {
 		t.Errorf("%d folded twice, %v", n, err)
 	}
-	if e := found(t, j, "esc"); e.Committed != 11 || e.Open != 0 || e.Breached != 1 {
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 0 || e.Breached != 1 {
 		t.Errorf("folded: %+v", e)
 	}
-	if b, err := j.Breaches(ctx); b.Escrows != 1 || b.Beyond != 1 || err != nil {
+	if b, err := j.Breaches(ctx); b.Escrows != 1 || b.Overdrawn != 1 || err != nil {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
@@ -155,20 +155,20 @@ func TestAMoveNeverWaitsForItsEscrow(t *testing.T) {
 func TestAnAdmissionFoldsBeforeItLooksForRoom(t *testing.T) {
 	t.Parallel()
 	j := open(t, testkit.Migrated(t))
-	full := mustTake(t, j, "esc", "full", 10)
-	if _, err := j.Submit(context.Background(), taking("esc", "early", 1)); !errors.Is(err, postgres.ErrExceedsHeld) {
+	full := mustReserve(t, j, "esc", "full", 10)
+	if _, err := j.Submit(context.Background(), reservation("esc", "early", 1)); !errors.Is(err, postgres.ErrExceedsHeld) {
 		t.Errorf("before anything is freed: %v", err)
 	}
-	change(t, j, full, func(s *settlement.State) { s.Reserved, s.Released = 0, 3 })
-	next := mustTake(t, j, "esc", "next", 7)
-	if e := found(t, j, "esc"); e.Committed != 10 || e.Open != 0 || e.Breached != 0 {
+	applyState(t, j, full, func(s *settlement.State) { s.Reserved, s.Released = 0, 3 })
+	next := mustReserve(t, j, "esc", "next", 7)
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 10 || e.OpenDeltas != 0 || e.Breached != 0 {
 		t.Errorf("with what was freed: %+v", e)
 	}
-	change(t, j, next, func(s *settlement.State) { s.Reserved, s.Released = 0, 8 })
-	if _, err := j.Submit(context.Background(), taking("esc", "late", 1)); !errors.Is(err, postgres.ErrExceedsHeld) {
+	applyState(t, j, next, func(s *settlement.State) { s.Reserved, s.Released = 0, 8 })
+	if _, err := j.Submit(context.Background(), reservation("esc", "late", 1)); !errors.Is(err, postgres.ErrExceedsHeld) {
 		t.Errorf("into a breached escrow: %v", err)
 	}
-	if e := found(t, j, "esc"); e.Committed != 11 || e.Breached != 1 || e.Open != 0 {
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.Breached != 1 || e.OpenDeltas != 0 {
 		t.Errorf("the refused admission folded: %+v", e)
 	}
 }
@@ -203,7 +203,7 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 	for w := range 4 {
 		working.Go(func() {
 			for range 60 {
-				s, err := []*postgres.Journal{j, other}[w%2].Submit(ctx, taking("esc", uuid.NewString(), 2))
+				s, err := []*postgres.Journal{j, other}[w%2].Submit(ctx, reservation("esc", uuid.NewString(), 2))
 				switch {
 				case errors.Is(err, postgres.ErrBusy) || errors.Is(err, postgres.ErrExceedsHeld):
 					continue
@@ -211,7 +211,7 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				change(t, j, *s, func(s *settlement.State) { s.Reserved = 0 })
+				applyState(t, j, *s, func(s *settlement.State) { s.Reserved = 0 })
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 	if _, err := j.FoldDeltas(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if e := found(t, j, "esc"); e.Open != 0 || e.Breached != 0 {
+	if e := mustFindEscrow(t, j, "esc"); e.OpenDeltas != 0 || e.Breached != 0 {
 		t.Errorf("%+v", e)
 	}
 }

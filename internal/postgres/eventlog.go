@@ -10,22 +10,22 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Numbered is a receipt with its place in the order of its tenant's receipts. Places begin
+// NumberedReceipt is a receipt with its place in the order of its tenant's receipts. Places begin
 // at 1, and within a case they rise with the sequence. They have no gaps, but before and
 // between those that programs before migration 44 gave: these counted the receipts of all tenants.
-type Numbered struct {
-	Number int64
+type NumberedReceipt struct {
+	Position int64
 	receipts.Receipt
 }
 
 type numberedRow struct {
-	Number int64 `db:"number"`
+	Position int64 `db:"number"`
 	receiptRow
 }
 
 // Of the log it reads only the rows whose numbers fit into the limit, and of the receipts
 // only those: OFFSET 0 keeps the server from reading all of the tenant's to join them.
-const numberedSQL = `
+const eventPageSQL = `
 WITH near AS (
   SELECT last, case_ids, seqs, sum(least(cardinality(seqs), last - $2 + 1)) OVER (ORDER BY last ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead
   FROM (SELECT coalesce(tenant_last, last) AS last, case_ids, seqs FROM recourse.event_log
@@ -42,32 +42,32 @@ FROM n CROSS JOIN LATERAL (
   SELECT r.* FROM recourse.receipts r WHERE r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1 OFFSET 0) r
 ORDER BY n.number`
 
-// Numbered reads receipts of a tenant in their order, beginning with the
+// ReceiptsFrom reads receipts of a tenant in their order, beginning with the
 // first whose number is at least from.
-func (j *Journal) Numbered(ctx context.Context, tenant string, from int64, limit int) ([]Numbered, error) {
+func (j *Journal) ReceiptsFrom(ctx context.Context, tenant string, from int64, limit int) ([]NumberedReceipt, error) {
 	var rows []numberedRow
-	if err := j.reads.SelectContext(ctx, &rows, numberedSQL, tenant, from, limit); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, eventPageSQL, tenant, from, limit); err != nil {
 		return nil, unavailable(err)
 	}
-	out := make([]Numbered, len(rows))
+	out := make([]NumberedReceipt, len(rows))
 	for i := range rows {
-		out[i] = Numbered{rows[i].Number, rows[i].receipt()}
+		out[i] = NumberedReceipt{rows[i].Position, rows[i].receipt()}
 	}
 	return out, nil
 }
 
 // LastNumberOf returns the greatest number of a tenant's receipts, 0 when none is numbered.
 func (j *Journal) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
-	if err := j.reads.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
+	if err := j.readDB.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
 		return 0, unavailable(err)
 	}
 	return last, nil
 }
 
-// misplacedSQL compares all receipts of a tenant with their places, as of one
+// eventOrderErrorsSQL compares all receipts of a tenant with their places, as of one
 // moment: numbered, or waiting to be numbered, which is after all that are. The
 // server sorts; nothing is kept here.
-const misplacedSQL = `
+const eventOrderErrorsSQL = `
 WITH places AS (
   SELECT u.case_id, u.seq, l.last - cardinality(l.seqs) + u.place AS number FROM recourse.event_log l, LATERAL (
     SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(l.case_ids, l.seqs) AS u(case_id, seq)) u
@@ -84,71 +84,71 @@ FROM placed p FULL JOIN (SELECT case_id, seq, subtype FROM recourse.receipts WHE
 WHERE r.seq IS NULL OR p.times IS DISTINCT FROM 1 OR p.number < p.before
 ORDER BY (r.subtype = 'dead-lettered') DESC NULLS LAST, 1, 2`
 
-// EachMisplaced gives the receipts of the tenant, those of deaths first, that do not have
+// EachEventOrderError gives the receipts of the tenant, those of deaths first, that do not have
 // exactly one place in the order of events, or have it before that of an earlier receipt of
 // their case, and the places of receipts that there are not.
-func (j *Journal) EachMisplaced(ctx context.Context, tenant string, take func(at Place, what string)) error {
+func (j *Journal) EachEventOrderError(ctx context.Context, tenant string, visit func(at TrailPosition, what string)) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
-		var kase uuid.UUID
+		var caseID uuid.UUID
 		var seq, times int64
 		var subtype string
 		var early bool
-		if err := rows.Scan(&kase, &seq, &subtype, &times, &early); err != nil {
+		if err := rows.Scan(&caseID, &seq, &subtype, &times, &early); err != nil {
 			return err
 		}
-		at := Place{receipts.CaseID(kase), seq}
+		at := TrailPosition{receipts.CaseID(caseID), seq}
 		switch {
 		case subtype == "":
-			take(at, fmt.Sprintf("the order of events tells of receipt %d, and there is none", seq))
+			visit(at, fmt.Sprintf("the order of events tells of receipt %d, and there is none", seq))
 		case early:
-			take(at, fmt.Sprintf("receipt %d (%s) comes before an earlier one of its case in the order of events", seq, subtype))
+			visit(at, fmt.Sprintf("receipt %d (%s) comes before an earlier one of its case in the order of events", seq, subtype))
 		case times == 0:
-			take(at, fmt.Sprintf("receipt %d (%s) has no place in the order of events", seq, subtype))
+			visit(at, fmt.Sprintf("receipt %d (%s) has no place in the order of events", seq, subtype))
 		default:
-			take(at, fmt.Sprintf("receipt %d (%s) has %d places in the order of events", seq, subtype, times))
+			visit(at, fmt.Sprintf("receipt %d (%s) has %d places in the order of events", seq, subtype, times))
 		}
 		return nil
-	}, misplacedSQL, tenant)
+	}, eventOrderErrorsSQL, tenant)
 }
 
-const gapSQL = `SELECT before + 1, first - 1 FROM (SELECT last, last - cardinality(seqs) + 1 AS first, lag(last, 1, 0::bigint) OVER (ORDER BY last) AS before FROM recourse.event_log) g
+const eventGapSQL = `SELECT before + 1, first - 1 FROM (SELECT last, last - cardinality(seqs) + 1 AS first, lag(last, 1, 0::bigint) OVER (ORDER BY last) AS before FROM recourse.event_log) g
 WHERE first <> before + 1 ORDER BY last`
 
-// aheadSQL finds a projection that claims to have taken in what there is not: it would pass
+// projectionAheadSQL finds a projection that claims to have taken in what there is not: it would pass
 // over what comes.
-const aheadSQL = `SELECT NULL::uuid, NULL::uuid, 'the order of events ends at ' || e.last || ', and the list of ' || p.name || ' follows it up to ' || p.last
+const projectionAheadSQL = `SELECT NULL::uuid, NULL::uuid, 'the order of events ends at ' || e.last || ', and the list of ' || p.name || ' follows it up to ' || p.last
 FROM recourse.projected p, (SELECT coalesce(max(last), 0) AS last FROM recourse.event_log) e WHERE p.last > e.last`
 
-// EachAhead gives what follows the order of events beyond its end.
-func (j *Journal) EachAhead(ctx context.Context, take func(Found)) error {
-	return j.eachFound(ctx, take, aheadSQL)
+// EachProjectionAhead gives what follows the order of events beyond its end.
+func (j *Journal) EachProjectionAhead(ctx context.Context, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, projectionAheadSQL)
 }
 
-// ownGapSQL finds where a tenant's own places do not follow each other. Those of older programs
+// tenantEventGapSQL finds where a tenant's own places do not follow each other. Those of older programs
 // only rise.
-const ownGapSQL = `SELECT before + 1, first - 1 FROM (
+const tenantEventGapSQL = `SELECT before + 1, first - 1 FROM (
   SELECT last, tenant_last, coalesce(tenant_last, last) - cardinality(seqs) + 1 AS first, lag(coalesce(tenant_last, last), 1, 0::bigint) OVER (ORDER BY last) AS before
   FROM recourse.event_log WHERE tenant = $1) g
 WHERE CASE WHEN tenant_last IS NULL THEN first <= before ELSE first <> before + 1 END ORDER BY last`
 
-// EachOwnGap gives what EachGap gives, of the places in a tenant's own order.
-func (j *Journal) EachOwnGap(ctx context.Context, tenant string, take func(from, to int64)) error {
-	return j.eachSpan(ctx, take, ownGapSQL, tenant)
+// EachTenantEventGap gives what EachEventGap gives, of the places in a tenant's own order.
+func (j *Journal) EachTenantEventGap(ctx context.Context, tenant string, visit func(from, to int64)) error {
+	return j.eachGapRow(ctx, visit, tenantEventGapSQL, tenant)
 }
 
-// EachGap gives the numbers from one to another that are missing in the order of events, or
+// EachEventGap gives the numbers from one to another that are missing in the order of events, or
 // where these are in the wrong order, the numbers between that are given twice.
-func (j *Journal) EachGap(ctx context.Context, take func(from, to int64)) error {
-	return j.eachSpan(ctx, take, gapSQL)
+func (j *Journal) EachEventGap(ctx context.Context, visit func(from, to int64)) error {
+	return j.eachGapRow(ctx, visit, eventGapSQL)
 }
 
-func (j *Journal) eachSpan(ctx context.Context, take func(from, to int64), query string, args ...any) error {
+func (j *Journal) eachGapRow(ctx context.Context, visit func(from, to int64), query string, args ...any) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
 		var from, to int64
 		if err := rows.Scan(&from, &to); err != nil {
 			return err
 		}
-		take(from, to)
+		visit(from, to)
 		return nil
 	}, query, args...)
 }

@@ -1,4 +1,4 @@
 package postgres
 
-// NumberedSQL is the statement of Numbered.
-const NumberedSQL = numberedSQL
+// EventPageSQL is the statement of Numbered.
+const EventPageSQL = eventPageSQL

@@ -11,7 +11,7 @@ import (
 
 // A page of receipts in the order of events reads those receipts, and not all that the
 // tenant has, whatever the server knows of the tables.
-func TestAPageOfTheOrderReadsOnlyItsReceipts(t *testing.T) {
+func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	db := database(t, url)
@@ -33,7 +33,7 @@ func TestAPageOfTheOrderReadsOnlyItsReceipts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		rows, err := db.Query(`EXPLAIN `+postgres.NumberedSQL, "acme", int64(7), 1000)
+		rows, err := db.Query(`EXPLAIN `+postgres.EventPageSQL, "acme", int64(7), 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,13 +51,13 @@ func TestAPageOfTheOrderReadsOnlyItsReceipts(t *testing.T) {
 		if text := plan.String(); strings.Contains(text, "Seq Scan on receipts") || strings.Contains(text, "Hash Join") || strings.Contains(text, "Merge Join") {
 			t.Errorf("when the server knows %s:\n%s", known, text)
 		}
-		page, err := j.Numbered(context.Background(), "acme", 7, 1000)
+		page, err := j.ReceiptsFrom(context.Background(), "acme", 7, 1000)
 		if err != nil || len(page) != 1000 {
 			t.Fatalf("%d receipts, %v", len(page), err)
 		}
 		for i, r := range page {
-			if want := int64(7 + i); r.Number != want || r.Seq != (want-1)%each+1 {
-				t.Fatalf("receipt %d is number %d, %d of its case", i, r.Number, r.Seq)
+			if want := int64(7 + i); r.Position != want || r.Seq != (want-1)%each+1 {
+				t.Fatalf("receipt %d is number %d, %d of its case", i, r.Position, r.Seq)
 			}
 		}
 	}

@@ -8,78 +8,78 @@ import (
 // Pools are all pools of connections, by their purpose.
 func (j *Journal) Pools() map[string]*sql.DB {
 	return map[string]*sql.DB{
-		"batches": j.hot, "waiting submissions": j.openLane.db, "waiting moves": j.waitLane.db, "transactions": j.moveLane.db, "questions": j.reads.DB,
-		"heartbeat": j.beats, "sequencer": j.sequence, "projection": j.projecting, "search": j.finding,
+		"batches": j.batchDB, "waiting submissions": j.submitPath.db, "waiting moves": j.transitionPath.db, "transactions": j.txPath.db, "questions": j.readDB.DB,
+		"heartbeat": j.heartbeatDB, "sequencer": j.sequencerDB, "projection": j.projectionDB, "search": j.searchDB,
 	}
 }
 
 // Ways are all ways in which letters can be looked for: beside those of plans, a walk
 // that is given up soon, and to look at all messages as they lie.
 const (
-	Ways      = int(walking) + 3
-	ShortWalk = Ways - 2
-	AsTheyLie = Ways - 1
+	AccessPaths = int(orderedScan) + 3
+	ShortScan   = AccessPaths - 2
+	HeapScan    = AccessPaths - 1
 )
 
-// Chosen is the way that is chosen.
-const Chosen = -1
+// ChosenPath is the way that is chosen.
+const ChosenPath = -1
 
-// LettersBy finds places of letters in a way that need not be the one chosen. It is
+// PositionsByPath finds places of letters in a way that need not be the one chosen. It is
 // false when the filter can't be met in that way.
-func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) ([]LetterPlace, bool, error) {
-	p, err := j.planAfter(ctx, tenant, f, o, after, limit)
-	if err != nil || p.nothing() {
+func (j *Journal) PositionsByPath(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) ([]LetterPosition, bool, error) {
+	p, err := j.planSearch(ctx, tenant, f, o, after, limit)
+	if err != nil || p.empty() {
 		return nil, true, err
 	}
-	if w == Chosen {
-		places, err := j.places(ctx, p, after, limit)
-		return places, true, err
+	if w == ChosenPath {
+		positions, err := j.findPositions(ctx, p, after, limit)
+		return positions, true, err
 	}
-	ranged := p.filter.ranged()
-	if p.all && len(p.shapes) == 0 { // nothing was asked of them, so they were not read
-		if err = j.readShapes(ctx, &p, after); err != nil || p.nothing() {
+	ranged := p.filter.rangedColumns()
+	if p.allGroups && len(p.groups) == 0 { // nothing was asked of them, so they were not read
+		if err = j.readGroups(ctx, &p, after); err != nil || p.empty() {
 			return nil, true, err
 		}
 	}
-	if w == AsTheyLie {
-		if f.keyed() || !p.checks() {
+	if w == HeapScan {
+		if f.hasKey() || !p.checksText() {
 			return nil, false, nil
 		}
-		places, err := j.placesLying(ctx, p, after, limit)
-		return places, true, err
+		positions, err := j.findByHeapScan(ctx, p, after, limit)
+		return positions, true, err
 	}
-	if p.way = way(w); w == ShortWalk {
-		p.way, p.most, p.looks = walking, 1+limit, 3
+	if p.path = accessPath(w); w == ShortScan {
+		p.path, p.scanLimit, p.textLimit = orderedScan, 1+limit, 3
 	}
 	switch {
-	case p.way == byKey && !f.keyed(), p.way != byKey && f.keyed(), p.way == byRange && len(ranged) == 0, p.bounded() && (p.way == byRange || p.way == walking):
+	case p.path == byKey && !f.hasKey(), p.path != byKey && f.hasKey(), p.path == byRange && len(ranged) == 0, p.hasDeathBounds() && (p.path == byRange || p.path == orderedScan):
 		return nil, false, nil
-	case p.way == byRange:
+	case p.path == byRange:
 		p.column = ranged[len(ranged)-1]
-	case w == ShortWalk:
-		places, err := j.places(ctx, p, after, limit)
-		return places, true, err
+	case w == ShortScan:
+		positions, err := j.findPositions(ctx, p, after, limit)
+		return positions, true, err
 	}
-	places, err := j.placesBy(ctx, p, after, limit)
-	return places, true, err
+	positions, err := j.findByPath(ctx, p, after, limit)
+	return positions, true, err
 }
 
-// GramsOf is what is kept of a message beside its constant part.
-func GramsOf(tenant, message, constant string) string {
-	return arrayOf(gramsOf(tenant, message, constant))
+// StoredTrigrams is what is kept of a message beside its constant part.
+func StoredTrigrams(tenant, message, constant string) string {
+	return arrayLiteral(storedTrigrams(tenant, message, constant))
 }
 
-// ShapesLeft is how many shapes a filter leaves.
-func (j *Journal) ShapesLeft(ctx context.Context, tenant string, f LetterFilter) (int, error) {
-	left, _, err := shapesOf(ctx, j.finding, tenant, f, LetterOrder{})
-	return len(left), err
+// CountFacetGroups is how many shapes a filter leaves.
+func (j *Journal) CountFacetGroups(ctx context.Context, tenant string, f LetterFilter) (int, error) {
+	groups, _, err := readFacetGroups(ctx, j.searchDB, tenant, f, LetterOrder{})
+	return len(groups), err
 }
 
 // Compare tells which of two places comes first.
-func (o LetterOrder) Compare(a, b LetterPlace) int { return o.compare(a, b) }
+func (o LetterOrder) Compare(a, b LetterPosition) int { return o.compare(a, b) }
 
 // EscrowSums is what an escrow has committed and what its cases add up to.
 func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
-	e, sum, err := j.EscrowAtOnce(ctx, tenant, reference)
+	e, sum, err := j.EscrowWithCaseSum(ctx, tenant, reference)
 	return e.Committed, sum, err
 }

@@ -8,59 +8,61 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// flushMoves writes a batch of moves: most by the statement for the moves that most
+// flushTransitions writes a batch of moves: most by the statement for the moves that most
 // are, and what that does not write by the one for all. A batch that the server
 // refuses for one row's value is split, so that only that row fails.
-func (j *Journal) flushMoves(rows []*sealed) []answer[verdict] {
-	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
+func (j *Journal) flushTransitions(rows []*chainedChange) []answer[result] {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	defer j.announce()
-	return twice(rows, (*sealed).hot,
-		func(rows []*sealed) ([]verdict, error) { return j.applyHot(ctx, rows) },
-		func(row *sealed, v verdict) bool { return v == lost && row.claims() },
-		func(rows []*sealed) ([]verdict, error) { return applyMoves(ctx, j.move, "", rows) })
-}
-
-// flushOpens writes a batch of new cases in the same way.
-func (j *Journal) flushOpens(rows []*sealed) []answer[opened] {
-	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
-	defer cancel()
-	defer j.announce()
-	named := make(map[escrowName]struct{}, len(rows))
-	return twice(rows, func(row *sealed) bool { return j.fresh(row, named) },
-		func(rows []*sealed) ([]opened, error) { return j.applyFresh(ctx, rows) },
-		func(_ *sealed, o opened) bool { return o.verdict == lost },
-		func(rows []*sealed) ([]opened, error) {
-			if _, err := j.ensureEscrows(ctx, rows); err != nil {
-				return nil, err
-			}
-			return applyOpens(ctx, j.open, "", rows)
+	defer j.signalCommitted()
+	return narrowThenWide(rows, (*chainedChange).fitsHotTransition,
+		func(rows []*chainedChange) ([]result, error) { return j.applyHotTransitions(ctx, rows) },
+		func(row *chainedChange, v result) bool { return v == conflict && row.isClaim() },
+		func(rows []*chainedChange) ([]result, error) {
+			return applyTransitions(ctx, j.transitionStmt, "", rows)
 		})
 }
 
-// twice runs the rows that a narrow statement may write, then the others, those
+// flushOpens writes a batch of new cases in the same way.
+func (j *Journal) flushOpens(rows []*chainedChange) []answer[openResult] {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	defer j.signalCommitted()
+	named := make(map[escrowKey]struct{}, len(rows))
+	return narrowThenWide(rows, func(row *chainedChange) bool { return j.fitsHotOpen(row, named) },
+		func(rows []*chainedChange) ([]openResult, error) { return j.applyHotOpens(ctx, rows) },
+		func(_ *chainedChange, o openResult) bool { return o.result == conflict },
+		func(rows []*chainedChange) ([]openResult, error) {
+			if _, err := j.ensureEscrows(ctx, rows); err != nil {
+				return nil, err
+			}
+			return applyOpens(ctx, j.openStmt, "", rows)
+		})
+}
+
+// narrowThenWide runs the rows that a narrow statement may write, then the others, those
 // that it left open, and all of them when it was refused as a whole, through the
 // wide one.
-func twice[R any](rows []*sealed, may func(*sealed) bool, narrow func([]*sealed) ([]R, error), again func(*sealed, R) bool, wide func([]*sealed) ([]R, error)) []answer[R] {
+func narrowThenWide[R any](rows []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []answer[R] {
 	out := make([]answer[R], len(rows))
 	var first, rest []int
 	for i, row := range rows {
-		if may(row) {
+		if eligible(row) {
 			first = append(first, i)
 		} else {
 			rest = append(rest, i)
 		}
 	}
 	if len(first) > 0 {
-		values, err := narrow(pick(rows, first))
+		values, err := narrow(selectRows(rows, first))
 		switch {
 		case err == nil:
 			for n, i := range first {
-				if out[i].value = values[n]; again(rows[i], values[n]) {
+				if out[i].value = values[n]; retryWide(rows[i], values[n]) {
 					rest = append(rest, i)
 				}
 			}
-		case ofContention(err) || ofData(err):
+		case isContention(err) || isDataError(err):
 			rest = append(rest, first...)
 		default:
 			for _, i := range first {
@@ -70,15 +72,15 @@ func twice[R any](rows []*sealed, may func(*sealed) bool, narrow func([]*sealed)
 	}
 	if len(rest) > 0 {
 		slices.Sort(rest)
-		for n, a := range split(pick(rows, rest), wide) {
+		for n, a := range splitOnDataError(selectRows(rows, rest), wide) {
 			out[rest[n]] = a
 		}
 	}
 	return out
 }
 
-func pick(rows []*sealed, at []int) []*sealed {
-	out := make([]*sealed, len(at))
+func selectRows(rows []*chainedChange, at []int) []*chainedChange {
+	out := make([]*chainedChange, len(at))
 	for n, i := range at {
 		out[n] = rows[i]
 	}
@@ -86,29 +88,29 @@ func pick(rows []*sealed, at []int) []*sealed {
 }
 
 func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {
-	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	c := newColumns(1, 1)
 	for _, id := range ids {
 		c.id(id)
 	}
 	out := make([]answer[Snapshot], len(ids))
-	found, err := snapshots(ctx, j.find, "", c.args()...)
+	found, err := snapshots(ctx, j.findStmt, "", c.args()...)
 	byID := make(map[background.RunID]Snapshot, len(found))
 	for _, s := range found {
 		byID[s.Run.ID] = s
 	}
-	var bad unreadable
-	if errors.As(err, &bad) {
+	var unreadables unreadable
+	if errors.As(err, &unreadables) {
 		err = nil
-		j.passOver(bad)
+		j.warnUnreadable(unreadables)
 	}
 	for i, id := range ids {
 		s, ok := byID[id]
-		at := slices.IndexFunc(bad, func(u unreadableRun) bool { return u.id == id })
+		at := slices.IndexFunc(unreadables, func(u unreadableRun) bool { return u.id == id })
 		switch {
 		case at >= 0:
-			out[i].err = bad[at : at+1]
+			out[i].err = unreadables[at : at+1]
 		case err != nil:
 			out[i].err = unavailable(err)
 		case !ok:
@@ -120,8 +122,8 @@ func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {
 	return out
 }
 
-// split runs a batch, and when it fails for a value runs each row alone.
-func split[R any](rows []*sealed, run func([]*sealed) ([]R, error)) []answer[R] {
+// splitOnDataError runs a batch, and when it fails for a value runs each row alone.
+func splitOnDataError[R any](rows []*chainedChange, run func([]*chainedChange) ([]R, error)) []answer[R] {
 	out := make([]answer[R], len(rows))
 	values, err := run(rows)
 	switch {
@@ -129,15 +131,15 @@ func split[R any](rows []*sealed, run func([]*sealed) ([]R, error)) []answer[R] 
 		for i, v := range values {
 			out[i].value = v
 		}
-	case ofContention(err):
+	case isContention(err):
 		return out // lost: each row asks again, alone
-	case ofData(err) && len(rows) > 1:
+	case isDataError(err) && len(rows) > 1:
 		for i := range rows {
-			out[i] = split(rows[i:i+1], run)[0]
+			out[i] = splitOnDataError(rows[i:i+1], run)[0]
 		}
 	default:
 		for i := range out {
-			out[i].err = refusedOr(err)
+			out[i].err = unrecordableOrUnavailable(err)
 		}
 	}
 	return out

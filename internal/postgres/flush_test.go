@@ -14,16 +14,16 @@ func TestEachRowOfABatchGetsItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "rows")
-		rows, number := make([]*sealed, n), map[*sealed]int{}
+		rows, number := make([]*chainedChange, n), map[*chainedChange]int{}
 		may, open := make([]bool, n), make([]bool, n)
 		for i := range rows {
-			rows[i] = &sealed{Change: &Change{}}
+			rows[i] = &chainedChange{Change: &Change{}}
 			number[rows[i]] = i
 			may[i], open[i] = rapid.Bool().Draw(t, "may"), rapid.Bool().Draw(t, "open")
 		}
 		refusal := rapid.SampledFrom([]error{nil, &pq.Error{Code: "23505"}, &pq.Error{Code: "40P01"}, errors.New("gone")}).Draw(t, "refusal")
-		answers := func(of int, err error) func([]*sealed) ([]int, error) {
-			return func(asked []*sealed) ([]int, error) {
+		answers := func(of int, err error) func([]*chainedChange) ([]int, error) {
+			return func(asked []*chainedChange) ([]int, error) {
 				out := make([]int, len(asked))
 				for i, r := range asked {
 					out[i] = of + number[r]
@@ -31,8 +31,8 @@ func TestEachRowOfABatchGetsItsOwnAnswer(t *testing.T) {
 				return out, err
 			}
 		}
-		got := twice(rows, func(r *sealed) bool { return may[number[r]] }, answers(100, refusal),
-			func(r *sealed, _ int) bool { return open[number[r]] }, answers(200, nil))
+		got := narrowThenWide(rows, func(r *chainedChange) bool { return may[number[r]] }, answers(100, refusal),
+			func(r *chainedChange, _ int) bool { return open[number[r]] }, answers(200, nil))
 		for i, a := range got {
 			lostAll := may[i] && refusal != nil && refusal.Error() == "gone"
 			want := 200 + i

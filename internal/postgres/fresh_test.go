@@ -21,7 +21,7 @@ func settlementOf(escrow, subject string) postgres.Submission {
 	ch := opening(run, submitted(run))
 	ch.After.Case.Kind, ch.After.Case.Subject = postgres.KindSettlement, subject
 	ch.After.Case.State = settlement.State{Adjudication: settlement.Release, Progression: settlement.ApprovedForSettlement, Asked: 1, Reserved: 1, Generation: 1}
-	ch.Opens, ch.Reserve = postgres.Opening{Reference: escrow, Currency: "EUR", Held: 10}, true
+	ch.Opening, ch.Reserve = postgres.Opening{Reference: escrow, Currency: "EUR", Held: 10}, true
 	return postgres.Submission{
 		Tenant: "acme", Kind: postgres.KindSettlement, Subject: subject, Run: run.ID,
 		Open:   func() (postgres.Change, error) { return ch, nil },

@@ -18,7 +18,7 @@ import (
 // A fact that leaves the run as it is moves only the head of its case. Who has not seen
 // it decides again, and both are in the chain: by the statement for what nearly all moves
 // are, and by the one for all others.
-func TestAMoveDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
+func TestATransitionDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	ctx := context.Background()
@@ -27,16 +27,16 @@ func TestAMoveDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 			t.Parallel()
 			j, other := open(t, url), open(t, url)
 			s := submit(t, j)
-			claim := move(receipts.AttemptStarted, s.Run)
+			claim := transition(receipts.AttemptStarted, s.Run)
 			claimed, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)) // remembered by j
 			if err != nil {
 				t.Fatal(err)
 			}
-			notice := move(receipts.OutOfBandChangeDetected, claimed.Run)
+			notice := transition(receipts.OutOfBandChangeDetected, claimed.Run)
 			if _, err := other.Apply(ctx, s.Run.ID, notice.ID, decide(notice)); err != nil {
 				t.Fatal(err)
 			}
-			end := move(receipts.AttemptSucceeded, claimed.Run)
+			end := transition(receipts.AttemptSucceeded, claimed.Run)
 			decided := 0
 			after, err := j.Apply(ctx, s.Run.ID, end.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 				decided++
@@ -65,15 +65,15 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 			t.Parallel()
 			j := open(t, url)
 			lost := background.Session{ID: uuid.New(), Worker: "w"}
-			if err := j.Enlist(ctx, lost); err != nil {
+			if err := j.Register(ctx, lost); err != nil {
 				t.Fatal(err)
 			}
-			if ok, err := j.Bury(ctx, lost); !ok || err != nil {
+			if ok, err := j.MarkLost(ctx, lost); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 			s := submit(t, j)
 			claim := func(under background.SessionID) error {
-				m := move(receipts.AttemptStarted, s.Run)
+				m := transition(receipts.AttemptStarted, s.Run)
 				m.Session = under
 				_, err := j.Apply(ctx, s.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 					ch, err := decide(m)(s)

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// guard is a trigger that refuses a change of evidence, or of what it binds.
-type guard struct{ table, name, when, does string }
+// evidenceTrigger is a trigger that refuses a change of evidence, or of what it binds.
+type evidenceTrigger struct{ table, name, event, action string }
 
-// guards fire ALWAYS, also where session_replication_role turns ordinary triggers off.
+// evidenceTriggers fire ALWAYS, also where session_replication_role turns ordinary triggers off.
 // UPDATE OF fires only for statements that name the column. Those that move runs and
 // cases name none of these: a guard of theirs costs nothing as long as it is one a
 // statement, for a single one a row makes Postgres read every row that is updated again.
-var guards = []guard{
+var evidenceTriggers = []evidenceTrigger{
 	{"receipts", "append_only", "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
 	{"event_log", "append_only", "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
 	{"escrows", "never_removed", "BEFORE DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_removal()"},
@@ -31,18 +31,18 @@ var guards = []guard{
 	{"escrows", "held_kept", "AFTER UPDATE OF held, currency", "ROW EXECUTE FUNCTION recourse.refuse_other_sum()"},
 }
 
-// make is the SQL that puts the guard in force, whether or not it is there.
-func (g guard) make() string {
+// createSQL is the SQL that puts the guard in force, whether or not it is there.
+func (g evidenceTrigger) createSQL() string {
 	return fmt.Sprintf("CREATE OR REPLACE TRIGGER %s %s ON recourse.%s FOR EACH %s; ALTER TABLE recourse.%s ENABLE ALWAYS TRIGGER %s",
-		g.name, g.when, g.table, g.does, g.table, g.name)
+		g.name, g.event, g.table, g.action, g.table, g.name)
 }
 
 const triggersSQL = `SELECT c.relname || '.' || t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'recourse' AND NOT t.tgisinternal ORDER BY 1`
 
-// unguarded names the guards that are not in force, and the other triggers of the schema
+// disabledTriggers names the guards that are not in force, and the other triggers of the schema
 // that are turned off, each as table.trigger.
-func unguarded(ctx context.Context, q querier) ([]string, error) {
+func disabledTriggers(ctx context.Context, q querier) ([]string, error) {
 	rows, err := q.QueryContext(ctx, triggersSQL)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func unguarded(ctx context.Context, q querier) ([]string, error) {
 		return nil, err
 	}
 	var out []string
-	for _, g := range guards {
+	for _, g := range evidenceTriggers {
 		name := g.table + "." + g.name
 		if state[name] != "A" {
 			out = append(out, name)
@@ -76,20 +76,20 @@ func unguarded(ctx context.Context, q querier) ([]string, error) {
 	return out, nil
 }
 
-// Unguarded names the triggers that are not in force, each as table.trigger: those that
+// DisabledTriggers names the triggers that are not in force, each as table.trigger: those that
 // refuse changes of evidence, and others that are turned off.
-func (j *Journal) Unguarded(ctx context.Context) ([]string, error) {
-	off, err := unguarded(ctx, j.reads)
+func (j *Journal) DisabledTriggers(ctx context.Context) ([]string, error) {
+	off, err := disabledTriggers(ctx, j.readDB)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	return off, nil
 }
 
-// Guarded is nil when the database refuses every change of evidence and of what it binds.
+// CheckTriggers is nil when the database refuses every change of evidence and of what it binds.
 // Else the error wraps ErrSchema and says in one line what to do.
-func (j *Journal) Guarded(ctx context.Context) error {
-	err := j.StillGuarded(ctx)
+func (j *Journal) CheckTriggers(ctx context.Context) error {
+	err := j.RecheckTriggers(ctx)
 	if errors.Is(err, ErrTriggersOff) {
 		return fmt.Errorf("%w: %w", ErrSchema, err)
 	}
@@ -99,10 +99,10 @@ func (j *Journal) Guarded(ctx context.Context) error {
 // ErrTriggersOff means that the database takes changes of evidence, or of what it binds.
 var ErrTriggersOff = errors.New("triggers are not in force")
 
-// StillGuarded is Guarded for a process that has opened the database: triggers that were turned
+// RecheckTriggers is Guarded for a process that has opened the database: triggers that were turned
 // off since can be turned on again. The error wraps ErrTriggersOff, and not ErrSchema.
-func (j *Journal) StillGuarded(ctx context.Context) error {
-	off, err := j.Unguarded(ctx)
+func (j *Journal) RecheckTriggers(ctx context.Context) error {
+	off, err := j.DisabledTriggers(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -112,33 +112,33 @@ func (j *Journal) StillGuarded(ctx context.Context) error {
 	return nil
 }
 
-// guardsLock keeps two processes from putting guards in force at once.
-const guardsLock = 0x7265636f75727365
+// triggersLock keeps two processes from putting guards in force at once.
+const triggersLock = 0x7265636f75727365
 
-// guardAll puts all guards in force, and turns on the other triggers of the schema, table
+// enableTriggers puts all guards in force, and turns on the other triggers of the schema, table
 // by table: no table is locked while another one is waited for.
-func guardAll(ctx context.Context, db *sql.DB) (err error) {
+func enableTriggers(ctx context.Context, db *sql.DB) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, int64(guardsLock)); err != nil {
+	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, int64(triggersLock)); err != nil {
 		return err
 	}
 	defer func() {
-		_, unlock := conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock($1)`, int64(guardsLock))
+		_, unlock := conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock($1)`, int64(triggersLock))
 		err = errors.Join(err, unlock)
 	}()
-	off, err := unguarded(ctx, conn)
+	off, err := disabledTriggers(ctx, conn)
 	if err != nil {
 		return err
 	}
 	for _, name := range off {
 		table, trigger, _ := strings.Cut(name, ".")
 		statement := fmt.Sprintf("ALTER TABLE recourse.%s ENABLE TRIGGER %s", table, trigger)
-		if i := slices.IndexFunc(guards, func(g guard) bool { return g.table == table && g.name == trigger }); i >= 0 {
-			statement = guards[i].make()
+		if i := slices.IndexFunc(evidenceTriggers, func(g evidenceTrigger) bool { return g.table == table && g.name == trigger }); i >= 0 {
+			statement = evidenceTriggers[i].createSQL()
 		}
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return err

@@ -49,8 +49,8 @@ func triggers(t *testing.T, db *sql.DB) map[string]string {
 	return out
 }
 
-// inForce fails the test unless every guard fires in every session.
-func inForce(t *testing.T, db *sql.DB) {
+// checkAllTriggers fails the test unless every guard fires in every session.
+func checkAllTriggers(t *testing.T, db *sql.DB) {
 	t.Helper()
 	found := triggers(t, db)
 	for name, state := range found {
@@ -63,8 +63,8 @@ func inForce(t *testing.T, db *sql.DB) {
 	}
 }
 
-// before is a database as a program left it whose newest migration was the given one.
-func before(t *testing.T, version int64) string {
+// databaseAtVersion is a database as a program left it whose newest migration was the given one.
+func databaseAtVersion(t *testing.T, version int64) string {
 	t.Helper()
 	url := testkit.Database(t)
 	db := database(t, url)
@@ -91,14 +91,14 @@ func before(t *testing.T, version int64) string {
 
 // Whatever a session does, the triggers that guard evidence fire in it: after each
 // migration, of an empty database and of one from before.
-func TestGuardsAreInForceAfterEveryMigration(t *testing.T) {
+func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 	t.Parallel()
-	inForce(t, database(t, testkit.Migrated(t)))
-	url := before(t, 14)
+	checkAllTriggers(t, database(t, testkit.Migrated(t)))
+	url := databaseAtVersion(t, 14)
 	if _, _, err := postgres.Migrate(context.Background(), url); err != nil {
 		t.Fatal(err)
 	}
-	inForce(t, database(t, url))
+	checkAllTriggers(t, database(t, url))
 }
 
 // What a submission fixed is refused to change to who may change everything else.
@@ -145,7 +145,7 @@ func TestAnEscrowThatNoCaseNamesCanBeCorrected(t *testing.T) {
 
 // A guard that somebody turned off or took away is noticed, and migrate puts it in force
 // again, though the schema is current.
-func TestGuardsThatAreOffAreNoticedAndPutInForceAgain(t *testing.T) {
+func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	url := testkit.Migrated(t)
@@ -159,23 +159,23 @@ func TestGuardsThatAreOffAreNoticedAndPutInForceAgain(t *testing.T) {
 		if _, err := db.Exec(harm); err != nil {
 			t.Fatal(err)
 		}
-		err := open(t, url).Guarded(ctx)
+		err := open(t, url).CheckTriggers(ctx)
 		if !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "recourse migrate") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, _, err := postgres.Migrate(ctx, owner); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(t, url).Guarded(ctx); err != nil {
+		if err := open(t, url).CheckTriggers(ctx); err != nil {
 			t.Errorf("%s: after migrate: %v", name, err)
 		}
 	}
-	inForce(t, db)
+	checkAllTriggers(t, db)
 }
 
 // A backup that holds the schema brings the guards back as they were; one of the data
 // only turns them off, which is noticed and mended.
-func TestARestoredDatabaseIsGuarded(t *testing.T) {
+func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	source := testkit.Owner(t, testkit.Migrated(t))
@@ -184,8 +184,8 @@ func TestARestoredDatabaseIsGuarded(t *testing.T) {
 	}
 	whole, data := testkit.Database(t), testkit.Owner(t, testkit.Migrated(t))
 	restore(t, source, whole)
-	inForce(t, database(t, whole))
-	if err := open(t, whole).Guarded(ctx); err != nil {
+	checkAllTriggers(t, database(t, whole))
+	if err := open(t, whole).CheckTriggers(ctx); err != nil {
 		t.Error(err)
 	}
 
@@ -193,7 +193,7 @@ func TestARestoredDatabaseIsGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	restore(t, source, data, "--data-only", "--disable-triggers", "--exclude-table=recourse.schema_version")
-	if err := open(t, data).Guarded(ctx); !errors.Is(err, postgres.ErrSchema) {
+	if err := open(t, data).CheckTriggers(ctx); !errors.Is(err, postgres.ErrSchema) {
 		t.Fatalf("after a data-only restore: %v", err)
 	}
 	if state := triggers(t, database(t, data)); state["receipts.append_only"] != "O" {
@@ -202,7 +202,7 @@ func TestARestoredDatabaseIsGuarded(t *testing.T) {
 	if _, _, err := postgres.Migrate(ctx, data); err != nil {
 		t.Fatal(err)
 	}
-	inForce(t, database(t, data))
+	checkAllTriggers(t, database(t, data))
 	for _, url := range []string{whole, data} {
 		var runs int
 		if err := database(t, url).QueryRow(`SELECT count(*) FROM recourse.runs r JOIN recourse.operations o ON o.key = r.operation_key`).Scan(&runs); err != nil || runs != 1 {

@@ -11,9 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// ErrHandled tells that the run which was to handle a letter can't begin, because
+// ErrHandlerExists tells that the run which was to handle a letter can't begin, because
 // there is a case of its subject already. Nothing was written.
-var ErrHandled = errors.New("postgres: the letter has a handler")
+var ErrHandlerExists = errors.New("postgres: the letter has a handler")
 
 // Handler is the run that handles a dead letter. Beside the change in which a run
 // dies, it begins in the same commit: there is one for each death, and none without.
@@ -23,11 +23,11 @@ type Handler struct {
 	Opens  Change           // the handler's case with its run
 }
 
-func (Handler) point() string { return failpoint.Handler }
+func (Handler) failpointName() string { return failpoint.LetterHandler }
 
 // write waits for nobody: a handler's subject names its letter, whose case is locked.
 func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
-	return beginHandlers(ctx, tx, tx, locking(openSQL), []Handler{h})
+	return openHandlers(ctx, tx, tx, withSubjectLock(openCaseSQL), []Handler{h})
 }
 
 // Handlers finds the runs that handle letters of a tenant, by letter.
@@ -35,7 +35,7 @@ func (j *Journal) Handlers(ctx context.Context, tenant string, letters []backgro
 	if len(letters) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	c := newColumns(1, 1)
 	for _, id := range letters {
@@ -46,7 +46,7 @@ func (j *Journal) Handlers(ctx context.Context, tenant string, letters []backgro
 		Run    uuid.UUID `db:"run"`
 	}
 	args := append(c.args(), tenant)
-	if err := j.reads.SelectContext(ctx, &rows, `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`, args...); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make(map[background.RunID]background.RunID, len(rows))
@@ -56,7 +56,7 @@ func (j *Journal) Handlers(ctx context.Context, tenant string, letters []backgro
 	return out, nil
 }
 
-const misledSQL = `
+const handlerMismatchSQL = `
 SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not tell of each other' FROM recourse.handlers h
   LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
   LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
@@ -64,8 +64,8 @@ WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
   SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
     AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))`
 
-// EachMisled gives the letters of a tenant that do not tell of their handler, or whose
+// EachHandlerMismatch gives the letters of a tenant that do not tell of their handler, or whose
 // handler does not tell of them.
-func (j *Journal) EachMisled(ctx context.Context, tenant string, take func(Found)) error {
-	return j.eachFound(ctx, take, misledSQL, tenant)
+func (j *Journal) EachHandlerMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, handlerMismatchSQL, tenant)
 }

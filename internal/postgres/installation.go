@@ -18,10 +18,10 @@ type Installation struct {
 
 	Demonstration bool // the escrow service of this database pays nothing real, for good
 
-	// Noted is the timeline that the database was seen on last, Before the one before it, and
+	// RecordedTimeline is the timeline that the database was seen on last, Before the one before it, and
 	// Since when Noted was seen first; zero when it never changed.
-	Noted, Before int64
-	Since         time.Time
+	RecordedTimeline, PreviousTimeline int64
+	RecordedSince                      time.Time
 }
 
 // The timeline is the one that is written on now: the control file has the new one of a
@@ -33,12 +33,12 @@ const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (
 // Installation reads what the database says of itself. It costs one statement.
 func (j *Journal) Installation(ctx context.Context) (i Installation, err error) {
 	var since sql.NullTime
-	err = j.reads.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.Noted, &i.Before, &since, &i.Demonstration)
+	err = j.readDB.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.RecordedTimeline, &i.PreviousTimeline, &since, &i.Demonstration)
 	if err != nil {
 		return i, unavailable(err)
 	}
 	if since.Valid {
-		i.Since = since.Time.UTC()
+		i.RecordedSince = since.Time.UTC()
 	}
 	return i, nil
 }
@@ -46,16 +46,16 @@ func (j *Journal) Installation(ctx context.Context) (i Installation, err error) 
 // Install gives the database its identity, unless it has one, and reads it. One that is empty
 // yet may be marked for demonstrations with that, and never later.
 func (j *Journal) Install(ctx context.Context, demonstration bool) (Installation, error) {
-	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation (demonstration) SELECT $1 AND NOT EXISTS (SELECT FROM recourse.cases) ON CONFLICT DO NOTHING`, demonstration); err != nil {
+	if _, err := execWithFailpoints(ctx, j.readDB, failpoint.Install, `INSERT INTO recourse.installation (demonstration) SELECT $1 AND NOT EXISTS (SELECT FROM recourse.cases) ON CONFLICT DO NOTHING`, demonstration); err != nil {
 		return Installation{}, unavailable(err)
 	}
 	return j.Installation(ctx)
 }
 
-// Suitable is nil when work may be done on the database as it is. The error wraps
+// CheckUsable is nil when work may be done on the database as it is. The error wraps
 // ErrUnsuitable or ErrSchema, and says in one line what it is and what to do.
-func (i Installation) Suitable() error {
-	want, err := newest()
+func (i Installation) CheckUsable() error {
+	want, err := newestVersion()
 	switch {
 	case err != nil:
 		return err
@@ -71,13 +71,13 @@ func newerSchema(have, want int64) error {
 	return fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, have, want)
 }
 
-// NoteTimeline records the timeline that the database is on, and reports whether this call
+// RecordTimeline records the timeline that the database is on, and reports whether this call
 // was the one that recorded a change of it.
-func (j *Journal) NoteTimeline(ctx context.Context, i Installation, at time.Time) (changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) RecordTimeline(ctx context.Context, i Installation, at time.Time) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	res, err := write(ctx, j.reads, failpoint.Timeline, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
-		WHERE timeline = $3 AND timeline <> $1`, i.Timeline, at, i.Noted)
+	res, err := execWithFailpoints(ctx, j.readDB, failpoint.Timeline, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
+		WHERE timeline = $3 AND timeline <> $1`, i.Timeline, at, i.RecordedTimeline)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -85,12 +85,12 @@ func (j *Journal) NoteTimeline(ctx context.Context, i Installation, at time.Time
 	if err != nil {
 		return false, unavailable(err)
 	}
-	return n == 1 && i.Noted > 0, nil
+	return n == 1 && i.RecordedTimeline > 0, nil
 }
 
-// Undecided is what a tenant's receipts of some time tell that a lost tail of the log may
+// FailoverExposure is what a tenant's receipts of some time tell that a lost tail of the log may
 // contradict.
-type Undecided struct {
+type FailoverExposure struct {
 	Tenant   string `json:"tenant"`
 	Unknown  int64  `json:"unknown"`  // attempts that ended with an unknown outcome
 	Findings int64  `json:"findings"` // of people and of lookups
@@ -98,7 +98,7 @@ type Undecided struct {
 
 // What has no place in the order of events yet is read as well. Receipts have no index by
 // time; the newest statements that wrote any are looked at, as many as a minute can hold.
-const undecidedMoneySQL = `
+const failoverExposureSQL = `
 WITH newest AS (
   (SELECT case_ids, seqs FROM recourse.event_log ORDER BY last DESC LIMIT 20000) UNION ALL (SELECT case_ids, seqs FROM recourse.outbox)
 ), places AS (SELECT p.case_id, p.seq FROM newest n, unnest(n.case_ids, n.seqs) AS p (case_id, seq))
@@ -108,18 +108,18 @@ WHERE r.at >= $1 AND r.at < $2 AND (r.subtype = 'reconciled'
   OR r.subtype IN ('retry-scheduled', 'dead-lettered', 'attempt-interrupted') AND r.body::json #>> '{payload,outcome_class}' = 'unknown')
 GROUP BY r.tenant ORDER BY r.tenant`
 
-// Undecided counts by tenant what was recorded within a time, its end not included.
-func (j *Journal) Undecided(ctx context.Context, from, to time.Time) ([]Undecided, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+// FailoverExposures counts by tenant what was recorded within a time, its end not included.
+func (j *Journal) FailoverExposures(ctx context.Context, from, to time.Time) ([]FailoverExposure, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := j.reads.QueryContext(ctx, undecidedMoneySQL, from, to)
+	rows, err := j.readDB.QueryContext(ctx, failoverExposureSQL, from, to)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	defer rows.Close()
-	var out []Undecided
+	var out []FailoverExposure
 	for rows.Next() {
-		var u Undecided
+		var u FailoverExposure
 		if err := rows.Scan(&u.Tenant, &u.Unknown, &u.Findings); err != nil {
 			return nil, unavailable(err)
 		}

@@ -36,7 +36,7 @@ type keyRow struct {
 func (r *keyRow) key() access.Key {
 	k := access.Key{
 		ID: r.ID, Prefix: r.Prefix, Tenant: r.Tenant, Principal: r.Principal, CreatedAt: r.CreatedAt.UTC(), CreatedBy: r.CreatedBy, SuccessorOf: r.Successor,
-		ExpiresAt: maybe(r.ExpiresAt), RevokedAt: maybe(r.RevokedAt), RevokedBy: r.RevokedBy, LastUsed: maybe(r.LastUsedAt),
+		ExpiresAt: utcOrNil(r.ExpiresAt), RevokedAt: utcOrNil(r.RevokedAt), RevokedBy: r.RevokedBy, LastUsed: utcOrNil(r.LastUsedAt),
 	}
 	copy(k.Digest[:], r.Digest)
 	for _, role := range r.Roles {
@@ -45,7 +45,7 @@ func (r *keyRow) key() access.Key {
 	return k
 }
 
-func maybe(t sql.NullTime) *time.Time {
+func utcOrNil(t sql.NullTime) *time.Time {
 	if !t.Valid {
 		return nil
 	}
@@ -56,7 +56,7 @@ func maybe(t sql.NullTime) *time.Time {
 // FindKey gives the key with a prefix, of whatever tenant; access.ErrUnknown when
 // there is none.
 func (j *Journal) FindKey(ctx context.Context, prefix string) (access.Key, error) {
-	found, err := j.keys(ctx, `WHERE prefix = $1`, prefix)
+	found, err := j.selectKeys(ctx, `WHERE prefix = $1`, prefix)
 	if err == nil && len(found) == 0 {
 		err = access.ErrUnknown
 	}
@@ -68,23 +68,23 @@ func (j *Journal) FindKey(ctx context.Context, prefix string) (access.Key, error
 
 // Keys lists the keys that a tenant has ever had, oldest first.
 func (j *Journal) Keys(ctx context.Context, tenant string) ([]access.Key, error) {
-	return j.keys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
+	return j.selectKeys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
 }
 
 // KeysToRenew lists the keys of all tenants that open at a time, and have no end, or were not
 // used since a time, or end by a time and no successor of theirs opens then.
 func (j *Journal) KeysToRenew(ctx context.Context, now, endBy, unusedSince time.Time) ([]access.Key, error) {
-	return j.keys(ctx, `k WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AND (
+	return j.selectKeys(ctx, `k WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AND (
 			expires_at IS NULL OR coalesce(last_used_at, created_at) < $3 OR expires_at <= $2 AND NOT EXISTS (
 				SELECT FROM recourse.keys s WHERE s.tenant = k.tenant AND s.successor_of = k.prefix AND s.revoked_at IS NULL AND (s.expires_at IS NULL OR s.expires_at > $2)))
 		ORDER BY tenant, created_at, id`, now, endBy, unusedSince)
 }
 
-func (j *Journal) keys(ctx context.Context, where string, args ...any) ([]access.Key, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) selectKeys(ctx context.Context, where string, args ...any) ([]access.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []keyRow
-	if err := j.reads.SelectContext(ctx, &rows, keySQL+where, args...); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, keySQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]access.Key, len(rows))
@@ -96,9 +96,9 @@ func (j *Journal) keys(ctx context.Context, where string, args ...any) ([]access
 
 // UseKey notes that a key was used, unless that was noted within the last minute.
 func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := write(ctx, j.hot, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
+	_, err := execWithFailpoints(ctx, j.batchDB, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
 		WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2::timestamptz - interval '1 minute')`, id, at)
 	if err != nil {
 		return unavailable(err)
@@ -110,7 +110,7 @@ func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error 
 // the key that it replaces was revoked.
 func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Draft) error {
 	draft.Subtype = receipts.KeyCreated
-	return j.inLane(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+	return j.inSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		roles := make(pq.StringArray, len(k.Roles))
 		for i, r := range k.Roles {
 			roles[i] = string(r)
@@ -132,7 +132,7 @@ func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Dr
 		if err != nil {
 			return err
 		}
-		return tellRegister(ctx, tx, k.Tenant, KeyRegister, draft)
+		return appendOperation(ctx, tx, k.Tenant, KeyLog, draft)
 	})
 }
 
@@ -141,7 +141,7 @@ func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Dr
 // no such key.
 func (j *Journal) RevokeKey(ctx context.Context, tenant, prefix string, draft receipts.Draft) (k access.Key, err error) {
 	draft.Subtype = receipts.KeyRevoked
-	err = j.inLane(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+	err = j.inSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		var row keyRow
 		err := tx.QueryRowContext(ctx, keySQL+`WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, tenant, prefix).Scan(
 			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.CreatedAt, &row.CreatedBy, &row.Successor, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
@@ -155,7 +155,7 @@ func (j *Journal) RevokeKey(ctx context.Context, tenant, prefix string, draft re
 			return err
 		}
 		k.RevokedAt, k.RevokedBy = &draft.At, draft.Actor
-		return tellRegister(ctx, tx, tenant, KeyRegister, draft)
+		return appendOperation(ctx, tx, tenant, KeyLog, draft)
 	})
 	return k, err
 }

@@ -16,15 +16,15 @@ import (
 // What keeps a run from being claimed keeps no fact about it from being written: an
 // answer that comes late, while the run is at its next attempt, is on record whatever
 // became of the target's brake and of the process that executes it.
-func TestALateAnswerIsRecordedUnderABrakeAndOfALostProcess(t *testing.T) {
+func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(*testing.T, *postgres.Journal, background.Session){
 		"nothing": func(*testing.T, *postgres.Journal, background.Session) {},
 		"brake": func(t *testing.T, j *postgres.Journal, _ background.Session) {
-			mustMove(t, j, background.Target{Tenant: "acme", Family: "plain", Name: "plain"}, pull)
+			mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: "plain", Name: "plain"}, openBreaker)
 		},
 		"session": func(t *testing.T, j *postgres.Journal, s background.Session) {
-			if lost, err := j.Bury(context.Background(), s); !lost || err != nil {
+			if lost, err := j.MarkLost(context.Background(), s); !lost || err != nil {
 				t.Fatalf("%v, %v", lost, err)
 			}
 		},
@@ -33,12 +33,12 @@ func TestALateAnswerIsRecordedUnderABrakeAndOfALostProcess(t *testing.T) {
 			t.Parallel()
 			ctx, j := context.Background(), open(t, testkit.Migrated(t))
 			session := background.Session{ID: uuid.New(), Worker: "w"}
-			if err := j.Enlist(ctx, session); err != nil {
+			if err := j.Register(ctx, session); err != nil {
 				t.Fatal(err)
 			}
 			seen := submit(t, j)
-			made := func(fact receipts.Subtype, change func(*background.Move)) error {
-				m := move(fact, seen.Run)
+			made := func(fact receipts.Subtype, change func(*background.Transition)) error {
+				m := transition(fact, seen.Run)
 				change(&m)
 				now, err := j.Apply(ctx, seen.Run.ID, m.ID, decide(m))
 				if err == nil {
@@ -46,14 +46,14 @@ func TestALateAnswerIsRecordedUnderABrakeAndOfALostProcess(t *testing.T) {
 				}
 				return err
 			}
-			claim := func(m *background.Move) { m.Session = session.ID }
+			claim := func(m *background.Transition) { m.Session = session.ID }
 			err := errors.Join(made(receipts.AttemptStarted, claim),
-				made(receipts.AttemptInterrupted, func(m *background.Move) { m.CallGoesOn = true }), made(receipts.AttemptStarted, claim))
+				made(receipts.AttemptInterrupted, func(m *background.Transition) { m.CallStillRunning = true }), made(receipts.AttemptStarted, claim))
 			if err != nil {
 				t.Fatal(err)
 			}
 			harm(t, j, session)
-			err = made(receipts.AnsweredLate, func(m *background.Move) {
+			err = made(receipts.AnsweredLate, func(m *background.Transition) {
 				m.Run.Attempt, m.Result.Class = 1, background.Executed
 			})
 			if err != nil || seen.Run.State != background.Running || seen.Run.Class != background.Executed {

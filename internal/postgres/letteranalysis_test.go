@@ -17,15 +17,15 @@ import (
 
 type sums struct{ letters, risk, attempts int64 }
 
-func (l filed) risk() int64 {
-	if l.standing == "open" {
+func (l testLetter) risk() int64 {
+	if l.status == "open" {
 		return l.amount
 	}
 	return 0
 }
 
 // signature is the message without its number.
-func (l filed) signature() string {
+func (l testLetter) signature() string {
 	if l.whole {
 		return l.message
 	}
@@ -34,14 +34,14 @@ func (l filed) signature() string {
 
 // Whatever a filter selects is counted, added up, grouped and told by time as if each
 // letter had been looked at.
-func TestAnalysisAgreesWithLookingAtEachLetter(t *testing.T) {
+func TestAnalysisAgreesWithAScan(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
 	seed := time.Now().UnixNano()
 	d := rand.New(rand.NewPCG(uint64(seed), 2))
-	letters := draw(d, 500)
-	keep(t, db, letters)
+	letters := randomLetters(d, 500)
+	insertLetters(t, db, letters)
 	for _, q := range []string{
 		`UPDATE recourse.letter_shapes SET signature = constant`,
 		`UPDATE recourse.letters l SET at_risk = amount FROM recourse.letter_shapes s WHERE s.id = l.shape AND s.standing = 'open'`,
@@ -53,52 +53,52 @@ func TestAnalysisAgreesWithLookingAtEachLetter(t *testing.T) {
 	edges := []time.Time{died.Add(20 * time.Minute), died.Add(50 * time.Minute), died.Add(90 * time.Minute), died.Add(3 * time.Hour)}
 	groups := 0
 	for range 150 {
-		f, selects := drawFilter(d)
+		f, selects := randomFilter(d)
 		want, deaths, opened := map[string]sums{}, make([]int64, len(edges)-1), make([]int64, len(edges)-1)
-		byCause := map[string][]filed{}
+		byCause := map[string][]testLetter{}
 		for _, l := range letters {
 			if !selects(l) {
 				continue
 			}
-			key := l.standing + " " + l.queue + " " + l.currency
+			key := l.status + " " + l.queue + " " + l.currency
 			want[key] = sums{want[key].letters + 1, want[key].risk + l.risk(), want[key].attempts + int64(l.attempts)}
 			byCause[l.signature()] = append(byCause[l.signature()], l)
 			for i := range deaths {
 				if l.dead.Before(edges[i]) || !l.dead.Before(edges[i+1]) {
 					continue
 				}
-				if deaths[i]++; l.standing == "open" {
+				if deaths[i]++; l.status == "open" {
 					opened[i]++
 				}
 			}
 		}
-		times, open := &postgres.Deaths{Edges: edges}, &postgres.Deaths{Open: true, Edges: edges}
+		times, open := &postgres.DeathHistogram{Edges: edges}, &postgres.DeathHistogram{OpenOnly: true, Edges: edges}
 		tallies, err := j.TallyLetters(ctx, "acme", f, times, open)
 		if err != nil {
 			t.Fatalf("seed %d, %+v: %v", seed, f, err)
 		}
 		got := map[string]sums{}
 		for _, l := range tallies {
-			key := l.Standing + " " + l.Queue + " " + l.Currency
+			key := l.Status + " " + l.Queue + " " + l.Currency
 			got[key] = sums{got[key].letters + l.Letters, got[key].risk + l.AtRisk, got[key].attempts + l.Attempts}
 		}
 		if !maps.Equal(got, want) || !slices.Equal(times.Counts, deaths) || !slices.Equal(open.Counts, opened) {
 			t.Fatalf("seed %d, %+v:\n%v, want\n%v; by time %v, want %v", seed, f, got, want, times.Counts, deaths)
 		}
 		for _, o := range []postgres.GroupOrder{postgres.BySize, postgres.ByNewest, postgres.BySignature} {
-			groups += sameGroups(t, j, f, o, byCause, seed)
+			groups += checkGroups(t, j, f, o, byCause, seed)
 		}
-		sameLargest(t, j, f, len(byCause))
+		checkLargest(t, j, f, len(byCause))
 	}
 	if groups < 300 {
 		t.Errorf("only %d groups were looked at", groups)
 	}
 }
 
-func sameGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o postgres.GroupOrder, want map[string][]filed, seed int64) int {
+func checkGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o postgres.GroupOrder, want map[string][]testLetter, seed int64) int {
 	t.Helper()
 	var got []postgres.LetterGroup
-	for after := (postgres.GroupPlace{}); ; {
+	for after := (postgres.GroupPosition{}); ; {
 		page, all, last, more, err := j.GroupLetters(context.Background(), "acme", f, o, after, 2)
 		if err != nil || all != len(want) {
 			t.Fatalf("seed %d, %s, %+v: %d groups, want %d, %v", seed, o, f, all, len(want), err)
@@ -112,7 +112,7 @@ func sameGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o po
 		t.Fatalf("seed %d, %s, %+v: %d groups on the pages, want %d", seed, o, f, len(got), len(want))
 	}
 	for i, g := range got {
-		letters := slices.SortedFunc(slices.Values(want[g.Signature]), func(a, b filed) int {
+		letters := slices.SortedFunc(slices.Values(want[g.Signature]), func(a, b testLetter) int {
 			return cmp.Or(a.dead.Compare(b.dead), slices.Compare(a.run[:], b.run[:]))
 		})
 		newest := letters[len(letters)-1]
@@ -135,14 +135,14 @@ func sameGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o po
 	return len(got)
 }
 
-// sameLargest compares the largest groups of an analysis with the list of them.
-func sameLargest(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, all int) {
+// checkLargest compares the largest groups of an analysis with the list of them.
+func checkLargest(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, all int) {
 	t.Helper()
 	analysis, err := j.AnalyzeLetters(context.Background(), "acme", f, 2)
-	if err != nil || analysis.Signatures != all {
-		t.Fatalf("%+v: %d signatures, want %d, %v", f, analysis.Signatures, all, err)
+	if err != nil || analysis.SignatureCount != all {
+		t.Fatalf("%+v: %d signatures, want %d, %v", f, analysis.SignatureCount, all, err)
 	}
-	listed, _, _, _, err := j.GroupLetters(context.Background(), "acme", f, postgres.BySize, postgres.GroupPlace{}, 2)
+	listed, _, _, _, err := j.GroupLetters(context.Background(), "acme", f, postgres.BySize, postgres.GroupPosition{}, 2)
 	if err != nil || len(listed) != len(analysis.Largest) {
 		t.Fatalf("%+v: %d groups, want %d, %v", f, len(analysis.Largest), len(listed), err)
 	}

@@ -22,7 +22,7 @@ type LetterGroup struct {
 	Last      time.Time     // death of the newest
 	Sample    background.RunID
 
-	value int64
+	orderValue int64
 }
 
 // GroupOrder is an order of groups; those that are alike in it are in the order of
@@ -36,64 +36,64 @@ const (
 	BySignature GroupOrder = "signature" // by signature alone
 )
 
-// GroupPlace is a place in an order of groups; the zero place is before all.
-type GroupPlace struct {
+// GroupPosition is a place in an order of groups; the zero place is before all.
+type GroupPosition struct {
 	Value     int64
 	Signature string
-	Behind    bool // it is a place
+	Set       bool // it is a place
 }
 
-func (g *LetterGroup) place() GroupPlace { return GroupPlace{g.value, g.Signature, true} }
+func (g *LetterGroup) position() GroupPosition { return GroupPosition{g.orderValue, g.Signature, true} }
 
-func (p GroupPlace) compare(q GroupPlace) int {
+func (p GroupPosition) compare(q GroupPosition) int {
 	return cmp.Or(cmp.Compare(q.Value, p.Value), cmp.Compare(p.Signature, q.Signature))
 }
 
 // GroupLetters groups the letters of a tenant that a filter selects by signature, and
 // gives the groups after a place: each as it is at one moment, how many there are in
 // all, and the place of the last.
-func (j *Journal) GroupLetters(ctx context.Context, tenant string, f LetterFilter, o GroupOrder, after GroupPlace, limit int) (found []LetterGroup, all int, last GroupPlace, more bool, err error) {
+func (j *Journal) GroupLetters(ctx context.Context, tenant string, f LetterFilter, o GroupOrder, after GroupPosition, limit int) (found []LetterGroup, all int, last GroupPosition, more bool, err error) {
 	last = after
-	err = j.atOneMoment(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		p, tallies, err := tally(ctx, tx, tenant, f)
+	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
 		if err != nil {
 			return err
 		}
-		groups := grouped(tallies)
+		groups := groupBySignature(tallies)
 		all = len(groups)
 		if o == ByNewest {
-			if err := p.ends(ctx, tx, groups); err != nil {
+			if err := p.setDeathTimes(ctx, tx, groups); err != nil {
 				return err
 			}
 		}
 		for i := range groups {
 			switch o {
 			case BySize:
-				groups[i].value = groups[i].Letters
+				groups[i].orderValue = groups[i].Letters
 			case ByNewest:
-				groups[i].value = groups[i].Last.UnixMicro()
+				groups[i].orderValue = groups[i].Last.UnixMicro()
 			}
 		}
-		slices.SortFunc(groups, func(a, b LetterGroup) int { return a.place().compare(b.place()) })
-		if after.Behind {
-			groups = slices.DeleteFunc(groups, func(g LetterGroup) bool { return g.place().compare(after) <= 0 })
+		slices.SortFunc(groups, func(a, b LetterGroup) int { return a.position().compare(b.position()) })
+		if after.Set {
+			groups = slices.DeleteFunc(groups, func(g LetterGroup) bool { return g.position().compare(after) <= 0 })
 		}
 		if more = len(groups) > limit; more {
 			groups = groups[:limit]
 		}
 		if len(groups) > 0 {
-			last = groups[len(groups)-1].place()
+			last = groups[len(groups)-1].position()
 		}
 		found = groups
 		if o == ByNewest {
 			return nil
 		}
-		return p.ends(ctx, tx, found)
+		return p.setDeathTimes(ctx, tx, found)
 	})
 	return found, all, last, more, err
 }
 
-func grouped(tallies []LetterTally) []LetterGroup {
+func groupBySignature(tallies []LetterTally) []LetterGroup {
 	slices.SortFunc(tallies, func(a, b LetterTally) int { return cmp.Compare(a.Signature, b.Signature) })
 	var out []LetterGroup
 	for _, t := range tallies {
@@ -107,34 +107,34 @@ func grouped(tallies []LetterTally) []LetterGroup {
 	return out
 }
 
-// ends sets the first and last death of groups, and the run of the last.
-func (p *letterPlan) ends(ctx context.Context, tx *sql.Tx, groups []LetterGroup) error {
-	at := map[int64]*LetterGroup{}
+// setDeathTimes sets the first and last death of groups, and the run of the last.
+func (p *searchPlan) setDeathTimes(ctx context.Context, tx *sql.Tx, groups []LetterGroup) error {
+	byGroup := map[int64]*LetterGroup{}
 	for i := range groups {
 		for _, t := range groups[i].Tallies {
-			at[t.shape] = &groups[i]
+			byGroup[t.group] = &groups[i]
 		}
 	}
-	of := *p
-	of.shapes = slices.DeleteFunc(slices.Clone(p.shapes), func(s shape) bool { return at[s.id] == nil })
-	if of.nothing() || len(of.shapes) == 0 {
+	sub := *p
+	sub.groups = slices.DeleteFunc(slices.Clone(p.groups), func(s facetGroup) bool { return byGroup[s.id] == nil })
+	if sub.empty() || len(sub.groups) == 0 {
 		return nil
 	}
-	of.all = of.all && len(of.shapes) == len(p.shapes)
-	query, args := of.endsStatement()
+	sub.allGroups = sub.allGroups && len(sub.groups) == len(p.groups)
+	query, args := sub.deathTimesStatement()
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var shape int64
+		var group int64
 		var first, last time.Time
 		var run uuid.UUID
-		if err := rows.Scan(&shape, &first, &last, &run); err != nil {
+		if err := rows.Scan(&group, &first, &last, &run); err != nil {
 			return err
 		}
-		g := at[shape]
+		g := byGroup[group]
 		if g.First.IsZero() || first.Before(g.First) {
 			g.First = first.UTC()
 		}
@@ -145,14 +145,14 @@ func (p *letterPlan) ends(ctx context.Context, tx *sql.Tx, groups []LetterGroup)
 	return rows.Err()
 }
 
-func (p *letterPlan) endsStatement() (string, []any) {
+func (p *searchPlan) deathTimesStatement() (string, []any) {
 	var c conditions
-	if p.way != byShapes {
-		return p.gathered(&c) + ` SELECT shape, min(dead_at), max(dead_at), (array_agg(run_id ORDER BY dead_at DESC, run_id DESC))[1] FROM g GROUP BY shape`, c.args
+	if p.path != byFacet {
+		return p.matchesCTE(&c) + ` SELECT shape, min(dead_at), max(dead_at), (array_agg(run_id ORDER BY dead_at DESC, run_id DESC))[1] FROM g GROUP BY shape`, c.args
 	}
-	of := p.ofShapes(&c)
+	table := p.joinGroups(&c)
 	where := c.String()
-	return `SELECT s.id, a.dead_at, z.dead_at, z.run_id FROM ` + of + `
+	return `SELECT s.id, a.dead_at, z.dead_at, z.run_id FROM ` + table + `
   CROSS JOIN LATERAL (SELECT l.dead_at FROM recourse.letters l WHERE ` + where + ` ORDER BY l.dead_at, l.run_id LIMIT 1) a
   CROSS JOIN LATERAL (SELECT l.dead_at, l.run_id FROM recourse.letters l WHERE ` + where + ` ORDER BY l.dead_at DESC, l.run_id DESC LIMIT 1) z`, c.args
 }

@@ -10,11 +10,11 @@ import (
 
 // Whatever becomes of letters, none lies outside the bounds of its shape, and shapes
 // count those that they have.
-func TestNoLetterLiesOutsideTheBoundsOfItsShape(t *testing.T) {
+func TestNoLetterIsOutsideTheBoundsOfItsFacetGroup(t *testing.T) {
 	t.Parallel()
 	db := database(t, testkit.Migrated(t))
 	seed := time.Now().UnixNano()
-	keep(t, db, draw(rand.New(rand.NewPCG(uint64(seed), 3)), 200))
+	insertLetters(t, db, randomLetters(rand.New(rand.NewPCG(uint64(seed), 3)), 200))
 	for _, change := range []string{
 		`SELECT`,
 		`UPDATE recourse.letters SET amount = amount * 3 - 20 WHERE attempts = 2`,

@@ -6,57 +6,57 @@ import (
 	"time"
 )
 
-// countLimit bounds a count.
-const countLimit = 5 * time.Second
+// countTimeout bounds a count.
+const countTimeout = 5 * time.Second
 
 // CountLetters counts the letters of a tenant that a filter selects, by standing: all
 // at one moment. It counts what letters have in common without looking at them, else
 // those that the narrowest part of the filter leaves.
 func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
 	out := map[string]int64{}
-	err := j.atOneMoment(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		p := letterPlan{tenant: tenant, filter: f, looks: textMost}
+	err := j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		p := searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
 		var all int64
 		var err error
-		if p.shapes, all, err = shapesOf(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.nothing() {
+		if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.empty() {
 			return err
 		}
-		p.fold()
-		p.all = p.letters() == all
-		return p.countStandings(ctx, tx, out)
+		p.foldDeathBounds()
+		p.allGroups = p.letterCount() == all
+		return p.countByStatus(ctx, tx, out)
 	})
 	return out, err
 }
 
-// countStandings adds the letters of a plan's shapes that are selected, by standing.
-func (p *letterPlan) countStandings(ctx context.Context, tx *sql.Tx, into map[string]int64) error {
-	standing := make(map[int64]string, len(p.shapes))
-	for _, s := range p.shapes {
-		standing[s.id] = s.standing
+// countByStatus adds the letters of a plan's shapes that are selected, by standing.
+func (p *searchPlan) countByStatus(ctx context.Context, tx *sql.Tx, into map[string]int64) error {
+	status := make(map[int64]string, len(p.groups))
+	for _, s := range p.groups {
+		status[s.id] = s.status
 	}
 	found := map[int64][3]int64{}
-	left, err := p.countByText(ctx, tx, found)
+	rest, err := p.countByTrigrams(ctx, tx, found)
 	if err != nil {
 		return err
 	}
 	for id, n := range found {
-		into[standing[id]] += n[0]
+		into[status[id]] += n[0]
 	}
-	for _, s := range left.takeWhole() {
-		into[s.standing] += s.letters
+	for _, s := range rest.takeWholeGroups() {
+		into[s.status] += s.letters
 	}
-	if left.nothing() {
+	if rest.empty() {
 		return nil
 	}
-	if left.way = byKey; !p.filter.keyed() {
-		sizes, err := left.probe(ctx, tx)
+	if rest.path = byKey; !p.filter.hasKey() {
+		sizes, err := rest.probeRanges(ctx, tx)
 		if err != nil {
 			return err
 		}
-		left.narrowest(sizes)
+		rest.chooseSmallest(sizes)
 	}
-	query, args := left.count()
-	return left.looking(ctx, tx, func() error {
+	query, args := rest.countStatement()
+	return rest.inHeapOrder(ctx, tx, func() error {
 		rows, err := tx.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
@@ -68,53 +68,53 @@ func (p *letterPlan) countStandings(ctx context.Context, tx *sql.Tx, into map[st
 				return err
 			}
 			if n > 0 {
-				into[standing[id]] += n
+				into[status[id]] += n
 			}
 		}
 		return rows.Err()
 	})
 }
 
-// takeWhole takes those shapes out of a plan of which all letters are selected.
-func (p *letterPlan) takeWhole() (whole []shape) {
-	if p.restricted() {
+// takeWholeGroups takes those shapes out of a plan of which all letters are selected.
+func (p *searchPlan) takeWholeGroups() (whole []facetGroup) {
+	if p.filtersWithinGroups() {
 		return nil
 	}
-	var others []shape
-	for _, s := range p.shapes {
-		if s.check {
+	var others []facetGroup
+	for _, s := range p.groups {
+		if s.checkText {
 			others = append(others, s)
 			continue
 		}
 		whole = append(whole, s)
 	}
-	p.shapes, p.all = others, p.all && len(whole) == 0
+	p.groups, p.allGroups = others, p.allGroups && len(whole) == 0
 	return whole
 }
 
-// countByText counts what can be counted by the grams of a text, and gives the plan
+// countByTrigrams counts what can be counted by the grams of a text, and gives the plan
 // for what is left.
-func (p *letterPlan) countByText(ctx context.Context, q querier, into map[int64][3]int64) (letterPlan, error) {
-	mine, others, able := p.byText()
-	if able {
+func (p *searchPlan) countByTrigrams(ctx context.Context, q querier, into map[int64][3]int64) (searchPlan, error) {
+	indexed, others, ok := p.splitByTrigrams()
+	if ok {
 		var err error
-		if able, err = mine.counts(ctx, q, into); err != nil {
+		if ok, err = indexed.countByGroup(ctx, q, into); err != nil {
 			return *p, err
 		}
 	}
-	if !able {
+	if !ok {
 		return *p, nil
 	}
 	return others, nil
 }
 
-// narrowest chooses what to read all of: a range, or the shapes.
-func (p *letterPlan) narrowest(sizes map[LetterColumn]int64) {
-	p.way = byShapes
-	least := p.letters()
+// chooseSmallest chooses what to read all of: a range, or the shapes.
+func (p *searchPlan) chooseSmallest(sizes map[LetterColumn]int64) {
+	p.path = byFacet
+	least := p.letterCount()
 	for column, n := range sizes {
-		if n < probeMost && n < least && !p.bounded() {
-			p.way, p.column, least = byRange, column, n
+		if n < probeLimit && n < least && !p.hasDeathBounds() {
+			p.path, p.column, least = byRange, column, n
 		}
 	}
 }

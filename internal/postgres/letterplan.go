@@ -7,201 +7,201 @@ import (
 	"time"
 )
 
-// findingSettings make the server do what was chosen here: it knows nothing of how a
+// searchSettings make the server do what was chosen here: it knows nothing of how a
 // filter goes with an order, and where it guesses wrong it reads everything.
-var findingSettings = map[string]string{
+var searchSettings = map[string]string{
 	"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_sort": "off",
 	"enable_incremental_sort": "off", "max_parallel_workers_per_gather": "0", "jit": "off", "plan_cache_mode": "force_custom_plan",
 }
 
-// way is how letters are looked for. All give the same letters.
-type way int
+// accessPath is how letters are looked for. All give the same letters.
+type accessPath int
 
 const (
-	byKey    way = iota // all with a key that few have, then sorted
-	byShapes            // all of the shapes, then sorted
-	byRange             // all within the range of a column, then sorted
-	merging             // in order within each shape, merged from those whose first come first
-	walking             // all of the tenant in order, each looked at
+	byKey       accessPath = iota // all with a key that few have, then sorted
+	byFacet                       // all of the shapes, then sorted
+	byRange                       // all within the range of a column, then sorted
+	kWayMerge                     // in order within each shape, merged from those whose first come first
+	orderedScan                   // all of the tenant in order, each looked at
 )
 
-// letterPlan is a search that was decided on.
-type letterPlan struct {
-	tenant string
-	filter LetterFilter
-	order  LetterOrder
-	shapes []shape
-	all    bool // all shapes are left; when nothing was asked of them they were not read
-	way    way
-	column LetterColumn // of byRange
+// searchPlan is a search that was decided on.
+type searchPlan struct {
+	tenant    string
+	filter    LetterFilter
+	order     LetterOrder
+	groups    []facetGroup
+	allGroups bool // allGroups shapes are left; when nothing was asked of them they were not read
+	path      accessPath
+	column    LetterColumn // of byRange
 
-	span  span                   // of the order's column, in which all that is looked for lies
-	spans bool                   // that is known
-	sizes map[LetterColumn]int64 // of the filter's ranges, up to probeMost
-	whole int64                  // letters of the tenant; 0 while shapes were not read
-	most  int                    // entries after which a walk is given up; 0 for none
-	looks int                    // at messages, before that is given up
+	valueRange    valueRange             // of the order's column, in which all that is looked for lies
+	rangeKnown    bool                   // that is known
+	rangeSizes    map[LetterColumn]int64 // of the filter's ranges, up to probeLimit
+	tenantLetters int64                  // letters of the tenant; 0 while shapes were not read
+	scanLimit     int                    // entries after which a walk is given up; 0 for none
+	textLimit     int                    // at messages, before that is given up
 }
 
-func (p *letterPlan) nothing() bool { return len(p.shapes) == 0 && !p.all }
+func (p *searchPlan) empty() bool { return len(p.groups) == 0 && !p.allGroups }
 
 // Entries of an index that a search may read are what it costs. A range that fewer
-// letters are in than probeMost is worth starting from.
+// letters are in than probeLimit is worth starting from.
 const (
-	probeMost = 10_000
-	sureMost  = 8_000 // a cost that is certain is preferred up to here
-	quickWalk = 1_000
-	seek      = 20 // entries that one more shape costs
-	doubt     = 4  // a walk assumes that what is looked for is everywhere in the order
+	probeLimit       = 10_000
+	certainCostLimit = 8_000 // a cost that is certain is preferred up to here
+	cheapScan        = 1_000
+	groupSeekCost    = 20 // entries that one more shape costs
+	scanDoubtFactor  = 4  // a walk assumes that what is looked for is everywhere in the order
 
-	walkMost   = 100_000 // where it turns out not to be, no more than this is lost,
-	rangeWalk  = 30_000  // and this where shapes were not read, which may tell a better way,
-	glanceMost = 1_000   // and no more than so many messages
+	maxScan         = 100_000 // where it turns out not to be, no more than this is lost,
+	maxScanUnread   = 30_000  // and this where shapes were not read, which may tell a better way,
+	maxScanMessages = 1_000   // and no more than so many messages
 
 	// What a range of another column leaves of a shape may lie behind all else of it. So
-	// all is read instead, up to riskMost, unless a merge promises to be far cheaper.
-	riskMost  = 200_000
-	worthRisk = 10
+	// all is read instead, up to fullReadLimit, unless a merge promises to be far cheaper.
+	fullReadLimit   = 200_000
+	mergeGainFactor = 10
 )
 
-// finder is what letters are looked for over: many connections, or one transaction, in
+// searchQuerier is what letters are looked for over: many connections, or one transaction, in
 // which all is as it is at one moment.
-type finder interface {
+type searchQuerier interface {
 	querier
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// planAfter reads the shapes that a filter leaves behind a place and chooses the way.
-func (j *Journal) planAfter(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (letterPlan, error) {
-	return planAfter(ctx, j.finding, tenant, f, o, after, limit)
+// planSearch reads the shapes that a filter leaves behind a place and chooses the way.
+func (j *Journal) planSearch(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (searchPlan, error) {
+	return planSearch(ctx, j.searchDB, tenant, f, o, after, limit)
 }
 
-func planAfter(ctx context.Context, q finder, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (p letterPlan, err error) {
-	p = letterPlan{tenant: tenant, filter: f, order: o, all: f.shapeless(), looks: textMost}
-	if p.all {
-		return p, p.planAll(ctx, q)
+func planSearch(ctx context.Context, q searchQuerier, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (p searchPlan, err error) {
+	p = searchPlan{tenant: tenant, filter: f, order: o, allGroups: f.withoutFacets(), textLimit: maxTextCandidates}
+	if p.allGroups {
+		return p, p.planUnfaceted(ctx, q)
 	}
-	if err := p.readShapes(ctx, q, after); err != nil || p.nothing() {
+	if err := p.readGroups(ctx, q, after); err != nil || p.empty() {
 		return p, err
 	}
-	if f.keyed() {
-		p.way = byKey
+	if f.hasKey() {
+		p.path = byKey
 		return p, nil
 	}
-	if p.sizes, err = p.probe(ctx, q); err != nil {
+	if p.rangeSizes, err = p.probeRanges(ctx, q); err != nil {
 		return p, err
 	}
-	p.choose(int64(limit))
-	p.orWalk(int64(limit))
+	p.choosePath(int64(limit))
+	p.considerOrderedScan(int64(limit))
 	return p, nil
 }
 
-// readShapes sets the shapes that have letters behind a place.
-func (j *Journal) readShapes(ctx context.Context, p *letterPlan, after LetterPlace) error {
-	return p.readShapes(ctx, j.finding, after)
+// readGroups sets the shapes that have letters behind a place.
+func (j *Journal) readGroups(ctx context.Context, p *searchPlan, after LetterPosition) error {
+	return p.readGroups(ctx, j.searchDB, after)
 }
 
-func (p *letterPlan) readShapes(ctx context.Context, q finder, after LetterPlace) (err error) {
-	if p.shapes, p.whole, err = shapesOf(ctx, q, p.tenant, p.filter, p.order); err != nil {
+func (p *searchPlan) readGroups(ctx context.Context, q searchQuerier, after LetterPosition) (err error) {
+	if p.groups, p.tenantLetters, err = readFacetGroups(ctx, q, p.tenant, p.filter, p.order); err != nil {
 		return err
 	}
-	p.all = p.letters() == p.whole
-	p.fold()
-	p.narrow(after)
+	p.allGroups = p.letterCount() == p.tenantLetters
+	p.foldDeathBounds()
+	p.clip(after)
 	return nil
 }
 
-// planAll chooses the way where all shapes are left.
-func (p *letterPlan) planAll(ctx context.Context, q finder) (err error) {
-	if p.way = byKey; p.filter.keyed() {
+// planUnfaceted chooses the way where all shapes are left.
+func (p *searchPlan) planUnfaceted(ctx context.Context, q searchQuerier) (err error) {
+	if p.path = byKey; p.filter.hasKey() {
 		return nil
 	}
-	if p.sizes, err = p.probe(ctx, q); err != nil {
+	if p.rangeSizes, err = p.probeRanges(ctx, q); err != nil {
 		return err
 	}
-	p.way = walking
-	least := int64(probeMost)
-	for column, n := range p.sizes {
+	p.path = orderedScan
+	least := int64(probeLimit)
+	for column, n := range p.rangeSizes {
 		if n < least && column != p.order.Column {
-			p.way, p.column, least = byRange, column, n
+			p.path, p.column, least = byRange, column, n
 		}
 	}
-	if len(p.sizes) > 0 {
-		p.most = rangeWalk
+	if len(p.rangeSizes) > 0 {
+		p.scanLimit = maxScanUnread
 	}
 	if p.order.Column != BySeen || p.filter.DeadTo.IsZero() {
 		return nil
 	}
 	var lag int64
 	err = q.QueryRowContext(ctx, `SELECT coalesce(max(coalesce(most_lag, $2)), $2) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0`, p.tenant, int64(math.MaxInt64)).Scan(&lag)
-	p.spans, p.span = true, span{math.MinInt64, p.seenUntil(&shape{lag: lag})}
+	p.rangeKnown, p.valueRange = true, valueRange{math.MinInt64, p.maxSeenAt(&facetGroup{maxLag: lag})}
 	return err
 }
 
-// shapeless reports whether the filter asks nothing that is told by shapes.
-func (f *LetterFilter) shapeless() bool {
-	return f.Shape == (ShapeFilter{}) && !f.expires() && f.MinAmount == nil && f.MaxAmount == nil && f.MinReplays == nil && f.MaxReplays == nil
+// withoutFacets reports whether the filter asks nothing that is told by shapes.
+func (f *LetterFilter) withoutFacets() bool {
+	return f.Facets == (FacetFilter{}) && !f.expires() && f.MinAmount == nil && f.MaxAmount == nil && f.MinReplays == nil && f.MaxReplays == nil
 }
 
-// fold makes an end of the time of death that all shapes share the filter's own.
-func (p *letterPlan) fold() {
-	if len(p.shapes) == 0 {
+// foldDeathBounds makes an end of the time of death that all shapes share the filter's own.
+func (p *searchPlan) foldDeathBounds() {
+	if len(p.groups) == 0 {
 		return
 	}
-	until := p.shapes[0].until
-	for _, s := range p.shapes {
-		if !s.until.Equal(until) {
+	until := p.groups[0].diedBy
+	for _, s := range p.groups {
+		if !s.diedBy.Equal(until) {
 			return
 		}
 	}
 	if end := until.Add(time.Microsecond); !until.IsZero() && (p.filter.DeadTo.IsZero() || end.Before(p.filter.DeadTo)) {
 		p.filter.DeadTo = end
 	}
-	for i := range p.shapes {
-		p.shapes[i].until = time.Time{}
+	for i := range p.groups {
+		p.groups[i].diedBy = time.Time{}
 	}
 }
 
-func (p *letterPlan) letters() (n int64) {
-	for _, s := range p.shapes {
+func (p *searchPlan) letterCount() (n int64) {
+	for _, s := range p.groups {
 		n += s.letters
 	}
 	return n
 }
 
-// left guesses how many letters are to be looked at.
-func (p *letterPlan) left() (n int64) {
-	for i := range p.shapes {
-		n += p.shapes[i].left()
+// estimate guesses how many letters are to be looked at.
+func (p *searchPlan) estimate() (n int64) {
+	for i := range p.groups {
+		n += p.groups[i].estimate()
 	}
 	return n
 }
 
-// bounded reports whether shapes have ends of the time of death of their own.
-func (p *letterPlan) bounded() bool {
-	for _, s := range p.shapes {
-		if !s.until.IsZero() {
+// hasDeathBounds reports whether shapes have ends of the time of death of their own.
+func (p *searchPlan) hasDeathBounds() bool {
+	for _, s := range p.groups {
+		if !s.diedBy.IsZero() {
 			return true
 		}
 	}
 	return false
 }
 
-func (p *letterPlan) checks() bool {
-	for _, s := range p.shapes {
-		if s.check {
+func (p *searchPlan) checksText() bool {
+	for _, s := range p.groups {
+		if s.checkText {
 			return true
 		}
 	}
 	return false
 }
 
-func (f *LetterFilter) keyed() bool {
+func (f *LetterFilter) hasKey() bool {
 	return f.Transaction != "" || f.Submission != "" || f.Escrow != "" || !f.Run.IsZero()
 }
 
-// ranged are the columns that the filter bounds and that have an order.
-func (f *LetterFilter) ranged() (columns []LetterColumn) {
+// rangedColumns are the columns that the filter bounds and that have an order.
+func (f *LetterFilter) rangedColumns() (columns []LetterColumn) {
 	if !f.DeadFrom.IsZero() || !f.DeadTo.IsZero() {
 		columns = append(columns, ByDeath)
 	}
@@ -214,19 +214,19 @@ func (f *LetterFilter) ranged() (columns []LetterColumn) {
 	return columns
 }
 
-func (f *LetterFilter) replayed() bool {
+func (f *LetterFilter) filtersReplays() bool {
 	return f.MinReplays != nil && *f.MinReplays > 1 || f.MaxReplays != nil && *f.MaxReplays > 0
 }
 
-// probe counts the letters within each range, up to probeMost.
-func (p *letterPlan) probe(ctx context.Context, q finder) (map[LetterColumn]int64, error) {
+// probeRanges counts the letters within each range, up to probeLimit.
+func (p *searchPlan) probeRanges(ctx context.Context, q searchQuerier) (map[LetterColumn]int64, error) {
 	sizes := map[LetterColumn]int64{}
-	for _, column := range p.filter.ranged() {
+	for _, column := range p.filter.rangedColumns() {
 		var c conditions
 		c.add("l.tenant = ?", p.tenant)
-		p.filter.within(&c, column)
+		p.filter.addRange(&c, column)
 		var n int64
-		query := `SELECT count(*) FROM (SELECT FROM recourse.letters l WHERE ` + c.String() + ` ORDER BY l.` + string(column) + ` LIMIT ` + c.arg(probeMost) + `) x`
+		query := `SELECT count(*) FROM (SELECT FROM recourse.letters l WHERE ` + c.String() + ` ORDER BY l.` + string(column) + ` LIMIT ` + c.arg(probeLimit) + `) x`
 		if err := q.QueryRowContext(ctx, query, c.args...).Scan(&n); err != nil {
 			return nil, err
 		}
@@ -235,69 +235,69 @@ func (p *letterPlan) probe(ctx context.Context, q finder) (map[LetterColumn]int6
 	return sizes, nil
 }
 
-// choose sets the way that is sure to read least, but for a walk.
-func (p *letterPlan) choose(limit int64) {
-	part := p.remainder()
-	p.way = byShapes
-	sure, merge, within := int64(0), limit, int64(0)
-	for i := range p.shapes {
-		s := &p.shapes[i]
-		left := s.left()
-		within += left
-		n := int64(2 / part)
-		if s.check {
+// choosePath sets the way that is sure to read least, but for a walk.
+func (p *searchPlan) choosePath(limit int64) {
+	selectivity := p.otherSelectivity()
+	p.path = byFacet
+	certain, merge, within := int64(0), limit, int64(0)
+	for i := range p.groups {
+		s := &p.groups[i]
+		letters := s.estimate()
+		within += letters
+		n := int64(2 / selectivity)
+		if s.checkText {
 			n *= 20
 		}
-		sure += seek + left
-		merge += seek + min(left, n)
+		certain += groupSeekCost + letters
+		merge += groupSeekCost + min(letters, n)
 	}
-	if !p.bounded() {
-		for column, n := range p.sizes {
-			if n < probeMost && n < sure {
-				p.way, p.column, sure = byRange, column, n
+	if !p.hasDeathBounds() {
+		for column, n := range p.rangeSizes {
+			if n < probeLimit && n < certain {
+				p.path, p.column, certain = byRange, column, n
 			}
 		}
-		if _, ranged := p.sizes[ByDeath]; ranged && p.all && within < sure { // shapes tell how many died then, as far as they know
-			p.way, p.column, sure = byRange, ByDeath, within
+		if _, ranged := p.rangeSizes[ByDeath]; ranged && p.allGroups && within < certain { // shapes tell how many died then, as far as they know
+			p.path, p.column, certain = byRange, ByDeath, within
 		}
 	}
-	if merge < sure && sure > quickWalk && (part == 1 || sure > riskMost || worthRisk*merge < sure) {
-		p.way = merging
+	if merge < certain && certain > cheapScan && (selectivity == 1 || certain > fullReadLimit || mergeGainFactor*merge < certain) {
+		p.path = kWayMerge
 	}
 }
 
-// orWalk walks instead where what is looked for may be close together.
-func (p *letterPlan) orWalk(limit int64) {
-	sure := int64(0)
-	for i := range p.shapes {
-		sure += p.shapes[i].left()
+// considerOrderedScan walks instead where what is looked for may be close together.
+func (p *searchPlan) considerOrderedScan(limit int64) {
+	certain := int64(0)
+	for i := range p.groups {
+		certain += p.groups[i].estimate()
 	}
-	if p.way == byRange {
-		sure = min(sure, p.sizes[p.column])
+	if p.path == byRange {
+		certain = min(certain, p.rangeSizes[p.column])
 	}
-	walk := int64(doubt * float64(limit) * float64(p.whole) / (float64(p.letters()) * p.remainder()))
-	if p.bounded() || walk >= sure || sure <= sureMost && walk > quickWalk {
+	scan := int64(scanDoubtFactor * float64(limit) * float64(p.tenantLetters) / (float64(p.letterCount()) * p.otherSelectivity()))
+	if p.hasDeathBounds() || scan >= certain || certain <= certainCostLimit && scan > cheapScan {
 		return
 	}
-	all := sure + seek*int64(len(p.shapes))
-	p.way, p.most = walking, int(min(walkMost, max(quickWalk, all/2)))
+	all := certain + groupSeekCost*int64(len(p.groups))
+	p.path, p.scanLimit = orderedScan, int(min(maxScan, max(cheapScan, all/2)))
 }
 
-// remainder guesses which part of the letters is left by the ranges that are not of
+// otherSelectivity guesses which part of the letters is left by the ranges that are not of
 // the order itself.
-func (p *letterPlan) remainder() float64 {
-	part := 1.0
-	for column, n := range p.sizes {
+func (p *searchPlan) otherSelectivity() float64 {
+	selectivity := 1.0
+	for column, n := range p.rangeSizes {
 		switch {
 		case column == p.order.Column:
-		case n < probeMost:
-			part *= float64(n+1) / float64(p.whole+1)
+		case n < probeLimit:
+			selectivity *= float64(n+1) / float64(p.tenantLetters+1)
 		default:
-			part *= max(0.1, min(1, float64(n)/float64(p.whole)))
+			selectivity *= max(0.1, min(1, float64(n)/float64(p.tenantLetters)))
 		}
 	}
-	if p.filter.replayed() {
-		part *= 0.3
+	if p.filter.filtersReplays() {
+		selectivity *= 0.3
 	}
-	return part
+	return selectivity
 }

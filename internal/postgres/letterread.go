@@ -32,10 +32,10 @@ type FoundLetter struct {
 
 	Held, Eligible, Review bool
 
-	Place LetterPlace // that it was found at
+	Position LetterPosition // that it was found at
 }
 
-const listedSQL = `
+const foundLettersSQL = `
 SELECT l.run_id, l.tenant, l.transaction, l.submission, l.escrow, l.amount, l.replays, l.last_seen_at,
   s.job_type, s.signature, s.outcome, s.currency, s.replayed_by, s.held, s.eligible, s.review,
   r.case_id, r.family, r.queue, r.parent_id, r.state, r.letter, r.attempt_count, r.class, r.bell, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
@@ -45,21 +45,21 @@ WHERE l.run_id = ANY($1::uuid[])`
 
 // readLetters reads the letters at places, in their order. What is no letter any more
 // is left out.
-func (j *Journal) readLetters(ctx context.Context, places []LetterPlace) ([]FoundLetter, error) {
-	return readLetters(ctx, j.finding, places)
+func (j *Journal) readLetters(ctx context.Context, positions []LetterPosition) ([]FoundLetter, error) {
+	return readLetters(ctx, j.searchDB, positions)
 }
 
-func readLetters(ctx context.Context, q querier, places []LetterPlace) ([]FoundLetter, error) {
-	c := newColumns(1, len(places))
-	for _, p := range places {
+func readLetters(ctx context.Context, q querier, positions []LetterPosition) ([]FoundLetter, error) {
+	c := newColumns(1, len(positions))
+	for _, p := range positions {
 		c.id(p.Run)
 	}
-	rows, err := q.QueryContext(ctx, listedSQL, c.args()...)
+	rows, err := q.QueryContext(ctx, foundLettersSQL, c.args()...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	byRun := make(map[background.RunID]FoundLetter, len(places))
+	byRun := make(map[background.RunID]FoundLetter, len(positions))
 	for rows.Next() {
 		l, err := scanLetter(rows)
 		if err != nil {
@@ -70,10 +70,10 @@ func readLetters(ctx context.Context, q querier, places []LetterPlace) ([]FoundL
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	out := make([]FoundLetter, 0, len(places))
-	for _, p := range places {
-		if l, there := byRun[p.Run]; there && l.Run.State == background.DeadLettered && l.Run.Letter != background.LetterPurged {
-			l.Place = p
+	out := make([]FoundLetter, 0, len(positions))
+	for _, p := range positions {
+		if l, exists := byRun[p.Run]; exists && l.Run.State == background.DeadLettered && l.Run.Letter != background.LetterPurged {
+			l.Position = p
 			out = append(out, l)
 		}
 	}
@@ -81,19 +81,19 @@ func readLetters(ctx context.Context, q querier, places []LetterPlace) ([]FoundL
 }
 
 func scanLetter(rows *sql.Rows) (l FoundLetter, err error) {
-	var run, kase, holder uuid.UUID
+	var run, caseID, active uuid.UUID
 	var parent uuid.NullUUID
 	var sent sql.NullTime
 	var failure background.Failure
 	r, c := &l.Run, &l.Case
 	err = rows.Scan(&run, &r.Tenant, &c.Subject, &l.Submission, &l.Escrow, &l.Amount, &l.Replays, &l.SeenAt,
 		&l.JobType, &l.Signature, &l.Outcome, &l.Currency, &l.ReplayedBy, &l.Held, &l.Eligible, &l.Review,
-		&kase, &r.Family, &r.Queue, &parent, &r.State, &r.Letter, &r.Attempt, &r.Class, &r.Bell, &r.DeadAt, &r.Reason, &failure.Type, &failure.Code, &failure.Message,
-		&c.Kind, &c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &holder, &r.UnknownOpen, &sent)
+		&caseID, &r.Family, &r.Queue, &parent, &r.State, &r.Letter, &r.Attempt, &r.Class, &r.NotificationNumber, &r.DeadAt, &r.Reason, &failure.Type, &failure.Code, &failure.Message,
+		&c.Kind, &c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &active, &r.UnresolvedUnknowns, &sent)
 	if err != nil {
 		return l, err
 	}
-	r.ID, r.Case, r.Parent, c.ID, c.Holder = background.RunID(run), background.CaseID(kase), background.RunID(parent.UUID), receipts.CaseID(kase), background.RunID(holder)
+	r.ID, r.Case, r.Parent, c.ID, c.ActiveRun = background.RunID(run), background.CaseID(caseID), background.RunID(parent.UUID), receipts.CaseID(caseID), background.RunID(active)
 	r.DeadAt, r.FirstSentAt, l.SeenAt, c.Tenant = r.DeadAt.UTC(), sent.Time.UTC(), l.SeenAt.UTC(), r.Tenant
 	if !sent.Valid {
 		r.FirstSentAt = time.Time{}

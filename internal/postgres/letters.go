@@ -14,11 +14,11 @@ import (
 
 // LetterFilter selects dead letters of a tenant; zero members select everything.
 type LetterFilter struct {
-	Shape ShapeFilter
+	Facets FacetFilter
 
 	Transaction, Submission, Escrow string
 	Run                             background.RunID
-	Bell                            int // of Run; 0 for any
+	NotificationNumber              int // of Run; 0 for any
 
 	DeadFrom, DeadTo         time.Time // DeadTo is excluded
 	MinAttempts, MaxAttempts *int64
@@ -29,9 +29,9 @@ type LetterFilter struct {
 	ExpiresUntil time.Time                                        // by Lifetime; included
 }
 
-// ShapeFilter selects by what letters have in common.
-type ShapeFilter struct {
-	Standing, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Signature, Currency, ReplayedBy string
+// FacetFilter selects by what letters have in common.
+type FacetFilter struct {
+	Status, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Signature, Currency, ReplayedBy string
 
 	Held, Eligible, Review *bool
 	Text                   string // contained in the error's message, in lower case
@@ -56,9 +56,9 @@ const (
 
 func (c LetterColumn) isTime() bool { return c == ByDeath || c == BySeen }
 
-// LetterPlace is a place in an order: the value of its column, in microseconds since
+// LetterPosition is a place in an order: the value of its column, in microseconds since
 // 1970 where that is a time, and the run. The zero place is before all.
-type LetterPlace struct {
+type LetterPosition struct {
 	Value int64
 	Run   background.RunID
 }
@@ -67,131 +67,131 @@ type LetterPlace struct {
 // of the last one, also when that could not be read, and whether others follow. What
 // a letter is like now is read after it was found: one that changes meanwhile is
 // shown as it is.
-func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (found []FoundLetter, more bool, last LetterPlace, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	plan, err := j.planAfter(ctx, tenant, f, o, after, limit+1)
-	if err != nil || plan.nothing() {
-		return nil, false, after, maybeUnavailable(err)
+	plan, err := j.planSearch(ctx, tenant, f, o, after, limit+1)
+	if err != nil || plan.empty() {
+		return nil, false, after, unavailableOrNil(err)
 	}
-	places, err := j.places(ctx, plan, after, limit+1)
-	if err != nil || len(places) == 0 {
-		return nil, false, after, maybeUnavailable(err)
+	positions, err := j.findPositions(ctx, plan, after, limit+1)
+	if err != nil || len(positions) == 0 {
+		return nil, false, after, unavailableOrNil(err)
 	}
-	if more = len(places) > limit; more {
-		places = places[:limit]
+	if more = len(positions) > limit; more {
+		positions = positions[:limit]
 	}
-	found, err = j.readLetters(ctx, places)
-	return found, more, places[len(places)-1], maybeUnavailable(err)
+	found, err = j.readLetters(ctx, positions)
+	return found, more, positions[len(positions)-1], unavailableOrNil(err)
 }
 
-// places finds so many places after one: those of a text by its grams, where that can
+// findPositions finds so many places after one: those of a text by its grams, where that can
 // be, and the others in the way that was chosen.
-func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
-	mine, others, able := p.byText()
-	if !able {
-		return j.placesByWalk(ctx, p, after, limit)
+func (j *Journal) findPositions(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
+	indexed, others, ok := p.splitByTrigrams()
+	if !ok {
+		return j.findByOrderedScan(ctx, p, after, limit)
 	}
-	found, able, err := mine.first(ctx, j.finding, after, limit)
+	found, ok, err := indexed.findFirst(ctx, j.searchDB, after, limit)
 	if err != nil {
 		return nil, err
 	}
-	if !able {
-		return j.placesByWalk(ctx, p, after, limit)
+	if !ok {
+		return j.findByOrderedScan(ctx, p, after, limit)
 	}
-	if others.nothing() {
+	if others.empty() {
 		return found, nil
 	}
-	others.around()
-	others.choose(int64(limit))
-	others.orWalk(int64(limit))
-	rest, err := j.placesByWalk(ctx, others, after, limit)
+	others.envelope()
+	others.choosePath(int64(limit))
+	others.considerOrderedScan(int64(limit))
+	rest, err := j.findByOrderedScan(ctx, others, after, limit)
 	found = append(found, rest...)
 	slices.SortFunc(found, p.order.compare)
 	return found[:min(limit, len(found))], err
 }
 
-// placesByWalk finds places, perhaps by a walk. One that finds too few before it is
+// findByOrderedScan finds places, perhaps by a walk. One that finds too few before it is
 // given up is gone on with in another way; but who looks for what any message may
 // contain reads the fewest of them in the order itself, unless few contain it.
-func (j *Journal) placesByWalk(ctx context.Context, p letterPlan, after LetterPlace, limit int) (found []LetterPlace, err error) {
-	if p.way != walking || p.most == 0 {
-		return j.placesBy(ctx, p, after, limit)
+func (j *Journal) findByOrderedScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
+	if p.path != orderedScan || p.scanLimit == 0 {
+		return j.findByPath(ctx, p, after, limit)
 	}
-	query, args := p.glance(after, limit)
-	if found, err = placesOf(ctx, j.finding, query, args); err != nil || len(found) == limit {
+	query, args := p.boundedScanStatement(after, limit)
+	if found, err = queryPositions(ctx, j.searchDB, query, args); err != nil || len(found) == limit {
 		return found, err
 	}
 	if len(found) > 0 {
 		after = found[len(found)-1]
 	}
 	limit -= len(found)
-	if p.whole > 0 {
-		p.narrow(after)
-	} else if err := j.readShapes(ctx, &p, after); err != nil {
+	if p.tenantLetters > 0 {
+		p.clip(after)
+	} else if err := j.readGroups(ctx, &p, after); err != nil {
 		return nil, err
 	}
 	switch {
-	case !p.checks():
-		if p.choose(int64(limit)); p.way == byRange && p.most < walkMost && p.left() > walkMost { // more than to walk further costs
-			p.way, p.most = walking, walkMost
-			rest, err := j.placesByWalk(ctx, p, after, limit)
+	case !p.checksText():
+		if p.choosePath(int64(limit)); p.path == byRange && p.scanLimit < maxScan && p.estimate() > maxScan { // more than to walk further costs
+			p.path, p.scanLimit = orderedScan, maxScan
+			rest, err := j.findByOrderedScan(ctx, p, after, limit)
 			return append(found, rest...), err
 		}
-	case p.rare(len(found), limit):
-		rest, err := j.placesLying(ctx, p, after, limit)
+	case p.matchesAreRare(len(found), limit):
+		rest, err := j.findByHeapScan(ctx, p, after, limit)
 		return append(found, rest...), err
 	}
-	rest, err := j.placesBy(ctx, p, after, limit)
+	rest, err := j.findByPath(ctx, p, after, limit)
 	return append(found, rest...), err
 }
 
-// placesBy finds them in the way that was chosen.
-func (j *Journal) placesBy(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
-	if p.nothing() {
+// findByPath finds them in the way that was chosen.
+func (j *Journal) findByPath(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
+	if p.empty() {
 		return nil, nil
 	}
-	return p.places(ctx, j.finding, after, limit)
+	return p.find(ctx, j.searchDB, after, limit)
 }
 
-// places finds them in the plan's way, however far it goes.
-func (p *letterPlan) places(ctx context.Context, q querier, after LetterPlace, limit int) ([]LetterPlace, error) {
+// find finds them in the plan's way, however far it goes.
+func (p *searchPlan) find(ctx context.Context, q querier, after LetterPosition, limit int) ([]LetterPosition, error) {
 	query, args := p.statement(after, limit)
-	return placesOf(ctx, q, query, args)
+	return queryPositions(ctx, q, query, args)
 }
 
-func placesOf(ctx context.Context, q querier, query string, args []any) ([]LetterPlace, error) {
+func queryPositions(ctx context.Context, q querier, query string, args []any) ([]LetterPosition, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var out []LetterPlace
+	var out []LetterPosition
 	for rows.Next() {
 		var id uuid.UUID
 		var value any
 		if err := rows.Scan(&id, &value); err != nil {
 			return nil, err
 		}
-		out = append(out, placeAt(id, value))
+		out = append(out, positionOf(id, value))
 	}
 	return out, rows.Err()
 }
 
-// placeAt is a place as the order's column gives it.
-func placeAt(id uuid.UUID, value any) LetterPlace {
-	place := LetterPlace{Run: background.RunID(id)}
+// positionOf is a place as the order's column gives it.
+func positionOf(id uuid.UUID, value any) LetterPosition {
+	position := LetterPosition{Run: background.RunID(id)}
 	switch v := value.(type) {
 	case time.Time:
-		place.Value = v.UnixMicro()
+		position.Value = v.UnixMicro()
 	case int64:
-		place.Value = v
+		position.Value = v
 	}
-	return place
+	return position
 }
 
 // compare tells which of two places comes first.
-func (o LetterOrder) compare(a, b LetterPlace) int {
+func (o LetterOrder) compare(a, b LetterPosition) int {
 	if o.Descending {
 		a, b = b, a
 	}

@@ -8,36 +8,36 @@ import (
 	"github.com/lib/pq"
 )
 
-// shapeRows reads shapes column by column: as a few arrays, for a tenant may have
+// facetGroupReader reads shapes column by column: as a few arrays, for a tenant may have
 // thousands of shapes, and every search reads them.
-type shapeRows struct {
+type facetGroupReader struct {
 	columns []string
 	into    []any
-	set     []func(shapes []shape)
+	set     []func(shapes []facetGroup)
 }
 
-// ints reads a column of numbers; where it has none, the shape stays as it is.
-func (r *shapeRows) ints(column string, set func(s *shape, v int64)) {
+// int64Column reads a column of numbers; where it has none, the shape stays as it is.
+func (r *facetGroupReader) int64Column(column string, set func(s *facetGroup, v int64)) {
 	var values pq.Int64Array
-	r.columns, r.into = append(r.columns, "coalesce("+column+", "+missing+")"), append(r.into, &values)
-	r.set = append(r.set, func(shapes []shape) {
+	r.columns, r.into = append(r.columns, "coalesce("+column+", "+missingInt64SQL+")"), append(r.into, &values)
+	r.set = append(r.set, func(groups []facetGroup) {
 		for i, v := range values {
 			if v != math.MinInt64 {
-				set(&shapes[i], v)
+				set(&groups[i], v)
 			}
 		}
 	})
 }
 
-const missing = `'-9223372036854775808'::bigint`
+const missingInt64SQL = `'-9223372036854775808'::bigint`
 
-// texts reads a column of texts.
-func (r *shapeRows) texts(column string, set func(s *shape, v string)) {
+// textColumn reads a column of texts.
+func (r *facetGroupReader) textColumn(column string, set func(s *facetGroup, v string)) {
 	var values pq.StringArray
 	r.columns, r.into = append(r.columns, column), append(r.into, &values)
-	r.set = append(r.set, func(shapes []shape) {
+	r.set = append(r.set, func(groups []facetGroup) {
 		for i, v := range values {
-			set(&shapes[i], v)
+			set(&groups[i], v)
 		}
 	})
 }
@@ -45,7 +45,7 @@ func (r *shapeRows) texts(column string, set func(s *shape, v string)) {
 // read reads the columns of those of a tenant's shapes that meet conditions, whose
 // first argument is the tenant; and how many letters all of its shapes have. A shape
 // that nothing is known of may lie anywhere.
-func (r *shapeRows) read(ctx context.Context, q querier, c *conditions) (shapes []shape, all int64, err error) {
+func (r *facetGroupReader) read(ctx context.Context, q querier, c *conditions) (groups []facetGroup, all int64, err error) {
 	var inner, outer strings.Builder
 	for i, column := range r.columns {
 		name := "c" + string(rune('a'+i))
@@ -64,12 +64,12 @@ FROM (SELECT `+inner.String()+`letters AS all_letters, `+c.String()+` AS meets F
 			return nil, 0, err
 		}
 	}
-	shapes = make([]shape, n)
-	for i := range shapes {
-		shapes[i] = shape{share: 1, span: everywhere, dead: everywhere, lag: math.MaxInt64}
+	groups = make([]facetGroup, n)
+	for i := range groups {
+		groups[i] = facetGroup{selectivity: 1, valueRange: unbounded, deathRange: unbounded, maxLag: math.MaxInt64}
 	}
 	for _, set := range r.set {
-		set(shapes)
+		set(groups)
 	}
-	return shapes, all, rows.Err()
+	return groups, all, rows.Err()
 }

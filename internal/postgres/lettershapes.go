@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// shape is one that a filter leaves.
-type shape struct {
-	id       int64
-	letters  int64
-	standing string // when they are counted
-	family   string // and queue, when they are asked when they expire
-	queue    string
-	check    bool      // its letters' messages differ: whether one contains the text is to be looked at
-	until    time.Time // and at or before this; zero: whenever
-	constant string    // of the messages, when they are to be looked at
-	span     span      // of the order's column, which no letter of the shape lies outside of
-	share    float64   // guessed part of its letters in it
-	dead     span      // between which its letters died
-	lag      int64     // no letter of it was seen longer than this after its death, in microseconds
+// facetGroup is one that a filter leaves.
+type facetGroup struct {
+	id          int64
+	letters     int64
+	status      string // when they are counted
+	family      string // and queue, when they are asked when they expire
+	queue       string
+	checkText   bool       // its letters' messages differ: whether one contains the text is to be looked at
+	diedBy      time.Time  // and at or before this; zero: whenever
+	constant    string     // of the messages, when they are to be looked at
+	valueRange  valueRange // of the order's column, which no letter of the shape lies outside of
+	selectivity float64    // guessed part of its letters in it
+	deathRange  valueRange // between which its letters died
+	maxLag      int64      // no letter of it was seen longer than this after its death, in microseconds
 }
 
 // conditions collects parts of a WHERE clause with their arguments.
@@ -42,61 +42,61 @@ func (c *conditions) add(condition string, value any) {
 
 func (c *conditions) String() string { return strings.Join(c.parts, " AND ") }
 
-// shapesOf finds the shapes of a tenant that a filter leaves: with where they lie in an
+// readFacetGroups finds the shapes of a tenant that a filter leaves: with where they lie in an
 // order, or when none is given with their standing; and how many letters the tenant has
 // in all.
-func shapesOf(ctx context.Context, q querier, tenant string, f LetterFilter, o LetterOrder) (left []shape, all int64, err error) {
-	c := f.ofShapes(tenant)
-	r := shapeRows{}
-	r.ints("id", func(s *shape, v int64) { s.id = v })
-	r.ints("letters", func(s *shape, v int64) { s.letters = v })
-	if f.Shape.Text != "" {
-		text := c.arg(f.Shape.Text)
-		inAll, inSome, short := "strpos(constant, "+text+") > 0", "NOT whole", isShort(f.Shape.Text)
+func readFacetGroups(ctx context.Context, q querier, tenant string, f LetterFilter, o LetterOrder) (groups []facetGroup, all int64, err error) {
+	c := f.facetConditions(tenant)
+	reader := facetGroupReader{}
+	reader.int64Column("id", func(s *facetGroup, v int64) { s.id = v })
+	reader.int64Column("letters", func(s *facetGroup, v int64) { s.letters = v })
+	if f.Facets.Text != "" {
+		text := c.arg(f.Facets.Text)
+		inAll, inSome, short := "strpos(constant, "+text+") > 0", "NOT whole", tooShortForTrigrams(f.Facets.Text)
 		if short {
-			inSome += " AND constant NOT IN (" + strings.ReplaceAll(shortAbsentSQL, "?", text) + ")"
+			inSome += " AND constant NOT IN (" + strings.ReplaceAll(withoutSubstringSQL, "?", text) + ")"
 		}
 		c.parts = append(c.parts, "("+inAll+" OR "+inSome+")")
-		r.ints("(NOT "+inAll+")::int", func(s *shape, v int64) { s.check = v == 1 })
+		reader.int64Column("(NOT "+inAll+")::int", func(s *facetGroup, v int64) { s.checkText = v == 1 })
 		if !short { // which has no grams that a constant part could lack
-			r.texts("CASE WHEN "+inAll+" THEN '' ELSE constant END", func(s *shape, v string) { s.constant = v })
+			reader.textColumn("CASE WHEN "+inAll+" THEN '' ELSE constant END", func(s *facetGroup, v string) { s.constant = v })
 		}
 	}
 	if o.Column == "" {
-		r.texts("standing", func(s *shape, v string) { s.standing = v })
+		reader.textColumn("standing", func(s *facetGroup, v string) { s.status = v })
 	} else {
-		r.ints(bounds[o.Column][0], func(s *shape, v int64) { s.span.low = v })
-		r.ints(bounds[o.Column][1], func(s *shape, v int64) { s.span.high = v })
+		reader.int64Column(rangeColumns[o.Column][0], func(s *facetGroup, v int64) { s.valueRange.low = v })
+		reader.int64Column(rangeColumns[o.Column][1], func(s *facetGroup, v int64) { s.valueRange.high = v })
 	}
 	if !f.DeadFrom.IsZero() || !f.DeadTo.IsZero() || f.expires() {
-		r.ints("first_dead", func(s *shape, v int64) { s.dead.low = v })
-		r.ints("last_dead", func(s *shape, v int64) { s.dead.high = v })
-		r.ints("most_lag", func(s *shape, v int64) { s.lag = v })
+		reader.int64Column("first_dead", func(s *facetGroup, v int64) { s.deathRange.low = v })
+		reader.int64Column("last_dead", func(s *facetGroup, v int64) { s.deathRange.high = v })
+		reader.int64Column("most_lag", func(s *facetGroup, v int64) { s.maxLag = v })
 	}
 	if f.expires() {
-		r.texts("family", func(s *shape, v string) { s.family = v })
-		r.texts("queue", func(s *shape, v string) { s.queue = v })
+		reader.textColumn("family", func(s *facetGroup, v string) { s.family = v })
+		reader.textColumn("queue", func(s *facetGroup, v string) { s.queue = v })
 	}
-	if left, all, err = r.read(ctx, q, c); err != nil {
+	if groups, all, err = reader.read(ctx, q, c); err != nil {
 		return nil, 0, err
 	}
-	lasting := left[:0]
-	for _, s := range left {
-		if f.lasts(&s) {
-			lasting = append(lasting, s)
+	expiring := groups[:0]
+	for _, s := range groups {
+		if f.setDeathBound(&s) {
+			expiring = append(expiring, s)
 		}
 	}
-	return lasting, all, nil
+	return expiring, all, nil
 }
 
-// ofShapes is what the filter asks of shapes.
-func (f *LetterFilter) ofShapes(tenant string) *conditions {
+// facetConditions is what the filter asks of shapes.
+func (f *LetterFilter) facetConditions(tenant string) *conditions {
 	var c conditions
 	c.args = append(c.args, tenant)
 	c.parts = append(c.parts, "true")
-	s := f.Shape
+	s := f.Facets
 	for _, is := range []struct{ column, value string }{
-		{"standing", s.Standing}, {"family", s.Family}, {"queue", s.Queue}, {"job_type", s.JobType}, {"outcome", s.Outcome}, {"reason_code", s.Reason},
+		{"standing", s.Status}, {"family", s.Family}, {"queue", s.Queue}, {"job_type", s.JobType}, {"outcome", s.Outcome}, {"reason_code", s.Reason},
 		{"class", s.Class}, {"error_type", s.ErrorType}, {"signature", s.Signature}, {"currency", s.Currency}, {"replayed_by", s.ReplayedBy},
 	} {
 		if is.value != "" {
@@ -128,9 +128,9 @@ func (f *LetterFilter) ofShapes(tenant string) *conditions {
 
 func (f *LetterFilter) expires() bool { return !f.ExpiresUntil.IsZero() }
 
-// lasts sets when letters of a shape must have died to expire when the filter says.
+// setDeathBound sets when letters of a shape must have died to expire when the filter says.
 // It is false when none of them ever does.
-func (f *LetterFilter) lasts(s *shape) bool {
+func (f *LetterFilter) setDeathBound(s *facetGroup) bool {
 	if !f.expires() {
 		return true
 	}
@@ -138,6 +138,6 @@ func (f *LetterFilter) lasts(s *shape) bool {
 	if !ends {
 		return false
 	}
-	s.until = f.ExpiresUntil.Add(-kept)
+	s.diedBy = f.ExpiresUntil.Add(-kept)
 	return true
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// dieOf submits a run and lets it die of a failure.
-func dieOf(t *testing.T, j *postgres.Journal, message string) {
+// dieWith submits a run and lets it die of a failure.
+func dieWith(t *testing.T, j *postgres.Journal, message string) {
 	t.Helper()
 	run := submit(t, j).Run
 	for _, fact := range []receipts.Subtype{receipts.AttemptStarted, receipts.DeadLettered} {
-		m := move(fact, run)
+		m := transition(fact, run)
 		if fact == receipts.DeadLettered {
 			m.Result.Failure = &background.Failure{Type: "http.refused", Message: message}
 		}
@@ -35,8 +35,8 @@ func dieOf(t *testing.T, j *postgres.Journal, message string) {
 	}
 }
 
-// scanned are the letters as a plain look at each of them gives them.
-func scanned(t *testing.T, db *sql.DB) (out []filed) {
+// scanLetters are the letters as a plain look at each of them gives them.
+func scanLetters(t *testing.T, db *sql.DB) (out []testLetter) {
 	t.Helper()
 	rows, err := db.Query(`SELECT l.run_id, CASE WHEN s.whole THEN s.constant ELSE l.error_text END, l.dead_at, l.last_seen_at, l.amount, l.attempts
 		FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape`)
@@ -45,7 +45,7 @@ func scanned(t *testing.T, db *sql.DB) (out []filed) {
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var l filed
+		var l testLetter
 		if err := rows.Scan(&l.run, &l.message, &l.dead, &l.seen, &l.amount, &l.attempts); err != nil {
 			t.Fatal(err)
 		}
@@ -57,22 +57,22 @@ func scanned(t *testing.T, db *sql.DB) (out []filed) {
 	return out
 }
 
-// agree compares what is found and counted for a text, in each order and from page to
+// checkSubstring compares what is found and counted for a text, in each order and from page to
 // page, with the letters that contain it.
-func agree(t *testing.T, j *postgres.Journal, letters []filed, d *rand.Rand, text string) {
+func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *rand.Rand, text string) {
 	t.Helper()
 	ctx := context.Background()
-	f := postgres.LetterFilter{Shape: postgres.ShapeFilter{Text: text}}
+	f := postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}
 	for _, column := range []postgres.LetterColumn{postgres.ByDeath, postgres.BySeen, postgres.ByAmount, postgres.ByAttempts} {
 		o := postgres.LetterOrder{Column: column, Descending: d.IntN(2) == 0}
-		var want, got []postgres.LetterPlace
+		var want, got []postgres.LetterPosition
 		for _, l := range letters {
 			if strings.Contains(l.message, text) {
-				want = append(want, placeOf(l, o))
+				want = append(want, testPositionOf(l, o))
 			}
 		}
 		slices.SortFunc(want, o.Compare)
-		limit, after := 1+d.IntN(40), postgres.LetterPlace{}
+		limit, after := 1+d.IntN(40), postgres.LetterPosition{}
 		for more := true; more; {
 			var found []postgres.FoundLetter
 			var err error
@@ -80,7 +80,7 @@ func agree(t *testing.T, j *postgres.Journal, letters []filed, d *rand.Rand, tex
 				t.Fatal(err)
 			}
 			for _, l := range found {
-				got = append(got, l.Place)
+				got = append(got, l.Position)
 			}
 		}
 		if !reflect.DeepEqual(got, want) {
@@ -96,7 +96,7 @@ func agree(t *testing.T, j *postgres.Journal, letters []filed, d *rand.Rand, tex
 // A text of one or two characters gives exactly the letters whose messages contain it,
 // in every order, and those that can't contain it are not looked at. Whoever changes
 // letters without saying what their messages contain hides none.
-func TestAShortTextFindsWhatAPlainScanFinds(t *testing.T) {
+func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
@@ -105,18 +105,18 @@ func TestAShortTextFindsWhatAPlainScanFinds(t *testing.T) {
 	t.Logf("seed %d", seed)
 	number := func(below int64) string { return strconv.FormatInt(d.Int64N(below), 5) } // without a five
 	for i := range 120 {
-		dieOf(t, j, []string{"Bühne closed", "the worker was lost 5 times", fmt.Sprintf("account %s of %q frozen", number(600), []string{"Zoë", "Ann", "K"}[i%3]),
+		dieWith(t, j, []string{"Bühne closed", "the worker was lost 5 times", fmt.Sprintf("account %s of %q frozen", number(600), []string{"Zoë", "Ann", "K"}[i%3]),
 			"no answer from 10.0.0." + number(120)}[d.IntN(4)])
 		if i%50 == 49 {
-			drained(t, j)
+			catchUp(t, j)
 		}
 	}
-	drained(t, j)
+	catchUp(t, j)
 	if _, err := db.Exec(`BEGIN; SET LOCAL recourse.short_texts = 'told';
 		UPDATE recourse.letters SET attempts = 1 + get_byte(uuid_send(run_id), 15) % 4, amount = get_byte(uuid_send(run_id), 14) % 9; COMMIT`); err != nil {
 		t.Fatal(err)
 	}
-	letters := scanned(t, db)
+	letters := scanLetters(t, db)
 	texts := []string{"zq", "§", "55", "t 5", "ë", "ü", "oë", " 5", "10", "0", "\" ", "nn", "k", "th"}
 	for range 8 {
 		m := []rune(letters[d.IntN(len(letters))].message)
@@ -124,11 +124,11 @@ func TestAShortTextFindsWhatAPlainScanFinds(t *testing.T) {
 		texts = append(texts, string(m[at:at+1+d.IntN(2)]))
 	}
 	for _, text := range texts {
-		agree(t, j, letters, d, text)
+		checkSubstring(t, j, letters, d, text)
 	}
 	left := func(text string, want bool) {
 		t.Helper()
-		if n, err := j.ShapesLeft(ctx, "acme", postgres.LetterFilter{Shape: postgres.ShapeFilter{Text: text}}); err != nil || n > 0 != want {
+		if n, err := j.CountFacetGroups(ctx, "acme", postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}); err != nil || n > 0 != want {
 			t.Errorf("%q leaves %d shapes, %v", text, n, err)
 		}
 	}
@@ -139,17 +139,17 @@ func TestAShortTextFindsWhatAPlainScanFinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	left("zq", true)
-	dieOf(t, j, "the worker was lost 6 times") // which must not make the others be forgotten
-	drained(t, j)
-	letters = scanned(t, db)
+	dieWith(t, j, "the worker was lost 6 times") // which must not make the others be forgotten
+	catchUp(t, j)
+	letters = scanLetters(t, db)
 	for _, text := range []string{"zq", "6", "55", "ë"} {
-		agree(t, j, letters, d, text)
+		checkSubstring(t, j, letters, d, text)
 	}
 	left("zq", true)
 }
 
 // Messages that have too many short texts may contain any.
-func TestMessagesOfTooManyCharactersMayContainAnyShortText(t *testing.T) {
+func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
@@ -159,12 +159,12 @@ func TestMessagesOfTooManyCharactersMayContainAnyShortText(t *testing.T) {
 		for i := range wild {
 			wild[i] = rune(0x4e00 + d.IntN(0x5000))
 		}
-		dieOf(t, j, `said "`+string(wild)+`"`)
-		drained(t, j)
+		dieWith(t, j, `said "`+string(wild)+`"`)
+		catchUp(t, j)
 	}
-	letters := scanned(t, db)
-	agree(t, j, letters, d, string([]rune(letters[0].message)[7:9]))
-	agree(t, j, letters, d, string([]rune(letters[1].message)[900:902]))
+	letters := scanLetters(t, db)
+	checkSubstring(t, j, letters, d, string([]rune(letters[0].message)[7:9]))
+	checkSubstring(t, j, letters, d, string([]rune(letters[1].message)[900:902]))
 	var told int
 	if err := db.QueryRow(`SELECT count(*) FROM recourse.letter_short_texts WHERE texts IS NOT NULL`).Scan(&told); err != nil || told != 0 || len(letters) != 2 {
 		t.Errorf("%d constant parts are told, %v", told, err)

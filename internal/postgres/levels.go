@@ -9,26 +9,26 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// Levels are how much there is to do, of all tenants, at one moment.
-type Levels struct {
-	Runs       map[background.State]int64 // live runs; and, as dead_lettered, open letters
-	OldestDue  time.Time                  // of the runs that wait; zero when none is due
-	AtRisk     map[string]int64           // reserved by cases with an open letter: currency -> minor units
-	Held       int64                      // open letters that somebody holds
-	Breaches                              // of conservation
-	BrokeGlass int64                      // bulk plans that one person let run who needs a second one; never falls
-	Unfolded   time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
-	Unserved   int64                      // live runs in queues that no running process serves
-	Uncalled   int64                      // live runs and open letters of escrow services that no running process calls
-	Unknown    Unresolved                 // open letters of settlements of unknown outcome
-	Expiring   map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
+// Gauges are how much there is to do, of all tenants, at one moment.
+type Gauges struct {
+	Runs           map[background.State]int64 // live runs; and, as dead_lettered, open letters
+	OldestDue      time.Time                  // of the runs that wait; zero when none is due
+	AtRisk         map[string]int64           // reserved by cases with an open letter: currency -> minor units
+	Held           int64                      // open letters that somebody holds
+	Breaches                                  // of conservation
+	BrokeGlass     int64                      // bulk plans that one person let run who needs a second one; never falls
+	OldestUnfolded time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
+	Unserved       int64                      // live runs in queues that no running process serves
+	Uncalled       int64                      // live runs and open letters of escrow services that no running process calls
+	Unknown        Unresolved                 // open letters of settlements of unknown outcome
+	Expiring       map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
 }
 
 // The queries name the predicates of the partial indexes on runs, so that neither
 // reads the runs that have ended.
 const (
-	liveSQL   = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live GROUP BY state`
-	atRiskSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
+	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live GROUP BY state`
+	openLettersSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
 		WHERE r.holds AND r.letter = 'open' GROUP BY 1`
 	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
@@ -36,14 +36,14 @@ const (
 	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
-// Levels measures at a time given, all but Expiring, which the journal has no rule for, Unserved and Uncalled. It costs a look at every live run and open
+// Gauges measures at a time given, all but Expiring, which the journal has no rule for, Unserved and Uncalled. It costs a look at every live run and open
 // letter, so callers should not ask often.
-func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err error) {
-	l = Levels{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
+func (j *Journal) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
+	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
 	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
 		l.Runs[s] = 0
 	}
-	tx, err := j.reads.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	tx, err := j.readDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return l, unavailable(err)
 	}
@@ -60,24 +60,24 @@ func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err erro
 	if err := tx.QueryRowContext(ctx, brokeGlassSQL).Scan(&l.BrokeGlass); err != nil {
 		return l, unavailable(err)
 	}
-	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.Lookup, &l.Unknown.Person); err != nil {
+	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.ForLookup, &l.Unknown.ForPerson); err != nil {
 		return l, unavailable(err)
 	}
 	return l, l.measureEscrows(ctx, tx)
 }
 
-func (l *Levels) measureEscrows(ctx context.Context, tx *sql.Tx) error {
+func (l *Gauges) measureEscrows(ctx context.Context, tx *sql.Tx) error {
 	var since sql.NullTime
 	if err := tx.QueryRowContext(ctx, unfoldedSinceSQL).Scan(&since); err != nil {
 		return unavailable(err)
 	}
 	if since.Valid {
-		l.Unfolded = since.Time.UTC()
+		l.OldestUnfolded = since.Time.UTC()
 	}
 	return l.Breaches.read(ctx, tx)
 }
 
-func (l *Levels) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {
+func (l *Gauges) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	rows, err := tx.QueryContext(ctx, liveSQL, now)
 	if err != nil {
 		return err
@@ -98,8 +98,8 @@ func (l *Levels) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) err
 	return rows.Err()
 }
 
-func (l *Levels) measureLetters(ctx context.Context, tx *sql.Tx) error {
-	rows, err := tx.QueryContext(ctx, atRiskSQL)
+func (l *Gauges) measureLetters(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, openLettersSQL)
 	if err != nil {
 		return err
 	}

@@ -5,33 +5,33 @@ import (
 	"sync/atomic"
 )
 
-// metSize is how many escrows are remembered at most; a power of two.
-const metSize = 1 << 16
+// escrowCacheSize is how many escrows are remembered at most; a power of two.
+const escrowCacheSize = 1 << 16
 
-// met remembers escrows that are known to be there. Each is a hash in the slot that
+// escrowCache remembers escrows that are known to be there. Each is a hash in the slot that
 // the hash names, until another one falls there: what is forgotten is asked of the
 // database again. It holds no pointers, which the garbage collector would follow.
-type met struct {
+type escrowCache struct {
 	seed  maphash.Seed
-	slots [metSize]atomic.Uint64
+	slots [escrowCacheSize]atomic.Uint64
 }
 
-func newMet() *met { return &met{seed: maphash.MakeSeed()} }
+func newEscrowCache() *escrowCache { return &escrowCache{seed: maphash.MakeSeed()} }
 
-func (m *met) has(e escrowName) bool {
+func (m *escrowCache) has(e escrowKey) bool {
 	h := m.hash(e)
-	return m.slots[h%metSize].Load() == h
+	return m.slots[h%escrowCacheSize].Load() == h
 }
 
-func (m *met) add(e escrowName) {
+func (m *escrowCache) add(e escrowKey) {
 	h := m.hash(e)
-	m.slots[h%metSize].Store(h)
+	m.slots[h%escrowCacheSize].Store(h)
 }
 
-func (m *met) forget(e escrowName) {
+func (m *escrowCache) forget(e escrowKey) {
 	h := m.hash(e)
-	m.slots[h%metSize].CompareAndSwap(h, 0)
+	m.slots[h%escrowCacheSize].CompareAndSwap(h, 0)
 }
 
 // hash is never that of an empty slot.
-func (m *met) hash(e escrowName) uint64 { return maphash.Comparable(m.seed, e) | 1<<63 }
+func (m *escrowCache) hash(e escrowKey) uint64 { return maphash.Comparable(m.seed, e) | 1<<63 }

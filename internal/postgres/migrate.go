@@ -28,8 +28,8 @@ type Migration struct {
 	NoAppRole   bool   // takes back what was granted, and grants nobody anything any more
 }
 
-// Migrated is what a migration came to.
-type Migrated struct {
+// MigrationResult is what a migration came to.
+type MigrationResult struct {
 	From, To int64  // versions
 	AppRole  string // the role that processes connect as; empty when none is known
 }
@@ -45,8 +45,8 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 // refused with ErrSchema, and a role that processes must not connect as, or whose place another
 // one has while processes work as that, with ErrAppRole, before anything is changed. Of a current schema it puts the triggers in force again that a restore
 // left off, and the grants of the role.
-func (m Migration) Run(ctx context.Context) (done Migrated, err error) {
-	db, err := pool(m.DatabaseURL, connections{purpose: "migrate", most: 3})
+func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
+	db, err := openPool(m.DatabaseURL, poolConfig{purpose: "migrate", maxConns: 3})
 	if err != nil {
 		return done, err
 	}
@@ -60,7 +60,7 @@ func (m Migration) Run(ctx context.Context) (done Migrated, err error) {
 	if err := m.checkAppRole(ctx, db); err != nil {
 		return done, err
 	}
-	p, err := provider(db)
+	p, err := newProvider(db)
 	if err != nil {
 		return done, err
 	}
@@ -74,41 +74,41 @@ func (m Migration) Run(ctx context.Context) (done Migrated, err error) {
 	if _, err := p.Up(ctx); err != nil {
 		return done, unavailable(err)
 	}
-	if err := guardAll(ctx, db); err != nil {
+	if err := enableTriggers(ctx, db); err != nil {
 		return done, unavailable(err)
 	}
-	done.AppRole, err = m.grant(ctx, db)
+	done.AppRole, err = m.applyGrants(ctx, db)
 	return done, err
 }
 
 // checkAppRole is nil when there is no role to grant anything, or it may be granted it, and when
 // no process that runs would lose anything.
 func (m Migration) checkAppRole(ctx context.Context, db *sql.DB) error {
-	was, err := appRole(ctx, db)
+	previous, err := storedAppRole(ctx, db)
 	if err != nil {
 		return unavailable(err)
 	}
-	role := m.chosen(was)
+	role := m.effectiveAppRole(previous)
 	if role != "" {
-		if err := mayBeAppRole(ctx, db, role); err != nil {
+		if err := validateAppRole(ctx, db, role); err != nil {
 			return err
 		}
 	}
-	return bereaves(ctx, db, was, role)
+	return bereaves(ctx, db, previous, role)
 }
 
-// chosen is the role that processes are to connect as, of a database that remembers one.
-func (m Migration) chosen(was string) string {
+// effectiveAppRole is the role that processes are to connect as, of a database that remembers one.
+func (m Migration) effectiveAppRole(previous string) string {
 	switch {
 	case m.NoAppRole:
 		return ""
 	case m.AppRole != "":
 		return m.AppRole
 	}
-	return was
+	return previous
 }
 
-func provider(db *sql.DB) (*goose.Provider, error) {
+func newProvider(db *sql.DB) (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	want, err := newest()
+	want, err := newestVersion()
 	switch {
 	case err != nil:
 		return err
@@ -150,7 +150,7 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-func newest() (int64, error) {
+func newestVersion() (int64, error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return 0, err

@@ -7,7 +7,7 @@ import (
 
 // MigrateTo brings a schema up to a version that need not be this program's.
 func MigrateTo(ctx context.Context, databaseURL string, version int64) (err error) {
-	db, err := pool(databaseURL, connections{purpose: "migrate", most: 3})
+	db, err := openPool(databaseURL, poolConfig{purpose: "migrate", maxConns: 3})
 	if err != nil {
 		return err
 	}
@@ -15,7 +15,7 @@ func MigrateTo(ctx context.Context, databaseURL string, version int64) (err erro
 	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS recourse`); err != nil {
 		return err
 	}
-	p, err := provider(db)
+	p, err := newProvider(db)
 	if err != nil {
 		return err
 	}

@@ -12,19 +12,19 @@ import (
 
 const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
 
-// NoteRefusalOnce leaves the receipt that a case refused something, unless one of the same
+// RecordRefusalOnce leaves the receipt that a case refused something, unless one of the same
 // content digest was left there since a time: who asks for the same again and again must
 // not fill the trail. Of many who ask at once, one writes it. ErrBusy when another
 // transaction holds the case: at once, or after a while if the caller may wait.
-func (j *Journal) NoteRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
+func (j *Journal) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
 	draft.Subtype = receipts.Refused
-	if known, err := noted(ctx, j.reads, id, draft, since); known || err != nil {
-		return maybeUnavailable(err)
+	if recorded, err := refusalRecorded(ctx, j.readDB, id, draft, since); recorded || err != nil {
+		return unavailableOrNil(err)
 	}
-	note := func(ctx context.Context, tx *sql.Tx) error {
-		lock := skipping(lockCaseSQL)
+	record := func(ctx context.Context, tx *sql.Tx) error {
+		lock := withSkipLocked(lockCaseSQL)
 		if wait {
-			lock = waiting(lockCaseSQL)
+			lock = withLockWait(lockCaseSQL)
 		}
 		var seq int64
 		switch err := tx.QueryRowContext(ctx, lock, id.String(), tenant).Scan(&seq); {
@@ -34,51 +34,51 @@ func (j *Journal) NoteRefusalOnce(ctx context.Context, tenant string, id receipt
 			return err
 		}
 		// Asked again under the lock: the statement before may have been another's.
-		if known, err := noted(ctx, tx, id, draft, since); known || err != nil {
+		if recorded, err := refusalRecorded(ctx, tx, id, draft, since); recorded || err != nil {
 			return err
 		}
-		return note(ctx, tx, tenant, id, draft)
+		return appendCaseReceipt(ctx, tx, tenant, id, draft)
 	}
 	if wait {
-		return j.inLane(ctx, failpoint.Refused, note)
+		return j.inSlowPathTx(ctx, failpoint.SubmissionRefusal, record)
 	}
-	return j.inTx(ctx, j.hot, failpoint.Refused, note)
+	return j.inTx(ctx, j.batchDB, failpoint.SubmissionRefusal, record)
 }
 
-// RefusalNoted reports whether a refusal of the same content digest was left since a time in a
+// RefusalRecorded reports whether a refusal of the same content digest was left since a time in a
 // case, or, when that is zero, in the tenant's register of refusals.
-func (j *Journal) RefusalNoted(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
+func (j *Journal) RefusalRecorded(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
 	draft.Subtype = receipts.Refused
 	if id.IsZero() {
-		register, found, err := j.RegisterCase(ctx, tenant, RefusalRegister)
+		logCase, found, err := j.OperationLogCase(ctx, tenant, RefusalLog)
 		if !found || err != nil {
 			return false, err
 		}
-		id, draft.Subtype = register, receipts.AccessRefused
+		id, draft.Subtype = logCase, receipts.AccessRefused
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	known, err := noted(ctx, j.reads, id, draft, since)
-	return known, maybeUnavailable(err)
+	recorded, err := refusalRecorded(ctx, j.readDB, id, draft, since)
+	return recorded, unavailableOrNil(err)
 }
 
-// NoteAccessRefusalOnce is NoteRefusalOnce where no case is named: in the tenant's register of
+// RecordAccessRefusalOnce is RecordRefusalOnce where no case is named: in the tenant's register of
 // refusals.
-func (j *Journal) NoteAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
+func (j *Journal) RecordAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
 	draft.Subtype = receipts.AccessRefused
-	return j.inLane(ctx, failpoint.Refusal, func(ctx context.Context, tx *sql.Tx) error {
-		id, err := lockRegister(ctx, tx, tenant, RefusalRegister)
+	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+		id, err := lockOperationLog(ctx, tx, tenant, RefusalLog)
 		if err != nil {
 			return err
 		}
-		if known, err := noted(ctx, tx, id, draft, since); known || err != nil {
+		if recorded, err := refusalRecorded(ctx, tx, id, draft, since); recorded || err != nil {
 			return err
 		}
-		return tellRegister(ctx, tx, tenant, RefusalRegister, draft)
+		return appendOperation(ctx, tx, tenant, RefusalLog, draft)
 	})
 }
 
-func noted(ctx context.Context, q querier, id receipts.CaseID, draft receipts.Draft, since time.Time) (known bool, err error) {
+func refusalRecorded(ctx context.Context, q querier, id receipts.CaseID, draft receipts.Draft, since time.Time) (recorded bool, err error) {
 	rows, err := q.QueryContext(ctx, `SELECT EXISTS (SELECT FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND at >= $3
 		AND body::json -> 'payload' ->> 'content_digest' = $4)`, id.String(), string(draft.Subtype), since, draft.Payload.ContentDigest)
 	if err != nil {
@@ -86,9 +86,9 @@ func noted(ctx context.Context, q querier, id receipts.CaseID, draft receipts.Dr
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := rows.Scan(&known); err != nil {
+		if err := rows.Scan(&recorded); err != nil {
 			return false, err
 		}
 	}
-	return known, rows.Err()
+	return recorded, rows.Err()
 }

@@ -13,7 +13,7 @@ import (
 // OperationsCases lists the cases of a tenant that have receipts but no run.
 func (j *Journal) OperationsCases(ctx context.Context, tenant string) ([]receipts.CaseID, error) {
 	var ids []uuid.UUID
-	if err := j.reads.SelectContext(ctx, &ids, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant); err != nil {
+	if err := j.readDB.SelectContext(ctx, &ids, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]receipts.CaseID, len(ids))
@@ -26,15 +26,15 @@ func (j *Journal) OperationsCases(ctx context.Context, tenant string) ([]receipt
 // OperationsCase is the case of a tenant without runs that has a subject; found is false when
 // nothing was ever written there.
 func (j *Journal) OperationsCase(ctx context.Context, tenant, subject string) (id receipts.CaseID, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var kase uuid.UUID
-	err = j.reads.QueryRowContext(ctx, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' AND subject = $2`, tenant, subject).Scan(&kase)
+	var caseID uuid.UUID
+	err = j.readDB.QueryRowContext(ctx, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' AND subject = $2`, tenant, subject).Scan(&caseID)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return id, false, nil
 	case err != nil:
 		return id, false, unavailable(err)
 	}
-	return receipts.CaseID(kase), true, nil
+	return receipts.CaseID(caseID), true, nil
 }

@@ -16,8 +16,8 @@ const outboxSQL = `
 // Committed is signalled, at least once, after this process has written receipts.
 func (j *Journal) Committed() <-chan struct{} { return j.committed }
 
-// announce signals Committed; it never waits.
-func (j *Journal) announce() {
+// signalCommitted signals Committed; it never waits.
+func (j *Journal) signalCommitted() {
 	select {
 	case j.committed <- struct{}{}:
 	default:
@@ -26,19 +26,19 @@ func (j *Journal) announce() {
 
 const drainPause = 10 * time.Millisecond
 
-// Drain returns when everything that was committed before the call has its place
+// DrainOutbox returns when everything that was committed before the call has its place
 // in the order of events. It numbers what is left itself as long as no other
 // process holds the sequence.
-func (j *Journal) Drain(ctx context.Context) (err error) {
+func (j *Journal) DrainOutbox(ctx context.Context) (err error) {
 	var last int64
-	if err := j.reads.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM recourse.outbox`).Scan(&last); err != nil {
+	if err := j.readDB.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM recourse.outbox`).Scan(&last); err != nil {
 		return unavailable(err)
 	}
 	s := j.Sequencer()
 	defer func() { err = errors.Join(err, s.Release()) }()
 	for {
 		var waiting bool
-		if err := j.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.outbox WHERE id <= $1)`, last).Scan(&waiting); err != nil {
+		if err := j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.outbox WHERE id <= $1)`, last).Scan(&waiting); err != nil {
 			return unavailable(err)
 		}
 		if !waiting {

@@ -13,7 +13,7 @@ import (
 
 // The bits that versions before kept are carried over as the attempts that they were for;
 // of attempts that shared a bit, the last.
-func TestTheCallsThatWereOutAreCarriedOver(t *testing.T) {
+func TestOutstandingCallsAreMigrated(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Database(t)
 	if err := postgres.MigrateTo(ctx, url, 14); err != nil {
@@ -44,14 +44,14 @@ func TestTheCallsThatWereOutAreCarriedOver(t *testing.T) {
 }
 
 // Which calls are out stays as it is through all moves that leave none and hear none.
-func TestMovesKeepTheCallsThatAreOut(t *testing.T) {
+func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	j, other := open(t, url), open(t, url)
 	seen := submit(t, j)
-	step := func(attempt int, want []int, fact receipts.Subtype, change func(*background.Move)) {
+	step := func(attempt int, want []int, fact receipts.Subtype, change func(*background.Transition)) {
 		t.Helper()
-		m := move(fact, seen.Run)
+		m := transition(fact, seen.Run)
 		if change != nil {
 			change(&m)
 		}
@@ -65,14 +65,14 @@ func TestMovesKeepTheCallsThatAreOut(t *testing.T) {
 			t.Errorf("%s: stored %v, answered %v; want %v (%v)", fact, stored.Run.OutstandingCalls, now.Run.OutstandingCalls, want, err)
 		}
 	}
-	leave := func(m *background.Move) { m.CallGoesOn = true }
+	leave := func(m *background.Transition) { m.CallStillRunning = true }
 	step(1, nil, receipts.AttemptStarted, nil)
 	step(1, []int{1}, receipts.AttemptInterrupted, leave)
 	step(2, []int{1}, receipts.AttemptStarted, nil)
 	step(2, []int{1}, receipts.AttemptInterrupted, nil)
 	step(3, []int{1}, receipts.AttemptStarted, nil)
 	step(3, []int{1, 3}, receipts.AttemptInterrupted, leave)
-	step(3, []int{3}, receipts.AnsweredLate, func(m *background.Move) { m.Run.Attempt = 1 })
+	step(3, []int{3}, receipts.AnsweredLate, func(m *background.Transition) { m.Run.Attempt = 1 })
 	step(3, nil, receipts.AnsweredLate, nil)
 	step(4, nil, receipts.AttemptStarted, nil)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// PeopleRegister has the receipts of how many people a tenant's money takes.
-const PeopleRegister Register = "people"
+// PeopleLog has the receipts of how many people a tenant's money takes.
+const PeopleLog OperationLog = "people"
 
 // People is how many people it takes to state or free money of a tenant by hand.
 type People struct {
@@ -22,29 +22,29 @@ type People struct {
 	At     time.Time `db:"at"`
 }
 
-// TwoPeople are what it takes where nobody has set another number.
-const TwoPeople = 2
+// DefaultPeople are what it takes where nobody has set another number.
+const DefaultPeople = 2
 
 const peopleSQL = `SELECT tenant, people, actor, reason, at FROM recourse.people `
 
 // People reads what holds for a tenant.
 func (j *Journal) People(ctx context.Context, tenant string) (People, error) {
-	found, err := j.peopleOf(ctx, `WHERE tenant = $1`, tenant)
+	found, err := j.selectPeople(ctx, `WHERE tenant = $1`, tenant)
 	if err != nil || len(found) == 0 {
-		return People{Tenant: tenant, People: TwoPeople}, err
+		return People{Tenant: tenant, People: DefaultPeople}, err
 	}
 	return found[0], nil
 }
 
 // OnePersonTenants lists the tenants whose money takes one person.
 func (j *Journal) OnePersonTenants(ctx context.Context) ([]People, error) {
-	return j.peopleOf(ctx, `WHERE people = 1 ORDER BY tenant`)
+	return j.selectPeople(ctx, `WHERE people = 1 ORDER BY tenant`)
 }
 
-func (j *Journal) peopleOf(ctx context.Context, where string, args ...any) (found []People, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) selectPeople(ctx context.Context, where string, args ...any) (found []People, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := j.reads.SelectContext(ctx, &found, peopleSQL+where, args...); err != nil {
+	if err := j.readDB.SelectContext(ctx, &found, peopleSQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	for i := range found {
@@ -57,7 +57,7 @@ func (j *Journal) peopleOf(ctx context.Context, where string, args ...any) (foun
 // already stays, and nothing is written.
 func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft) (now People, err error) {
 	draft.Subtype = receipts.PeopleChanged
-	err = j.inLane(ctx, failpoint.People, func(ctx context.Context, tx *sql.Tx) error {
+	err = j.inSlowPathTx(ctx, failpoint.ApprovalsRequired, func(ctx context.Context, tx *sql.Tx) error {
 		set, err := tx.ExecContext(ctx, `INSERT INTO recourse.people AS p (tenant, people, actor, reason, at) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (tenant) DO UPDATE SET people = excluded.people, actor = excluded.actor, reason = excluded.reason, at = excluded.at
 			WHERE p.people <> excluded.people`, p.Tenant, p.People, p.Actor, p.Reason, p.At)
@@ -71,7 +71,7 @@ func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft)
 		case n == 0:
 			return ErrNoChange
 		}
-		return tellRegister(ctx, tx, p.Tenant, PeopleRegister, draft)
+		return appendOperation(ctx, tx, p.Tenant, PeopleLog, draft)
 	})
 	if errors.Is(err, ErrNoChange) {
 		return j.People(ctx, p.Tenant)
@@ -79,10 +79,10 @@ func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft)
 	return p, err
 }
 
-// PeopleAtOnce reads what holds for a tenant, and the receipts of its register, as they are
+// PeopleWithTrail reads what holds for a tenant, and the receipts of its register, as they are
 // at one moment.
-func (j *Journal) PeopleAtOnce(ctx context.Context, tenant string) (p People, trail []receipts.Receipt, err error) {
-	tx, err := j.reads.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+func (j *Journal) PeopleWithTrail(ctx context.Context, tenant string) (p People, trail []receipts.Receipt, err error) {
+	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return p, nil, unavailable(err)
 	}
@@ -91,13 +91,13 @@ func (j *Journal) PeopleAtOnce(ctx context.Context, tenant string) (p People, tr
 	if err := tx.SelectContext(ctx, &set, peopleSQL+`WHERE tenant = $1`, tenant); err != nil {
 		return p, nil, unavailable(err)
 	}
-	if p = (People{Tenant: tenant, People: TwoPeople}); len(set) > 0 {
+	if p = (People{Tenant: tenant, People: DefaultPeople}); len(set) > 0 {
 		p = set[0]
 		p.At = p.At.UTC()
 	}
 	var rows []receiptRow
 	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1
-		AND case_id = (SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2) ORDER BY seq`, tenant, string(PeopleRegister)); err != nil {
+		AND case_id = (SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2) ORDER BY seq`, tenant, string(PeopleLog)); err != nil {
 		return p, nil, unavailable(err)
 	}
 	for i := range rows {

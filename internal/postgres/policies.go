@@ -38,7 +38,7 @@ type policyRow struct {
 	At      time.Time `db:"at"`
 }
 
-func (r *policyRow) read() (Policy, error) {
+func (r *policyRow) policy() (Policy, error) {
 	out := Policy{Tenant: r.Tenant, Family: r.Family, Case: receipts.CaseID(r.CaseID), Version: r.Version, Actor: r.Actor, Reason: r.Reason, At: r.At.UTC()}
 	if out.AsConfigured = r.Policy == ""; out.AsConfigured {
 		return out, nil
@@ -50,8 +50,8 @@ func (r *policyRow) read() (Policy, error) {
 	return out, nil
 }
 
-// Text is the policy as its row and its receipt have it: empty for none.
-func (p *Policy) Text() string {
+// Encoded is the policy as its row and its receipt have it: empty for none.
+func (p *Policy) Encoded() string {
 	if p.AsConfigured {
 		return ""
 	}
@@ -62,26 +62,26 @@ const policySQL = `SELECT tenant, family, case_id, version, policy, actor, reaso
 
 // Policies lists what was set, for all tenants.
 func (j *Journal) Policies(ctx context.Context) ([]Policy, error) {
-	return j.policiesOf(ctx, `ORDER BY tenant, family`)
+	return j.selectPolicies(ctx, `ORDER BY tenant, family`)
 }
 
 // TenantPolicies lists what was set for a tenant.
 func (j *Journal) TenantPolicies(ctx context.Context, tenant string) ([]Policy, error) {
-	return j.policiesOf(ctx, `WHERE tenant = $1 ORDER BY family`, tenant)
+	return j.selectPolicies(ctx, `WHERE tenant = $1 ORDER BY family`, tenant)
 }
 
-// policiesOf passes over a policy that only a newer program can read: new runs then
+// selectPolicies passes over a policy that only a newer program can read: new runs then
 // have the configured one.
-func (j *Journal) policiesOf(ctx context.Context, where string, args ...any) ([]Policy, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) selectPolicies(ctx context.Context, where string, args ...any) ([]Policy, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []policyRow
-	if err := j.reads.SelectContext(ctx, &rows, policySQL+where, args...); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, policySQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]Policy, 0, len(rows))
 	for i := range rows {
-		p, err := rows[i].read()
+		p, err := rows[i].policy()
 		if err != nil {
 			j.Warn(err)
 			continue
@@ -91,28 +91,28 @@ func (j *Journal) policiesOf(ctx context.Context, where string, args ...any) ([]
 	return out, nil
 }
 
-// MovePolicy changes the policy of a family of a tenant together with its receipt.
+// UpdatePolicy changes the policy of a family of a tenant together with its receipt.
 // decide gives the next one and what differs, or why there is none; it is called
 // once, on the locked row. The next version is the next number. It is ErrBusy, and
 // nothing is changed, when another transaction holds the policy for too long.
-func (j *Journal) MovePolicy(ctx context.Context, tenant, family string, decide func(now Policy) (next Policy, changes string, err error)) (now Policy, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+func (j *Journal) UpdatePolicy(ctx context.Context, tenant, family string, decide func(now Policy) (next Policy, changes string, err error)) (now Policy, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	tx, err := j.txPath.db.BeginTx(ctx, nil)
 	if err != nil {
 		return now, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
 	if now, err = lockPolicy(ctx, tx, tenant, family); err != nil {
-		return now, contended(err)
+		return now, busyOrUnavailable(err)
 	}
 	next, changes, err := decide(now)
 	if err != nil {
 		return now, err
 	}
 	next.Tenant, next.Family, next.Case, next.Version = tenant, family, now.Case, now.Version+1
-	if err := setPolicy(ctx, tx, next, changes); err != nil {
-		return now, contended(err)
+	if err := updatePolicyRow(ctx, tx, next, changes); err != nil {
+		return now, busyOrUnavailable(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Policy)
 	err = tx.Commit()
@@ -120,7 +120,7 @@ func (j *Journal) MovePolicy(ctx context.Context, tenant, family string, decide 
 	if err != nil {
 		return now, unavailable(err)
 	}
-	j.announce()
+	j.signalCommitted()
 	return next, nil
 }
 
@@ -145,17 +145,17 @@ func lockPolicy(ctx context.Context, tx *sql.Tx, tenant, family string) (Policy,
 	if len(found) != 1 {
 		return Policy{}, fmt.Errorf("%d policies of one family", len(found))
 	}
-	return found[0].read()
+	return found[0].policy()
 }
 
-func setPolicy(ctx context.Context, tx *sql.Tx, p Policy, changes string) error {
+func updatePolicyRow(ctx context.Context, tx *sql.Tx, p Policy, changes string) error {
 	if _, err := tx.ExecContext(ctx, `UPDATE recourse.policies SET version = $3, policy = $4, actor = $5, reason = $6, at = $7 WHERE tenant = $1 AND family = $2`,
-		p.Tenant, p.Family, p.Version, p.Text(), p.Actor, p.Reason, p.At); err != nil {
+		p.Tenant, p.Family, p.Version, p.Encoded(), p.Actor, p.Reason, p.At); err != nil {
 		return err
 	}
-	kase := Case{ID: p.Case, Tenant: p.Tenant, Kind: KindOperations, Subject: "policy:" + p.Family}
-	return tell(ctx, tx, kase, receipts.Draft{Subtype: receipts.PolicyChanged, Actor: p.Actor, At: p.At, Payload: receipts.Payload{
-		Family: p.Family, Policy: p.Text(), Changes: changes, Reason: p.Reason,
+	opsCase := Case{ID: p.Case, Tenant: p.Tenant, Kind: KindOperations, Subject: "policy:" + p.Family}
+	return appendReceipt(ctx, tx, opsCase, receipts.Draft{Subtype: receipts.PolicyChanged, Actor: p.Actor, At: p.At, Payload: receipts.Payload{
+		Family: p.Family, Policy: p.Encoded(), Changes: changes, Reason: p.Reason,
 	}})
 }
 
@@ -163,9 +163,9 @@ const plainFamilySQL = `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant =
 
 // HasTasks reports whether a tenant has ever had a task of a plain family.
 func (j *Journal) HasTasks(ctx context.Context, tenant, family string) (has bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := j.reads.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
+	if err := j.readDB.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
 		return false, unavailable(err)
 	}
 	return has, nil

@@ -16,22 +16,22 @@ import (
 // clients that lends them sessions of its own, each for a transaction or for good. It
 // refuses run-time settings in the startup packet, as PgBouncer does as it is installed.
 type pooler struct {
-	t        testing.TB
-	upstream *url.URL
-	forGood  bool // session mode
-	rotates  bool // lends the session that was idle for longest; else the one used last
-	listener net.Listener
+	t           testing.TB
+	upstream    *url.URL
+	sessionMode bool // session mode
+	rotates     bool // lends the session that was idle for longest; else the one used last
+	listener    net.Listener
 
 	mu      sync.Mutex
-	idle    []*lent
+	idle    []*serverSession
 	startup []map[string]string // of clients
 	conns   []net.Conn
 	closed  bool
 	serving sync.WaitGroup
 }
 
-// lent is a session of the pooler with the real server.
-type lent struct {
+// serverSession is a session of the pooler with the real server.
+type serverSession struct {
 	net.Conn
 	greeting []byte // its parameters, which clients are told
 }
@@ -70,7 +70,7 @@ func poolerTo(t testing.TB, databaseURL string, p *pooler, sessions int) (throug
 	return own.String()
 }
 
-func (p *pooler) keep(c net.Conn) {
+func (p *pooler) track(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conns = append(p.conns, c); p.closed {
@@ -84,18 +84,18 @@ func (p *pooler) accept() {
 		if err != nil {
 			return
 		}
-		p.keep(c)
+		p.track(c)
 		p.serving.Go(func() { p.serve(c) })
 	}
 }
 
 // connect opens a session with the real server, which asks for an MD5 password.
-func (p *pooler) connect() (*lent, error) {
+func (p *pooler) connect() (*serverSession, error) {
 	c, err := net.Dial("tcp", p.upstream.Host)
 	if err != nil {
 		return nil, err
 	}
-	p.keep(c)
+	p.track(c)
 	body := binary.BigEndian.AppendUint32(nil, 3<<16)
 	for _, s := range []string{"user", p.upstream.User.Username(), "database", p.upstream.Path[1:], "client_encoding", "UTF8", "datestyle", "ISO, MDY", ""} {
 		body = append(append(body, s...), 0)
@@ -103,7 +103,7 @@ func (p *pooler) connect() (*lent, error) {
 	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4)), body...)); err != nil {
 		return nil, err
 	}
-	s := &lent{Conn: c}
+	s := &serverSession{Conn: c}
 	for {
 		kind, message, err := readMessage(c)
 		if err != nil || kind == 'Z' {
@@ -129,7 +129,7 @@ func (p *pooler) answer(c net.Conn, salt []byte) error {
 	return err
 }
 
-func (p *pooler) borrow() (*lent, error) {
+func (p *pooler) borrow() (*serverSession, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
 		s := p.idle[n-1]
@@ -145,7 +145,7 @@ func (p *pooler) borrow() (*lent, error) {
 	return p.connect()
 }
 
-func (p *pooler) giveBack(s *lent) {
+func (p *pooler) release(s *serverSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = append(p.idle, s)
@@ -185,8 +185,8 @@ func (p *pooler) serve(client net.Conn) {
 	}
 	hello := append([]byte{'R', 0, 0, 0, 8, 0, 0, 0, 0}, s.greeting...)
 	hello = append(hello, 'K', 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 'Z', 0, 0, 0, 5, 'I')
-	if !p.forGood {
-		p.giveBack(s)
+	if !p.sessionMode {
+		p.release(s)
 		s = nil
 	}
 	if _, err := client.Write(hello); err == nil {
@@ -195,7 +195,7 @@ func (p *pooler) serve(client net.Conn) {
 }
 
 // relay passes messages on, and what they are answered with at the end of each query.
-func (p *pooler) relay(client net.Conn, s *lent) {
+func (p *pooler) relay(client net.Conn, s *serverSession) {
 	for {
 		kind, message, err := readMessage(client)
 		if err != nil || kind == 'X' {
@@ -220,8 +220,8 @@ func (p *pooler) relay(client net.Conn, s *lent) {
 				return
 			}
 		}
-		if message[5] == 'I' && !p.forGood {
-			p.giveBack(s)
+		if message[5] == 'I' && !p.sessionMode {
+			p.release(s)
 			s = nil
 		}
 	}

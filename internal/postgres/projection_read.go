@@ -35,45 +35,45 @@ FROM told t JOIN recourse.runs r ON r.case_id = t.id AND r.dead_at IS NOT NULL J
 
 // deadRun is one line of deadRunsSQL.
 type deadRun struct {
-	ID          uuid.UUID     `db:"id"`
-	CaseID      uuid.UUID     `db:"case_id"`
-	ParentID    uuid.NullUUID `db:"parent_id"`
-	Tenant      string        `db:"tenant"`
-	Family      string        `db:"family"`
-	Queue       string        `db:"queue"`
-	RetryKey    string        `db:"retry_key"`
-	Letter      string        `db:"letter"`
-	Reason      string        `db:"reason"`
-	Class       string        `db:"class"`
-	ErrorType   string        `db:"error_type"`
-	ErrorText   string        `db:"error_text"`
-	Attempts    int           `db:"attempt_count"`
-	Bell        int           `db:"bell"`
-	DeadAt      time.Time     `db:"dead_at"`
-	Kind        string        `db:"kind"`
-	Subject     string        `db:"subject"`
-	Submission  string        `db:"submission"`
-	Outcome     string        `db:"adjudication"`
-	Amount      int64         `db:"asked"`
-	AtRisk      int64         `db:"at_risk"`
-	UnknownOpen int           `db:"unknown_open"`
-	Escrow      string        `db:"reference"`
-	Currency    string        `db:"currency"`
-	Request     []byte        `db:"request"`
-	SeenAt      time.Time     `db:"seen_at"`
-	Held        bool          `db:"held"`
-	Eligible    sql.NullBool  `db:"reprocess_eligible"`
-	Review      sql.NullBool  `db:"manual_review_required"`
+	ID                 uuid.UUID     `db:"id"`
+	CaseID             uuid.UUID     `db:"case_id"`
+	ParentID           uuid.NullUUID `db:"parent_id"`
+	Tenant             string        `db:"tenant"`
+	Family             string        `db:"family"`
+	Queue              string        `db:"queue"`
+	RetryKey           string        `db:"retry_key"`
+	Letter             string        `db:"letter"`
+	Reason             string        `db:"reason"`
+	Class              string        `db:"class"`
+	ErrorType          string        `db:"error_type"`
+	ErrorText          string        `db:"error_text"`
+	Attempts           int           `db:"attempt_count"`
+	NotificationNumber int           `db:"bell"`
+	DeadAt             time.Time     `db:"dead_at"`
+	Kind               string        `db:"kind"`
+	Subject            string        `db:"subject"`
+	Submission         string        `db:"submission"`
+	Outcome            string        `db:"adjudication"`
+	Amount             int64         `db:"asked"`
+	AtRisk             int64         `db:"at_risk"`
+	UnknownOpen        int           `db:"unknown_open"`
+	Escrow             string        `db:"reference"`
+	Currency           string        `db:"currency"`
+	Request            []byte        `db:"request"`
+	SeenAt             time.Time     `db:"seen_at"`
+	Held               bool          `db:"held"`
+	Eligible           sql.NullBool  `db:"reprocess_eligible"`
+	Review             sql.NullBool  `db:"manual_review_required"`
 
 	replays    int
 	replayedBy string
 }
 
-func deadRuns(ctx context.Context, tx *sql.Tx, after, upTo int64, toTheEnd bool) ([]deadRun, error) {
-	if toTheEnd { // also what is given its place just now
+func deadRuns(ctx context.Context, tx *sql.Tx, after, upTo int64, includePending bool) ([]deadRun, error) {
+	if includePending { // also what is given its place just now
 		upTo = math.MaxInt64
 	}
-	return readDeadRuns(ctx, tx, deadRunsSQL, after, upTo, toTheEnd)
+	return readDeadRuns(ctx, tx, deadRunsSQL, after, upTo, includePending)
 }
 
 func readDeadRuns(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]deadRun, error) {
@@ -86,15 +86,15 @@ func readDeadRuns(ctx context.Context, tx *sql.Tx, query string, args ...any) ([
 		return nil, err
 	}
 	for i := range found {
-		found[i].own()
+		found[i].setFromRequest()
 	}
-	return found, replays(ctx, tx, found)
+	return found, setReplays(ctx, tx, found)
 }
 
-// own sets what the run was about itself, which for an older generation is not what
+// setFromRequest sets what the run was about itself, which for an older generation is not what
 // its case is about now: from the request that was sent for it. Where that tells
 // nothing, what the case says stands; it must not keep other letters from being found.
-func (d *deadRun) own() {
+func (d *deadRun) setFromRequest() {
 	var sent struct {
 		Outcome    string           `json:"outcome"`
 		Amount     settlement.Money `json:"amount"`
@@ -137,20 +137,20 @@ func (d *deadRun) unresolved() bool { return Kind(d.Kind) == KindSettlement && d
 const replaysSQL = `SELECT case_id, run_id, actor FROM recourse.receipts
 WHERE case_id = ANY($1::uuid[]) AND subtype IN ('manual-retry-requested', 'replayed') AND run_id IS NOT NULL ORDER BY case_id, seq`
 
-// replays sets how often each letter's lineage was tried again, itself included, and
+// setReplays sets how often each letter's lineage was tried again, itself included, and
 // who did it last.
-func replays(ctx context.Context, tx *sql.Tx, found []deadRun) error {
+func setReplays(ctx context.Context, tx *sql.Tx, found []deadRun) error {
 	byID := make(map[uuid.UUID]*deadRun, len(found))
-	cases, asked := newColumns(1, 0), map[uuid.UUID]bool{}
+	cases, requested := newColumns(1, 0), map[uuid.UUID]bool{}
 	for i := range found {
 		d := &found[i]
 		byID[d.ID] = d
-		if again := d.ParentID.Valid || background.Letter(d.Letter) == background.LetterForked; again && !asked[d.CaseID] {
-			asked[d.CaseID] = true
+		if hasFork := d.ParentID.Valid || background.LetterStatus(d.Letter) == background.LetterForked; hasFork && !requested[d.CaseID] {
+			requested[d.CaseID] = true
 			cases.id(d.CaseID)
 		}
 	}
-	if len(asked) == 0 {
+	if len(requested) == 0 {
 		return nil
 	}
 	rows, err := tx.QueryContext(ctx, replaysSQL, cases.args()...)
@@ -160,20 +160,20 @@ func replays(ctx context.Context, tx *sql.Tx, found []deadRun) error {
 	defer rows.Close()
 	actors := map[uuid.UUID]string{}
 	for rows.Next() {
-		var kase, run uuid.UUID
+		var caseID, run uuid.UUID
 		var actor string
-		if err := rows.Scan(&kase, &run, &actor); err != nil {
+		if err := rows.Scan(&caseID, &run, &actor); err != nil {
 			return err
 		}
 		actors[run] = actor
 	}
 	for _, d := range byID {
-		for up := d; up != nil; up = byID[up.ParentID.UUID] {
-			if up == d && background.Letter(d.Letter) != background.LetterForked {
+		for ancestor := d; ancestor != nil; ancestor = byID[ancestor.ParentID.UUID] {
+			if ancestor == d && background.LetterStatus(d.Letter) != background.LetterForked {
 				continue
 			}
 			if d.replays++; d.replays == 1 {
-				d.replayedBy = actors[up.ID]
+				d.replayedBy = actors[ancestor.ID]
 			}
 		}
 	}

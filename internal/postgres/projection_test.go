@@ -20,7 +20,7 @@ func die(t testing.TB, j *postgres.Journal) background.Run {
 	t.Helper()
 	run := submit(t, j).Run
 	for _, fact := range []receipts.Subtype{receipts.AttemptStarted, receipts.DeadLettered} {
-		m := move(fact, run)
+		m := transition(fact, run)
 		after, err := j.Apply(context.Background(), run.ID, m.ID, decide(m))
 		if err != nil {
 			t.Fatal(err)
@@ -30,8 +30,8 @@ func die(t testing.TB, j *postgres.Journal) background.Run {
 	return run
 }
 
-// listed is the whole list of letters as text.
-func listed(t testing.TB, db *sql.DB) (text string, n int) {
+// indexText is the whole list of letters as text.
+func indexText(t testing.TB, db *sql.DB) (text string, n int) {
 	t.Helper()
 	if err := db.QueryRow(`SELECT coalesce(string_agg(l::text || s.standing || s.letters, E'\n' ORDER BY l.run_id), ''), count(*)
 		FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape`).Scan(&text, &n); err != nil {
@@ -40,16 +40,16 @@ func listed(t testing.TB, db *sql.DB) (text string, n int) {
 	return text, n
 }
 
-func drained(t testing.TB, j *postgres.Journal) {
+func catchUp(t testing.TB, j *postgres.Journal) {
 	t.Helper()
-	if err := j.DrainLetters(context.Background()); err != nil {
+	if err := j.CatchUpLetters(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // What was committed is found by whoever drains afterwards, whether it has a place in
 // the order of events or not, and whoever else drains, numbers and projects.
-func TestWhatIsCommittedIsListedAfterADrain(t *testing.T) {
+func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	db := database(t, url)
@@ -60,7 +60,7 @@ func TestWhatIsCommittedIsListedAfterADrain(t *testing.T) {
 			for i := range 15 {
 				run := die(t, j)
 				if i%4 == w%4 {
-					if err := j.Drain(context.Background()); err != nil {
+					if err := j.DrainOutbox(context.Background()); err != nil {
 						t.Error(err)
 					}
 				}
@@ -69,7 +69,7 @@ func TestWhatIsCommittedIsListedAfterADrain(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				drained(t, j)
+				catchUp(t, j)
 				var there bool
 				if err := db.QueryRow(`SELECT EXISTS (SELECT FROM recourse.letters WHERE run_id = $1)`, run.ID.String()).Scan(&there); err != nil || !there {
 					t.Errorf("run %s is not listed: %v", run.ID, err)
@@ -86,18 +86,18 @@ func TestWhatIsCommittedIsListedAfterADrain(t *testing.T) {
 
 // A step that is done again, from wherever, changes nothing; one that dies half way
 // has done nothing; and a list that was lost is made anew, as it was.
-func TestProjectingAgainGivesTheSame(t *testing.T) {
+func TestProjectionIsIdempotent(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
 	for range 20 {
 		die(t, j)
 	}
-	if err := j.Drain(context.Background()); err != nil {
+	if err := j.DrainOutbox(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	drained(t, j)
-	want, n := listed(t, db)
+	catchUp(t, j)
+	want, n := indexText(t, db)
 	if n != 20 {
 		t.Fatalf("%d letters", n)
 	}
@@ -111,8 +111,8 @@ func TestProjectingAgainGivesTheSame(t *testing.T) {
 		if _, err := db.Exec(harm); err != nil {
 			t.Fatal(err)
 		}
-		drained(t, j)
-		if got, _ := listed(t, db); got != want {
+		catchUp(t, j)
+		if got, _ := indexText(t, db); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
 		}
 	}
@@ -121,41 +121,41 @@ func TestProjectingAgainGivesTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	die(t, j)
-	if err := j.DrainLetters(context.Background()); err != nil { // what has no place yet moves no position
+	if err := j.CatchUpLetters(context.Background()); err != nil { // what has no place yet moves no position
 		t.Fatal(err)
 	}
-	if err := j.Drain(context.Background()); err != nil {
+	if err := j.DrainOutbox(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	die(t, j)
-	if err := j.DrainLetters(context.Background()); err == nil {
+	if err := j.CatchUpLetters(context.Background()); err == nil {
 		t.Error("a step without its position was committed")
 	}
-	if _, n := listed(t, db); n != 21 {
+	if _, n := indexText(t, db); n != 21 {
 		t.Errorf("%d letters of a step that failed", n)
 	}
 }
 
 // What is purged is no letter any more.
-func TestWhatIsPurgedIsNotListed(t *testing.T) {
+func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
 	run := die(t, j)
-	drained(t, j)
+	catchUp(t, j)
 	if _, err := db.Exec(`UPDATE recourse.runs SET letter = 'purged', holds = false`); err != nil {
 		t.Fatal(err)
 	}
 	f := postgres.LetterFilter{}
 	o := postgres.LetterOrder{Column: postgres.ByDeath}
-	if found, _, _, err := j.Letters(context.Background(), run.Tenant, f, o, postgres.LetterPlace{}, 10); err != nil || len(found) != 0 {
+	if found, _, _, err := j.Letters(context.Background(), run.Tenant, f, o, postgres.LetterPosition{}, 10); err != nil || len(found) != 0 {
 		t.Errorf("before it is projected: %d letters, %v", len(found), err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, ARRAY[case_id], ARRAY[1] FROM recourse.runs`); err != nil {
 		t.Fatal(err)
 	}
-	drained(t, j)
-	if _, n := listed(t, db); n != 0 {
+	catchUp(t, j)
+	if _, n := indexText(t, db); n != 0 {
 		t.Errorf("%d letters", n)
 	}
 	if counts, err := j.CountLetters(context.Background(), run.Tenant, f); err != nil || len(counts) != 0 {
@@ -170,7 +170,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 	ctx, url := context.Background(), testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
 	run := die(t, j)
-	kase := run.Case.String()
+	caseID := run.Case.String()
 	var pairs string
 	for range 700 {
 		pairs += fmt.Sprintf(",'%s'", uuid.New())
@@ -182,7 +182,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 	if _, err := db.Exec(`UPDATE recourse.event_log SET case_ids = case_ids`); err == nil {
 		t.Error("the order of events was changed")
 	}
-	if _, err := db.Exec(`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) VALUES (21001, 'acme', ARRAY[$1::uuid], ARRAY[1])`, kase); err != nil {
+	if _, err := db.Exec(`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) VALUES (21001, 'acme', ARRAY[$1::uuid], ARRAY[1])`, caseID); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := db.Begin()
@@ -206,7 +206,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 		}
 		more = step.More
 	}
-	if _, n := listed(t, db); n != 1 || steps < 5 {
+	if _, n := indexText(t, db); n != 1 || steps < 5 {
 		t.Errorf("%d letters after %d steps", n, steps)
 	}
 }

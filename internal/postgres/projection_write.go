@@ -13,34 +13,34 @@ import (
 	"github.com/recourse-dev/recourse/internal/signature"
 )
 
-// digest names a shape by everything that it says.
-type digest [sha256.Size]byte
+// facetDigest names a shape by everything that it says.
+type facetDigest [sha256.Size]byte
 
-// shapeOf is what a letter has in common with others.
-type shapeOf struct {
-	tenant, standing, family, queue, jobType, outcome, reason, class, errorType, currency, signature, constant, replayedBy string
+// facetKey is what a letter has in common with others.
+type facetKey struct {
+	tenant, status, family, queue, jobType, outcome, reason, class, errorType, currency, signature, constant, replayedBy string
 
 	whole, held, unresolved, eligible, review bool
 }
 
-func (d *deadRun) shape() shapeOf {
+func (d *deadRun) facetKey() facetKey {
 	s := signature.Of(d.ErrorType, d.ErrorText)
-	return shapeOf{
-		tenant: d.Tenant, standing: d.Letter, family: d.Family, queue: d.Queue, jobType: d.Family, outcome: d.Outcome, reason: d.Reason,
+	return facetKey{
+		tenant: d.Tenant, status: d.Letter, family: d.Family, queue: d.Queue, jobType: d.Family, outcome: d.Outcome, reason: d.Reason,
 		class: d.Class, errorType: d.ErrorType, currency: d.Currency, signature: s.Text, constant: s.Constant, replayedBy: d.replayedBy,
 		whole: s.Whole, held: d.Held, unresolved: d.unresolved(), eligible: d.eligible(), review: d.review(),
 	}
 }
 
-func (s *shapeOf) texts() []string {
-	return []string{s.tenant, s.standing, s.family, s.queue, s.jobType, s.outcome, s.reason, s.class, s.errorType, s.currency, s.signature, s.constant, s.replayedBy}
+func (s *facetKey) texts() []string {
+	return []string{s.tenant, s.status, s.family, s.queue, s.jobType, s.outcome, s.reason, s.class, s.errorType, s.currency, s.signature, s.constant, s.replayedBy}
 }
 
-func (s *shapeOf) flags() []bool {
+func (s *facetKey) flags() []bool {
 	return []bool{s.whole, s.held, s.unresolved, s.eligible, s.review}
 }
 
-func (s *shapeOf) digest() digest {
+func (s *facetKey) digest() facetDigest {
 	var text []byte
 	for _, t := range s.texts() {
 		text = append(binary.BigEndian.AppendUint32(text, uint32(len(t))), t...)
@@ -56,16 +56,16 @@ func (s *shapeOf) digest() digest {
 }
 
 const (
-	shapeIDsSQL = `SELECT id, digest FROM recourse.letter_shapes WHERE digest = ANY($1::bytea[])`
+	facetGroupIDsSQL = `SELECT id, digest FROM recourse.letter_shapes WHERE digest = ANY($1::bytea[])`
 
-	newShapesSQL = `INSERT INTO recourse.letter_shapes (digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
+	newFacetGroupsSQL = `INSERT INTO recourse.letter_shapes (digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
   whole, held, unresolved, eligible, review)
 SELECT * FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
   $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) RETURNING id, digest`
 
-	// lettersSQL writes letters as they are, and takes those away that are purged. It counts
+	// upsertLettersSQL writes letters as they are, and takes those away that are purged. It counts
 	// what that changed.
-	lettersSQL = `
+	upsertLettersSQL = `
 WITH gone AS (
   DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[]) RETURNING 1
 ), put AS (
@@ -83,35 +83,35 @@ RETURNING xmax = 0 AS made)
 SELECT (SELECT count(*) FROM gone), count(*) FILTER (WHERE made), count(*) FILTER (WHERE NOT made) FROM put`
 )
 
-// lettersWritten is what bringing letters up to date changed.
-type lettersWritten struct{ cases, removed, made, changed int }
+// writeResult is what bringing letters up to date changed.
+type writeResult struct{ cases, removed, added, changed int }
 
 // writeLetters brings the letters of dead runs up to date. What is purged is no letter any
 // more.
-func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w lettersWritten, err error) {
+func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w writeResult, err error) {
 	cases := map[uuid.UUID]bool{}
-	shapes := make([]shapeOf, len(found))
+	facets := make([]facetKey, len(found))
 	for i := range found {
 		cases[found[i].CaseID] = true
-		shapes[i] = found[i].shape()
+		facets[i] = found[i].facetKey()
 	}
 	if w.cases = len(cases); len(found) == 0 {
 		return w, nil
 	}
-	ids, err := shapeIDs(ctx, tx, found, shapes)
+	ids, err := facetGroupIDs(ctx, tx, found, facets)
 	if err != nil {
 		return w, err
 	}
-	gone, kept, short := newColumns(1, 0), newColumns(15, len(found)), shortTexts{}
+	removed, kept, substrings := newColumns(1, 0), newColumns(15, len(found)), shortSubstrings{}
 	for i := range found {
 		d := &found[i]
-		if background.Letter(d.Letter) == background.LetterPurged {
-			gone.id(d.ID)
+		if background.LetterStatus(d.Letter) == background.LetterPurged {
+			removed.id(d.ID)
 			continue
 		}
 		kept.id(d.ID)
 		kept.str(d.Tenant)
-		kept.int(ids[shapes[i].digest()])
+		kept.int(ids[facets[i].digest()])
 		kept.str(d.transaction())
 		kept.str(d.Submission)
 		kept.str(d.Escrow)
@@ -121,61 +121,61 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w lettersWr
 		kept.int(d.AtRisk)
 		kept.int(int64(d.Attempts))
 		kept.int(int64(d.replays))
-		kept.int(int64(d.Bell))
-		if shapes[i].whole { // which holds all of the message
+		kept.int(int64(d.NotificationNumber))
+		if facets[i].whole { // which holds all of the message
 			kept.str("")
 			kept.str("{}")
 			continue
 		}
 		message := strings.ToLower(d.ErrorText)
-		short.add(constantOf{d.Tenant, shapes[i].constant}, message)
+		substrings.add(constantKey{d.Tenant, facets[i].constant}, message)
 		kept.str(message)
-		kept.str(arrayOf(gramsOf(d.Tenant, message, shapes[i].constant)))
+		kept.str(arrayLiteral(storedTrigrams(d.Tenant, message, facets[i].constant)))
 	}
-	if err := short.tell(ctx, tx); err != nil {
+	if err := substrings.store(ctx, tx); err != nil {
 		return w, err
 	}
-	err = tx.QueryRowContext(ctx, lettersSQL, append(gone.args(), kept.args()...)...).Scan(&w.removed, &w.made, &w.changed)
+	err = tx.QueryRowContext(ctx, upsertLettersSQL, append(removed.args(), kept.args()...)...).Scan(&w.removed, &w.added, &w.changed)
 	return w, err
 }
 
-// shapeIDs finds the shapes of letters, and makes those that there are not yet. Only
+// facetGroupIDs finds the shapes of letters, and makes those that there are not yet. Only
 // the holder of the projection makes any.
-func shapeIDs(ctx context.Context, tx *sql.Tx, found []deadRun, shapes []shapeOf) (map[digest]int64, error) {
-	wanted := map[digest]*shapeOf{}
-	for i := range shapes {
-		if background.Letter(found[i].Letter) != background.LetterPurged {
-			wanted[shapes[i].digest()] = &shapes[i]
+func facetGroupIDs(ctx context.Context, tx *sql.Tx, found []deadRun, facets []facetKey) (map[facetDigest]int64, error) {
+	wanted := map[facetDigest]*facetKey{}
+	for i := range facets {
+		if background.LetterStatus(found[i].Letter) != background.LetterPurged {
+			wanted[facets[i].digest()] = &facets[i]
 		}
 	}
 	c := newColumns(1, len(wanted))
 	for d := range wanted {
 		c.bytes(d[:])
 	}
-	ids := make(map[digest]int64, len(wanted))
-	if err := readShapes(ctx, tx, ids, shapeIDsSQL, c.args()...); err != nil {
+	ids := make(map[facetDigest]int64, len(wanted))
+	if err := scanFacetGroupIDs(ctx, tx, ids, facetGroupIDsSQL, c.args()...); err != nil {
 		return nil, err
 	}
-	fresh := newColumns(19, 0)
+	added := newColumns(19, 0)
 	for d, s := range wanted {
-		if _, known := ids[d]; known {
+		if _, exists := ids[d]; exists {
 			continue
 		}
-		fresh.bytes(d[:])
+		added.bytes(d[:])
 		for _, t := range s.texts() {
-			fresh.str(t)
+			added.str(t)
 		}
 		for _, f := range s.flags() {
-			fresh.bool(f)
+			added.bool(f)
 		}
 	}
-	if fresh.rows == 0 {
+	if added.rows == 0 {
 		return ids, nil
 	}
-	return ids, readShapes(ctx, tx, ids, newShapesSQL, fresh.args()...)
+	return ids, scanFacetGroupIDs(ctx, tx, ids, newFacetGroupsSQL, added.args()...)
 }
 
-func readShapes(ctx context.Context, tx *sql.Tx, into map[digest]int64, query string, args ...any) error {
+func scanFacetGroupIDs(ctx context.Context, tx *sql.Tx, into map[facetDigest]int64, query string, args ...any) error {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func readShapes(ctx context.Context, tx *sql.Tx, into map[digest]int64, query st
 		if err := rows.Scan(&id, &name); err != nil {
 			return err
 		}
-		into[digest(name)] = id
+		into[facetDigest(name)] = id
 	}
 	return rows.Err()
 }

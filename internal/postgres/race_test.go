@@ -31,36 +31,36 @@ func submit(t testing.TB, j *postgres.Journal) postgres.Snapshot {
 }
 
 // decide is what a plain family makes of a move.
-func decide(m background.Move) postgres.Decide {
+func decide(m background.Transition) postgres.Decision {
 	return func(s *postgres.Snapshot) (postgres.Change, error) {
 		after, err := m.Apply(s.Run)
 		if err != nil {
 			return postgres.Change{}, err
 		}
 		p := receipts.Payload{Attempt: after.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries,
-			OutcomeClass: string(after.Class), UnknownOpen: after.UnknownOpen, NextRetryAt: m.NextRetryAt}
-		switch m.Fact {
+			OutcomeClass: string(after.Class), UnknownOpen: after.UnresolvedUnknowns, NextRetryAt: m.NextRetryAt}
+		switch m.Event {
 		case receipts.DeadLettered:
 			p.DeadLetteredAt = m.At
 		case receipts.AnsweredLate:
 			p.Attempt = m.Run.Attempt
 		}
-		return postgres.Change{Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: after},
-			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Fact, Actor: "test", At: m.At, Payload: p}}}, nil
+		return postgres.Change{Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: after},
+			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Event, Actor: "test", At: m.At, Payload: p}}}, nil
 	}
 }
 
-func move(fact receipts.Subtype, seen background.Run) background.Move {
-	m := background.Move{ID: uuid.New(), Run: seen, Fact: fact, At: time.Now().UTC().Truncate(time.Microsecond), Token: seen.Token}
+func transition(fact receipts.Subtype, seen background.Run) background.Transition {
+	m := background.Transition{ID: uuid.New(), Run: seen, Event: fact, At: time.Now().UTC().Truncate(time.Microsecond), Token: seen.Token}
 	switch fact {
 	case receipts.AttemptStarted:
 		m.Token, m.Session = uuid.New(), session
 	case receipts.RetryScheduled:
-		m.NextRetryAt, m.Spend, m.Result.Class = m.At, background.SpendAttempt, background.NotExecuted
+		m.NextRetryAt, m.Charge, m.Result.Class = m.At, background.ChargeAttempt, background.NotExecuted
 	case receipts.AttemptInterrupted:
-		m.NextRetryAt, m.Spend, m.Result.Class = m.At, background.SpendRecovery, background.Unknown
+		m.NextRetryAt, m.Charge, m.Result.Class = m.At, background.ChargeRecovery, background.Unknown
 	case receipts.DeadLettered:
-		m.Spend, m.Result.Class, m.Reason = background.SpendAttempt, background.NotExecuted, background.ReasonFinal
+		m.Charge, m.Result.Class, m.Reason = background.ChargeAttempt, background.NotExecuted, background.ReasonFinal
 	case receipts.AttemptSucceeded:
 		m.Result.Class = background.Executed
 	}
@@ -69,7 +69,7 @@ func move(fact receipts.Subtype, seen background.Run) background.Move {
 
 // Whatever two moves of one run are made at the same moment, by two processes that
 // saw the same, the trail is one that could have happened one after the other.
-func TestTwoMovesOfOneRunRace(t *testing.T) {
+func TestTwoTransitionsOfOneRunRace(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	journals := []*postgres.Journal{open(t, url), open(t, url)}
@@ -96,14 +96,14 @@ func racePair(t *testing.T, journals []*postgres.Journal, a, b receipts.Subtype,
 	ctx := context.Background()
 	seen := submit(t, journals[0])
 	if running {
-		m := move(receipts.AttemptStarted, seen.Run)
+		m := transition(receipts.AttemptStarted, seen.Run)
 		now, err := journals[0].Apply(ctx, seen.Run.ID, m.ID, decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen = *now
 	}
-	moves, errs := []background.Move{move(a, seen.Run), move(b, seen.Run)}, make([]error, 2)
+	moves, errs := []background.Transition{transition(a, seen.Run), transition(b, seen.Run)}, make([]error, 2)
 	var both sync.WaitGroup
 	for i := range moves {
 		both.Go(func() { _, errs[i] = journals[i].Apply(ctx, seen.Run.ID, moves[i].ID, decide(moves[i])) })
@@ -114,8 +114,8 @@ func racePair(t *testing.T, journals []*postgres.Journal, a, b receipts.Subtype,
 		switch {
 		case err == nil:
 			won++
-		case !errors.Is(err, background.ErrLostGuard):
-			t.Errorf("%s: %v", moves[i].Fact, err)
+		case !errors.Is(err, background.ErrConflict):
+			t.Errorf("%s: %v", moves[i].Event, err)
 		}
 	}
 	if won != 1 {
@@ -127,7 +127,7 @@ func racePair(t *testing.T, journals []*postgres.Journal, a, b receipts.Subtype,
 // auditPlain checks one case's chain, and the stored run against its receipts.
 func auditPlain(t testing.TB, j *postgres.Journal, s postgres.Snapshot) {
 	t.Helper()
-	runs, trail, err := j.CaseAtOnce(context.Background(), "acme", s.Case.ID)
+	runs, trail, err := j.CaseWithTrail(context.Background(), "acme", s.Case.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,12 +146,12 @@ func auditPlain(t testing.TB, j *postgres.Journal, s postgres.Snapshot) {
 }
 
 // The same move recorded again, as after an ambiguous commit, takes effect once.
-func TestAMoveRecordedAgainTakesEffectOnce(t *testing.T) {
+func TestATransitionRecordedAgainTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, other := open(t, url), open(t, url)
 	s := submit(t, j)
-	m := move(receipts.AttemptStarted, s.Run)
+	m := transition(receipts.AttemptStarted, s.Run)
 	for i, journal := range []*postgres.Journal{j, j, other} {
 		after, err := journal.Apply(context.Background(), s.Run.ID, m.ID, decide(m))
 		if err != nil || after.Run.Attempt != 1 || after.Run.Token != m.Token || after.Case.Head.Seq != 2 {
@@ -170,7 +170,7 @@ func TestARefusedRowFailsAlone(t *testing.T) {
 	for i := range 64 {
 		s := submit(t, j)
 		all.Go(func() {
-			m := move(receipts.AttemptStarted, s.Run)
+			m := transition(receipts.AttemptStarted, s.Run)
 			_, err := j.Apply(context.Background(), s.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 				ch, err := decide(m)(s)
 				if i%8 == 0 {
@@ -188,7 +188,7 @@ func TestARefusedRowFailsAlone(t *testing.T) {
 }
 
 // Postgres is restarted, and killed, under the writers: every move is written once.
-func TestMovesSurviveARestartOfPostgres(t *testing.T) {
+func TestTransitionsSurviveARestartOfPostgres(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server, err := localpg.Start(ctx, localpg.Options{Durable: true})
@@ -213,8 +213,8 @@ func TestMovesSurviveARestartOfPostgres(t *testing.T) {
 		writers.Go(func() {
 			run := cases[i].Run
 			for n := range rounds {
-				run = persist(t, j, move(receipts.AttemptStarted, run))
-				run = persist(t, j, move(receipts.AttemptInterrupted, run))
+				run = applyUntilRecorded(t, j, transition(receipts.AttemptStarted, run))
+				run = applyUntilRecorded(t, j, transition(receipts.AttemptInterrupted, run))
 				if n == rounds/3 {
 					half <- struct{}{}
 				}
@@ -241,8 +241,8 @@ func TestMovesSurviveARestartOfPostgres(t *testing.T) {
 	}
 }
 
-// persist records a move as a worker does that holds an outcome: until it is answered.
-func persist(t testing.TB, j *postgres.Journal, m background.Move) background.Run {
+// applyUntilRecorded records a move as a worker does that holds an outcome: until it is answered.
+func applyUntilRecorded(t testing.TB, j *postgres.Journal, m background.Transition) background.Run {
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)
 	for {
@@ -250,8 +250,8 @@ func persist(t testing.TB, j *postgres.Journal, m background.Move) background.Ru
 		if err == nil {
 			return s.Run
 		}
-		if errors.Is(err, background.ErrLostGuard) || time.Now().After(deadline) {
-			t.Errorf("%s of attempt %d: %v", m.Fact, m.Run.Attempt, err)
+		if errors.Is(err, background.ErrConflict) || time.Now().After(deadline) {
+			t.Errorf("%s of attempt %d: %v", m.Event, m.Run.Attempt, err)
 			return s.Run
 		}
 	}

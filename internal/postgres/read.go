@@ -21,8 +21,8 @@ import (
 // snapshotSQL reads runs with their cases and their terms; a WHERE clause follows it.
 const snapshotSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + snapshotTables + termsJoin
 
-// untermedSQL is snapshotSQL without the terms, for those who read the receipts themselves.
-const untermedSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColumns + snapshotTables
+// snapshotWithoutTermsSQL is snapshotSQL without the terms, for those who read the receipts themselves.
+const snapshotWithoutTermsSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColumns + snapshotTables
 
 const snapshotColumns = `
   r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
@@ -36,83 +36,83 @@ const snapshotTables = `
 FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
   LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
 
-// row is one line of snapshotSQL.
-type row struct {
-	ID           uuid.UUID
-	CaseID       uuid.UUID
-	Tenant       string
-	Family       string
-	RetryKey     string
-	OperationKey []byte
-	Queue        string
-	Target       string
-	Policy       string
-	Payload      []byte
-	ParentID     uuid.NullUUID
-	State        string
-	Letter       string
-	Attempt      int
-	BudgetSpent  int
-	Recoveries   int
-	Class        string
-	Token        uuid.NullUUID
-	SessionID    uuid.NullUUID
-	Outstanding  pq.Int32Array
-	LastMove     uuid.UUID
-	CancelAsked  bool
-	CancelBy     string
-	CancelReason string
-	DueAt        time.Time
-	DeadAt       sql.NullTime
-	Bell         int
-	Why          string
-	ErrorType    string
-	ErrorCode    string
-	ErrorText    string
-	Kind         string
-	Subject      string
-	EscrowID     int64
-	Reference    string
-	Currency     string
-	Held         int64
-	Submission   string
-	Content      []byte
-	Progression  string
-	ReasonCode   string
-	Reason       string
-	Lifecycle    string
-	Adjudication string
-	Generation   int
-	Asked        int64
-	Moved        int64
-	Reserved     int64
-	Released     int64
-	Refunded     int64
-	RunID        uuid.UUID
-	UnknownOpen  int
-	Epoch        int
-	FirstSentAt  sql.NullTime
-	LastSeq      int64
-	LastLink     []byte
-	OwnSaid      sql.NullString
-	FirstSaid    sql.NullString
+// snapshotRow is one line of snapshotSQL.
+type snapshotRow struct {
+	ID                 uuid.UUID
+	CaseID             uuid.UUID
+	Tenant             string
+	Family             string
+	RetryKey           string
+	OperationKey       []byte
+	Queue              string
+	Target             string
+	Policy             string
+	Payload            []byte
+	ParentID           uuid.NullUUID
+	State              string
+	Letter             string
+	Attempt            int
+	BudgetSpent        int
+	Recoveries         int
+	Class              string
+	Token              uuid.NullUUID
+	SessionID          uuid.NullUUID
+	Outstanding        pq.Int32Array
+	LastTransition     uuid.UUID
+	CancelAsked        bool
+	CancelBy           string
+	CancelReason       string
+	DueAt              time.Time
+	DeadAt             sql.NullTime
+	NotificationNumber int
+	DeathReason        string
+	ErrorType          string
+	ErrorCode          string
+	ErrorText          string
+	Kind               string
+	Subject            string
+	EscrowID           int64
+	Reference          string
+	Currency           string
+	Held               int64
+	Submission         string
+	Content            []byte
+	Progression        string
+	ReasonCode         string
+	Reason             string
+	Lifecycle          string
+	Adjudication       string
+	Generation         int
+	Asked              int64
+	Moved              int64
+	Reserved           int64
+	Released           int64
+	Refunded           int64
+	RunID              uuid.UUID
+	UnknownOpen        int
+	Epoch              int
+	FirstSentAt        sql.NullTime
+	LastSeq            int64
+	LastLink           []byte
+	OwnReceipt         sql.NullString
+	FirstReceipt       sql.NullString
 }
 
 // scan reads a line in the order of snapshotSQL, and what a query has after it.
-func (r *row) scan(rows *sql.Rows, more ...any) error {
+func (r *snapshotRow) scan(rows *sql.Rows, more ...any) error {
 	return rows.Scan(append([]any{
 		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
 		&r.State, &r.Letter, &r.Attempt, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
-		&r.SessionID, &r.Outstanding, &r.LastMove, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.Bell,
-		&r.Why, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
+		&r.SessionID, &r.Outstanding, &r.LastTransition, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.NotificationNumber,
+		&r.DeathReason, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
-		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnSaid, &r.FirstSaid,
+		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnReceipt, &r.FirstReceipt,
 	}, more...)...)
 }
 
 // read scans a line. An error of a line whose id is known is about that run alone.
-func (r *row) read(rows *sql.Rows, more ...any) (Snapshot, error) {
+func (r *snapshotRow) read(rows *sql.Rows, more ...any) (Snapshot, error) {
 	if err := r.scan(rows, more...); err != nil {
 		return Snapshot{}, fmt.Errorf("postgres: run %s: %w", uuid.UUID(r.ID), err)
 	}
@@ -121,7 +121,7 @@ func (r *row) read(rows *sql.Rows, more ...any) (Snapshot, error) {
 
 // snapshot is what a line tells. The error is about the run's policy, which is not in it
 // then; the rest is.
-func (r *row) snapshot() (Snapshot, error) {
+func (r *snapshotRow) snapshot() (Snapshot, error) {
 	policy, err := retrypolicy.Parse(r.Policy)
 	if err != nil {
 		err = fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
@@ -129,10 +129,10 @@ func (r *row) snapshot() (Snapshot, error) {
 	run := background.Run{
 		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
 		Queue: r.Queue, Target: r.Target, Parent: background.RunID(r.ParentID.UUID), Policy: policy, Payload: r.Payload,
-		State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
-		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastMove: r.LastMove, CancelAsked: r.CancelAsked,
+		State: background.State(r.State), Letter: background.LetterStatus(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
+		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastTransition: r.LastTransition, CancelRequested: r.CancelAsked,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
-		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen, Terms: r.terms(),
+		DueAt: r.DueAt.UTC(), NotificationNumber: r.NotificationNumber, Reason: r.DeathReason, UnresolvedUnknowns: r.UnknownOpen, Terms: r.terms(),
 	}
 	copy(run.Operation[:], r.OperationKey)
 	for _, attempt := range r.Outstanding {
@@ -147,9 +147,9 @@ func (r *row) snapshot() (Snapshot, error) {
 	if r.ErrorType != "" {
 		run.Failure = &background.Failure{Type: r.ErrorType, Code: r.ErrorCode, Message: r.ErrorText}
 	}
-	kase := Case{
+	theCase := Case{
 		ID: run.Case, Tenant: r.Tenant, Kind: Kind(r.Kind), Subject: r.Subject, Escrow: r.EscrowID, Reference: r.Reference,
-		Currency: r.Currency, Held: r.Held, Submission: r.Submission, Holder: background.RunID(r.RunID), Epoch: r.Epoch,
+		Currency: r.Currency, Held: r.Held, Submission: r.Submission, ActiveRun: background.RunID(r.RunID), Epoch: r.Epoch,
 		State: settlement.State{
 			Adjudication: settlement.Outcome(r.Adjudication), Progression: settlement.Status(r.Progression),
 			ReasonCode: settlement.ReasonCode(r.ReasonCode), Reason: r.Reason, Lifecycle: settlement.Lifecycle(r.Lifecycle),
@@ -157,9 +157,9 @@ func (r *row) snapshot() (Snapshot, error) {
 		},
 		Head: receipts.Head{Seq: r.LastSeq},
 	}
-	copy(kase.Content[:], r.Content)
-	copy(kase.Head.Link[:], r.LastLink)
-	return Snapshot{Case: kase, Run: run}, err
+	copy(theCase.Content[:], r.Content)
+	copy(theCase.Head.Link[:], r.LastLink)
+	return Snapshot{Case: theCase, Run: run}, err
 }
 
 func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Snapshot, error) {
@@ -169,15 +169,15 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	}
 	defer rows.Close()
 	var out []Snapshot
-	var bad unreadable
+	var unreadables unreadable
 	for rows.Next() {
-		var line row
-		s, err := line.read(rows)
-		if line.ID == (uuid.UUID{}) {
+		var scanned snapshotRow
+		s, err := scanned.read(rows)
+		if scanned.ID == (uuid.UUID{}) {
 			return nil, err
 		}
 		if err != nil {
-			bad = append(bad, unreadableRun{background.RunID(line.ID), err, background.Cursor{DueAt: line.DueAt.UTC(), ID: background.RunID(line.ID)}, s})
+			unreadables = append(unreadables, unreadableRun{background.RunID(scanned.ID), err, background.Cursor{DueAt: scanned.DueAt.UTC(), ID: background.RunID(scanned.ID)}, s})
 			continue
 		}
 		out = append(out, s)
@@ -185,8 +185,8 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	if bad != nil {
-		return out, bad
+	if unreadables != nil {
+		return out, unreadables
 	}
 	return out, nil
 }
@@ -196,10 +196,10 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 type unreadable []unreadableRun
 
 type unreadableRun struct {
-	id    background.RunID
-	err   error
-	place background.Cursor
-	rest  Snapshot // what could be read of it
+	id      background.RunID
+	err     error
+	cursor  background.Cursor
+	partial Snapshot // what could be read of it
 }
 
 func (u unreadable) Error() string {
@@ -211,15 +211,15 @@ func (u unreadable) Is(target error) bool { return target == background.ErrUnrea
 
 const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
 
-// ofSubject reads the case of a subject with the run that holds it.
-func ofSubject(ctx context.Context, q querier, tenant string, kind Kind, subject string) (*Snapshot, error) {
-	s, err := one(snapshots(ctx, q, bySubjectSQL, tenant, string(kind), subject))
+// snapshotBySubject reads the case of a subject with the run that holds it.
+func snapshotBySubject(ctx context.Context, q querier, tenant string, kind Kind, subject string) (*Snapshot, error) {
+	s, err := exactlyOne(snapshots(ctx, q, bySubjectSQL, tenant, string(kind), subject))
 	return &s, err
 }
 
 const byRunsSQL = snapshotSQL + `WHERE r.id = ANY($1::uuid[])`
 
-func one(s []Snapshot, err error) (Snapshot, error) {
+func exactlyOne(s []Snapshot, err error) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -237,43 +237,43 @@ func (j *Journal) Find(ctx context.Context, id background.RunID) (background.Run
 
 // Snapshot reads a run and its case as they are now.
 func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	c := newColumns(1, 1)
 	c.id(id)
-	return one(snapshots(ctx, j.reads, byRunsSQL, c.args()...))
+	return exactlyOne(snapshots(ctx, j.readDB, byRunsSQL, c.args()...))
 }
 
 // SubjectSnapshot reads a case by its subject, with the run that holds it.
 func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	s, err := ofSubject(ctx, j.reads, tenant, kind, subject)
+	s, err := snapshotBySubject(ctx, j.readDB, tenant, kind, subject)
 	return *s, err
 }
 
-const byCaseSQL = untermedSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
+const byCaseSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
 
 // CaseRuns reads all runs of a tenant's case, oldest first.
 func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return snapshots(ctx, j.reads, byCaseSQL, tenant, id.String())
+	return snapshots(ctx, j.readDB, byCaseSQL, tenant, id.String())
 }
 
-// Siblings is CaseRuns for what is decided about another run of the case: a run of which
+// CaseRunsPartial is CaseRuns for what is decided about another run of the case: a run of which
 // all but the policy can be read is among them, without its policy.
-func (j *Journal) Siblings(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+func (j *Journal) CaseRunsPartial(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
 	out, err := j.CaseRuns(ctx, tenant, id)
-	var bad unreadable
-	if !errors.As(err, &bad) {
+	var unreadables unreadable
+	if !errors.As(err, &unreadables) {
 		return out, err
 	}
-	for _, u := range bad {
-		if u.rest.Run.ID.IsZero() {
+	for _, u := range unreadables {
+		if u.partial.Run.ID.IsZero() {
 			return nil, err
 		}
-		out = append(out, u.rest)
+		out = append(out, u.partial)
 	}
 	slices.SortFunc(out, func(a, b Snapshot) int { return bytes.Compare(a.Run.ID[:], b.Run.ID[:]) })
 	return out, nil

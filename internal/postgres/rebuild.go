@@ -14,81 +14,81 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// ListRegister has the receipts of who made a tenant's list of letters anew.
-const ListRegister Register = "dead-letters"
+// IndexLog has the receipts of who made a tenant's list of letters anew.
+const IndexLog OperationLog = "dead-letters"
 
-// Rebuilt is what was found wrong in a list of letters, and put right.
-type Rebuilt struct {
-	Looked  int // letters that were looked at
-	Made    int // rows that were missing
-	Changed int // rows that were otherwise
-	Removed int // rows of what is no letter
-	Shapes  int // counts, and what letters have in common, that were otherwise
+// RebuildResult is what was found wrong in a list of letters, and put right.
+type RebuildResult struct {
+	Examined    int // letters that were looked at
+	Added       int // rows that were missing
+	Changed     int // rows that were otherwise
+	Removed     int // rows of what is no letter
+	FacetGroups int // counts, and what letters have in common, that were otherwise
 }
 
-// Mended is how much was put right.
-func (r *Rebuilt) Mended() int { return r.Made + r.Changed + r.Removed + r.Shapes }
+// Repaired is how much was put right.
+func (r *RebuildResult) Repaired() int { return r.Added + r.Changed + r.Removed + r.FacetGroups }
 
 // RebuildPart is which part of the list a step is about; they are done in this order.
 type RebuildPart int
 
 // The parts.
 const (
-	RebuildShapes    RebuildPart = iota // what the list counts
+	RebuildGroups    RebuildPart = iota // what the list counts
 	RebuildLetters                      // the letters that there are
-	RebuildStrangers                    // rows of what is none
+	RebuildExtraRows                    // rows of what is none
 	rebuildParts
 )
 
-// RebuildPlace is how far a list has been made anew. Its zero value is the beginning.
-type RebuildPlace struct {
+// RebuildPosition is how far a list has been made anew. Its zero value is the beginning.
+type RebuildPosition struct {
 	Part  RebuildPart
-	After LetterPlace // of the last one that was looked at
+	After LetterPosition // of the last one that was looked at
 }
 
-// End reports whether there is nothing left to look at.
-func (p RebuildPlace) End() bool { return p.Part == rebuildParts }
+// Done reports whether there is nothing left to look at.
+func (p RebuildPosition) Done() bool { return p.Part == rebuildParts }
 
 // Letters of cases that are told of behind what is projected are left to the projection:
 // what it has not come to is no fault.
 const (
-	behindProjectionSQL = `
+	unprojectedSQL = `
 WITH waiting AS MATERIALIZED (
   SELECT u.id FROM recourse.event_log e, unnest(e.case_ids) AS u(id) WHERE e.tenant = $1 AND e.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
   UNION
   SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE o.tenant = $1
 )`
-	deadPageSQL = behindProjectionSQL + `
+	deadPageSQL = unprojectedSQL + `
 SELECT r.id, r.dead_at, r.case_id, r.case_id IN (SELECT id FROM waiting) FROM recourse.runs r
 WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND (r.dead_at, r.id) > ($2, $3) ORDER BY r.dead_at, r.id LIMIT $4`
-	strangerPageSQL = behindProjectionSQL + `
+	extraPageSQL = unprojectedSQL + `
 SELECT l.run_id, l.dead_at, coalesce(r.case_id, l.run_id), r.id IS NOT NULL AND (r.dead_at IS NOT NULL AND r.letter <> 'purged' OR r.case_id IN (SELECT id FROM waiting))
 FROM (SELECT run_id, dead_at FROM recourse.letters WHERE tenant = $1 AND (dead_at, run_id) > ($2, $3) ORDER BY dead_at, run_id LIMIT $4) l
   LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = $1 ORDER BY l.dead_at, l.run_id`
 	deadOfCasesSQL = `WITH told AS MATERIALIZED (SELECT DISTINCT id FROM unnest($1::uuid[]) AS u(id))` + deadRunsOfSQL
 
-	// countShapesSQL sets what is counted of letters, and widens bounds that are too narrow.
-	countShapesSQL = `
+	// recountGroupsSQL sets what is counted of letters, and widens bounds that are too narrow.
+	recountGroupsSQL = `
 UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries,
   first_dead = least(s.first_dead, d.first_dead), last_dead = greatest(s.last_dead, d.last_dead), first_seen = least(s.first_seen, d.first_seen), last_seen = greatest(s.last_seen, d.last_seen),
   least_amount = least(s.least_amount, d.least_amount), most_amount = greatest(s.most_amount, d.most_amount),
   least_attempts = least(s.least_attempts, d.least_attempts), most_attempts = greatest(s.most_attempts, d.most_attempts), most_lag = greatest(s.most_lag, d.most_lag)
-FROM (` + shapeCountsSQL + `) d
-WHERE s.id = d.id AND ` + shapeDiffersSQL
+FROM (` + groupCountsSQL + `) d
+WHERE s.id = d.id AND ` + groupDiffersSQL
 
-	// shapeCountsSQL counts the letters of a tenant's shapes.
-	shapeCountsSQL = `
+	// groupCountsSQL counts the letters of a tenant's shapes.
+	groupCountsSQL = `
   SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries,
     (extract(epoch FROM min(l.dead_at)) * 1000000)::bigint AS first_dead, (extract(epoch FROM max(l.dead_at)) * 1000000)::bigint AS last_dead,
     (extract(epoch FROM min(l.last_seen_at)) * 1000000)::bigint AS first_seen, (extract(epoch FROM max(l.last_seen_at)) * 1000000)::bigint AS last_seen,
     min(l.amount) AS least_amount, max(l.amount) AS most_amount, min(l.attempts) AS least_attempts, max(l.attempts) AS most_attempts,
     (extract(epoch FROM max(l.last_seen_at - l.dead_at)) * 1000000)::bigint AS most_lag
   FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id WHERE s.tenant = $1 GROUP BY s.id`
-	shapeDiffersSQL = `((s.letters, s.at_risk, s.attempts) IS DISTINCT FROM (d.n, d.risk, d.tries) OR d.n > 0 AND NOT coalesce(
+	groupDiffersSQL = `((s.letters, s.at_risk, s.attempts) IS DISTINCT FROM (d.n, d.risk, d.tries) OR d.n > 0 AND NOT coalesce(
   s.first_dead <= d.first_dead AND s.last_dead >= d.last_dead AND s.first_seen <= d.first_seen AND s.last_seen >= d.last_seen AND s.least_amount <= d.least_amount AND s.most_amount >= d.most_amount
   AND s.least_attempts <= d.least_attempts AND s.most_attempts >= d.most_attempts AND s.most_lag >= d.most_lag, false))`
 
-	mendShapesSQL = `UPDATE recourse.letter_shapes s SET (tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
+	repairGroupsSQL = `UPDATE recourse.letter_shapes s SET (tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
   = (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)
 FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
   $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) AS u(digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
@@ -101,10 +101,10 @@ WHERE s.digest = u.digest AND (s.tenant, s.standing, s.family, s.queue, s.job_ty
 // and writes those that differ, with a receipt of it in the same commit; nothing is written
 // when none does. It holds the projection meanwhile, so that it can be done beside it, and
 // a step that is done twice, or anew, changes nothing more.
-func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from RebuildPlace, limit int, told func(Rebuilt) receipts.Draft) (done Rebuilt, next RebuildPlace, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from RebuildPosition, limit int, receiptOf func(RebuildResult) receipts.Draft) (done RebuildResult, next RebuildPosition, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	tx, err := j.projecting.BeginTx(ctx, nil)
+	tx, err := j.projectionDB.BeginTx(ctx, nil)
 	if err != nil {
 		return done, from, unavailable(err)
 	}
@@ -112,12 +112,12 @@ func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from Rebuil
 	if done, next, err = rebuildStep(ctx, tx, tenant, from, limit); err != nil {
 		return done, from, unavailable(err)
 	}
-	if done.Mended() == 0 {
+	if done.Repaired() == 0 {
 		return done, next, nil
 	}
-	draft := told(done)
+	draft := receiptOf(done)
 	draft.Subtype = receipts.DeadLettersRebuilt
-	if err := tellRegister(ctx, tx, tenant, ListRegister, draft); err != nil {
+	if err := appendOperation(ctx, tx, tenant, IndexLog, draft); err != nil {
 		return done, from, unavailable(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Rebuild)
@@ -126,37 +126,37 @@ func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from Rebuil
 	if err != nil {
 		return done, from, unavailable(err)
 	}
-	j.announce()
+	j.signalCommitted()
 	return done, next, nil
 }
 
-func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPlace, limit int) (done Rebuilt, next RebuildPlace, err error) {
+func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPosition, limit int) (done RebuildResult, next RebuildPosition, err error) {
 	// The receipt must outlive the server, unlike what is projected.
 	if _, err := tx.ExecContext(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
 		return done, from, err
 	}
 	var last int64
-	if err := tx.QueryRowContext(ctx, holdProjectionSQL).Scan(&last); err != nil {
+	if err := tx.QueryRowContext(ctx, lockProjectionSQL).Scan(&last); err != nil {
 		return done, from, err
 	}
 	switch from.Part {
-	case RebuildShapes:
-		done.Shapes, err = affected(tx.ExecContext(ctx, countShapesSQL, tenant))
-		return done, RebuildPlace{Part: RebuildLetters}, err
+	case RebuildGroups:
+		done.FacetGroups, err = rowsAffected(tx.ExecContext(ctx, recountGroupsSQL, tenant))
+		return done, RebuildPosition{Part: RebuildLetters}, err
 	case RebuildLetters:
 		page, err := readRebuildPage(ctx, tx, deadPageSQL, tenant, from.After, limit)
 		if err != nil || len(page.rows) == 0 {
-			return done, RebuildPlace{Part: RebuildStrangers}, err
+			return done, RebuildPosition{Part: RebuildExtraRows}, err
 		}
 		done, err = page.write(ctx, tx)
-		return done, RebuildPlace{RebuildLetters, page.last}, err
-	case RebuildStrangers:
-		page, err := readRebuildPage(ctx, tx, strangerPageSQL, tenant, from.After, limit)
+		return done, RebuildPosition{RebuildLetters, page.last}, err
+	case RebuildExtraRows:
+		page, err := readRebuildPage(ctx, tx, extraPageSQL, tenant, from.After, limit)
 		if err != nil || len(page.rows) == 0 {
-			return done, RebuildPlace{Part: rebuildParts}, err
+			return done, RebuildPosition{Part: rebuildParts}, err
 		}
 		done.Removed, err = page.remove(ctx, tx)
-		return done, RebuildPlace{RebuildStrangers, page.last}, err
+		return done, RebuildPosition{RebuildExtraRows, page.last}, err
 	}
 	return done, from, fmt.Errorf("a list of letters has no part %d", from.Part)
 }
@@ -164,17 +164,17 @@ func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPla
 // rebuildPage are rows that a step looks at.
 type rebuildPage struct {
 	rows []rebuildRow
-	last LetterPlace
+	last LetterPosition
 }
 
 type rebuildRow struct {
-	run, kase uuid.UUID
-	left      bool // as it is
+	run, caseID uuid.UUID
+	skip        bool // as it is
 }
 
-func readRebuildPage(ctx context.Context, tx *sql.Tx, query, tenant string, after LetterPlace, limit int) (page rebuildPage, err error) {
+func readRebuildPage(ctx context.Context, tx *sql.Tx, query, tenant string, after LetterPosition, limit int) (page rebuildPage, err error) {
 	from := time.UnixMicro(after.Value).UTC()
-	if after == (LetterPlace{}) {
+	if after == (LetterPosition{}) {
 		from = time.Time{}
 	}
 	rows, err := tx.QueryContext(ctx, query, tenant, from, after.Run.String(), limit)
@@ -185,42 +185,42 @@ func readRebuildPage(ctx context.Context, tx *sql.Tx, query, tenant string, afte
 	for rows.Next() {
 		var r rebuildRow
 		var died time.Time
-		if err := rows.Scan(&r.run, &died, &r.kase, &r.left); err != nil {
+		if err := rows.Scan(&r.run, &died, &r.caseID, &r.skip); err != nil {
 			return page, err
 		}
-		page.rows, page.last = append(page.rows, r), LetterPlace{died.UnixMicro(), background.RunID(r.run)}
+		page.rows, page.last = append(page.rows, r), LetterPosition{died.UnixMicro(), background.RunID(r.run)}
 	}
 	return page, rows.Err()
 }
 
 // write brings the letters of the page up to date, as the projection does.
-func (p *rebuildPage) write(ctx context.Context, tx *sql.Tx) (done Rebuilt, err error) {
+func (p *rebuildPage) write(ctx context.Context, tx *sql.Tx) (done RebuildResult, err error) {
 	cases := newColumns(1, len(p.rows))
 	for _, r := range p.rows {
-		if !r.left {
-			cases.id(r.kase)
-			done.Looked++
+		if !r.skip {
+			cases.id(r.caseID)
+			done.Examined++
 		}
 	}
 	found, err := readDeadRuns(ctx, tx, deadOfCasesSQL, cases.args()...)
 	if err != nil {
 		return done, err
 	}
-	if done.Shapes, err = mendShapes(ctx, tx, found); err != nil {
+	if done.FacetGroups, err = repairGroups(ctx, tx, found); err != nil {
 		return done, err
 	}
 	w, err := writeLetters(ctx, tx, found)
-	done.Made, done.Changed, done.Removed = w.made, w.changed, w.removed
+	done.Added, done.Changed, done.Removed = w.added, w.changed, w.removed
 	return done, err
 }
 
-// mendShapes puts right what shapes say, which their digests name.
-func mendShapes(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error) {
-	seen, c := map[digest]bool{}, newColumns(19, 0)
+// repairGroups puts right what shapes say, which their digests name.
+func repairGroups(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error) {
+	seen, c := map[facetDigest]bool{}, newColumns(19, 0)
 	for i := range found {
-		s := found[i].shape()
+		s := found[i].facetKey()
 		d := s.digest()
-		if seen[d] || background.Letter(found[i].Letter) == background.LetterPurged {
+		if seen[d] || background.LetterStatus(found[i].Letter) == background.LetterPurged {
 			continue
 		}
 		seen[d] = true
@@ -232,24 +232,24 @@ func mendShapes(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error) {
 			c.bool(f)
 		}
 	}
-	return affected(tx.ExecContext(ctx, mendShapesSQL, c.args()...))
+	return rowsAffected(tx.ExecContext(ctx, repairGroupsSQL, c.args()...))
 }
 
 // remove takes away the rows of what is no letter.
 func (p *rebuildPage) remove(ctx context.Context, tx *sql.Tx) (int, error) {
-	gone := newColumns(1, 0)
+	extra := newColumns(1, 0)
 	for _, r := range p.rows {
-		if !r.left {
-			gone.id(r.run)
+		if !r.skip {
+			extra.id(r.run)
 		}
 	}
-	if gone.rows == 0 {
+	if extra.rows == 0 {
 		return 0, nil
 	}
-	return affected(tx.ExecContext(ctx, `DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])`, gone.args()...))
+	return rowsAffected(tx.ExecContext(ctx, `DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])`, extra.args()...))
 }
 
-func affected(res sql.Result, err error) (int, error) {
+func rowsAffected(res sql.Result, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}

@@ -12,33 +12,33 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Register is a case without runs that a tenant has once.
-type Register string
+// OperationLog is a case without runs that a tenant has once.
+type OperationLog string
 
 // The registers.
 const (
-	KeyRegister     Register = "keys"
-	RefusalRegister Register = "refusals"
+	KeyLog     OperationLog = "keys"
+	RefusalLog OperationLog = "refusals"
 )
 
-// tellRegister writes a receipt into a register, in the caller's transaction. It holds
+// appendOperation writes a receipt into a register, in the caller's transaction. It holds
 // the register's row until that ends.
-func tellRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register, draft receipts.Draft) error {
-	id, err := lockRegister(ctx, tx, tenant, r)
+func appendOperation(ctx context.Context, tx *sql.Tx, tenant string, r OperationLog, draft receipts.Draft) error {
+	id, err := lockOperationLog(ctx, tx, tenant, r)
 	if err != nil {
 		return err
 	}
-	return tell(ctx, tx, Case{ID: id, Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
+	return appendReceipt(ctx, tx, Case{ID: id, Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
 }
 
-// lockRegister makes a register unless it is there, and holds its row until the transaction
+// lockOperationLog makes a register unless it is there, and holds its row until the transaction
 // ends.
-func lockRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register) (receipts.CaseID, error) {
-	fresh, err := uuid.NewV7()
+func lockOperationLog(ctx context.Context, tx *sql.Tx, tenant string, r OperationLog) (receipts.CaseID, error) {
+	newID, err := uuid.NewV7()
 	if err != nil {
 		return receipts.CaseID{}, err
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.registers (tenant, subject, case_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, tenant, string(r), fresh); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.registers (tenant, subject, case_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, tenant, string(r), newID); err != nil {
 		return receipts.CaseID{}, err
 	}
 	var id uuid.UUID
@@ -46,24 +46,24 @@ func lockRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register) (r
 	return receipts.CaseID(id), err
 }
 
-// RegisterCase is the case of a tenant's register; found is false when nothing was ever
+// OperationLogCase is the case of a tenant's register; found is false when nothing was ever
 // written there.
-func (j *Journal) RegisterCase(ctx context.Context, tenant string, r Register) (id receipts.CaseID, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) OperationLogCase(ctx context.Context, tenant string, r OperationLog) (id receipts.CaseID, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var kase uuid.UUID
-	err = j.reads.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&kase)
+	var caseID uuid.UUID
+	err = j.readDB.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&caseID)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return id, false, nil
 	case err != nil:
 		return id, false, unavailable(err)
 	}
-	return receipts.CaseID(kase), true, nil
+	return receipts.CaseID(caseID), true, nil
 }
 
-// noteSQL adds a receipt to a case in which nothing else changes.
-const noteSQL = `
+// appendCaseReceiptSQL adds a receipt to a case in which nothing else changes.
+const appendCaseReceiptSQL = `
 WITH c AS (
   UPDATE recourse.cases SET last_seq = $2::bigint, last_link = $10::bytea WHERE id = $1::uuid RETURNING id
 ), i AS (
@@ -71,23 +71,23 @@ WITH c AS (
   SELECT $1::uuid, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::timestamptz, $9::text, $10::bytea FROM c RETURNING case_id, seq, tenant
 )` + outboxSQL
 
-// NoteRefusal leaves the receipt that somebody was refused something: in the case
+// RecordRefusal leaves the receipt that somebody was refused something: in the case
 // named, if the tenant has it and it has runs, else in the tenant's register of refusals.
-func (j *Journal) NoteRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
+func (j *Journal) RecordRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
 	draft.Subtype, draft.Run = receipts.Refused, run
-	return j.inLane(ctx, failpoint.Refusal, func(ctx context.Context, tx *sql.Tx) error {
-		err := note(ctx, tx, tenant, id, draft)
+	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+		err := appendCaseReceipt(ctx, tx, tenant, id, draft)
 		if errors.Is(err, sql.ErrNoRows) {
 			draft.Subtype, draft.Run = receipts.AccessRefused, receipts.RunID{}
-			err = tellRegister(ctx, tx, tenant, RefusalRegister, draft)
+			err = appendOperation(ctx, tx, tenant, RefusalLog, draft)
 		}
 		return err
 	})
 }
 
-// note is sql.ErrNoRows when the tenant has no such case, or it is one without runs:
+// appendCaseReceipt is sql.ErrNoRows when the tenant has no such case, or it is one without runs:
 // there the receipts are what its thing has become, and are counted.
-func note(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, draft receipts.Draft) error {
+func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, draft receipts.Draft) error {
 	head := receipts.Head{}
 	var link []byte
 	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 AND tenant = $2 AND kind <> 'operations' FOR NO KEY UPDATE`, id.String(), tenant).Scan(&head.Seq, &link)
@@ -95,29 +95,29 @@ func note(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, dr
 		return err
 	}
 	copy(head.Link[:], link)
-	sealed, _, err := receipts.Seal(id, tenant, head, draft)
+	chained, _, err := receipts.Chain(id, tenant, head, draft)
 	if err != nil {
 		return fmt.Errorf("postgres: seal receipts: %w", err)
 	}
-	r := sealed[0]
-	_, err = tx.ExecContext(ctx, noteSQL, id.String(), r.Seq, nullable(r.Run), r.Tenant, string(r.Source), string(r.Subtype), r.Actor, r.At, string(r.Body), r.Link[:])
+	r := chained[0]
+	_, err = tx.ExecContext(ctx, appendCaseReceiptSQL, id.String(), r.Seq, nullableRunID(r.Run), r.Tenant, string(r.Source), string(r.Subtype), r.Actor, r.At, string(r.Body), r.Link[:])
 	return err
 }
 
-// inLane runs a transaction on the lane of lone moves, between its two failpoints.
+// inSlowPathTx runs a transaction on the lane of lone moves, between its two failpoints.
 // Nothing of it is written when it returns an error, unless the commit's own answer
 // was lost.
-func (j *Journal) inLane(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
-	if !j.moveLane.enter(ctx) {
+func (j *Journal) inSlowPathTx(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
+	if !j.txPath.acquire(ctx) {
 		return ErrBusy
 	}
-	defer j.moveLane.leave()
-	return j.inTx(ctx, j.moveLane.db, point, do)
+	defer j.txPath.release()
+	return j.inTx(ctx, j.txPath.db, point, do)
 }
 
-// inTx is inLane on another pool, whose statements must not wait.
+// inTx is inSlowPathTx on another pool, whose statements must not wait.
 func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -125,7 +125,7 @@ func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(co
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
 	if err := do(ctx, tx); err != nil {
-		if ofContention(err) {
+		if isContention(err) {
 			return ErrBusy
 		}
 		return err
@@ -136,6 +136,6 @@ func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(co
 	if err != nil {
 		return unavailable(err)
 	}
-	j.announce()
+	j.signalCommitted()
 	return nil
 }

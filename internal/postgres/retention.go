@@ -15,18 +15,18 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// Shelf is the open letters of all tenants that one rule of retention is about: those
+// RetentionScope is the open letters of all tenants that one rule of retention is about: those
 // of one queue of a family, or of all its queues but those with rules of their own.
-type Shelf struct {
+type RetentionScope struct {
 	Family string
 	Queue  string   // empty: all but Except
 	Except []string // queues
 }
 
-// FiledPlace is a place in the order of filed letters: oldest death first. The zero
+// LetterRowPosition is a place in the order of filed letters: oldest death first. The zero
 // place is before all; a list that gives back the place it was asked after is at its
 // end.
-type FiledPlace struct {
+type LetterRowPosition struct {
 	DeadAt time.Time
 	Run    background.RunID
 }
@@ -34,44 +34,44 @@ type FiledPlace struct {
 // What retention may take: it never takes letters with money of which nobody knows
 // where it is, nor held ones.
 const (
-	onShelfSQL = `r.letter = 'open' AND r.family = $1 AND ($2 = '' OR r.queue = $2) AND r.queue <> ALL($3::text[])`
-	takableSQL = `(c.kind <> 'settlement' OR r.class <> 'unknown' AND c.unknown_open = 0) AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.held)`
-	fromSQL    = ` AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`
+	inScopeSQL       = `r.letter = 'open' AND r.family = $1 AND ($2 = '' OR r.queue = $2) AND r.queue <> ALL($3::text[])`
+	purgeableSQL     = `(c.kind <> 'settlement' OR r.class <> 'unknown' AND c.unknown_open = 0) AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.held)`
+	letterRowPageSQL = ` AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`
 )
 
 var (
-	expiredSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $7
-  AND EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at <= $8)` + fromSQL)
-	unwarnedSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $7
-  AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at IS NOT NULL)` + fromSQL)
-	overfullSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.id IN (
-    SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY r.tenant ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + onShelfSQL + `) p
-    WHERE place > $7)` + fromSQL)
+	expiredSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $7
+  AND EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at <= $8)` + letterRowPageSQL)
+	unannouncedSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $7
+  AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at IS NOT NULL)` + letterRowPageSQL)
+	overCountSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.id IN (
+    SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY r.tenant ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + inScopeSQL + `) p
+    WHERE place > $7)` + letterRowPageSQL)
 )
 
 // Expired lists letters of a shelf that died at a time or before, whose announced end
 // has passed at another, and that retention may take, oldest first, after a place.
-func (j *Journal) Expired(ctx context.Context, s Shelf, died, now time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
-	return j.onShelf(ctx, expiredSQL, s, after, limit, died, now)
+func (j *Journal) Expired(ctx context.Context, s RetentionScope, diedBy, now time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	return j.selectInScope(ctx, expiredSQL, s, after, limit, diedBy, now)
 }
 
-// Unwarned lists letters that died at a time or before, that retention may take, and
+// Unannounced lists letters that died at a time or before, that retention may take, and
 // whose end was not announced yet.
-func (j *Journal) Unwarned(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
-	return j.onShelf(ctx, unwarnedSQL, s, after, limit, died)
+func (j *Journal) Unannounced(ctx context.Context, s RetentionScope, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	return j.selectInScope(ctx, unannouncedSQL, s, after, limit, diedBy)
 }
 
-// Overfull lists letters of a shelf that retention may take and that are not among
+// OverCount lists letters of a shelf that retention may take and that are not among
 // the newest of their tenant, as many as are kept; oldest first, after a place.
-func (j *Journal) Overfull(ctx context.Context, s Shelf, kept int, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
-	return j.onShelf(ctx, overfullSQL, s, after, limit, kept)
+func (j *Journal) OverCount(ctx context.Context, s RetentionScope, kept int, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	return j.selectInScope(ctx, overCountSQL, s, after, limit, kept)
 }
 
-func (j *Journal) onShelf(ctx context.Context, query string, s Shelf, after FiledPlace, limit int, bounds ...any) ([]Filed, FiledPlace, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) selectInScope(ctx context.Context, query string, s RetentionScope, after LetterRowPosition, limit int, bounds ...any) ([]LetterRow, LetterRowPosition, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	args := []any{s.Family, s.Queue, pq.Array(nonNil(s.Except)), after.DeadAt, after.Run.String(), limit}
-	return j.filed(ctx, after, query, append(args, bounds...)...)
+	return j.selectLetterRows(ctx, after, query, append(args, bounds...)...)
 }
 
 // nonNil keeps an empty list from becoming NULL.
@@ -82,11 +82,11 @@ func nonNil(s []string) []string {
 	return s
 }
 
-const countExpiredSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $4`
+const countExpiredSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $4`
 
-// Trouble reports whether the journal could not write anything just then, so that it is
+// IsUnavailable reports whether the journal could not write anything just then, so that it is
 // no use to try less of it. What took too long may be less trouble in part.
-func Trouble(err error) bool {
+func IsUnavailable(err error) bool {
 	var broken *net.OpError
 	switch state := sqlState(err); {
 	case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, io.EOF), errors.As(err, &broken):
@@ -100,10 +100,10 @@ func Trouble(err error) bool {
 
 // CountExpired counts the letters of a shelf that died at a time or before, and that
 // retention may take then.
-func (j *Journal) CountExpired(ctx context.Context, s Shelf, died time.Time) (n int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) CountExpired(ctx context.Context, s RetentionScope, diedBy time.Time) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	err = j.reads.QueryRowContext(ctx, countExpiredSQL, s.Family, s.Queue, pq.Array(nonNil(s.Except)), died).Scan(&n)
+	err = j.readDB.QueryRowContext(ctx, countExpiredSQL, s.Family, s.Queue, pq.Array(nonNil(s.Except)), diedBy).Scan(&n)
 	if err != nil {
 		return 0, unavailable(err)
 	}
@@ -111,31 +111,31 @@ func (j *Journal) CountExpired(ctx context.Context, s Shelf, died time.Time) (n 
 }
 
 // The lock of whoever prunes: the bytes of "rcrs" and 2, beside the sequencer's.
-const tryPruneSQL = `SELECT pg_try_advisory_lock(1919119987, 2)`
+const tryPruneLockSQL = `SELECT pg_try_advisory_lock(1919119987, 2)`
 
-// WhilePruning runs work while no other process prunes. It reports false, and runs
+// ExclusivePrune runs work while no other process prunes. It reports false, and runs
 // nothing, when another does. The lock goes with its connection, so that a process
 // that dies makes way; should the connection be lost while the work goes on, another
 // may begin, which must do no harm.
-func (j *Journal) WhilePruning(ctx context.Context, work func() error) (alone bool, err error) {
-	conn, err := j.reads.Conn(ctx)
+func (j *Journal) ExclusivePrune(ctx context.Context, work func() error) (acquired bool, err error) {
+	conn, err := j.readDB.Conn(ctx)
 	if err != nil {
 		return false, unavailable(err)
 	}
-	defer func() { err = errors.Join(err, letGo(ctx, conn)) }()
-	if err := conn.QueryRowContext(ctx, tryPruneSQL).Scan(&alone); err != nil {
+	defer func() { err = errors.Join(err, releaseLocks(ctx, conn)) }()
+	if err := conn.QueryRowContext(ctx, tryPruneLockSQL).Scan(&acquired); err != nil {
 		return false, unavailable(err)
 	}
-	if !alone {
+	if !acquired {
 		return false, nil
 	}
 	return true, work()
 }
 
-// letGo ends the lock, and with it the connection if it can't be told that the lock
+// releaseLocks ends the lock, and with it the connection if it can't be told that the lock
 // has ended: the pool must not keep one that holds it.
-func letGo(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+func releaseLocks(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
 	if err == nil {
@@ -148,12 +148,12 @@ func letGo(ctx context.Context, conn *sql.Conn) error {
 	return errors.Join(unavailable(err), drop)
 }
 
-var ofFamilySQL = filedSQL(`WHERE r.tenant = $1 AND r.family = $2 AND r.letter = 'open' AND r.dead_at <= $3 AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`)
+var familyLettersSQL = letterRowsSQL(`WHERE r.tenant = $1 AND r.family = $2 AND r.letter = 'open' AND r.dead_at <= $3 AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`)
 
-// OfFamily lists the open letters of a tenant's family that died at a time or before,
+// FamilyLetters lists the open letters of a tenant's family that died at a time or before,
 // oldest first, after a place.
-func (j *Journal) OfFamily(ctx context.Context, tenant, family string, died time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) FamilyLetters(ctx context.Context, tenant, family string, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return j.filed(ctx, after, ofFamilySQL, tenant, family, died, after.DeadAt, after.Run.String(), limit)
+	return j.selectLetterRows(ctx, after, familyLettersSQL, tenant, family, diedBy, after.DeadAt, after.Run.String(), limit)
 }

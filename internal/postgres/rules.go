@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// RuleRegister has the receipts of a tenant's rules.
-const RuleRegister Register = "rules"
+// RuleLog has the receipts of a tenant's rules.
+const RuleLog OperationLog = "rules"
 
 // MaxRules is how many rules a tenant can have.
 const MaxRules = 100
@@ -35,26 +35,26 @@ type Rule struct {
 	At         time.Time `db:"at"`
 }
 
-// There reports whether there is such a rule.
-func (r *Rule) There() bool { return r.Version > 0 && !r.Deleted }
+// Exists reports whether there is such a rule.
+func (r *Rule) Exists() bool { return r.Version > 0 && !r.Deleted }
 
 const ruleSQL = `SELECT tenant, name, version, enabled, deleted, definition, actor, reason, at FROM recourse.rules `
 
 // Rules lists the rules of a tenant by name.
 func (j *Journal) Rules(ctx context.Context, tenant string) ([]Rule, error) {
-	return j.rulesOf(ctx, `WHERE tenant = $1 AND version > 0 AND NOT deleted ORDER BY name`, tenant)
+	return j.selectRules(ctx, `WHERE tenant = $1 AND version > 0 AND NOT deleted ORDER BY name`, tenant)
 }
 
 // EnabledRules lists the rules that are to be applied, for all tenants.
 func (j *Journal) EnabledRules(ctx context.Context) ([]Rule, error) {
-	return j.rulesOf(ctx, `WHERE enabled ORDER BY tenant, name`)
+	return j.selectRules(ctx, `WHERE enabled ORDER BY tenant, name`)
 }
 
-func (j *Journal) rulesOf(ctx context.Context, where string, args ...any) ([]Rule, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) selectRules(ctx context.Context, where string, args ...any) ([]Rule, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var found []Rule
-	if err := j.reads.SelectContext(ctx, &found, ruleSQL+where, args...); err != nil {
+	if err := j.readDB.SelectContext(ctx, &found, ruleSQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	for i := range found {
@@ -63,12 +63,12 @@ func (j *Journal) rulesOf(ctx context.Context, where string, args ...any) ([]Rul
 	return found, nil
 }
 
-// MoveRule makes, changes or deletes a rule together with its receipt. decide gives
+// UpdateRule makes, changes or deletes a rule together with its receipt. decide gives
 // the rule as it is to be, or why it is not; it is called once, on the locked row. The
 // next version is the next number. After any other error than decide's and
 // ErrTooManyRules it is not known whether it was changed: look again.
-func (j *Journal) MoveRule(ctx context.Context, tenant, name string, decide func(now Rule) (Rule, receipts.Draft, error)) (now Rule, err error) {
-	err = j.inLane(ctx, failpoint.Rule, func(ctx context.Context, tx *sql.Tx) error {
+func (j *Journal) UpdateRule(ctx context.Context, tenant, name string, decide func(now Rule) (Rule, receipts.Draft, error)) (now Rule, err error) {
+	err = j.inSlowPathTx(ctx, failpoint.Rule, func(ctx context.Context, tx *sql.Tx) error {
 		if now, err = lockRule(ctx, tx, tenant, name); err != nil {
 			return err
 		}
@@ -82,13 +82,13 @@ func (j *Journal) MoveRule(ctx context.Context, tenant, name string, decide func
 			return err
 		}
 		draft.Subtype = receipts.RuleChanged
-		if err := tellRegister(ctx, tx, tenant, RuleRegister, draft); err != nil {
+		if err := appendOperation(ctx, tx, tenant, RuleLog, draft); err != nil {
 			return err
 		}
-		fresh := !now.There()
+		created := !now.Exists()
 		now = next
-		if fresh {
-			return roomForRule(ctx, tx, tenant)
+		if created {
+			return checkRuleLimit(ctx, tx, tenant)
 		}
 		return nil
 	})
@@ -116,9 +116,9 @@ func lockRule(ctx context.Context, tx *sql.Tx, tenant, name string) (Rule, error
 	return found[0], nil
 }
 
-// roomForRule counts what a tenant has while the register is held, so that of two who
+// checkRuleLimit counts what a tenant has while the register is held, so that of two who
 // make the last one at once, one does.
-func roomForRule(ctx context.Context, tx *sql.Tx, tenant string) error {
+func checkRuleLimit(ctx context.Context, tx *sql.Tx, tenant string) error {
 	var n int
 	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM recourse.rules WHERE tenant = $1 AND version > 0 AND NOT deleted`, tenant).Scan(&n)
 	if err == nil && n > MaxRules {
@@ -128,20 +128,20 @@ func roomForRule(ctx context.Context, tx *sql.Tx, tenant string) error {
 }
 
 // The lock of whoever applies rules, beside the pruner's.
-const tryRuleSQL = `SELECT pg_try_advisory_lock(1919119987, 3)`
+const tryReplayLockSQL = `SELECT pg_try_advisory_lock(1919119987, 3)`
 
-// WhileRuling runs work while no other process applies rules. It reports false, and
-// runs nothing, when another does. The lock only saves work: see WhilePruning.
-func (j *Journal) WhileRuling(ctx context.Context, work func() error) (alone bool, err error) {
-	conn, err := j.reads.Conn(ctx)
+// ExclusiveReplay runs work while no other process applies rules. It reports false, and
+// runs nothing, when another does. The lock only saves work: see ExclusivePrune.
+func (j *Journal) ExclusiveReplay(ctx context.Context, work func() error) (acquired bool, err error) {
+	conn, err := j.readDB.Conn(ctx)
 	if err != nil {
 		return false, unavailable(err)
 	}
-	defer func() { err = errors.Join(err, letGo(ctx, conn)) }()
-	if err := conn.QueryRowContext(ctx, tryRuleSQL).Scan(&alone); err != nil {
+	defer func() { err = errors.Join(err, releaseLocks(ctx, conn)) }()
+	if err := conn.QueryRowContext(ctx, tryReplayLockSQL).Scan(&acquired); err != nil {
 		return false, unavailable(err)
 	}
-	if !alone {
+	if !acquired {
 		return false, nil
 	}
 	return true, work()

@@ -34,14 +34,14 @@ type Step struct {
 }
 
 // Sequencer makes one. It reaches for the lock at its first Step.
-func (j *Journal) Sequencer() *Sequencer { return &Sequencer{db: j.sequence} }
+func (j *Journal) Sequencer() *Sequencer { return &Sequencer{db: j.sequencerDB} }
 
 const (
 	// The lock that the holder keeps: the bytes of "rcrs" and 1, in the key space
 	// of two integers, which nothing else of ours uses.
 	trySequenceSQL = `SELECT pg_try_advisory_lock(1919119987, 1)`
 
-	sequenceRows = 200
+	maxSequenceRows = 200
 
 	// SequencerIdle is how long the server keeps the lock of a holder that says
 	// nothing, such as one that is frozen; a holder must step more often.
@@ -72,7 +72,7 @@ RETURNING tenant`
 // Step takes the lock if it is free, and as the holder numbers what is committed,
 // up to a few hundred statements' worth. After an error nothing is held.
 func (s *Sequencer) Step(ctx context.Context) (Step, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	step, err := s.step(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Sequencer) step(ctx context.Context) (Step, error) {
 		}
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Sequence)
-	rows, err := s.conn.QueryContext(ctx, sequenceSQL, sequenceRows)
+	rows, err := s.conn.QueryContext(ctx, sequenceSQL, maxSequenceRows)
 	if err != nil {
 		return Step{}, err
 	}
@@ -113,7 +113,7 @@ func (s *Sequencer) step(ctx context.Context) (Step, error) {
 		}
 	}
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Sequence)
-	step.More = step.Rows == sequenceRows
+	step.More = step.Rows == maxSequenceRows
 	return step, rows.Err()
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// until waits for a sequencer to get the lock.
-func until(t *testing.T, s *postgres.Sequencer, limit time.Duration) {
+// waitForLock waits for a sequencer to get the lock.
+func waitForLock(t *testing.T, s *postgres.Sequencer, limit time.Duration) {
 	t.Helper()
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -32,14 +32,14 @@ func until(t *testing.T, s *postgres.Sequencer, limit time.Duration) {
 }
 
 // A holder that stands still, as a frozen process does, loses the lock.
-func TestAHolderThatStandsStillMakesWay(t *testing.T) {
+func TestAnIdleLockHolderLosesTheLock(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j := open(t, url)
 	frozen, other := j.Sequencer(), open(t, url).Sequencer()
-	until(t, frozen, time.Second)
+	waitForLock(t, frozen, time.Second)
 	submit(t, j)
-	until(t, other, postgres.SequencerIdle+20*time.Second)
+	waitForLock(t, other, postgres.SequencerIdle+20*time.Second)
 	if _, err := frozen.Step(context.Background()); err == nil {
 		t.Error("the frozen holder goes on as if nothing had happened")
 	}
@@ -56,7 +56,7 @@ func TestReleaseLetsAnotherHold(t *testing.T) {
 	url := testkit.Migrated(t)
 	a, b := open(t, url).Sequencer(), open(t, url).Sequencer()
 	for _, s := range []*postgres.Sequencer{a, b, a} {
-		until(t, s, 10*time.Second)
+		waitForLock(t, s, 10*time.Second)
 		if err := s.Release(); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 			url := testkit.Migrated(t)
 			j, db := open(t, url), database(t, url)
 			submit(t, j)
-			if err := j.Drain(ctx); err != nil {
+			if err := j.DrainOutbox(ctx); err != nil {
 				t.Fatal(err)
 			}
 			tenant := "acme"
@@ -90,7 +90,7 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 				tenant = "bank"
 			}
 			misplaced := func() (what []string) {
-				if err := j.EachMisplaced(ctx, tenant, func(_ postgres.Place, w string) { what = append(what, w) }); err != nil {
+				if err := j.EachEventOrderError(ctx, tenant, func(_ postgres.TrailPosition, w string) { what = append(what, w) }); err != nil {
 					t.Fatal(err)
 				}
 				return what
@@ -109,11 +109,11 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 		url := testkit.Migrated(t)
 		j, db := open(t, url), database(t, url)
 		submit(t, j)
-		if err := j.Drain(ctx); err != nil {
+		if err := j.DrainOutbox(ctx); err != nil {
 			t.Fatal(err)
 		}
 		gaps := func() (at []int64) {
-			if err := j.EachGap(ctx, func(from, _ int64) { at = append(at, from) }); err != nil {
+			if err := j.EachEventGap(ctx, func(from, _ int64) { at = append(at, from) }); err != nil {
 				t.Fatal(err)
 			}
 			return at
@@ -136,7 +136,7 @@ func TestTheOrderOfEventsIsAppendOnly(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
 	submit(t, j)
-	if err := j.Drain(context.Background()); err != nil {
+	if err := j.DrainOutbox(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range []string{`UPDATE recourse.event_log SET last = 7`, `DELETE FROM recourse.event_log`, `TRUNCATE recourse.event_log`} {

@@ -16,9 +16,9 @@ import (
 // Sessions of processes: see background.Ledger for what each promises. They have a
 // connection of their own, so that a beat never queues behind the work.
 
-// Enlist makes a session known, as begun now.
-func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
-	_, err := write(ctx, j.beats, failpoint.Enlist, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
+// Register makes a session known, as begun now.
+func (j *Journal) Register(ctx context.Context, s background.Session) error {
+	_, err := execWithFailpoints(ctx, j.heartbeatDB, failpoint.RegisterSession, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
 	return err
 }
 
@@ -36,7 +36,7 @@ func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, backgro
 		us = sql.NullInt64{Int64: s.ClockOffset.Microseconds(), Valid: true}
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
-	now, err := readClock(j.beats.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.Barred, orNull(s.BeatAt), s.Redis, pq.Array(s.Targets)))
+	now, err := readClock(j.heartbeatDB.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.ClaimsBlockedBy, nullTime(s.BeatAt), s.Redis, pq.Array(s.Targets)))
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -49,7 +49,7 @@ func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, backgro
 
 // Clock reads the database's clock.
 func (j *Journal) Clock(ctx context.Context) (background.ClockReading, error) {
-	now, err := readClock(j.beats.QueryRowContext(ctx, `SELECT `+clockSQL))
+	now, err := readClock(j.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL))
 	if err != nil {
 		return now, unavailable(err)
 	}
@@ -64,7 +64,7 @@ func readClock(row *sql.Row) (r background.ClockReading, err error) {
 
 // Sessions lists all sessions.
 func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []struct {
 		ID        uuid.UUID      `db:"id"`
@@ -79,12 +79,12 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 		Redis     sql.NullString `db:"redis"`
 		Targets   pq.StringArray `db:"targets"`
 	}
-	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis, targets FROM recourse.sessions`); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis, targets FROM recourse.sessions`); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Session, len(rows))
 	for i, r := range rows {
-		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt.UTC(), Queues: r.Queues, Barred: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String, Targets: r.Targets}
+		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt.UTC(), Queues: r.Queues, ClaimsBlockedBy: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String, Targets: r.Targets}
 		if r.Offset.Valid {
 			by := time.Duration(r.Offset.Int64) * time.Microsecond
 			out[i].ClockOffset = &by
@@ -93,11 +93,11 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 	return out, nil
 }
 
-// Bury marks a session lost whose counter still stands where the observer saw it.
+// MarkLost marks a session lost whose counter still stands where the observer saw it.
 // The mark, not the absence of the row, is what claims are guarded by: an observer
 // that dies between the mark and the recovery leaves it for the next one to find.
-func (j *Journal) Bury(ctx context.Context, s background.Session) (bool, error) {
-	res, err := write(ctx, j.beats, failpoint.Bury, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
+func (j *Journal) MarkLost(ctx context.Context, s background.Session) (bool, error) {
+	res, err := execWithFailpoints(ctx, j.heartbeatDB, failpoint.MarkLost, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -105,21 +105,21 @@ func (j *Journal) Bury(ctx context.Context, s background.Session) (bool, error) 
 	return n == 1, err
 }
 
-const orphansSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND coalesce(r.session_id, '00000000-0000-0000-0000-000000000000') = $1 AND r.id > $2 ORDER BY r.id LIMIT $3`
+const sessionRunsSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND coalesce(r.session_id, '00000000-0000-0000-0000-000000000000') = $1 AND r.id > $2 ORDER BY r.id LIMIT $3`
 
-// Orphans lists running runs that were claimed under a session, but those that this
+// AttemptsOf lists running runs that were claimed under a session, but those that this
 // program can't read.
-func (j *Journal) Orphans(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+func (j *Journal) AttemptsOf(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return j.readable(background.Cursor{}, limit, byID, func(after background.Cursor) ([]Snapshot, error) {
-		return snapshots(ctx, j.reads, orphansSQL, id, after.ID.String(), limit)
+	return j.collectReadable(background.Cursor{}, limit, compareByID, func(after background.Cursor) ([]Snapshot, error) {
+		return snapshots(ctx, j.readDB, sessionRunsSQL, id, after.ID.String(), limit)
 	})
 }
 
 // The page is cut before it is looked at, so that a look has the same cost whatever it
 // finds; its last row says where to go on.
-const missingSQL = `
+const missingSessionsSQL = `
 WITH page AS MATERIALIZED (
   SELECT r.id, r.due_at, r.state, r.session_id FROM recourse.runs r WHERE r.live AND (r.due_at, r.id) > ($1, $2) ORDER BY r.due_at, r.id LIMIT $3
 )
@@ -131,9 +131,9 @@ UNION ALL
 // MissingSessions goes through live runs and returns the sessions that running ones name
 // and that are not there. See background.Ledger.
 func (j *Journal) MissingSessions(ctx context.Context, after background.Cursor, limit int) (ids []background.SessionID, next background.Cursor, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := j.reads.QueryContext(ctx, missingSQL, after.DueAt, after.ID.String(), limit)
+	rows, err := j.readDB.QueryContext(ctx, missingSessionsSQL, after.DueAt, after.ID.String(), limit)
 	if err != nil {
 		return nil, next, unavailable(err)
 	}
@@ -161,11 +161,11 @@ const (
 	removeSessionSQL = `DELETE FROM recourse.sessions WHERE id = $1 AND NOT EXISTS (SELECT FROM recourse.runs WHERE live AND state = 'running' AND session_id = $1)`
 )
 
-// Dismiss forgets a session, unless a run still runs under it. Whoever has just claimed
+// Remove forgets a session, unless a run still runs under it. Whoever has just claimed
 // under it holds its row: that is waited for, and only then the runs are looked for, by a
 // statement of its own that sees the claim.
-func (j *Journal) Dismiss(ctx context.Context, id background.SessionID) (err error) {
-	tx, err := j.beats.BeginTx(ctx, nil)
+func (j *Journal) Remove(ctx context.Context, id background.SessionID) (err error) {
+	tx, err := j.heartbeatDB.BeginTx(ctx, nil)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -173,19 +173,19 @@ func (j *Journal) Dismiss(ctx context.Context, id background.SessionID) (err err
 	if _, err := tx.ExecContext(ctx, lockSessionSQL, id); err != nil {
 		return unavailable(err)
 	}
-	failpoint.Hit(failpoint.JournalBefore, failpoint.Dismiss)
+	failpoint.Hit(failpoint.JournalBefore, failpoint.RemoveSession)
 	if _, err := tx.ExecContext(ctx, removeSessionSQL, id); err != nil {
 		return unavailable(err)
 	}
 	if err := tx.Commit(); err != nil {
 		return unavailable(err)
 	}
-	failpoint.Hit(failpoint.JournalAfter, failpoint.Dismiss)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.RemoveSession)
 	return nil
 }
 
-// sessionKnown reports whether claims may be made under a session.
-func (j *Journal) sessionKnown(ctx context.Context, id background.SessionID) (ok bool, err error) {
-	err = j.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.sessions WHERE id = $1 AND NOT lost)`, id).Scan(&ok)
+// sessionAlive reports whether claims may be made under a session.
+func (j *Journal) sessionAlive(ctx context.Context, id background.SessionID) (ok bool, err error) {
+	err = j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.sessions WHERE id = $1 AND NOT lost)`, id).Scan(&ok)
 	return ok, err
 }

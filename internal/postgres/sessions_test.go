@@ -20,7 +20,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db, ctx := open(t, url), database(t, url), context.Background()
 	session := background.Session{ID: uuid.New(), Worker: "w"}
-	if err := j.Enlist(ctx, session); err != nil {
+	if err := j.Register(ctx, session); err != nil {
 		t.Fatal(err)
 	}
 	s := submit(t, j)
@@ -38,7 +38,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- j.Dismiss(ctx, session.ID) }()
+	go func() { done <- j.Remove(ctx, session.ID) }()
 	for waits := false; !waits; {
 		if err := db.QueryRow(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)`).Scan(&waits); err != nil {
 			t.Fatal(err)
@@ -50,16 +50,16 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if all, err := enlisted(j); err != nil || len(all) != 1 {
+	if all, err := otherSessions(j); err != nil || len(all) != 1 {
 		t.Errorf("sessions %v, %v", all, err)
 	}
 	if _, err := db.Exec(`UPDATE recourse.runs SET state = 'succeeded', live = false, holds = false`); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Dismiss(ctx, session.ID); err != nil {
+	if err := j.Remove(ctx, session.ID); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := enlisted(j); err != nil || len(all) != 0 {
+	if all, err := otherSessions(j); err != nil || len(all) != 0 {
 		t.Errorf("sessions %v, %v", all, err)
 	}
 }
@@ -70,7 +70,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db, ctx := open(t, url), database(t, url), context.Background()
 	known := background.Session{ID: uuid.New(), Worker: "w"}
-	if err := j.Enlist(ctx, known); err != nil {
+	if err := j.Register(ctx, known); err != nil {
 		t.Fatal(err)
 	}
 	gone := []background.SessionID{uuid.New(), {}}
@@ -105,7 +105,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 		}
 	}
 	for _, id := range gone {
-		if left, err := j.Orphans(ctx, id, 10); err != nil || len(left) != 1 {
+		if left, err := j.AttemptsOf(ctx, id, 10); err != nil || len(left) != 1 {
 			t.Errorf("under %s: %v, %v", id, left, err)
 		}
 	}
@@ -118,12 +118,12 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, ctx := open(t, url), context.Background()
 	session := background.Session{ID: uuid.New(), Worker: "w"}
-	if err := j.Enlist(ctx, session); err != nil {
+	if err := j.Register(ctx, session); err != nil {
 		t.Fatal(err)
 	}
 	off := -1500 * time.Microsecond
 	before := time.Now()
-	alive, now, err := j.Beat(ctx, background.Session{ID: session.ID, ClockOffset: &off, Queues: []string{"settlement:0", "settlement:1"}, Barred: background.BarredByClock})
+	alive, now, err := j.Beat(ctx, background.Session{ID: session.ID, ClockOffset: &off, Queues: []string{"settlement:0", "settlement:1"}, ClaimsBlockedBy: background.BlockedByClock})
 	if err != nil || !alive || now.Server == "" || now.At.Before(before.Add(-time.Second)) || now.At.After(time.Now().Add(time.Second)) {
 		t.Fatalf("%v, %+v, %v", alive, now, err)
 	}
@@ -131,7 +131,7 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	if err != nil || again.Server != now.Server || !again.At.After(now.At) {
 		t.Errorf("%+v, %v", again, err)
 	}
-	all, err := enlisted(j)
+	all, err := otherSessions(j)
 	if err != nil || len(all) != 1 || all[0].Beat != 1 || all[0].ClockOffset == nil || *all[0].ClockOffset != off {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -140,8 +140,8 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	}
 }
 
-// enlisted is the sessions of a journal beside the one that open enlists.
-func enlisted(j *postgres.Journal) ([]background.Session, error) {
+// otherSessions is the sessions of a journal beside the one that open enlists.
+func otherSessions(j *postgres.Journal) ([]background.Session, error) {
 	all, err := j.Sessions(context.Background())
 	return slices.DeleteFunc(all, func(s background.Session) bool { return s.ID == session }), err
 }

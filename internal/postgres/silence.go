@@ -16,36 +16,36 @@ import (
 // machine lost its power. The driver alone would wait until the kernel gives up, a
 // quarter of an hour or never.
 const (
-	silenceLimit = statementLimit + 3*time.Second
-	beatSilence  = 8 * time.Second // less than a process is given to show its life
-	readSilence  = time.Minute     // what people ask may take long
+	batchIdleLimit     = statementTimeout + 3*time.Second
+	heartbeatIdleLimit = 8 * time.Second // less than a process is given to show its life
+	readIdleLimit      = time.Minute     // what people ask may take long
 )
 
-// silence knows all connections of a journal. When one has been waited for in vain,
+// idleTimeout knows all connections of a journal. When one has been waited for in vain,
 // so would be most others: all that have said nothing for as long are closed, and
 // the next statements go over new ones.
-type silence struct {
-	mu   sync.Mutex
-	open map[*heard]struct{}
+type idleTimeout struct {
+	mu    sync.Mutex
+	conns map[*timedConn]struct{}
 }
 
-func newSilence() *silence { return &silence{open: map[*heard]struct{}{}} }
+func newIdleTimeout() *idleTimeout { return &idleTimeout{conns: map[*timedConn]struct{}{}} }
 
-// within is the dialer of connections that may be silent for a time.
-func (s *silence) within(limit time.Duration) *dialer { return &dialer{of: s, limit: limit} }
+// dialer is the dialer of connections that may be silent for a time.
+func (s *idleTimeout) dialer(limit time.Duration) *dialer { return &dialer{owner: s, limit: limit} }
 
-// fell closes what has said nothing for as long as the limit that was passed.
-func (s *silence) fell(limit time.Duration) {
+// closeIdle closes what has said nothing for as long as the limit that was passed.
+func (s *idleTimeout) closeIdle(limit time.Duration) {
 	since := time.Now().Add(-limit).UnixNano()
 	s.mu.Lock()
-	var mute []*heard
-	for c := range s.open {
-		if c.last.Load() <= since {
-			mute = append(mute, c)
+	var idle []*timedConn
+	for c := range s.conns {
+		if c.lastReadAt.Load() <= since {
+			idle = append(idle, c)
 		}
 	}
 	s.mu.Unlock()
-	for _, c := range mute {
+	for _, c := range idle {
 		_ = c.Close() // whoever uses it finds out
 	}
 }
@@ -53,7 +53,7 @@ func (s *silence) fell(limit time.Duration) {
 // dialer makes the driver's connections.
 type dialer struct {
 	net.Dialer
-	of    *silence
+	owner *idleTimeout
 	limit time.Duration
 }
 
@@ -63,11 +63,11 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
-	c := &heard{Conn: conn, of: d.of, limit: d.limit}
-	c.last.Store(time.Now().UnixNano())
-	d.of.mu.Lock()
-	defer d.of.mu.Unlock()
-	d.of.open[c] = struct{}{}
+	c := &timedConn{Conn: conn, owner: d.owner, limit: d.limit}
+	c.lastReadAt.Store(time.Now().UnixNano())
+	d.owner.mu.Lock()
+	defer d.owner.mu.Unlock()
+	d.owner.conns[c] = struct{}{}
 	return c, nil
 }
 
@@ -83,33 +83,33 @@ func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (ne
 	return d.DialContext(ctx, network, address)
 }
 
-// heard is a connection whose silence is bounded, unless the driver bounds it itself.
-type heard struct {
+// timedConn is a connection whose silence is bounded, unless the driver bounds it itself.
+type timedConn struct {
 	net.Conn
-	of      *silence
-	limit   time.Duration
-	bounded atomic.Bool  // the driver has set a deadline
-	last    atomic.Int64 // when something was heard, in Unix nanoseconds
+	owner       *idleTimeout
+	limit       time.Duration
+	hasDeadline atomic.Bool  // the driver has set a deadline
+	lastReadAt  atomic.Int64 // when something was heard, in Unix nanoseconds
 }
 
-func (c *heard) Read(b []byte) (int, error) {
-	if !c.bounded.Load() {
+func (c *timedConn) Read(b []byte) (int, error) {
+	if !c.hasDeadline.Load() {
 		if err := c.Conn.SetReadDeadline(time.Now().Add(c.limit)); err != nil {
 			return 0, err
 		}
 	}
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.last.Store(time.Now().UnixNano())
+		c.lastReadAt.Store(time.Now().UnixNano())
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && !c.bounded.Load() {
-		c.of.fell(c.limit)
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.hasDeadline.Load() {
+		c.owner.closeIdle(c.limit)
 	}
 	return n, err
 }
 
-func (c *heard) Write(b []byte) (int, error) {
-	if !c.bounded.Load() {
+func (c *timedConn) Write(b []byte) (int, error) {
+	if !c.hasDeadline.Load() {
 		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.limit)); err != nil {
 			return 0, err
 		}
@@ -118,14 +118,14 @@ func (c *heard) Write(b []byte) (int, error) {
 }
 
 // SetDeadline is how the driver bounds a connection while it is being made.
-func (c *heard) SetDeadline(t time.Time) error {
-	c.bounded.Store(!t.IsZero())
+func (c *timedConn) SetDeadline(t time.Time) error {
+	c.hasDeadline.Store(!t.IsZero())
 	return c.Conn.SetDeadline(t)
 }
 
-func (c *heard) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c)
-	c.of.mu.Unlock()
+func (c *timedConn) Close() error {
+	c.owner.mu.Lock()
+	delete(c.owner.conns, c)
+	c.owner.mu.Unlock()
 	return c.Conn.Close()
 }

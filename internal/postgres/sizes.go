@@ -2,38 +2,38 @@ package postgres
 
 import "sync/atomic"
 
-// BatchBounds are the upper bounds, in rows, that Batches counts by. No batch is
+// BatchSizeBuckets are the upper bounds, in rows, that Batches counts by. No batch is
 // larger than the last.
-var BatchBounds = [...]int{1, 2, 4, 8, 16, 32, 64, 128, maxBatch}
+var BatchSizeBuckets = [...]int{1, 2, 4, 8, 16, 32, 64, 128, maxBatch}
 
-// Batches tells how many rows shared a commit, since the journal was opened.
-type Batches struct {
-	Commits [len(BatchBounds)]uint64 // by bound: those larger than the bound before
+// BatchStats tells how many rows shared a commit, since the journal was opened.
+type BatchStats struct {
+	Commits [len(BatchSizeBuckets)]uint64 // by bound: those larger than the bound before
 	Rows    uint64
 }
 
-// Batches counts the batches of moves of existing cases, and of new cases.
-func (j *Journal) Batches() (moves, opens Batches) {
-	return j.moves.sizes.counts(), j.opens.sizes.counts()
+// BatchStats counts the batches of moves of existing cases, and of new cases.
+func (j *Journal) BatchStats() (moves, opens BatchStats) {
+	return j.transitions.sizes.stats(), j.opens.sizes.stats()
 }
 
-// sizes counts batches as they are flushed.
-type sizes struct {
-	commits [len(BatchBounds)]atomic.Uint64
+// sizeHistogram counts batches as they are flushed.
+type sizeHistogram struct {
+	commits [len(BatchSizeBuckets)]atomic.Uint64
 	rows    atomic.Uint64
 }
 
-func (s *sizes) note(rows int) {
+func (s *sizeHistogram) record(rows int) {
 	i := 0
-	for BatchBounds[i] < rows {
+	for BatchSizeBuckets[i] < rows {
 		i++
 	}
 	s.commits[i].Add(1)
 	s.rows.Add(uint64(rows))
 }
 
-func (s *sizes) counts() Batches {
-	out := Batches{Rows: s.rows.Load()}
+func (s *sizeHistogram) stats() BatchStats {
+	out := BatchStats{Rows: s.rows.Load()}
 	for i := range s.commits {
 		out.Commits[i] = s.commits[i].Load()
 	}

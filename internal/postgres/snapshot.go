@@ -30,7 +30,7 @@ type Case struct {
 	Submission string // submission receipt id of the present generation
 	Content    [32]byte
 	State      settlement.State
-	Holder     background.RunID // the run that holds the case; when none does, the last one
+	ActiveRun  background.RunID // the run that holds the case; when none does, the last one
 	Epoch      int
 	Head       receipts.Head
 }
@@ -48,15 +48,15 @@ type RunChange struct{ Before, After background.Run }
 // case's head and the state, attempt, token and cancel request of every run in it
 // are still as in Before; else it writes nothing.
 type Change struct {
-	Move    background.MoveID
-	Before  *Snapshot // nil: the case is opened by this change
-	After   *Snapshot // its own; the new head is put into it
-	Others  []RunChange
-	New     *background.Run // another run of the case that begins with this change
-	Opens   Opening         // set when the case is opened
-	Reserve bool            // what is committed more is a reservation and must fit into what is held and free
-	Drafts  []receipts.Draft
-	Beside  Beside // nil but for changes that write more than their case
+	Transition background.TransitionID
+	Before     *Snapshot // nil: the case is opened by this change
+	After      *Snapshot // its own; the new head is put into it
+	Others     []RunChange
+	NewRun     *background.Run // another run of the case that begins with this change
+	Opening    Opening         // set when the case is opened
+	Reserve    bool            // what is committed more is a reservation and must fit into what is held and free
+	Drafts     []receipts.Draft
+	SideEffect SideEffect // nil but for changes that write more than their case
 }
 
 // Opening names the escrow of a case that does not exist yet.
@@ -65,18 +65,18 @@ type Opening struct {
 	Held                int64
 }
 
-// claims reports whether the change claims its run. One that leaves it running, such
+// isClaim reports whether the change claims its run. One that leaves it running, such
 // as a late answer of an attempt before, is a fact, which nothing bars.
-func (c *Change) claims() bool {
+func (c *Change) isClaim() bool {
 	return c.After.Run.State == background.Running && c.Before.Run.State != background.Running
 }
 
-// opens reports whether the change opens its case.
-func (c *Change) opens() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
+// isOpening reports whether the change opens its case.
+func (c *Change) isOpening() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
 
-// commits is by how much the change raises what the case has committed of its escrow;
+// committedDelta is by how much the change raises what the case has committed of its escrow;
 // negative when it frees more.
-func (c *Change) commits() int64 {
+func (c *Change) committedDelta() int64 {
 	after := committed(&c.After.Case)
 	if c.Before == nil {
 		return after
@@ -86,9 +86,9 @@ func (c *Change) commits() int64 {
 
 func committed(c *Case) int64 { return c.State.Reserved + c.State.Released + c.State.Refunded }
 
-// runs is how many existing runs the change is about: one and those beside it, but
+// runCount is how many existing runs the change is about: one and those beside it, but
 // none of a case that has no runs.
-func (c *Change) runs() int {
+func (c *Change) runCount() int {
 	if c.After.Case.Kind == KindOperations {
 		return 0
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// freshSQL writes the new cases that nearly all new cases are: of a subject and an
+// hotOpenSQL writes the new cases that nearly all new cases are: of a subject and an
 // escrow that nobody has named before, with one run and one receipt. What it can
-// see to be there already it leaves to openSQL. What was committed since its
+// see to be there already it leaves to openCaseSQL. What was committed since its
 // snapshot it cannot see: then a constraint refuses the batch, all of it, and
-// openSQL decides row by row.
+// openCaseSQL decides row by row.
 //
-// Like openSQL it holds the advisory lock of each subject, so that no two processes
+// Like openCaseSQL it holds the advisory lock of each subject, so that no two processes
 // open one case. The id of an escrow is drawn before, so that its row is written
 // once, with the reservation in it.
 //
 //	$1..$32 cases, each with its escrow, run, request and receipt
 //	returns the numbers of the rows that were written, and their escrows
-const freshSQL = `
+const hotOpenSQL = `
 WITH f AS MATERIALIZED (
   SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
   FROM unnest($1::text[],$2::bytea[],$3::text[],$4::uuid[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::bigint[],$11::bigint[],$12::text[],$13::bytea[],
@@ -54,8 +54,8 @@ WITH f AS MATERIALIZED (
 )
 SELECT n, coalesce(escrow_id, 0) FROM f`
 
-// freshColumns are what freshSQL takes, in order; the widest first, as in hotSQL.
-var freshColumns = newBinaryLayout(
+// hotOpenColumns are what hotOpenSQL takes, in order; the widest first, as in hotTransitionSQL.
+var hotOpenColumns = newBinaryLayout(
 	oid.T_text, oid.T_bytea, oid.T_text,
 	oid.T_uuid, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_text, oid.T_bytea,
 	oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int4, oid.T_bytea,
@@ -63,25 +63,25 @@ var freshColumns = newBinaryLayout(
 	oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
 )
 
-// fresh reports whether freshSQL may write a new case, after those whose escrows
+// fitsHotOpen reports whether hotOpenSQL may write a new case, after those whose escrows
 // are named: it is the first of an escrow that this process has not met, and there
 // is room for it.
-func (j *Journal) fresh(ch *sealed, named map[escrowName]struct{}) bool {
-	if !ch.single() {
+func (j *Journal) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
+	if !ch.hasOneReceipt() {
 		return false
 	}
-	name := escrowName{ch.After.Case.Tenant, ch.Opens.Reference}
+	name := escrowKey{ch.After.Case.Tenant, ch.Opening.Reference}
 	if name.reference == "" {
 		return true
 	}
-	if _, met := named[name]; met || ch.After.Case.State.Asked > ch.Opens.Held || j.known.has(name) {
+	if _, taken := named[name]; taken || ch.After.Case.State.Asked > ch.Opening.Held || j.knownEscrows.has(name) {
 		return false
 	}
 	named[name] = struct{}{}
 	return true
 }
 
-func addFresh(c *binaryColumns, ch *sealed) {
+func addHotOpen(c *binaryColumns, ch *chainedChange) {
 	k, s, r := &ch.After.Case, &ch.After.Case.State, &ch.receipts[0]
 	c.bytes(r.Body)
 	c.bytes(ch.After.Run.Payload)
@@ -90,9 +90,9 @@ func addFresh(c *binaryColumns, ch *sealed) {
 	c.str(k.Tenant)
 	c.str(string(k.Kind))
 	c.str(k.Subject)
-	c.str(ch.Opens.Reference)
-	c.str(ch.Opens.Currency)
-	c.int8(ch.Opens.Held)
+	c.str(ch.Opening.Reference)
+	c.str(ch.Opening.Currency)
+	c.int8(ch.Opening.Held)
 	c.int8(s.Asked)
 	c.str(k.Submission)
 	c.bytes(k.Content[:])
@@ -103,14 +103,14 @@ func addFresh(c *binaryColumns, ch *sealed) {
 	c.str(string(s.Adjudication))
 	c.int4(s.Generation)
 	c.bytes(ch.head.Link[:])
-	addFreshRun(c, &ch.After.Run)
+	addHotOpenRun(c, &ch.After.Run)
 	c.str(string(r.Source))
 	c.str(string(r.Subtype))
 	c.str(r.Actor)
 	c.time(r.At)
 }
 
-func addFreshRun(c *binaryColumns, r *background.Run) {
+func addHotOpenRun(c *binaryColumns, r *background.Run) {
 	c.id(r.ID)
 	c.str(r.Family)
 	c.str(r.RetryKey)
@@ -122,26 +122,26 @@ func addFreshRun(c *binaryColumns, r *background.Run) {
 	c.str(r.Queue)
 	c.str(r.Target)
 	c.time(r.DueAt)
-	c.id(r.LastMove)
+	c.id(r.LastTransition)
 }
 
-// applyFresh runs freshSQL and tells which rows it wrote.
-func (j *Journal) applyFresh(ctx context.Context, rows []*sealed) ([]opened, error) {
-	out := make([]opened, len(rows))
-	c := freshColumns.take()
+// applyHotOpens runs hotOpenSQL and tells which rows it wrote.
+func (j *Journal) applyHotOpens(ctx context.Context, rows []*chainedChange) ([]openResult, error) {
+	out := make([]openResult, len(rows))
+	c := hotOpenColumns.get()
 	for _, ch := range rows {
-		addFresh(c, ch)
+		addHotOpen(c, ch)
 	}
-	passOpens(failpoint.JournalBefore, rows)
-	err := numbered(ctx, j.freshOpen, len(rows), c.args(), func(n int, escrow int64) { out[n-1] = opened{written, escrow} })
-	freshColumns.keep(c)
+	hitOpenPoints(failpoint.JournalBefore, rows)
+	err := scanRowNumbers(ctx, j.hotOpenStmt, len(rows), c.args(), func(n int, escrow int64) { out[n-1] = openResult{applied, escrow} })
+	hotOpenColumns.put(c)
 	if err != nil {
 		return nil, err
 	}
-	passOpens(failpoint.JournalAfter, rows)
+	hitOpenPoints(failpoint.JournalAfter, rows)
 	for i, o := range out {
-		if name := (escrowName{rows[i].After.Case.Tenant, rows[i].Opens.Reference}); o.verdict == written && name.reference != "" {
-			j.known.add(name)
+		if name := (escrowKey{rows[i].After.Case.Tenant, rows[i].Opening.Reference}); o.result == applied && name.reference != "" {
+			j.knownEscrows.add(name)
 		}
 	}
 	return out, nil

@@ -12,18 +12,18 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// hotSQL writes the moves that nearly all moves are: one run of one case, one
+// hotTransitionSQL writes the moves that nearly all moves are: one run of one case, one
 // receipt, and no reservation. What the move adds to or frees from the escrow, by the
 // sums of its case before and after it, is inserted as a delta. All guards sit in ok, which locks the newest
 // case and run of each row and never waits; nothing behind it can fail for one row.
 //
-// It claims nothing while any circuit breaker is open: which runs that bars is for moveSQL
+// It claims nothing while any circuit breaker is open: which runs that bars is for transitionSQL
 // to say, and a claim that is not written here is tried there.
 //
 //	$1 sessions that claim · $2..$40 moves, one row each; the widest column first, after
 //	which the driver's buffer has to grow least
 //	returns the numbers of the rows that were written
-const hotSQL = `
+const hotTransitionSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
 ), ok AS MATERIALIZED (
@@ -61,10 +61,10 @@ WITH alive AS MATERIALIZED (
 )
 SELECT n, seq FROM ok`
 
-// claimers and hotColumns are what hotSQL takes, in order.
+// claimers and hotTransitionColumns are what hotTransitionSQL takes, in order.
 var (
-	claimers   = newBinaryLayout(oid.T_uuid)
-	hotColumns = newBinaryLayout(
+	claimSessionColumns  = newBinaryLayout(oid.T_uuid)
+	hotTransitionColumns = newBinaryLayout(
 		oid.T_text, oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
 		oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
 		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_timestamptz, oid.T_timestamptz,
@@ -72,40 +72,40 @@ var (
 	)
 )
 
-// hot reports whether hotSQL can write a change: it moves one run and its case,
+// fitsHotTransition reports whether hotTransitionSQL can write a change: it moves one run and its case,
 // and leaves alone what only a submission, a fork, a call that is left outstanding or
 // one that comes back changes.
-func (s *sealed) hot() bool {
+func (s *chainedChange) fitsHotTransition() bool {
 	before, after := &s.Before.Case, &s.After.Case
-	return s.single() && len(s.Others) == 0 && s.New == nil && !s.Reserve &&
-		fixed(&before.State) == fixed(&after.State) && before.Holder == after.Holder && before.Epoch == after.Epoch &&
+	return s.hasOneReceipt() && len(s.Others) == 0 && s.NewRun == nil && !s.Reserve &&
+		immutableState(&before.State) == immutableState(&after.State) && before.ActiveRun == after.ActiveRun && before.Epoch == after.Epoch &&
 		before.Content == after.Content && before.Submission == after.Submission &&
 		slices.Equal(s.Before.Run.OutstandingCalls, s.After.Run.OutstandingCalls)
 }
 
-// single reports whether the change leaves one receipt, of its run.
-func (s *sealed) single() bool {
+// hasOneReceipt reports whether the change leaves one receipt, of its run.
+func (s *chainedChange) hasOneReceipt() bool {
 	return len(s.receipts) == 1 && s.receipts[0].Run == s.After.Run.ID && s.After.Case.Kind != KindOperations
 }
 
-// fixed is what hotSQL does not write of a settlement.
-func fixed(s *settlement.State) settlement.State {
+// immutableState is what hotTransitionSQL does not write of a settlement.
+func immutableState(s *settlement.State) settlement.State {
 	return settlement.State{Adjudication: s.Adjudication, Generation: s.Generation, Asked: s.Asked}
 }
 
-// addHotRows collects moves, and the sessions that claim by them.
-func addHotRows(c, sessions *binaryColumns, rows []*sealed) {
+// addHotTransitions collects moves, and the sessions that claim by them.
+func addHotTransitions(c, sessions *binaryColumns, rows []*chainedChange) {
 	var last background.SessionID
 	for _, ch := range rows {
-		addHot(c, ch)
-		if claim := ch.After.Run.Session; ch.claims() && claim != last {
+		addHotTransition(c, ch)
+		if claim := ch.After.Run.Session; ch.isClaim() && claim != last {
 			last = claim
 			sessions.id(claim)
 		}
 	}
 }
 
-func addHot(c *binaryColumns, ch *sealed) {
+func addHotTransition(c *binaryColumns, ch *chainedChange) {
 	k, s, r := &ch.After.Case, &ch.After.Case.State, &ch.receipts[0]
 	c.bytes(r.Body)
 	c.id(k.ID)
@@ -120,7 +120,7 @@ func addHot(c *binaryColumns, ch *sealed) {
 	c.int8(s.Reserved)
 	c.int8(s.Released)
 	c.int8(s.Refunded)
-	c.int4(ch.After.Run.UnknownOpen)
+	c.int4(ch.After.Run.UnresolvedUnknowns)
 	c.time(ch.After.Run.FirstSentAt)
 	addHotRun(c, &ch.Before.Run, &ch.After.Run)
 	c.str(string(r.Source))
@@ -134,7 +134,7 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 	c.str(string(before.State))
 	c.int4(before.Attempt)
 	c.id(before.Token)
-	c.bool(before.CancelAsked)
+	c.bool(before.CancelRequested)
 	c.str(string(after.State))
 	c.str(string(after.Letter))
 	c.int4(after.Attempt)
@@ -143,7 +143,7 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 	c.str(string(after.Class))
 	c.id(after.Token)
 	c.id(after.Session)
-	c.id(after.LastMove)
+	c.id(after.LastTransition)
 	c.time(after.DueAt)
 	c.time(after.DeadAt)
 	c.str(after.Reason)
@@ -156,25 +156,25 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 	c.str(f.Message)
 }
 
-// applyHot runs hotSQL and tells what became of each row.
-func (j *Journal) applyHot(ctx context.Context, rows []*sealed) ([]verdict, error) {
-	out := make([]verdict, len(rows))
-	c, sessions := hotColumns.take(), claimers.take()
-	addHotRows(c, sessions, rows)
-	passMoves(failpoint.JournalBefore, rows)
-	err := numbered(ctx, j.hotMove, len(rows), append(sessions.args(), c.args()...), func(n int, _ int64) { out[n-1] = written })
-	hotColumns.keep(c)
-	claimers.keep(sessions)
+// applyHotTransitions runs hotTransitionSQL and tells what became of each row.
+func (j *Journal) applyHotTransitions(ctx context.Context, rows []*chainedChange) ([]result, error) {
+	out := make([]result, len(rows))
+	c, sessions := hotTransitionColumns.get(), claimSessionColumns.get()
+	addHotTransitions(c, sessions, rows)
+	hitTransitionPoints(failpoint.JournalBefore, rows)
+	err := scanRowNumbers(ctx, j.hotTransitionStmt, len(rows), append(sessions.args(), c.args()...), func(n int, _ int64) { out[n-1] = applied })
+	hotTransitionColumns.put(c)
+	claimSessionColumns.put(sessions)
 	if err != nil {
 		return nil, err
 	}
-	passMoves(failpoint.JournalAfter, rows)
+	hitTransitionPoints(failpoint.JournalAfter, rows)
 	return out, nil
 }
 
-// numbered runs a statement that answers with the numbers, from 1, of the rows
+// scanRowNumbers runs a statement that answers with the numbers, from 1, of the rows
 // that it wrote, and one value for each.
-func numbered(ctx context.Context, q querier, rows int, args []any, each func(n int, value int64)) error {
+func scanRowNumbers(ctx context.Context, q querier, rows int, args []any, each func(n int, value int64)) error {
 	res, err := q.QueryContext(ctx, "", args...)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// moveSQL writes moves of existing cases: the case, its runs, a new run, the
+// transitionSQL writes moves of existing cases: the case, its runs, a new run, the
 // receipts, and what the escrow has committed, all or nothing per case.
 //
 // Every guard sits in kc and kr, which lock the newest rows, cases before runs
@@ -27,7 +27,7 @@ import (
 //
 //	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts · $73 classes of the new runs
 //	returns the case ids that were written, and those that the escrow can't hold
-const moveSQL = `
+const transitionSQL = `
 WITH b AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[],$2::bigint[],$3::bytea[],$4::int[],$5::bigint[],$6::bytea[],
     $7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::int[],$13::bigint[],$14::bigint[],$15::bigint[],$16::bigint[],$17::bigint[],
@@ -49,7 +49,7 @@ WITH b AS MATERIALIZED (
 ), claimed AS MATERIALIZED (
   SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
 ), barred AS MATERIALIZED (
-  SELECT r.id FROM claimed r JOIN held k ON ` + barsSQL + `
+  SELECT r.id FROM claimed r JOIN held k ON ` + blocksClaimSQL + `
 ), kc AS MATERIALIZED (
   SELECT c.id FROM recourse.cases c JOIN b ON b.case_id = c.id
   WHERE c.last_seq = b.seq AND c.last_link = b.link
@@ -119,23 +119,23 @@ const receiptColumns = `case_id,seq,run_id,tenant,source,subtype,actor,at,body,l
 
 // The two forms of a statement: one that never waits for a foreign transaction,
 // for batches and callers' transactions, and one that does, for the side lane.
-func skipping(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
-func waiting(text string) string  { return strings.ReplaceAll(text, "/*skip*/", "") }
+func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
+func withLockWait(text string) string   { return strings.ReplaceAll(text, "/*skip*/", "") }
 
-// verdict is what a statement did with one change.
-type verdict int
+// result is what a statement did with one change.
+type result int
 
 const (
-	lost         verdict = iota // a guard did not hold, or the row was locked by another transaction
-	written                     // committed, or part of the caller's transaction
-	overHeld                    // the escrow has no room for it; decided on its locked row
-	crowded                     // there is no room for it behind those before it in its batch
+	conflict      result = iota // a guard did not hold, or the row was locked by another transaction
+	applied                     // committed, or part of the caller's transaction
+	insufficient                // the escrow has no room for it; decided on its locked row
+	deferred                    // there is no room for it behind those before it in its batch
 	mismatched                  // the escrow holds another sum or currency
-	alreadyThere                // the case to be opened exists
+	alreadyExists               // the case to be opened exists
 )
 
-// sealed is a change with its receipts chained to the head it was decided on.
-type sealed struct {
+// chainedChange is a change with its receipts chained to the head it was decided on.
+type chainedChange struct {
 	*Change
 	receipts []receipts.Receipt
 	head     receipts.Head
@@ -145,7 +145,7 @@ type sealed struct {
 // which others read.
 var errSharedAfter = errors.New("postgres: a change has no After of its own")
 
-func seal(ch *Change) (*sealed, error) {
+func chain(ch *Change) (*chainedChange, error) {
 	switch ch.Before {
 	case nil:
 		ch.Before = &Snapshot{}
@@ -153,24 +153,24 @@ func seal(ch *Change) (*sealed, error) {
 		return nil, errSharedAfter
 	}
 	from := ch.Before.Case.Head
-	if ch.opens() {
+	if ch.isOpening() {
 		from = receipts.Genesis(ch.After.Case.ID)
 	}
-	rs, head, err := receipts.Seal(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
+	rs, head, err := receipts.Chain(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: seal receipts: %w", err)
 	}
 	ch.After.Case.Head = head
-	if ch.opens() && ch.After.Case.Kind != KindOperations {
+	if ch.isOpening() && ch.After.Case.Kind != KindOperations {
 		terms := ch.Drafts[0].Terms(ch.After.Case.ID, ch.After.Case.Tenant)
 		ch.After.Run.Terms = &terms
 	}
-	return &sealed{Change: ch, receipts: rs, head: head}, nil
+	return &chainedChange{Change: ch, receipts: rs, head: head}, nil
 }
 
-func moveArgs(rows []*sealed) []any {
+func transitionArgs(rows []*chainedChange) []any {
 	n := len(rows)
-	cases, runs, fresh, trail := newColumns(26, n), newColumns(22, n), newColumns(14, 0), newColumns(10, n)
+	cases, runs, newRuns, trail := newColumns(26, n), newColumns(22, n), newColumns(14, 0), newColumns(10, n)
 	classes := newColumns(1, 0)
 	for i := range rows {
 		ch := rows[i]
@@ -181,26 +181,26 @@ func moveArgs(rows []*sealed) []any {
 		for _, o := range ch.Others {
 			addRun(runs, &o.Before, &o.After)
 		}
-		if ch.New != nil {
-			addNewRun(fresh, *ch.New)
-			classes.str(string(ch.New.Class))
+		if ch.NewRun != nil {
+			addNewRun(newRuns, *ch.NewRun)
+			classes.str(string(ch.NewRun.Class))
 		}
 		addReceipts(trail, ch.receipts)
 	}
 	args := append(cases.args(), runs.args()...)
-	return append(append(append(args, fresh.args()...), trail.args()...), classes.args()...)
+	return append(append(append(args, newRuns.args()...), trail.args()...), classes.args()...)
 }
 
-func addCase(c *columns, ch *sealed) {
+func addCase(c *columns, ch *chainedChange) {
 	before, after := &ch.Before.Case, &ch.After.Case
 	acting := &ch.After.Run
-	if ch.New != nil {
-		acting = ch.New
+	if ch.NewRun != nil {
+		acting = ch.NewRun
 	}
 	c.id(after.ID)
 	c.int(before.Head.Seq)
 	c.bytes(before.Head.Link[:])
-	c.int(int64(ch.runs()))
+	c.int(int64(ch.runCount()))
 	c.int(ch.head.Seq)
 	c.bytes(ch.head.Link[:])
 	s := after.State
@@ -215,8 +215,8 @@ func addCase(c *columns, ch *sealed) {
 	c.int(s.Reserved)
 	c.int(s.Released)
 	c.int(s.Refunded)
-	c.id(after.Holder)
-	c.int(int64(acting.UnknownOpen))
+	c.id(after.ActiveRun)
+	c.int(int64(acting.UnresolvedUnknowns))
 	c.int(int64(after.Epoch))
 	c.time(acting.FirstSentAt)
 	c.bytes(after.Content[:])
@@ -226,7 +226,7 @@ func addCase(c *columns, ch *sealed) {
 	} else {
 		c.int(after.Escrow)
 	}
-	c.int(ch.commits())
+	c.int(ch.committedDelta())
 	c.bool(ch.Reserve)
 }
 
@@ -236,7 +236,7 @@ func addRun(c *columns, before, after *background.Run) {
 	c.str(string(before.State))
 	c.int(int64(before.Attempt))
 	c.id(before.Token)
-	c.bool(before.CancelAsked)
+	c.bool(before.CancelRequested)
 	c.str(string(after.State))
 	c.str(string(after.Letter))
 	c.int(int64(after.Attempt))
@@ -244,7 +244,7 @@ func addRun(c *columns, before, after *background.Run) {
 	c.int(int64(after.Recoveries))
 	c.str(string(after.Class))
 	c.id(after.Token)
-	c.id(after.LastMove)
+	c.id(after.LastTransition)
 	c.time(after.DueAt)
 	c.time(after.DeadAt)
 	c.str(after.Reason)
@@ -281,7 +281,7 @@ func addNewRun(c *columns, r background.Run) {
 	}
 	c.id(r.Parent)
 	c.time(r.DueAt)
-	c.id(r.LastMove)
+	c.id(r.LastTransition)
 	if settles {
 		c.bytes(r.Payload)
 	} else {
@@ -311,15 +311,15 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// applyMoves runs one move statement and tells what became of each row.
-func applyMoves(ctx context.Context, q querier, text string, rows []*sealed) ([]verdict, error) {
+// applyTransitions runs one move statement and tells what became of each row.
+func applyTransitions(ctx context.Context, q querier, text string, rows []*chainedChange) ([]result, error) {
 	index := make(map[receipts.CaseID]int, len(rows))
 	for i := range rows {
 		index[rows[i].After.Case.ID] = i
 	}
-	out := make([]verdict, len(rows))
-	passMoves(failpoint.JournalBefore, rows)
-	res, err := q.QueryContext(ctx, text, moveArgs(rows)...)
+	out := make([]result, len(rows))
+	hitTransitionPoints(failpoint.JournalBefore, rows)
+	res, err := q.QueryContext(ctx, text, transitionArgs(rows)...)
 	if err != nil {
 		return nil, err
 	}
@@ -330,18 +330,18 @@ func applyMoves(ctx context.Context, q querier, text string, rows []*sealed) ([]
 		if err := res.Scan(&id, &fits); err != nil {
 			return nil, err
 		}
-		kase, err := receipts.ParseCaseID(string(id))
+		caseID, err := receipts.ParseCaseID(string(id))
 		if err != nil {
 			return nil, err
 		}
-		i, ours := index[kase]
-		if !ours {
-			return nil, fmt.Errorf("postgres: an answer about case %s, which was not asked about", kase)
+		i, known := index[caseID]
+		if !known {
+			return nil, fmt.Errorf("postgres: an answer about case %s, which was not asked about", caseID)
 		}
-		if out[i] = written; !fits {
-			out[i] = overHeld
+		if out[i] = applied; !fits {
+			out[i] = insufficient
 		}
 	}
-	passMoves(failpoint.JournalAfter, rows)
+	hitTransitionPoints(failpoint.JournalAfter, rows)
 	return out, res.Err()
 }

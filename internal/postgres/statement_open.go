@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// openSQL writes new cases, each with its first run, its reservation and its
+// openCaseSQL writes new cases, each with its first run, its reservation and its
 // receipt. Whoever creates a case holds the advisory lock of its subject, so that
 // no INSERT ever waits for the uncommitted INSERT of another transaction; a case
 // whose lock is taken is answered busy.
@@ -20,7 +20,7 @@ import (
 //
 //	$1..$18 cases · $19..$32 runs · $33..$42 receipts
 //	returns, by row number, one of created, raced, busy, exists, escrow_mismatch, exceeds_held, crowded
-const openSQL = `
+const openCaseSQL = `
 WITH b AS MATERIALIZED (
   SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(
     $1::uuid[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::bigint[],$8::text[],$9::bytea[],
@@ -86,7 +86,7 @@ FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
 // subjectLockSQL is the key of the advisory lock that whoever creates a case holds.
 const subjectLockSQL = `hashtextextended(b.tenant || chr(31) || b.kind || chr(31) || b.subject, 7)`
 
-func openArgs(rows []*sealed) []any {
+func openArgs(rows []*chainedChange) []any {
 	n := len(rows)
 	cases, runs, trail := newColumns(18, n), newColumns(14, n), newColumns(10, n)
 	for i := range rows {
@@ -96,9 +96,9 @@ func openArgs(rows []*sealed) []any {
 		cases.str(k.Tenant)
 		cases.str(string(k.Kind))
 		cases.str(k.Subject)
-		cases.str(ch.Opens.Reference)
-		cases.str(ch.Opens.Currency)
-		cases.int(ch.Opens.Held)
+		cases.str(ch.Opening.Reference)
+		cases.str(ch.Opening.Currency)
+		cases.int(ch.Opening.Held)
 		cases.str(k.Submission)
 		cases.bytes(k.Content[:])
 		cases.str(string(k.State.Progression))
@@ -119,16 +119,16 @@ func openArgs(rows []*sealed) []any {
 	return append(args, trail.args()...)
 }
 
-// opened is what the statement answered for one case to be opened.
-type opened struct {
-	verdict verdict
-	escrow  int64
+// openResult is what the statement answered for one case to be opened.
+type openResult struct {
+	result result
+	escrow int64
 }
 
 // applyOpens runs one open statement and tells what became of each row.
-func applyOpens(ctx context.Context, q querier, text string, rows []*sealed) ([]opened, error) {
-	out := make([]opened, len(rows))
-	passOpens(failpoint.JournalBefore, rows)
+func applyOpens(ctx context.Context, q querier, text string, rows []*chainedChange) ([]openResult, error) {
+	out := make([]openResult, len(rows))
+	hitOpenPoints(failpoint.JournalBefore, rows)
 	res, err := q.QueryContext(ctx, text, openArgs(rows)...)
 	if err != nil {
 		return nil, err
@@ -141,25 +141,25 @@ func applyOpens(ctx context.Context, q querier, text string, rows []*sealed) ([]
 		if err := res.Scan(&n, &answer, &escrow); err != nil {
 			return nil, err
 		}
-		v, ok := openVerdicts[answer]
+		v, ok := openResults[answer]
 		if !ok || n < 1 || n > len(out) {
 			return nil, fmt.Errorf("postgres: unexpected answer %q for row %d", answer, n)
 		}
-		out[n-1] = opened{v, escrow}
+		out[n-1] = openResult{v, escrow}
 	}
-	passOpens(failpoint.JournalAfter, rows)
+	hitOpenPoints(failpoint.JournalAfter, rows)
 	return out, res.Err()
 }
 
-var openVerdicts = map[string]verdict{
-	"created": written, "raced": alreadyThere, "exists": alreadyThere, "busy": lost,
-	"escrow_mismatch": mismatched, "exceeds_held": overHeld, "crowded": crowded,
+var openResults = map[string]result{
+	"created": applied, "raced": alreadyExists, "exists": alreadyExists, "busy": conflict,
+	"escrow_mismatch": mismatched, "exceeds_held": insufficient, "crowded": deferred,
 }
 
-// The two forms of openSQL, as of moveSQL: trying never waits, locking waits.
-func trying(text string) string {
-	return strings.ReplaceAll(skipping(text), "/*lock*/", "pg_try_advisory_xact_lock(b.lock)")
+// The two forms of openCaseSQL, as of transitionSQL: trying never waits, locking waits.
+func withTryLock(text string) string {
+	return strings.ReplaceAll(withSkipLocked(text), "/*lock*/", "pg_try_advisory_xact_lock(b.lock)")
 }
-func locking(text string) string {
-	return strings.ReplaceAll(waiting(text), "/*lock*/", "(pg_advisory_xact_lock(b.lock)::text = '')")
+func withSubjectLock(text string) string {
+	return strings.ReplaceAll(withLockWait(text), "/*lock*/", "(pg_advisory_xact_lock(b.lock)::text = '')")
 }

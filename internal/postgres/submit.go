@@ -20,7 +20,7 @@ type Submission struct {
 	Open func() (Change, error)
 	// Decide gives the change of a case that exists. Its error says that there is
 	// nothing to change, and the snapshot is the answer.
-	Decide Decide
+	Decide Decision
 }
 
 // Submit opens the case or changes the existing one. Without an error the snapshot is
@@ -36,14 +36,14 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		return new(Snapshot), err
 	}
 	for range openTries {
-		snap, err := j.openCase(ctx, opening, func(row *sealed) (opened, error) { return j.opens.do(row) })
+		snap, err := j.openCase(ctx, opening, func(row *chainedChange) (openResult, error) { return j.opens.do(row) })
 		if err == nil {
-			j.recent.Add(snap.Run.ID, snap)
+			j.cache.Add(snap.Run.ID, snap)
 		}
-		if !errors.Is(err, errExists) {
+		if !errors.Is(err, errCaseExists) {
 			return snap, err
 		}
-		seen, err := ofSubject(ctx, j.hot, s.Tenant, s.Kind, s.Subject)
+		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
 		switch {
 		case errors.Is(err, background.ErrNotFound):
 			continue
@@ -52,7 +52,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		case seen.Run.ID == s.Run:
 			return seen, nil
 		}
-		return j.change(ctx, seen, s)
+		return j.submitToExisting(ctx, seen, s)
 	}
 	return new(Snapshot), fmt.Errorf("postgres: case %s can be neither opened nor found", opening.After.Case.ID)
 }
@@ -62,31 +62,31 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 // in between, but not for ever.
 const openTries = 10
 
-// change submits to a case that exists.
-func (j *Journal) change(ctx context.Context, seen *Snapshot, s Submission) (*Snapshot, error) {
+// submitToExisting submits to a case that exists.
+func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submission) (*Snapshot, error) {
 	for {
 		ch, err := s.Decide(seen)
 		if err != nil {
 			return seen, err
 		}
-		v, err := j.first(ctx, &ch)
-		if v == lost && err == nil {
-			v, err = j.attempt(ctx, &ch, func(row *sealed) (verdict, error) {
-				return j.writeBehind(ctx, j.openLane, lockedBy(&row.After.Case), row)
+		v, err := j.writeWithoutWaiting(ctx, &ch)
+		if v == conflict && err == nil {
+			v, err = j.chainAndWrite(ctx, &ch, func(row *chainedChange) (result, error) {
+				return j.writeSerialized(ctx, j.submitPath, lockName(&row.After.Case), row)
 			})
 		}
 		switch {
 		case err != nil:
 			return seen, err
-		case v == overHeld:
+		case v == insufficient:
 			return seen, ErrExceedsHeld
-		case v == written:
-			j.recent.Remove(seen.Run.ID)
-			return begun(&ch), nil
+		case v == applied:
+			j.cache.Remove(seen.Run.ID)
+			return newRunSnapshot(&ch), nil
 		case ctx.Err() != nil:
 			return seen, ctx.Err()
 		}
-		if seen, err = ofSubject(ctx, j.hot, s.Tenant, s.Kind, s.Subject); err != nil {
+		if seen, err = snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject); err != nil {
 			return seen, unavailable(err)
 		}
 		if seen.Run.ID == s.Run {
@@ -95,67 +95,67 @@ func (j *Journal) change(ctx context.Context, seen *Snapshot, s Submission) (*Sn
 	}
 }
 
-// begun is the snapshot of the run that a change began.
-func begun(ch *Change) *Snapshot {
-	if ch.New == nil {
+// newRunSnapshot is the snapshot of the run that a change began.
+func newRunSnapshot(ch *Change) *Snapshot {
+	if ch.NewRun == nil {
 		return ch.After
 	}
-	return &Snapshot{Case: ch.After.Case, Run: *ch.New}
+	return &Snapshot{Case: ch.After.Case, Run: *ch.NewRun}
 }
 
-// errExists tells that the case to be opened is there already.
-var errExists = errors.New("postgres: the case exists")
+// errCaseExists tells that the case to be opened is there already.
+var errCaseExists = errors.New("postgres: the case exists")
 
-func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (opened, error)) (*Snapshot, error) {
-	row, err := seal(&ch)
+func (j *Journal) openCase(ctx context.Context, ch Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
+	row, err := chain(&ch)
 	if err != nil {
 		return new(Snapshot), err
 	}
 	o, err := do(row)
-	if err == nil && (o.verdict == lost || o.verdict == crowded) {
-		o, err = j.openAlone(ctx, row, o)
+	if err == nil && (o.result == conflict || o.result == deferred) {
+		o, err = j.openWithRetry(ctx, row, o)
 	}
-	if err == nil && o.verdict == mismatched {
+	if err == nil && o.result == mismatched {
 		var corrected bool
-		if corrected, err = correctEscrow(ctx, j.hot, ch.After.Case.Tenant, ch.Opens); err == nil && corrected {
-			o, err = j.openAlone(ctx, row, opened{verdict: crowded})
+		if corrected, err = correctEscrow(ctx, j.batchDB, ch.After.Case.Tenant, ch.Opening); err == nil && corrected {
+			o, err = j.openWithRetry(ctx, row, openResult{result: deferred})
 		}
 	}
 	if err != nil {
 		return new(Snapshot), err
 	}
-	if o.verdict == overHeld || o.verdict == mismatched {
+	if o.result == insufficient || o.result == mismatched {
 		// What commits while this statement waits for the subject is in the escrow that
 		// it reads, but not in the snapshot that it looks for the subject in.
-		if err := j.absent(ctx, j.hot, ch.After.Case); err != nil {
+		if err := j.checkAbsent(ctx, j.batchDB, ch.After.Case); err != nil {
 			return new(Snapshot), err
 		}
 	}
-	return openedAs(row, o)
+	return openOutcome(row, o)
 }
 
-// absent looks for a case in a statement, and so a snapshot, of its own: errExists
+// checkAbsent looks for a case in a statement, and so a snapshot, of its own: errCaseExists
 // when it is there.
-func (j *Journal) absent(ctx context.Context, q querier, c Case) error {
+func (j *Journal) checkAbsent(ctx context.Context, q querier, c Case) error {
 	switch seen, err := snapshots(ctx, q, bySubjectSQL, c.Tenant, string(c.Kind), c.Subject); {
 	case err != nil:
 		return unavailable(err)
 	case len(seen) > 0:
-		return errExists
+		return errCaseExists
 	}
 	return nil
 }
 
-// openedAs is the snapshot of a case that was opened, or why it was not.
-func openedAs(row *sealed, o opened) (*Snapshot, error) {
-	switch o.verdict {
-	case written:
+// openOutcome is the snapshot of a case that was opened, or why it was not.
+func openOutcome(row *chainedChange, o openResult) (*Snapshot, error) {
+	switch o.result {
+	case applied:
 		after := row.After
 		after.Case.Escrow = o.escrow
 		return after, nil
-	case alreadyThere:
-		return new(Snapshot), errExists
-	case overHeld:
+	case alreadyExists:
+		return new(Snapshot), errCaseExists
+	case insufficient:
 		return new(Snapshot), ErrExceedsHeld
 	case mismatched:
 		return new(Snapshot), ErrEscrowMismatch
@@ -163,52 +163,52 @@ func openedAs(row *sealed, o opened) (*Snapshot, error) {
 	return new(Snapshot), ErrBusy
 }
 
-// openAlone opens a case whose subject or escrow another transaction holds: it
+// openWithRetry opens a case whose subject or escrow another transaction holds: it
 // waits for it, two seconds at most, as one of its escrow at a time. It also decides
 // again what did not fit into its escrow behind others of its batch.
-func (j *Journal) openAlone(ctx context.Context, row *sealed, o opened) (opened, error) {
-	if _, err := j.renameEscrow(ctx, row); err != nil {
-		return opened{}, unavailable(err)
+func (j *Journal) openWithRetry(ctx context.Context, row *chainedChange, o openResult) (openResult, error) {
+	if _, err := j.recreateEscrow(ctx, row); err != nil {
+		return openResult{}, unavailable(err)
 	}
-	again := func() (v verdict, err error) {
+	reopen := func() (v result, err error) {
 		o, err = j.opens.do(row)
-		return o.verdict, err
+		return o.result, err
 	}
-	for over := time.Now().Add(laneWait); ; {
+	for deadline := time.Now().Add(lockTimeout); ; {
 		var err error
-		if o.verdict == crowded {
-			_, err = again()
+		if o.result == deferred {
+			_, err = reopen()
 		} else {
-			_, err = j.openLane.behind(ctx, lockedBy(&row.After.Case), again, func() (v verdict, err error) {
-				if o, err = j.openWaiting(ctx, row); err == nil && o.verdict == overHeld {
-					return again() // what was freed while it waited is not in what it saw
+			_, err = j.submitPath.serialize(ctx, lockName(&row.After.Case), reopen, func() (v result, err error) {
+				if o, err = j.openWaiting(ctx, row); err == nil && o.result == insufficient {
+					return reopen() // what was freed while it waited is not in what it saw
 				}
-				return o.verdict, err
+				return o.result, err
 			})
 		}
 		if err != nil {
-			return opened{}, err
+			return openResult{}, err
 		}
-		if o.verdict != lost && o.verdict != crowded || time.Now().After(over) {
+		if o.result != conflict && o.result != deferred || time.Now().After(deadline) {
 			return o, nil
 		}
 	}
 }
 
-func (j *Journal) openWaiting(ctx context.Context, row *sealed) (opened, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+func (j *Journal) openWaiting(ctx context.Context, row *chainedChange) (openResult, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	defer j.announce()
-	out, err := applyOpens(ctx, j.openLane.db, locking(openSQL), []*sealed{row})
+	defer j.signalCommitted()
+	out, err := applyOpens(ctx, j.submitPath.db, withSubjectLock(openCaseSQL), []*chainedChange{row})
 	if err != nil {
-		return opened{}, contended(err)
+		return openResult{}, busyOrUnavailable(err)
 	}
 	return out[0], nil
 }
 
-// lockedBy names what a transaction that is open for a submission keeps from others: its
+// lockName names what a transaction that is open for a submission keeps from others: its
 // escrow, or a case that has none.
-func lockedBy(c *Case) string {
+func lockName(c *Case) string {
 	if c.Reference == "" {
 		return "case " + c.Tenant + "\x1f" + string(c.Kind) + "\x1f" + c.Subject
 	}
@@ -228,10 +228,10 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 		return new(Snapshot), err
 	}
 	snap, err := j.openTx(ctx, tx, opening)
-	if !errors.Is(err, errExists) {
+	if !errors.Is(err, errCaseExists) {
 		return snap, err
 	}
-	seen, err := ofSubject(ctx, tx, s.Tenant, s.Kind, s.Subject)
+	seen, err := snapshotBySubject(ctx, tx, s.Tenant, s.Kind, s.Subject)
 	if errors.Is(err, background.ErrNotFound) {
 		return new(Snapshot), ErrBusy
 	}
@@ -242,62 +242,62 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return seen, err
 	}
-	v, err := j.attempt(ctx, &ch, func(row *sealed) (verdict, error) {
-		vs, err := applyMoves(ctx, tx, skipping(moveSQL), []*sealed{row})
+	v, err := j.chainAndWrite(ctx, &ch, func(row *chainedChange) (result, error) {
+		vs, err := applyTransitions(ctx, tx, withSkipLocked(transitionSQL), []*chainedChange{row})
 		if err != nil {
-			return lost, unavailable(err)
+			return conflict, unavailable(err)
 		}
 		return vs[0], nil
 	})
 	switch {
 	case err != nil:
 		return seen, err
-	case v == overHeld:
+	case v == insufficient:
 		return seen, ErrExceedsHeld
-	case v != written:
+	case v != applied:
 		return seen, ErrBusy
 	}
-	return begun(&ch), nil
+	return newRunSnapshot(&ch), nil
 }
 
 func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot, error) {
-	row, err := seal(&ch)
+	row, err := chain(&ch)
 	if err != nil {
 		return new(Snapshot), err
 	}
-	if _, err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
+	if _, err := j.ensureEscrows(ctx, []*chainedChange{row}); err != nil {
 		return new(Snapshot), unavailable(err)
 	}
 	o, err := openOnce(ctx, tx, row)
-	again := false
+	retry := false
 	switch {
 	case err != nil:
-	case o.verdict == mismatched:
+	case o.result == mismatched:
 		// The opening statement has locked the escrow for this transaction, which alone can
 		// correct it now.
-		again, err = correctEscrow(ctx, tx, ch.After.Case.Tenant, ch.Opens)
-	case o.verdict == lost:
-		again, err = j.renameEscrow(ctx, row)
+		retry, err = correctEscrow(ctx, tx, ch.After.Case.Tenant, ch.Opening)
+	case o.result == conflict:
+		retry, err = j.recreateEscrow(ctx, row)
 	}
-	if err == nil && again {
+	if err == nil && retry {
 		o, err = openOnce(ctx, tx, row)
 	}
 	if err != nil {
 		return new(Snapshot), unavailable(err)
 	}
-	if v := o.verdict; v == overHeld || v == mismatched {
-		if err := j.absent(ctx, tx, ch.After.Case); err != nil {
+	if v := o.result; v == insufficient || v == mismatched {
+		if err := j.checkAbsent(ctx, tx, ch.After.Case); err != nil {
 			return new(Snapshot), err
 		}
 	}
-	return openedAs(row, o)
+	return openOutcome(row, o)
 }
 
 // openOnce opens a case in the caller's transaction, without waiting.
-func openOnce(ctx context.Context, tx *sql.Tx, row *sealed) (opened, error) {
-	out, err := applyOpens(ctx, tx, trying(openSQL), []*sealed{row})
+func openOnce(ctx context.Context, tx *sql.Tx, row *chainedChange) (openResult, error) {
+	out, err := applyOpens(ctx, tx, withTryLock(openCaseSQL), []*chainedChange{row})
 	if err != nil {
-		return opened{}, err
+		return openResult{}, err
 	}
 	return out[0], nil
 }

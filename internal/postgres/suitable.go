@@ -17,26 +17,26 @@ var (
 	errStandby = fmt.Errorf("%w: the server is a standby, which takes no writes; name the primary, or all hosts with target_session_attrs=read-write", ErrUnsuitable)
 )
 
-// Unpooled is nil when each connection is a session of its own. Settings, prepared
+// CheckNotPooled is nil when each connection is a session of its own. Settings, prepared
 // statements and advisory locks belong to sessions: behind a pooler in transaction mode
 // those of one client are another's.
 //
 // A pooler is told by what it gives away. Between its transactions a connection has no
 // session there: another one gets it, or it gets another itself. Which of the two depends
 // on the pooler's order and on what other clients do, so both are tried, several times.
-func (j *Journal) Unpooled(ctx context.Context) error {
-	ours, err := j.reads.Conn(ctx)
+func (j *Journal) CheckNotPooled(ctx context.Context) error {
+	first, err := j.readDB.Conn(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
-	defer ours.Close()
-	others, err := j.reads.Conn(ctx)
+	defer first.Close()
+	second, err := j.readDB.Conn(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
-	defer others.Close()
+	defer second.Close()
 	for range poolingRounds {
-		if pooled, err := pooledRound(ctx, ours, others); err != nil {
+		if pooled, err := pooledRound(ctx, first, second); err != nil {
 			return unavailable(err)
 		} else if pooled {
 			return ErrPooled

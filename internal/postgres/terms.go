@@ -20,16 +20,16 @@ const (
 
 // terms are what the submitted receipt of the run says; zero when there is none that can
 // be read, nil when it was not asked for.
-func (r *row) terms() *receipts.Terms {
-	if !r.OwnSaid.Valid {
+func (r *snapshotRow) terms() *receipts.Terms {
+	if !r.OwnReceipt.Valid {
 		return nil
 	}
-	t, err := receipts.ReadTerms([]byte(r.OwnSaid.String))
+	t, err := receipts.ReadTerms([]byte(r.OwnReceipt.String))
 	if err != nil {
 		return new(receipts.Terms)
 	}
-	if r.FirstSaid.Valid {
-		if first, err := receipts.ReadTerms([]byte(r.FirstSaid.String)); err == nil {
+	if r.FirstReceipt.Valid {
+		if first, err := receipts.ReadTerms([]byte(r.FirstReceipt.String)); err == nil {
 			t = t.Since(first)
 		}
 	}

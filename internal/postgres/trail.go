@@ -36,8 +36,8 @@ func (r *receiptRow) receipt() receipts.Receipt {
 	return out
 }
 
-// Place is a place in the order of a trail: by case, then sequence.
-type Place struct {
+// TrailPosition is a place in the order of a trail: by case, then sequence.
+type TrailPosition struct {
 	Case receipts.CaseID
 	Seq  int64
 }
@@ -47,14 +47,14 @@ WHERE tenant = $1 AND (case_id, seq) > ($2, $3) AND ($4::uuid IS NULL OR case_id
 
 // Trail reads receipts of a tenant, by case and sequence, strictly after a place.
 // A zero case means all of the tenant's cases.
-func (j *Journal) Trail(ctx context.Context, tenant string, kase receipts.CaseID, after Place, limit int) ([]receipts.Receipt, error) {
-	var only *string
-	if !kase.IsZero() {
-		s := kase.String()
-		only = &s
+func (j *Journal) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
+	var oneCase *string
+	if !caseID.IsZero() {
+		s := caseID.String()
+		oneCase = &s
 	}
 	var rows []receiptRow
-	if err := j.reads.SelectContext(ctx, &rows, trailSQL, tenant, after.Case.String(), after.Seq, only, limit); err != nil {
+	if err := j.readDB.SelectContext(ctx, &rows, trailSQL, tenant, after.Case.String(), after.Seq, oneCase, limit); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]receipts.Receipt, len(rows))
@@ -66,14 +66,14 @@ func (j *Journal) Trail(ctx context.Context, tenant string, kase receipts.CaseID
 
 // CaseReceipts reads the receipts of a tenant's case that are of some subtypes, in order.
 func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.CaseID, subtypes ...receipts.Subtype) ([]receipts.Receipt, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	words := make(pq.StringArray, len(subtypes))
+	texts := make(pq.StringArray, len(subtypes))
 	for i, s := range subtypes {
-		words[i] = string(s)
+		texts[i] = string(s)
 	}
 	var rows []receiptRow
-	err := j.reads.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = ANY($3) ORDER BY seq`, tenant, id.String(), words)
+	err := j.readDB.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = ANY($3) ORDER BY seq`, tenant, id.String(), texts)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -90,7 +90,7 @@ const trailPage = 2000
 // memory does not grow with the trail.
 func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error] {
 	return func(yield func(receipts.Receipt, error) bool) {
-		var after Place
+		var after TrailPosition
 		for {
 			page, err := j.Trail(ctx, tenant, receipts.CaseID{}, after, trailPage)
 			if err != nil {
@@ -101,7 +101,7 @@ func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[rece
 				if !yield(r, nil) {
 					return
 				}
-				after = Place{r.Case, r.Seq}
+				after = TrailPosition{r.Case, r.Seq}
 			}
 			if len(page) < trailPage {
 				return
@@ -110,7 +110,7 @@ func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[rece
 	}
 }
 
-const casesSQL = untermedSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
+const casesSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
   SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`
 
 // Cases streams every run of a tenant with its case, by case, then by age.
@@ -118,7 +118,7 @@ func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot
 	return func(yield func([]Snapshot, error) bool) {
 		var after receipts.CaseID
 		for {
-			page, err := snapshots(ctx, j.reads, casesSQL, tenant, after.String(), trailPage/4)
+			page, err := snapshots(ctx, j.readDB, casesSQL, tenant, after.String(), trailPage/4)
 			if err != nil {
 				yield(nil, unavailable(err))
 				return
@@ -143,15 +143,15 @@ func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot
 // Tenants lists the tenants that have cases, or anything that should have one.
 func (j *Journal) Tenants(ctx context.Context) ([]string, error) {
 	var out []string
-	err := j.reads.SelectContext(ctx, &out, `
+	err := j.readDB.SelectContext(ctx, &out, `
 SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION SELECT tenant FROM recourse.escrows UNION SELECT tenant FROM recourse.receipts
 UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox ORDER BY tenant`)
 	return out, err
 }
 
-// Live counts the runs of a tenant by state.
-func (j *Journal) Live(ctx context.Context, tenant string) (map[background.State]int, error) {
-	rows, err := j.reads.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
+// CountRuns counts the runs of a tenant by state.
+func (j *Journal) CountRuns(ctx context.Context, tenant string) (map[background.State]int, error) {
+	rows, err := j.readDB.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -168,18 +168,18 @@ func (j *Journal) Live(ctx context.Context, tenant string) (map[background.State
 	return out, rows.Err()
 }
 
-// CaseAtOnce reads a case's runs and receipts as they are at one moment.
-func (j *Journal) CaseAtOnce(ctx context.Context, tenant string, kase receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
-	tx, err := j.reads.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+// CaseWithTrail reads a case's runs and receipts as they are at one moment.
+func (j *Journal) CaseWithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
+	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, nil, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
-	if runs, err = snapshots(ctx, tx, byCaseSQL, tenant, kase.String()); err != nil {
+	if runs, err = snapshots(ctx, tx, byCaseSQL, tenant, caseID.String()); err != nil {
 		return nil, nil, unavailable(err)
 	}
 	var rows []receiptRow
-	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 ORDER BY seq`, tenant, kase.String()); err != nil {
+	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 ORDER BY seq`, tenant, caseID.String()); err != nil {
 		return nil, nil, unavailable(err)
 	}
 	for i := range rows {

@@ -6,50 +6,50 @@ import (
 	"time"
 )
 
-// turns lets one of each name wait at a time.
-type turns struct {
-	mu   sync.Mutex
-	held map[string]*turn
+// lockWaiters lets one of each name wait at a time.
+type lockWaiters struct {
+	mu     sync.Mutex
+	byName map[string]*lockWaiter
 }
 
-// turn is that of the one who waits for a name.
-type turn struct {
-	name  string
-	began time.Time
-	over  chan struct{}
-	got   bool // it got through; set before over is closed
+// lockWaiter is that of the one who waits for a name.
+type lockWaiter struct {
+	name      string
+	startedAt time.Time
+	done      chan struct{}
+	succeeded bool // it got through; set before over is closed
 }
 
-// take begins the turn of a name and reports true, or gives the one that is held.
-func (t *turns) take(name string) (*turn, bool) {
+// join begins the turn of a name and reports true, or gives the one that is held.
+func (t *lockWaiters) join(name string) (*lockWaiter, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if held, ok := t.held[name]; ok {
+	if held, ok := t.byName[name]; ok {
 		return held, false
 	}
-	if t.held == nil {
-		t.held = map[string]*turn{}
+	if t.byName == nil {
+		t.byName = map[string]*lockWaiter{}
 	}
-	mine := &turn{name: name, began: time.Now(), over: make(chan struct{})}
-	t.held[name] = mine
-	return mine, true
+	own := &lockWaiter{name: name, startedAt: time.Now(), done: make(chan struct{})}
+	t.byName[name] = own
+	return own, true
 }
 
-func (t *turns) end(mine *turn, got bool) {
+func (t *lockWaiters) finish(own *lockWaiter, succeeded bool) {
 	t.mu.Lock()
-	delete(t.held, mine.name)
+	delete(t.byName, own.name)
 	t.mu.Unlock()
-	mine.got = got
-	close(mine.over)
+	own.succeeded = succeeded
+	close(own.done)
 }
 
 // await reports whether the one who waits got through within a time of its turn.
-func (t *turn) await(ctx context.Context, patience time.Duration) bool {
-	timer := time.NewTimer(time.Until(t.began.Add(patience)))
+func (t *lockWaiter) await(ctx context.Context, limit time.Duration) bool {
+	timer := time.NewTimer(time.Until(t.startedAt.Add(limit)))
 	defer timer.Stop()
 	select {
-	case <-t.over:
-		return t.got
+	case <-t.done:
+		return t.succeeded
 	case <-timer.C:
 		return false
 	case <-ctx.Done():

@@ -13,7 +13,7 @@ import (
 
 // A run that this program can't read, as after a rolling upgrade, keeps it from
 // nothing else.
-func TestAnUnreadableRunIsPassedOver(t *testing.T) {
+func TestAnUnreadableRunIsSkipped(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, other := open(t, url), open(t, url)
@@ -23,14 +23,14 @@ func TestAnUnreadableRunIsPassedOver(t *testing.T) {
 	}
 	ctx := context.Background()
 	// It rings for both: another process may read what this one can't.
-	if waiting, err := other.Waiting(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
+	if waiting, err := other.DueRuns(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
 		t.Errorf("%v, %v", waiting, err)
 	}
-	claim := move(receipts.AttemptStarted, good.Run)
+	claim := transition(receipts.AttemptStarted, good.Run)
 	if _, err := other.Apply(ctx, good.Run.ID, claim.ID, decide(claim)); err != nil {
 		t.Error(err)
 	}
-	claim = move(receipts.AttemptStarted, bad.Run)
+	claim = transition(receipts.AttemptStarted, bad.Run)
 	if _, err := other.Apply(ctx, bad.Run.ID, claim.ID, decide(claim)); !errors.Is(err, background.ErrUnreadable) {
 		t.Error("a claim of the unreadable run: ", err)
 	}

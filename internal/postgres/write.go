@@ -11,17 +11,17 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// write runs a statement that changes something other than a case, between its two
+// execWithFailpoints runs a statement that changes something other than a case, between its two
 // failpoints.
-func write(ctx context.Context, db execer, what, query string, args ...any) (sql.Result, error) {
-	failpoint.Hit(failpoint.JournalBefore, what)
+func execWithFailpoints(ctx context.Context, db execer, point, query string, args ...any) (sql.Result, error) {
+	failpoint.Hit(failpoint.JournalBefore, point)
 	res, err := db.ExecContext(ctx, query, args...)
-	failpoint.Hit(failpoint.JournalAfter, what)
+	failpoint.Hit(failpoint.JournalAfter, point)
 	return res, err
 }
 
-// passMoves passes the failpoints of moves: each receipt of a change names one.
-func passMoves(m failpoint.Moment, rows []*sealed) {
+// hitTransitionPoints passes the failpoints of moves: each receipt of a change names one.
+func hitTransitionPoints(m failpoint.Moment, rows []*chainedChange) {
 	for i := range rows {
 		for j := range rows[i].Drafts {
 			failpoint.Hit(m, string(rows[i].Drafts[j].Subtype))
@@ -29,7 +29,7 @@ func passMoves(m failpoint.Moment, rows []*sealed) {
 	}
 }
 
-func passOpens(m failpoint.Moment, rows []*sealed) {
+func hitOpenPoints(m failpoint.Moment, rows []*chainedChange) {
 	for range rows {
 		failpoint.Hit(m, failpoint.Open)
 	}

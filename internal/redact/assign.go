@@ -16,16 +16,16 @@ var secretNames = [...]string{"cvv", "cvc", "cvv2", "cvc2", "pan", "cookie", "se
 var codeNames = [...]string{"pass", "pin", "otp"}
 
 const (
-	leastCode      = 4  // characters of a value under a code name
-	leastSignature = 16 // and under the name of a signature
-	// codeReach is how much of such a value is looked at: one that is left in place is read again by what follows it.
-	codeReach = 256
+	minCode      = 4  // characters of a value under a code name
+	minSignature = 16 // and under the name of a signature
+	// maxCodeScan is how much of such a value is looked at: one that is left in place is read again by what follows it.
+	maxCodeScan = 256
 )
 
-// nameReach is the longest name looked at, without its separators; the longest suffix is shorter.
-const nameReach = 48
+// maxNameScan is the longest name looked at, without its separators; the longest suffix is shorter.
+const maxNameScan = 48
 
-// name is a field name without case and separators; whole is false when it was longer than nameReach.
+// name is a field name without case and separators; whole is false when it was longer than maxNameScan.
 type name struct {
 	text  string
 	whole bool
@@ -50,7 +50,7 @@ func (n name) secret() bool {
 
 // nameBefore reads the name that ends at end, backwards.
 func nameBefore(s string, end int) name {
-	var buf [nameReach]byte
+	var buf [maxNameScan]byte
 	at := len(buf)
 	i := end
 	for i > 0 && at > 0 && isNameByte(s[i-1]) {
@@ -81,24 +81,24 @@ func (n name) signature() bool {
 	return strings.HasSuffix(n.text, "signature") || n.whole && n.text == "sig"
 }
 
-// suits reports whether a value may be a secret under a name that has other meanings too.
-func (n name) suits(value string, sign byte) bool {
+// plausible reports whether a value may be a secret under a name that has other meanings too.
+func (n name) plausible(value string, sign byte) bool {
 	digit := strings.ContainsAny(value, "0123456789")
 	if n.signature() {
-		return len(value) >= leastSignature && digit
+		return len(value) >= minSignature && digit
 	}
 	switch value {
 	case "true", "false", "null", "none", RedactedMark:
 		return false
 	}
-	return len(value) >= leastCode && (sign == '=' || digit)
+	return len(value) >= minCode && (sign == '=' || digit)
 }
 
 func isNameByte(c byte) bool { return isAlnum(c) || c == '_' || c == '-' || c == '.' }
 
 // assignment replaces the value given to a secret name that ends at end.
 func (sc *scanner) assignment(end int) (int, bool) {
-	at, sign := sc.assign(end)
+	at, sign := sc.readSign(end)
 	if sign == 0 {
 		return 0, false
 	}
@@ -106,7 +106,7 @@ func (sc *scanner) assignment(end int) (int, bool) {
 	switch {
 	case n.secret():
 	case n.code(), n.signature():
-		if !n.suits(sc.beginning(at), sign) {
+		if !n.plausible(sc.beginning(at), sign) {
 			return 0, false
 		}
 	case sign == '=' && n.whole && n.text == "key":
@@ -128,7 +128,7 @@ func (sc *scanner) assignment(end int) (int, bool) {
 
 // beginning returns the first bytes of the value that begins at i.
 func (sc *scanner) beginning(i int) string {
-	near := scanner{s: sc.s[:min(len(sc.s), i+codeReach)]}
+	near := scanner{s: sc.s[:min(len(sc.s), i+maxCodeScan)]}
 	v := near.value(i)
 	return near.s[v.from:v.to]
 }
@@ -136,9 +136,9 @@ func (sc *scanner) beginning(i int) string {
 // maxPad is how many blanks may stand on each side of the sign.
 const maxPad = 8
 
-// assign reads what stands between a name that ends at i and its value: a closing quote, blanks, "=" or ":", blanks.
+// readSign reads what stands between a name that ends at i and its value: a closing quote, blanks, "=" or ":", blanks.
 // It returns where the value begins and the sign; 0 when there is none.
-func (sc *scanner) assign(i int) (int, byte) {
+func (sc *scanner) readSign(i int) (int, byte) {
 	s := sc.s
 	for i < len(s) && s[i] == '\\' {
 		i++

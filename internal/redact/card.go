@@ -177,7 +177,7 @@ func (sc *scanner) isCard(run []group) bool {
 		n += copy(buf[n:], sc.s[g.from:g.to])
 	}
 	if sc.issuedOnly {
-		return n >= minCard && issued(buf[:n])
+		return n >= minCard && isIssuedCard(buf[:n])
 	}
 	return n >= minCard && luhn(buf[:n])
 }

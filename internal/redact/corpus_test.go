@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// mostMissed is how many forms of secrets may pass; README names each.
-const mostMissed = 7
+// maxMissed is how many forms of secrets may pass; README names each.
+const maxMissed = 7
 
-// form is one line of testdata/secrets.txt.
-type form struct{ kind, limit, leak, text string }
+// secretForm is one line of testdata/secrets.txt.
+type secretForm struct{ kind, limit, leak, text string }
 
 var character = regexp.MustCompile(`<U\+([0-9A-F]{4,6})>`)
 
-// madeUp are secrets of the shapes that issuers use, put together here so that no file holds one.
-var madeUp = strings.NewReplacer(
+// syntheticSecrets are secrets of the shapes that issuers use, put together here so that no file holds one.
+var syntheticSecrets = strings.NewReplacer(
 	"{card}", "4111111111111111",
 	"{stripe}", "sk_"+"live_"+strings.Repeat("x7Qa", 6),
 	"{ya29}", "ya"+"29."+strings.Repeat("a0Xb-", 8),
@@ -30,7 +30,7 @@ var madeUp = strings.NewReplacer(
 	"{own}", "rc"+"k_"+strings.Repeat("x7Qa", 10),
 )
 
-func spelled(s string) string {
+func expandForm(s string) string {
 	s = character.ReplaceAllStringFunc(s, func(c string) string {
 		n, err := strconv.ParseInt(character.FindStringSubmatch(c)[1], 16, 32)
 		if err != nil {
@@ -38,7 +38,7 @@ func spelled(s string) string {
 		}
 		return string(rune(n))
 	})
-	return madeUp.Replace(s)
+	return syntheticSecrets.Replace(s)
 }
 
 func lines(t *testing.T, name string) []string {
@@ -56,15 +56,15 @@ func lines(t *testing.T, name string) []string {
 	return out
 }
 
-func forms(t *testing.T) []form {
+func secretForms(t *testing.T) []secretForm {
 	t.Helper()
-	var out []form
+	var out []secretForm
 	for _, line := range lines(t, "testdata/secrets.txt") {
 		parts := strings.SplitN(line, "|", 4)
 		if len(parts) != 4 {
 			t.Fatalf("%q is no form", line)
 		}
-		f := form{parts[0], parts[1], spelled(parts[2]), spelled(parts[3])}
+		f := secretForm{parts[0], parts[1], expandForm(parts[2]), expandForm(parts[3])}
 		if !strings.Contains(f.text, f.leak) {
 			t.Fatalf("%s: %q does not hold %q", f.kind, f.text, f.leak)
 		}
@@ -74,13 +74,13 @@ func forms(t *testing.T) []form {
 }
 
 // Each known form of a secret is taken out, or the README's limit names it.
-func TestKnownFormsOfSecretsAreTakenOutOrNamed(t *testing.T) {
+func TestKnownFormsOfSecretsAreRedactedOrListed(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, missed := forms(t), 0
+	all, missed := secretForms(t), 0
 	for _, f := range all {
 		got := Text("POST /pay: " + f.text + " (try 1)")
 		left := strings.Contains(got, f.leak)
@@ -101,15 +101,15 @@ func TestKnownFormsOfSecretsAreTakenOutOrNamed(t *testing.T) {
 			t.Errorf("%s: a second time: %q, then %q", f.kind, got, again)
 		}
 	}
-	if len(all) < 87 || missed > mostMissed {
+	if len(all) < 87 || missed > maxMissed {
 		t.Errorf("%d of %d forms are missed", missed, len(all))
 	}
 }
 
 // The same forms are refused at the door, as an id and in a payload, by a field that does not repeat them.
-func TestKnownFormsOfSecretsAreRefusedAtTheDoor(t *testing.T) {
+func TestKnownFormsOfSecretsAreFoundInSubmissions(t *testing.T) {
 	t.Parallel()
-	for _, f := range forms(t) {
+	for _, f := range secretForms(t) {
 		if f.limit != "" {
 			continue
 		}
@@ -120,7 +120,7 @@ func TestKnownFormsOfSecretsAreRefusedAtTheDoor(t *testing.T) {
 		if field, found := Find(doc); !found || field != "items[1].note" {
 			t.Errorf("%s: found %v at %q", f.kind, found, field)
 		}
-		if !Holds(f.text) {
+		if !ContainsSecret(f.text) {
 			t.Errorf("%s: %q is taken for an id", f.kind, f.text)
 		}
 	}
@@ -129,11 +129,11 @@ func TestKnownFormsOfSecretsAreRefusedAtTheDoor(t *testing.T) {
 // A cut anywhere leaves no part of a secret that is recognised whole.
 func TestNoFormIsCutInHalf(t *testing.T) {
 	t.Parallel()
-	for _, f := range forms(t) {
+	for _, f := range secretForms(t) {
 		if f.limit != "" {
 			continue
 		}
-		for _, room := range []int{Limit - cutSlack, reach} {
+		for _, room := range []int{Limit - cutSlack, scanLimit} {
 			for _, back := range []int{len(f.text) / 4, len(f.text) / 2, len(f.text) * 3 / 4, len(f.text) - 1} {
 				in := strings.Repeat("a ", (room-back)/2) + strings.Repeat(" ", (room-back)%2) + f.text + strings.Repeat(" z", Limit)
 				if got := Text(in); strings.Contains(got, f.leak) {
@@ -144,24 +144,24 @@ func TestNoFormIsCutInHalf(t *testing.T) {
 	}
 }
 
-func TestHalvedDropsWhatTheEndMayHaveHalved(t *testing.T) {
+func TestTrimPartialDropsATokenCutByTheEnd(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"":                                     "",
-		"card 411111111111111":                 "card ",
-		"card 4111 1111 1111 11":               "card ",
-		"card 4111-1111-1111-":                 "card ",
-		`{"error":"declined","n":"41111111`:    `{"error":"declined","n":"`,
-		"key sk_test_abc":                      "key ",
-		"to DE89370400440532013":               "to ",
-		"declined for [card] and":              "declined for [card] ",
-		"all is said. ":                        "all is said. ",
-		"token=abc":                            "",
-		strings.Repeat("w", 3*cutReach):        strings.Repeat("w", 2*cutReach),
-		"支払い 4111":                             "支払い ",
-		strings.Repeat("支", cutReach) + "\xe6": strings.Repeat("支", cutReach-cutReach/3),
+		"":                                       "",
+		"card 411111111111111":                   "card ",
+		"card 4111 1111 1111 11":                 "card ",
+		"card 4111-1111-1111-":                   "card ",
+		`{"error":"declined","n":"41111111`:      `{"error":"declined","n":"`,
+		"key sk_test_abc":                        "key ",
+		"to DE89370400440532013":                 "to ",
+		"declined for [card] and":                "declined for [card] ",
+		"all is said. ":                          "all is said. ",
+		"token=abc":                              "",
+		strings.Repeat("w", 3*maxCutBack):        strings.Repeat("w", 2*maxCutBack),
+		"支払い 4111":                               "支払い ",
+		strings.Repeat("支", maxCutBack) + "\xe6": strings.Repeat("支", maxCutBack-maxCutBack/3),
 	} {
-		if got := Halved(in); got != want {
+		if got := TrimPartial(in); got != want {
 			t.Errorf("Halved(%.40q) = %.40q (%d bytes), want %.40q (%d)", in, got, len(got), want, len(want))
 		}
 	}
@@ -175,7 +175,7 @@ func TestInnocentTextsStayAsTheyAre(t *testing.T) {
 		if got := Text(text); got != text {
 			t.Errorf("%q became %q", text, got)
 		}
-		if Holds(text) {
+		if ContainsSecret(text) {
 			t.Errorf("%q is refused as an id", text)
 		}
 		doc, err := json.Marshal(map[string]any{"note": text})

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	leastEncoded = 18  // a card of 13 digits in base64
-	mostEncoded  = 512 // what is longer is a file
-	cloudKey     = 40  // of Amazon: 30 bytes in base64
-	leastTurns   = 12  // between kinds of letters in such a key; a path has few
+	minEncoded     = 18  // a card of 13 digits in base64
+	maxEncoded     = 512 // what is longer is a file
+	cloudKeyLen    = 40  // of Amazon: 30 bytes in base64
+	minKindChanges = 12  // between kinds of letters in such a key; a path has few
 )
 
 // encoded replaces the base64 that begins at i when it is a cloud key, or text that holds a secret.
@@ -27,13 +27,13 @@ func (sc *scanner) encoded(i int) (int, bool) {
 	for padded < len(s) && s[padded] == '=' && padded < end+2 {
 		padded++
 	}
-	if end-i == cloudKey && padded == end && turns(s[i:end]) >= leastTurns {
+	if end-i == cloudKeyLen && padded == end && kindChanges(s[i:end]) >= minKindChanges {
 		return sc.replace(i, end, RedactedMark), true
 	}
-	if end-i < leastEncoded || end-i > mostEncoded || !readable(s[i:i+4]) {
+	if end-i < minEncoded || end-i > maxEncoded || !decodesToText(s[i:i+4]) {
 		return 0, false
 	}
-	var buf [mostEncoded]byte
+	var buf [maxEncoded]byte
 	text, ok := unbase64(buf[:], s[i:end])
 	if !ok {
 		return 0, false
@@ -49,8 +49,8 @@ func (sc *scanner) encoded(i int) (int, bool) {
 // isBase64 reports whether c is of one of the two alphabets.
 func isBase64(c byte) bool { return isAlnum(c) || c == '+' || c == '/' || c == '-' || c == '_' }
 
-// readable reports whether four characters of base64 are three of ASCII text.
-func readable(four string) bool {
+// decodesToText reports whether four characters of base64 are three of ASCII text.
+func decodesToText(four string) bool {
 	var buf [3]byte
 	text, ok := unbase64(buf[:], four)
 	return ok && len(text) == len(buf)
@@ -76,9 +76,9 @@ func unbase64(buf []byte, s string) ([]byte, bool) {
 	return text, true
 }
 
-// turns counts how often small letters, capitals and digits follow each other in the alphabet of Amazon's keys; 0 in
+// kindChanges counts how often small letters, capitals and digits follow each other in the alphabet of Amazon's keys; 0 in
 // another one or where a kind is missing.
-func turns(s string) int {
+func kindChanges(s string) int {
 	count, kinds, last := 0, 0, 0
 	for i := range len(s) {
 		kind := 0

@@ -16,7 +16,7 @@ import (
 //
 // Every duplicate of a key is looked at, however long the document. What follows a syntax error is read as free text.
 func Find(data json.RawMessage) (field string, found bool) {
-	w := walk{}
+	w := documentPosition{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	for {
@@ -25,7 +25,7 @@ func Find(data json.RawMessage) (field string, found bool) {
 			return "", false
 		}
 		if err != nil {
-			return Text(w.path()), Holds(string(data[dec.InputOffset():]))
+			return Text(w.path()), ContainsSecret(string(data[dec.InputOffset():]))
 		}
 		if w.secret(token) {
 			return Text(w.path()), true
@@ -43,18 +43,18 @@ type level struct {
 
 	// secret reports whether the key of the nearest object is a secret name.
 	secret bool
-	// passes reports whether that name also counts for the objects below it.
-	passes bool
-	// above reports whether a name above the nearest object does.
-	above bool
+	// inherited reports whether that name also counts for the objects below it.
+	inherited bool
+	// inheritedAbove reports whether a name above the nearest object does.
+	inheritedAbove bool
 }
 
 // opened returns the level of a list or object that stands in l.
 func (l level) opened(array bool) level {
 	if array {
-		return level{array: true, secret: l.secret, passes: l.passes, above: l.above}
+		return level{array: true, secret: l.secret, inherited: l.inherited, inheritedAbove: l.inheritedAbove}
 	}
-	return level{wantKey: true, above: l.above || l.passes}
+	return level{wantKey: true, inheritedAbove: l.inheritedAbove || l.inherited}
 }
 
 // named reads the key of an object.
@@ -62,20 +62,20 @@ func (l *level) named(key string) {
 	n := nameBefore(key, len(key))
 	l.key, l.wantKey = key, false
 	l.secret = n.secret() || n.code()
-	l.passes = l.secret && !strings.HasSuffix(n.text, "authorization")
+	l.inherited = l.secret && !strings.HasSuffix(n.text, "authorization")
 }
 
-// walk is the place in a document.
-type walk struct{ open []level }
+// documentPosition is the place in a document.
+type documentPosition struct{ open []level }
 
 // secret looks at a token before the walk steps over it.
-func (w *walk) secret(token json.Token) bool {
+func (w *documentPosition) secret(token json.Token) bool {
 	switch v := token.(type) {
 	case string:
 		if w.atKey() {
-			return Holds(v)
+			return ContainsSecret(v)
 		}
-		return Holds(v) || (v != "" && v != RedactedMark && w.underSecret())
+		return ContainsSecret(v) || (v != "" && v != RedactedMark && w.underSecret())
 	case json.Number:
 		return isCardNumber([]byte(v.String())) || w.underSecret()
 	}
@@ -83,18 +83,18 @@ func (w *walk) secret(token json.Token) bool {
 }
 
 // atKey reports whether the next string is a key.
-func (w *walk) atKey() bool {
+func (w *documentPosition) atKey() bool {
 	return w.top().wantKey
 }
 
 // underSecret reports whether the value stands under a secret name.
-func (w *walk) underSecret() bool {
+func (w *documentPosition) underSecret() bool {
 	l := w.top()
-	return l.secret || l.above
+	return l.secret || l.inheritedAbove
 }
 
 // top returns the innermost level; one without a name where nothing is open.
-func (w *walk) top() level {
+func (w *documentPosition) top() level {
 	if len(w.open) == 0 {
 		return level{}
 	}
@@ -102,7 +102,7 @@ func (w *walk) top() level {
 }
 
 // step moves past a token.
-func (w *walk) step(token json.Token) {
+func (w *documentPosition) step(token json.Token) {
 	if d, ok := token.(json.Delim); ok {
 		if d == '{' || d == '[' {
 			w.open = append(w.open, w.top().opened(d == '['))
@@ -125,7 +125,7 @@ func (w *walk) step(token json.Token) {
 	}
 }
 
-func (w *walk) path() string {
+func (w *documentPosition) path() string {
 	var b strings.Builder
 	for _, l := range w.open {
 		if l.array {
@@ -152,5 +152,5 @@ func isCardNumber(digits []byte) bool {
 			return false
 		}
 	}
-	return issued(digits)
+	return isIssuedCard(digits)
 }

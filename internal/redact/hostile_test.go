@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// hostile lists parts of texts. Each part of a text could make its scanner read the rest anew.
-var hostile = map[string]string{
+// hostileParts lists parts of texts. Each part of a text could make its scanner read the rest anew.
+var hostileParts = map[string]string{
 	"code":       "pin:",
 	"code_equal": "otp=",
 	"signature":  "sig=",
@@ -24,12 +24,12 @@ var hostile = map[string]string{
 
 // BenchmarkHostileTexts reports the time of a byte, which does not grow with the text.
 func BenchmarkHostileTexts(b *testing.B) {
-	for name, part := range hostile {
+	for name, part := range hostileParts {
 		for _, size := range []int{16 << 10, 64 << 10} {
 			in := strings.Repeat(part, size/len(part))
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				for b.Loop() {
-					Holds(in)
+					ContainsSecret(in)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(in)), "ns/byte")
 			})
@@ -50,15 +50,15 @@ func BenchmarkFindDeep(b *testing.B) {
 	}
 }
 
-func TestAValueUnderACodeNameIsLookedAtInPart(t *testing.T) {
+func TestAValueUnderACodeNameIsScannedInPart(t *testing.T) {
 	t.Parallel()
 	for _, begins := range []string{"", "[", `"`, `\"`} {
-		sc := scanner{s: "pin:" + begins + strings.Repeat("x", 4*codeReach)}
-		if near := sc.beginning(len("pin:")); len(near) > codeReach || len(near) < codeReach/2 {
+		sc := scanner{s: "pin:" + begins + strings.Repeat("x", 4*maxCodeScan)}
+		if near := sc.beginning(len("pin:")); len(near) > maxCodeScan || len(near) < maxCodeScan/2 {
 			t.Errorf("%q: %d bytes looked at", begins, len(near))
 		}
 	}
-	long := "otp 1 sig=1" + strings.Repeat("x", 4*codeReach) + " b"
+	long := "otp 1 sig=1" + strings.Repeat("x", 4*maxCodeScan) + " b"
 	if got, want := Text(long), "otp 1 sig="+RedactedMark+" b"; got != want {
 		t.Errorf("a long value is not replaced whole: %q", got)
 	}
@@ -68,8 +68,8 @@ func TestARunWithoutADotIsReadOnceForATokenInIt(t *testing.T) {
 	t.Parallel()
 	s := strings.Repeat("eyJ-", 100)
 	sc := scanner{s: s + " eyJhbGciOiJIUzI1NiJ9.a.b"}
-	if sc.jwt(0); sc.keyless != len(s) {
-		t.Errorf("the run ends at %d, remembered is %d", len(s), sc.keyless)
+	if sc.jwt(0); sc.noJWTBefore != len(s) {
+		t.Errorf("the run ends at %d, remembered is %d", len(s), sc.noJWTBefore)
 	}
 	if sc.run(); string(sc.out) != s+" "+RedactedMark {
 		t.Errorf("a token behind the run: %q", sc.out)

@@ -16,8 +16,8 @@ func init() {
 	}
 }
 
-// leastDigits is how many digits an account number in groups has at least: words are no account.
-const leastDigits = 6
+// minIBANDigits is how many digits an account number in groups has at least: words are no account.
+const minIBANDigits = 6
 
 // iban replaces an IBAN that begins with the word s[i:end], written in one word, or in groups that are joined by spaces
 // and dashes or all by the same signs.
@@ -51,7 +51,7 @@ func (sc *scanner) iban(i, end int) (int, bool) {
 		}
 		at += gap
 	}
-	if at-i > want && digits < leastDigits {
+	if at-i > want && digits < minIBANDigits {
 		return 0, false
 	}
 	if n < want || (at < len(s) && isAlnum(s[at])) || !mod97(buf[:n]) {

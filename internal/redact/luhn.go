@@ -17,9 +17,9 @@ func luhn(digits []byte) bool {
 	return sum%10 == 0
 }
 
-// issued reports whether the digits pass the Luhn check and begin as the cards of a scheme in use do, with one of
+// isIssuedCard reports whether the digits pass the Luhn check and begin as the cards of a scheme in use do, with one of
 // its lengths. One integer in ten passes Luhn; this keeps timestamps and counters from being refused as cards.
-func issued(digits []byte) bool {
+func isIssuedCard(digits []byte) bool {
 	if !luhn(digits) {
 		return false
 	}

@@ -1,14 +1,14 @@
 package redact
 
-// widestGap is how many characters that are neither letters nor digits may join two groups of one number.
-const widestGap = 4
+// maxPrintedGap is how many characters that are neither letters nor digits may join two groups of one number.
+const maxPrintedGap = 4
 
-// printedAs lists the group lengths in which cards are printed. A card may also be written digit by digit.
-var printedAs = [...][]int{{4, 4, 4, 4}, {4, 4, 4, 4, 3}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 1}, {4, 6, 5}, {4, 6, 4}, {4, 4, 4, 1}}
+// printedGroupings lists the group lengths in which cards are printed. A card may also be written digit by digit.
+var printedGroupings = [...][]int{{4, 4, 4, 4}, {4, 4, 4, 4, 3}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 1}, {4, 6, 5}, {4, 6, 4}, {4, 4, 4, 1}}
 
 // gapLen is the length of what stands before the next group at the start of s; 0 when that is none.
 func gapLen(s string) int {
-	for n := range min(len(s), widestGap+1) {
+	for n := range min(len(s), maxPrintedGap+1) {
 		if isAlnum(s[n]) {
 			return n
 		}
@@ -43,17 +43,17 @@ func (sc *scanner) printed(i int) (int, bool) {
 		}
 		at = end + len(gap)
 	}
-	if n < minCard || !asPrinted(lens[:count]) || !issued(digits[:n]) {
+	if n < minCard || !isPrintedGrouping(lens[:count]) || !isIssuedCard(digits[:n]) {
 		return 0, false
 	}
 	return sc.replace(i, sc.trackEnd(at), CardMark), true
 }
 
-func asPrinted(lens []int) bool {
+func isPrintedGrouping(lens []int) bool {
 	if len(lens) >= minCard {
 		return true // single digits: there are no more than a card has
 	}
-	for _, known := range printedAs {
+	for _, known := range printedGroupings {
 		if len(lens) != len(known) {
 			continue
 		}
@@ -76,7 +76,7 @@ func (sc *scanner) besideHex(i, end int) (int, bool) {
 		from++
 	}
 	to := sc.digitsEnd(from)
-	if n := to - from; n < minCard || n > maxCard || !issued([]byte(sc.s[from:to])) {
+	if n := to - from; n < minCard || n > maxCard || !isIssuedCard([]byte(sc.s[from:to])) {
 		return 0, false
 	}
 	if track := sc.trackEnd(to); track >= end && track > to {
@@ -89,8 +89,8 @@ func (sc *scanner) besideHex(i, end int) (int, bool) {
 }
 
 const (
-	leastTrack = 4  // a card's expiry
-	trackName  = 32 // of the holder, with the signs around
+	minTrack     = 4  // a card's expiry
+	maxTrackName = 32 // of the holder, with the signs around
 )
 
 // trackEnd is the end of what a magnetic stripe holds behind the number that ends at to: "=" or "D" and digits on the
@@ -104,7 +104,7 @@ func (sc *scanner) trackEnd(to int) int {
 	switch s[to] {
 	case '=', 'D', 'd':
 	case '^':
-		for at < min(len(s), to+trackName) && s[at] != '^' && s[at] != '\n' {
+		for at < min(len(s), to+maxTrackName) && s[at] != '^' && s[at] != '\n' {
 			at++
 		}
 		if at == len(s) || s[at] != '^' {
@@ -115,7 +115,7 @@ func (sc *scanner) trackEnd(to int) int {
 		return to
 	}
 	end := sc.digitsEnd(at)
-	if end-at < leastTrack {
+	if end-at < minTrack {
 		return to
 	}
 	if end < len(s) && s[end] == '?' {
@@ -124,8 +124,8 @@ func (sc *scanner) trackEnd(to int) int {
 	return end
 }
 
-// mostFraction is how many digits that mean something a floating-point number prints at most.
-const mostFraction = 17
+// maxFractionDigits is how many digits that mean something a floating-point number prints at most.
+const maxFractionDigits = 17
 
 // isFraction reports whether the digits at i are those of a printed floating-point number, behind its point.
 func (sc *scanner) isFraction(i int) bool {
@@ -139,5 +139,5 @@ func (sc *scanner) isFraction(i int) bool {
 	for from < i-1 && sc.s[from] == '0' {
 		from++
 	}
-	return (i-1-from)+(sc.digitsEnd(i)-i) <= mostFraction
+	return (i-1-from)+(sc.digitsEnd(i)-i) <= maxFractionDigits
 }

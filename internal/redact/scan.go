@@ -9,7 +9,7 @@ type scanner struct {
 	kept int // from[:kept] is in out, or replaced
 	done int // s[:done] is replaced up to its end
 
-	keyless int // no JSON Web Token begins before it
+	noJWTBefore int // no JSON Web Token begins before it
 
 	// from is the text that is copied: s, or that of which s is the view; at are the places of s in it then.
 	from string
@@ -29,7 +29,7 @@ func rewrite(s string) string {
 	if sc.out != nil {
 		return string(append(sc.out, s[sc.kept:]...))
 	}
-	v, differs := viewOf(s)
+	v, differs := readable(s)
 	if !differs {
 		return s
 	}
@@ -41,15 +41,15 @@ func rewrite(s string) string {
 	return string(append(sc.out, s[sc.kept:]...))
 }
 
-// Holds reports whether s holds a secret, as [Text] finds them. Of the digits that pass the Luhn check only those count
+// ContainsSecret reports whether s holds a secret, as [Text] finds them. Of the digits that pass the Luhn check only those count
 // that a card scheme gives out, so that ids made of digits are not refused.
-func Holds(s string) bool {
+func ContainsSecret(s string) bool {
 	sc := scanner{s: s, issuedOnly: true}
 	sc.run()
 	if sc.out != nil {
 		return true
 	}
-	v, differs := viewOf(s)
+	v, differs := readable(s)
 	if !differs {
 		return false
 	}
@@ -84,7 +84,7 @@ func (sc *scanner) word(i int) int {
 		hex = hex && isHex(sc.s[end])
 		end++
 	}
-	if next, ok := sc.shape(i); ok {
+	if next, ok := sc.knownKey(i); ok {
 		return next
 	}
 	if hex && end-i == 8 && isUUID(sc.s[i:]) {

@@ -17,15 +17,15 @@ var keyShapes = [...]struct {
 	{"rck_", 30}, // our own: package access
 }
 
-// hookShapes are the beginnings of URLs whose path is a credential.
-var hookShapes = [...]string{"hooks.slack.com/services/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/"}
+// webhookPrefixes are the beginnings of URLs whose path is a credential.
+var webhookPrefixes = [...]string{"hooks.slack.com/services/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/"}
 
-// leastHook is how many characters of such a path must follow.
-const leastHook = 10
+// minWebhookPath is how many characters of such a path must follow.
+const minWebhookPath = 10
 
-// hook replaces the path of a URL that begins at i when it is a credential.
-func (sc *scanner) hook(i int) (int, bool) {
-	for _, prefix := range hookShapes {
+// webhook replaces the path of a URL that begins at i when it is a credential.
+func (sc *scanner) webhook(i int) (int, bool) {
+	for _, prefix := range webhookPrefixes {
 		if prefix[0] != sc.s[i] || !strings.HasPrefix(sc.s[i:], prefix) {
 			continue
 		}
@@ -34,7 +34,7 @@ func (sc *scanner) hook(i int) (int, bool) {
 		for end < len(sc.s) && sc.s[end] == '/' {
 			end = keyEnd(sc.s, end+1)
 		}
-		if end-from >= leastHook {
+		if end-from >= minWebhookPath {
 			return sc.replace(from, end, RedactedMark), true
 		}
 	}
@@ -44,8 +44,8 @@ func (sc *scanner) hook(i int) (int, bool) {
 // jwtMin is the fewest characters of a JSON Web Token's header: an object with an algorithm in it.
 const jwtMin = 16
 
-// shape replaces a key of a known shape, or a JSON Web Token, that begins at i.
-func (sc *scanner) shape(i int) (int, bool) {
+// knownKey replaces a key of a known shape, or a JSON Web Token, that begins at i.
+func (sc *scanner) knownKey(i int) (int, bool) {
 	rest := sc.s[i:]
 	switch rest[0] {
 	case 'e':
@@ -54,7 +54,7 @@ func (sc *scanner) shape(i int) (int, bool) {
 		}
 		return 0, false
 	case 'h', 'd':
-		if next, ok := sc.hook(i); ok {
+		if next, ok := sc.webhook(i); ok {
 			return next, true
 		}
 	case 's', 'r', 'w', 'A', 'g', 'x', 'n', 'y':
@@ -74,12 +74,12 @@ func (sc *scanner) shape(i int) (int, bool) {
 
 // jwt replaces a token of two dots or more, signed or encrypted, or one that was shortened after its first dot.
 func (sc *scanner) jwt(i int) (int, bool) {
-	if i < sc.keyless {
+	if i < sc.noJWTBefore {
 		return 0, false
 	}
 	end := keyEnd(sc.s, i)
 	if end-i < jwtMin || end == len(sc.s) || sc.s[end] != '.' {
-		sc.keyless = end // what begins later in this run is shorter, and ends alike
+		sc.noJWTBefore = end // what begins later in this run is shorter, and ends alike
 		return 0, false
 	}
 	for end < len(sc.s) && sc.s[end] == '.' {

@@ -21,20 +21,20 @@ const (
 const (
 	// maxPasses bounds the work on hostile text; text met in practice is stable after one change.
 	maxPasses = 6
-	// reach is how much of a text is read: far more than is kept, so that what is cut off was looked at.
-	reach = 2 * Limit
+	// scanLimit is how much of a text is read: far more than is kept, so that what is cut off was looked at.
+	scanLimit = 2 * Limit
 	// cutSlack leaves room for marks that a later pass writes, so that cut text is not cut again.
 	cutSlack = 256
-	// cutReach is how far a cut goes back to avoid ending inside a token: half a card number is still telling.
-	cutReach = 1024
+	// maxCutBack is how far a cut goes back to avoid ending inside a token: half a card number is still telling.
+	maxCutBack = 1024
 )
 
 // Text returns s without secrets: valid UTF-8 without NUL (as Postgres demands), at most [Limit] bytes. It is cut only
 // after its secrets are taken out: half of one is recognised by nobody but by who knows the other half.
 // It takes time linear in min(len(s), 2*Limit), and Text(Text(s)) == Text(s).
 func Text(s string) string {
-	if len(s) > reach {
-		s = Halved(s[:reach]) + CutMark
+	if len(s) > scanLimit {
+		s = TrimPartial(s[:scanLimit]) + CutMark
 	}
 	for range maxPasses {
 		next := cut(rewrite(valid(s)))
@@ -46,9 +46,9 @@ func Text(s string) string {
 	return WithheldMark
 }
 
-// Halved returns s, of which the rest is not at hand, without the word or number that its end may have halved.
-func Halved(s string) string {
-	floor := max(0, len(s)-cutReach)
+// TrimPartial returns s, of which the rest is not at hand, without the word or number that its end may have halved.
+func TrimPartial(s string) string {
+	floor := max(0, len(s)-maxCutBack)
 	end := len(s)
 	for end > floor && (s[end-1] >= utf8.RuneSelf || !endsWord(s[end-1])) {
 		end--
@@ -85,5 +85,5 @@ func cut(s string) string {
 	if len(s) <= Limit {
 		return s
 	}
-	return Halved(s[:Limit-cutSlack]) + CutMark
+	return TrimPartial(s[:Limit-cutSlack]) + CutMark
 }

@@ -2,8 +2,8 @@ package redact
 
 import "strings"
 
-// userinfoReach is how far a password with an unescaped slash in it is looked for.
-const userinfoReach = 256
+// maxUserinfoScan is how far a password with an unescaped slash in it is looked for.
+const maxUserinfoScan = 256
 
 // userinfo replaces the user part of a URL whose "://" begins at i and returns where to go on.
 func (sc *scanner) userinfo(i int) int {
@@ -37,7 +37,7 @@ func (sc *scanner) slashedUserinfo(from, end int) int {
 		return -1
 	}
 	stop := end
-	for stop < min(len(sc.s), end+userinfoReach) && !endsValue(sc.s[stop]) {
+	for stop < min(len(sc.s), end+maxUserinfoScan) && !endsValue(sc.s[stop]) {
 		stop++
 	}
 	return strings.LastIndexByte(sc.s[from:stop], '@')
@@ -52,7 +52,7 @@ func (sc *scanner) bareUserinfo(i int) int {
 		return i + 1
 	}
 	from := i
-	for from > max(sc.done, i-userinfoReach) && !endsValue(s[from-1]) {
+	for from > max(sc.done, i-maxUserinfoScan) && !endsValue(s[from-1]) {
 		from--
 	}
 	colon := strings.IndexByte(s[from:i], ':')

@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// view is a text as a reader takes it: digits of every script as ASCII, escapes decoded, without what is not seen.
-type view struct {
+// readableText is a text as a reader takes it: digits of every script as ASCII, escapes decoded, without what is not seen.
+type readableText struct {
 	text []byte
 	at   []int // where each byte of text begins in the original, and where the last one ends
 }
 
-// longestEntity is how far the end of an HTML entity is looked for.
-const longestEntity = 10
+// maxEntity is how far the end of an HTML entity is looked for.
+const maxEntity = 10
 
-// plain reports whether s reads as it is written, so that it needs no view.
-func plain(s string) bool {
+// readsAsWritten reports whether s reads as it is written, so that it needs no view.
+func readsAsWritten(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= utf8.RuneSelf, c == '%', c == '\\', c == '&':
@@ -28,19 +28,19 @@ func plain(s string) bool {
 	return true
 }
 
-// viewOf returns how s reads, and whether that differs from s.
-func viewOf(s string) (view, bool) {
-	if plain(s) {
-		return view{}, false
+// readable returns how s reads, and whether that differs from s.
+func readable(s string) (readableText, bool) {
+	if readsAsWritten(s) {
+		return readableText{}, false
 	}
-	v := view{text: make([]byte, 0, len(s)), at: make([]int, 0, len(s)+1)}
+	v := readableText{text: make([]byte, 0, len(s)), at: make([]int, 0, len(s)+1)}
 	differs := false
 	for i := 0; i < len(s); {
-		r, size := decoded(s[i:])
+		r, size := decodeEscape(s[i:])
 		if size == 0 {
 			r, size = utf8.DecodeRuneInString(s[i:])
 		}
-		seen := reads(r)
+		seen := visibleRune(r)
 		differs = differs || size != utf8.RuneLen(seen) || seen != r
 		if seen >= 0 {
 			had := len(v.text)
@@ -55,9 +55,9 @@ func viewOf(s string) (view, bool) {
 	return v, differs
 }
 
-// decoded reads the escape that s begins with: of a URL, of JSON and its relatives, or of HTML. size is 0 when there
+// decodeEscape reads the escape that s begins with: of a URL, of JSON and its relatives, or of HTML. size is 0 when there
 // is none.
-func decoded(s string) (r rune, size int) {
+func decodeEscape(s string) (r rune, size int) {
 	switch {
 	case s[0] == '%' && len(s) > 2:
 		return hexRune(s[1:3], 3)
@@ -71,7 +71,7 @@ func decoded(s string) (r rune, size int) {
 			return hexRune(s[2:4], 4)
 		}
 	case s[0] == '&':
-		end := strings.IndexByte(s[:min(len(s), longestEntity)], ';')
+		end := strings.IndexByte(s[:min(len(s), maxEntity)], ';')
 		if end < 0 {
 			return 0, 0
 		}
@@ -92,8 +92,8 @@ func hexRune(digits string, size int) (rune, int) {
 	return rune(n), size
 }
 
-// reads is the character that a reader takes r for; -1 when r is not seen.
-func reads(r rune) rune {
+// visibleRune is the character that a reader takes r for; -1 when r is not seen.
+func visibleRune(r rune) rune {
 	switch {
 	case r < ' ':
 		return ' '

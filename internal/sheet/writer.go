@@ -20,7 +20,7 @@ type Writer struct {
 func NewWriter(out io.Writer, header ...string) (*Writer, error) {
 	w := &Writer{bufio.NewWriter(out), make([]string, len(header))}
 	for i, name := range header {
-		w.line[i] = Safe(name)
+		w.line[i] = EscapeFormula(name)
 		if strings.ContainsAny(w.line[i], "\",;\r\n ") {
 			w.line[i] = quoted(w.line[i])
 		}
@@ -35,7 +35,7 @@ func (w *Writer) Write(cells ...any) error {
 		return fmt.Errorf("sheet: a line of %d cells under a header of %d", len(cells), len(w.line))
 	}
 	for i, cell := range cells {
-		text, err := textOf(cell)
+		text, err := cellText(cell)
 		if err != nil {
 			return err
 		}
@@ -62,12 +62,12 @@ func (w *Writer) Flush() error {
 	return w.out.Flush()
 }
 
-func textOf(cell any) (string, error) {
+func cellText(cell any) (string, error) {
 	switch v := cell.(type) {
 	case nil:
 		return "", nil
 	case string:
-		return quoted(Safe(v)), nil
+		return quoted(EscapeFormula(v)), nil
 	case int:
 		return strconv.Itoa(v), nil
 	case int64:
@@ -80,17 +80,17 @@ func textOf(cell any) (string, error) {
 	return "", fmt.Errorf("sheet: a %T can't be a cell", cell)
 }
 
-// formula are the first characters of what spreadsheets take for more than text: those
+// formulaPrefixes are the first characters of what spreadsheets take for more than text: those
 // of formulas, white space that they strip before they look, and their full-width
 // forms, which some take for the same.
-const formula = "=+-@\t\r\n'＝＋－＠"
+const formulaPrefixes = "=+-@\t\r\n'＝＋－＠"
 
-// Safe is a text as a cell that no spreadsheet takes for a formula: neither all of it, nor
+// EscapeFormula is a text as a cell that no spreadsheet takes for a formula: neither all of it, nor
 // what follows a semicolon, where a spreadsheet may begin a new cell. A byte order mark at
 // its beginning is left out. Text undoes the rest.
-func Safe(text string) string {
+func EscapeFormula(text string) string {
 	text = afterSemicolon.ReplaceAllString(strings.TrimLeft(text, "\ufeff"), ";'$1")
-	if text != "" && strings.ContainsAny(firstOf(text), formula) {
+	if text != "" && strings.ContainsAny(firstRune(text), formulaPrefixes) {
 		return "'" + text
 	}
 	return text
@@ -99,8 +99,8 @@ func Safe(text string) string {
 // afterSemicolon finds what would begin a formula in a cell of its own, also behind a quote.
 var afterSemicolon = regexp.MustCompile(`;([=+\-@\t\r\n'＝＋－＠"\x{feff}])`)
 
-// firstOf is a text's first character.
-func firstOf(text string) string {
+// firstRune is a text's first character.
+func firstRune(text string) string {
 	for i := range text {
 		if i > 0 {
 			return text[:i]
@@ -109,7 +109,7 @@ func firstOf(text string) string {
 	return text
 }
 
-// Text is the text that Safe made a cell of.
-func Text(cell string) string {
+// UnescapeFormula is the text that Safe made a cell of.
+func UnescapeFormula(cell string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(cell, "'"), ";'", ";")
 }

@@ -32,7 +32,7 @@ type Signature struct {
 
 // Of gives the signature of an error by its type and message.
 func Of(errorType, message string) Signature {
-	pattern := variable.ReplaceAllStringFunc(message, replace)
+	pattern := variable.ReplaceAllStringFunc(message, replaceVariable)
 	text := strings.Join(strings.Fields(strings.ReplaceAll(pattern, Gap, gap)), " ")
 	switch {
 	case errorType == "":
@@ -42,9 +42,9 @@ func Of(errorType, message string) Signature {
 		text = errorType + ": " + text
 	}
 	constant := strings.ToLower(pattern)
-	cut := clip(constant, maxConstant)
+	cut := truncate(constant, maxConstant)
 	return Signature{
-		Text: clip(text, MaxText), Constant: cut,
+		Text: truncate(text, MaxText), Constant: cut,
 		Whole: len(cut) == len(constant) && !strings.Contains(pattern, Gap),
 	}
 }
@@ -60,7 +60,7 @@ var variable = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]+` +
 	`|[+-]?\d+(?:[.,]\d+)*%?(?:[A-Za-zµ]\w*)?` +
 	`|[\p{L}\p{N}]+`)
 
-func replace(found string) string {
+func replaceVariable(found string) string {
 	first, _ := utf8.DecodeRuneInString(found)
 	switch {
 	case strings.ContainsRune("\"`", first) && len(found) > 1:
@@ -72,11 +72,11 @@ func replace(found string) string {
 	case strings.HasSuffix(found, "'"):
 		return found[:strings.IndexByte(found, '\'')] + "'" + Gap + "'"
 	case strings.Contains(found, "://"):
-		return address(found)
+		return shortenURL(found)
 	case strings.Contains(found, "@"):
 		return Gap
 	}
-	return word(found)
+	return replaceWord(found)
 }
 
 var (
@@ -91,9 +91,9 @@ const (
 	longHex  = 16
 )
 
-// word takes out a word that holds a digit: all of it, but for the name before a
+// replaceWord takes out a word that holds a digit: all of it, but for the name before a
 // number, as in node7.
-func word(w string) string {
+func replaceWord(w string) string {
 	isHex := hex.MatchString(w)
 	if !digits.MatchString(w) {
 		if isHex && len(w) >= longHex {
@@ -110,9 +110,9 @@ func word(w string) string {
 	return Gap
 }
 
-// address keeps of a URL its scheme, host and the parts of its path that hold no
+// shortenURL keeps of a URL its scheme, host and the parts of its path that hold no
 // digit.
-func address(found string) string {
+func shortenURL(found string) string {
 	scheme, rest, _ := strings.Cut(found, "://")
 	rest, _, asks := strings.Cut(rest, "?")
 	parts := strings.Split(rest, "/")
@@ -138,8 +138,8 @@ func address(found string) string {
 	return out
 }
 
-// clip cuts at a rune's boundary.
-func clip(s string, limit int) string {
+// truncate cuts at a rune's boundary.
+func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}

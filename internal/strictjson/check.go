@@ -26,7 +26,7 @@ func CheckObject(text []byte) error {
 
 // CheckFor is Check, and also refuses a member whose name differs only in case from that of a field of v, which is a
 // struct, a pointer to one, or a list or map of them.
-func CheckFor(text []byte, v any) error { return check(text, shapeOf(reflect.TypeOf(v))) }
+func CheckFor(text []byte, v any) error { return check(text, typeFieldsOf(reflect.TypeOf(v))) }
 
 // Decode reads text into v as [json.Unmarshal] does, behind CheckFor. Members that v has no field for are passed over.
 func Decode(text []byte, v any) error {
@@ -58,18 +58,18 @@ func Kind(value []byte) string {
 	return "nothing"
 }
 
-func check(text []byte, s *shape) error {
+func check(text []byte, s *typeFields) error {
 	if !utf8.Valid(text) {
 		return &Error{Problem: "is not UTF-8"}
 	}
 	p := scanner{text: text, names: make([][]byte, 0, 32)}
 	p.blanks()
 	if err := p.value(s, 0); err != nil {
-		return err.placed()
+		return err.withPath()
 	}
 	p.blanks()
-	if p.at < len(p.text) {
-		return &Error{Problem: fmt.Sprintf("has something after its end, at byte %d", p.at+1)}
+	if p.pos < len(p.text) {
+		return &Error{Problem: fmt.Sprintf("has something after its end, at byte %d", p.pos+1)}
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func FuzzCheckAgreesWithEncodingJSON(f *testing.F) {
 		if len(text) > 1000 {
 			return // nor deeper than is taken
 		}
-		want := utf8.Valid(text) && json.Valid(text) && !doubled(t, text) && !halved(text)
+		want := utf8.Valid(text) && json.Valid(text) && !hasRepeatedMember(t, text) && !hasLoneSurrogate(text)
 		err := strictjson.Check(text)
 		if (err == nil) != want {
 			t.Errorf("%q: %v, want it taken: %v", text, err, want)
@@ -38,14 +38,14 @@ func FuzzCheckAgreesWithEncodingJSON(f *testing.F) {
 	})
 }
 
-// doubled reports whether an object of valid JSON has a member twice.
-func doubled(t *testing.T, text []byte) bool {
+// hasRepeatedMember reports whether an object of valid JSON has a member twice.
+func hasRepeatedMember(t *testing.T, text []byte) bool {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
-	return doubledValue(t, dec)
+	return valueHasRepeatedMember(t, dec)
 }
 
-func doubledValue(t *testing.T, dec *json.Decoder) bool {
+func valueHasRepeatedMember(t *testing.T, dec *json.Decoder) bool {
 	token, err := dec.Token()
 	if errors.Is(err, io.EOF) {
 		return false
@@ -67,7 +67,7 @@ func doubledValue(t *testing.T, dec *json.Decoder) bool {
 			found = found || had[name.(string)]
 			had[name.(string)] = true
 		}
-		found = doubledValue(t, dec) || found
+		found = valueHasRepeatedMember(t, dec) || found
 	}
 	if _, err := dec.Token(); err != nil {
 		t.Fatal(err)
@@ -75,8 +75,8 @@ func doubledValue(t *testing.T, dec *json.Decoder) bool {
 	return found
 }
 
-// halved reports whether valid JSON spells half of a pair: encoding/json reads it as U+FFFD.
-func halved(text []byte) bool {
+// hasLoneSurrogate reports whether valid JSON spells half of a pair: encoding/json reads it as U+FFFD.
+func hasLoneSurrogate(text []byte) bool {
 	spelled := bytes.Count(text, []byte("\ufffd")) + strings.Count(strings.ToLower(strings.ReplaceAll(string(text), `\\`, "  ")), `\ufffd`)
 	read := 0
 	dec := json.NewDecoder(bytes.NewReader(text))

@@ -2,10 +2,10 @@ package strictjson
 
 // quoted steps over a string and reports whether it has escapes.
 func (p *scanner) quoted() (escaped bool, err *Error) {
-	for p.at++; p.at < len(p.text); p.at++ {
-		switch c := p.text[p.at]; {
+	for p.pos++; p.pos < len(p.text); p.pos++ {
+		switch c := p.text[p.pos]; {
 		case c == '"':
-			p.at++
+			p.pos++
 			return escaped, nil
 		case c == '\\':
 			escaped = true
@@ -13,25 +13,25 @@ func (p *scanner) quoted() (escaped bool, err *Error) {
 				return escaped, err
 			}
 		case c < ' ':
-			return escaped, p.broken()
+			return escaped, p.syntaxError()
 		}
 	}
-	return escaped, p.broken()
+	return escaped, p.syntaxError()
 }
 
 // escape steps to the last byte of the escape that begins here. One half of a surrogate pair must be followed by
 // the other.
 func (p *scanner) escape() *Error {
-	p.at++
-	if p.at >= len(p.text) {
-		return p.broken()
+	p.pos++
+	if p.pos >= len(p.text) {
+		return p.syntaxError()
 	}
-	switch p.text[p.at] {
+	switch p.text[p.pos] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return nil
 	case 'u':
 	default:
-		return p.broken()
+		return p.syntaxError()
 	}
 	half, err := p.hex4()
 	switch {
@@ -39,36 +39,36 @@ func (p *scanner) escape() *Error {
 		return err
 	case half < 0xD800 || half > 0xDFFF:
 		return nil
-	case half >= 0xDC00 || p.at+2 >= len(p.text) || p.text[p.at+1] != '\\' || p.text[p.at+2] != 'u':
-		return halfPair()
+	case half >= 0xDC00 || p.pos+2 >= len(p.text) || p.text[p.pos+1] != '\\' || p.text[p.pos+2] != 'u':
+		return errLoneSurrogate()
 	}
-	p.at += 2
+	p.pos += 2
 	if half, err = p.hex4(); err != nil {
 		return err
 	}
 	if half < 0xDC00 || half > 0xDFFF {
-		return halfPair()
+		return errLoneSurrogate()
 	}
 	return nil
 }
 
-func halfPair() *Error { return &Error{Problem: "has half of a surrogate pair"} }
+func errLoneSurrogate() *Error { return &Error{Problem: "has half of a surrogate pair"} }
 
 // hex4 steps over the four digits behind the u of an escape.
 func (p *scanner) hex4() (rune, *Error) {
 	var r rune
 	for range 4 {
-		p.at++
-		if p.at >= len(p.text) {
-			return 0, p.broken()
+		p.pos++
+		if p.pos >= len(p.text) {
+			return 0, p.syntaxError()
 		}
-		switch c := p.text[p.at]; {
+		switch c := p.text[p.pos]; {
 		case '0' <= c && c <= '9':
 			r = r<<4 | rune(c-'0')
 		case 'a' <= c|0x20 && c|0x20 <= 'f':
 			r = r<<4 | rune(c|0x20-'a'+10)
 		default:
-			return 0, p.broken()
+			return 0, p.syntaxError()
 		}
 	}
 	return r, nil
@@ -97,12 +97,12 @@ func (p *scanner) number() *Error {
 }
 
 func (p *scanner) digits() *Error {
-	from := p.at
-	for p.at < len(p.text) && '0' <= p.text[p.at] && p.text[p.at] <= '9' {
-		p.at++
+	from := p.pos
+	for p.pos < len(p.text) && '0' <= p.text[p.pos] && p.text[p.pos] <= '9' {
+		p.pos++
 	}
-	if p.at == from {
-		return p.broken()
+	if p.pos == from {
+		return p.syntaxError()
 	}
 	return nil
 }

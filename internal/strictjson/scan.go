@@ -9,42 +9,42 @@ import (
 // scanner walks a text of UTF-8 once.
 type scanner struct {
 	text []byte
-	at   int
+	pos  int
 	// names are those of the members read so far of every object that is open, the outermost first.
 	names [][]byte
 }
 
-// fewNames is how many names of one object are compared with each other; more are kept in a map.
-const fewNames = 16
+// maxLinearNames is how many names of one object are compared with each other; more are kept in a map.
+const maxLinearNames = 16
 
 func (p *scanner) blanks() {
-	for p.at < len(p.text) {
-		switch p.text[p.at] {
+	for p.pos < len(p.text) {
+		switch p.text[p.pos] {
 		case ' ', '\t', '\r', '\n':
-			p.at++
+			p.pos++
 		default:
 			return
 		}
 	}
 }
 
-// broken is the error of a text that stops being JSON at the scanner's place.
-func (p *scanner) broken() *Error {
-	if p.at >= len(p.text) {
-		return &Error{Problem: "is not JSON: it ends too early", ofText: true}
+// syntaxError is the error of a text that stops being JSON at the scanner's place.
+func (p *scanner) syntaxError() *Error {
+	if p.pos >= len(p.text) {
+		return &Error{Problem: "is not JSON: it ends too early", syntax: true}
 	}
-	return &Error{Problem: fmt.Sprintf("is not JSON at byte %d", p.at+1), ofText: true}
+	return &Error{Problem: fmt.Sprintf("is not JSON at byte %d", p.pos+1), syntax: true}
 }
 
 // value steps over one value.
-func (p *scanner) value(s *shape, depth int) *Error {
-	if p.at >= len(p.text) {
-		return p.broken()
+func (p *scanner) value(s *typeFields, depth int) *Error {
+	if p.pos >= len(p.text) {
+		return p.syntaxError()
 	}
 	if depth > maxDepth {
-		return &Error{Problem: fmt.Sprintf("is nested deeper than %d", maxDepth), ofText: true}
+		return &Error{Problem: fmt.Sprintf("is nested deeper than %d", maxDepth), syntax: true}
 	}
-	switch c := p.text[p.at]; {
+	switch c := p.text[p.pos]; {
 	case c == '{':
 		return p.object(s, depth)
 	case c == '[':
@@ -56,34 +56,34 @@ func (p *scanner) value(s *shape, depth int) *Error {
 		return p.number()
 	}
 	for _, word := range [...]string{"true", "false", "null"} {
-		if word[0] == p.text[p.at] {
+		if word[0] == p.text[p.pos] {
 			return p.word(word)
 		}
 	}
-	return p.broken()
+	return p.syntaxError()
 }
 
 func (p *scanner) word(word string) *Error {
 	for i := range len(word) {
-		if p.at >= len(p.text) || p.text[p.at] != word[i] {
-			return p.broken()
+		if p.pos >= len(p.text) || p.text[p.pos] != word[i] {
+			return p.syntaxError()
 		}
-		p.at++
+		p.pos++
 	}
 	return nil
 }
 
 // next steps over c, and reports whether it was there.
 func (p *scanner) next(c byte) bool {
-	if p.at < len(p.text) && p.text[p.at] == c {
-		p.at++
+	if p.pos < len(p.text) && p.text[p.pos] == c {
+		p.pos++
 		return true
 	}
 	return false
 }
 
-func (p *scanner) list(s *shape, depth int) *Error {
-	p.at++
+func (p *scanner) list(s *typeFields, depth int) *Error {
+	p.pos++
 	p.blanks()
 	if p.next(']') {
 		return nil
@@ -100,12 +100,12 @@ func (p *scanner) list(s *shape, depth int) *Error {
 		if p.next(']') {
 			return nil
 		}
-		return p.broken()
+		return p.syntaxError()
 	}
 }
 
-func (p *scanner) object(s *shape, depth int) *Error {
-	p.at++
+func (p *scanner) object(s *typeFields, depth int) *Error {
+	p.pos++
 	p.blanks()
 	if p.next('}') {
 		return nil
@@ -136,15 +136,15 @@ func (p *scanner) object(s *shape, depth int) *Error {
 			p.names = p.names[:first]
 			return nil
 		}
-		return p.broken()
+		return p.syntaxError()
 	}
 }
 
 // repeated reports whether the object whose names begin at first has had this one, and notes it.
 func (p *scanner) repeated(name []byte, first int, many *map[string]bool) bool {
 	had := p.names[first:]
-	if *many == nil && len(had) >= fewNames {
-		*many = make(map[string]bool, 4*fewNames)
+	if *many == nil && len(had) >= maxLinearNames {
+		*many = make(map[string]bool, 4*maxLinearNames)
 		for _, n := range had {
 			(*many)[string(n)] = true
 		}
@@ -166,28 +166,28 @@ func (p *scanner) repeated(name []byte, first int, many *map[string]bool) bool {
 }
 
 func (p *scanner) memberName() ([]byte, *Error) {
-	if p.at >= len(p.text) || p.text[p.at] != '"' {
-		return nil, p.broken()
+	if p.pos >= len(p.text) || p.text[p.pos] != '"' {
+		return nil, p.syntaxError()
 	}
-	from := p.at
+	from := p.pos
 	escaped, err := p.quoted()
 	if err != nil {
 		return nil, err
 	}
 	if !escaped {
-		return p.text[from+1 : p.at-1], nil
+		return p.text[from+1 : p.pos-1], nil
 	}
 	var name string
-	if json.Unmarshal(p.text[from:p.at], &name) != nil {
-		return nil, p.broken()
+	if json.Unmarshal(p.text[from:p.pos], &name) != nil {
+		return nil, p.syntaxError()
 	}
 	return []byte(name), nil
 }
 
-func (p *scanner) memberValue(s *shape, depth int) *Error {
+func (p *scanner) memberValue(s *typeFields, depth int) *Error {
 	p.blanks()
 	if !p.next(':') {
-		return p.broken()
+		return p.syntaxError()
 	}
 	p.blanks()
 	return p.value(s, depth+1)

@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// shape is which members a type is read from. A nil shape knows of none, and takes any.
-type shape struct {
-	fields map[string]*shape // of a struct: by their names in JSON
-	items  *shape            // of a list or map: of what is in it
+// typeFields is which members a type is read from. A nil shape knows of none, and takes any.
+type typeFields struct {
+	fields map[string]*typeFields // of a struct: by their names in JSON
+	items  *typeFields            // of a list or map: of what is in it
 }
 
 // element is the shape of what a list holds.
-func (s *shape) element() *shape {
+func (s *typeFields) element() *typeFields {
 	if s == nil {
 		return nil
 	}
@@ -23,7 +23,7 @@ func (s *shape) element() *shape {
 }
 
 // member is the shape of a member by its name, or the error of one whose name is that of a field but for its case.
-func (s *shape) member(name []byte) (*shape, *Error) {
+func (s *typeFields) member(name []byte) (*typeFields, *Error) {
 	if s == nil || s.fields == nil {
 		return s.element(), nil
 	}
@@ -39,24 +39,24 @@ func (s *shape) member(name []byte) (*shape, *Error) {
 	return nil, nil
 }
 
-var shapes sync.Map // of reflect.Type to *shape
+var typeFieldsCache sync.Map // of reflect.Type to *shape
 
 var (
 	ownJSON = reflect.TypeFor[json.Unmarshaler]()
 	ownText = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-func shapeOf(t reflect.Type) *shape {
-	if known, ok := shapes.Load(t); ok {
-		return known.(*shape)
+func typeFieldsOf(t reflect.Type) *typeFields {
+	if known, ok := typeFieldsCache.Load(t); ok {
+		return known.(*typeFields)
 	}
-	s := describe(t, map[reflect.Type]*shape{})
-	shapes.Store(t, s)
+	s := describe(t, map[reflect.Type]*typeFields{})
+	typeFieldsCache.Store(t, s)
 	return s
 }
 
 // describe follows a type down. open are the structs on the way, for types may hold themselves.
-func describe(t reflect.Type, open map[reflect.Type]*shape) *shape {
+func describe(t reflect.Type, open map[reflect.Type]*typeFields) *typeFields {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -68,7 +68,7 @@ func describe(t reflect.Type, open map[reflect.Type]*shape) *shape {
 		if s, ok := open[t]; ok {
 			return s
 		}
-		s := &shape{}
+		s := &typeFields{}
 		open[t] = s
 		s.items = describe(t.Elem(), open)
 		return s
@@ -76,7 +76,7 @@ func describe(t reflect.Type, open map[reflect.Type]*shape) *shape {
 		if s, ok := open[t]; ok {
 			return s
 		}
-		s := &shape{fields: map[string]*shape{}}
+		s := &typeFields{fields: map[string]*typeFields{}}
 		open[t] = s
 		s.add(t, open)
 		return s
@@ -86,7 +86,7 @@ func describe(t reflect.Type, open map[reflect.Type]*shape) *shape {
 
 // add takes the fields of a struct in, and those of the structs that are embedded in it without a name, which fields
 // nearer to the surface hide.
-func (s *shape) add(t reflect.Type, open map[reflect.Type]*shape) {
+func (s *typeFields) add(t reflect.Type, open map[reflect.Type]*typeFields) {
 	var embedded []reflect.Type
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -109,7 +109,7 @@ func (s *shape) add(t reflect.Type, open map[reflect.Type]*shape) {
 		}
 	}
 	for _, inner := range embedded {
-		deeper := &shape{fields: map[string]*shape{}}
+		deeper := &typeFields{fields: map[string]*typeFields{}}
 		deeper.add(inner, open)
 		for name, field := range deeper.fields {
 			if _, hidden := s.fields[name]; !hidden {

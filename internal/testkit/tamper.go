@@ -16,13 +16,13 @@ func Tamper(t testing.TB, db *sql.DB, statements ...string) {
 	}
 	do := func(statement string) {
 		if _, err := tx.Exec(statement); err != nil {
-			if undone := tx.Rollback(); undone != nil {
-				t.Errorf("testkit: %v", undone)
+			if rollbackErr := tx.Rollback(); rollbackErr != nil {
+				t.Errorf("testkit: %v", rollbackErr)
 			}
 			t.Fatalf("testkit: %s: %v", statement, err)
 		}
 	}
-	off, on := switches(t, tx)
+	off, on := triggerSwitches(t, tx)
 	for _, s := range off {
 		do(s)
 	}
@@ -37,9 +37,9 @@ func Tamper(t testing.TB, db *sql.DB, statements ...string) {
 	}
 }
 
-// switches are the statements that turn the triggers of the schema off, and on again as
+// triggerSwitches are the statements that turn the triggers of the schema off, and on again as
 // they are.
-func switches(t testing.TB, tx *sql.Tx) (off, on []string) {
+func triggerSwitches(t testing.TB, tx *sql.Tx) (off, on []string) {
 	t.Helper()
 	rows, err := tx.Query(`SELECT c.relname, t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'recourse' AND NOT t.tgisinternal ORDER BY c.relname, t.tgname`)

@@ -28,47 +28,47 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-const cure = "run the tests as internal/README.md says: go run ./cmd/sandbox -durable=false go test -timeout 30m ./..."
+const setupHint = "run the tests as internal/README.md says: go run ./cmd/sandbox -durable=false go test -timeout 30m ./..."
 
-// admins is how many databases are made and dropped at once.
-const admins = 4
+// adminConns is how many databases are made and dropped at once.
+const adminConns = 4
 
 // server is the Postgres that the tests of this binary share: the sandbox's, or
 // one of the binary's own.
-var server = sync.OnceValues(func() (*host, error) {
-	h := &host{base: os.Getenv("RECOURSE_OWNER_DATABASE_URL")}
+var server = sync.OnceValues(func() (*testServer, error) {
+	h := &testServer{ownerURL: os.Getenv("RECOURSE_OWNER_DATABASE_URL")}
 	app := os.Getenv("RECOURSE_DATABASE_URL")
-	if h.base == "" || app == "" {
+	if h.ownerURL == "" || app == "" {
 		s, err := localpg.Start(context.Background(), localpg.Options{})
 		if err != nil {
 			return nil, err
 		}
-		h.own, h.base, app = s, s.URL("postgres"), s.AppURL("postgres")
+		h.private, h.ownerURL, app = s, s.URL("postgres"), s.AppURL("postgres")
 	}
-	running = h
+	current = h
 	u, err := url.Parse(app)
 	if err != nil {
 		return nil, err
 	}
 	h.app = u.User
-	if h.admin, err = sql.Open("postgres", h.base); err != nil {
+	if h.admin, err = sql.Open("postgres", h.ownerURL); err != nil {
 		return nil, err
 	}
-	h.admin.SetMaxOpenConns(admins)
-	h.admin.SetMaxIdleConns(admins)
+	h.admin.SetMaxOpenConns(adminConns)
+	h.admin.SetMaxIdleConns(adminConns)
 	return h, nil
 })
 
-// host is a Postgres on which each test has a database.
-type host struct {
-	base     string // URL of the owner
+// testServer is a Postgres on which each test has a database.
+type testServer struct {
+	ownerURL string // URL of the owner
 	app      *url.Userinfo
 	admin    *sql.DB
-	own      *localpg.Server // nil: the sandbox's
+	private  *localpg.Server // nil: the sandbox's
 	template string          // database with the current schema; made when it is first needed
 }
 
-var running *host
+var current *testServer
 
 // template is the database that Migrated copies: a copy costs a fraction of the migrations.
 var template = sync.OnceValues(func() (string, error) {
@@ -90,14 +90,14 @@ var template = sync.OnceValues(func() (string, error) {
 })
 
 // create makes a database: an empty one, or a copy of another that nobody is connected to.
-func (h *host) create(name, of string) error {
+func (h *testServer) create(name, source string) error {
 	statement := `CREATE DATABASE "` + name + `"`
-	if of != "" {
+	if source != "" {
 		var version int
 		if err := h.admin.QueryRow(`SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
 			return err
 		}
-		statement += ` TEMPLATE "` + of + `"`
+		statement += ` TEMPLATE "` + source + `"`
 		if version >= 150000 {
 			statement += ` STRATEGY file_copy` // the only way before; it writes no log
 		}
@@ -106,14 +106,14 @@ func (h *host) create(name, of string) error {
 	return err
 }
 
-func (h *host) drop(name string) error {
+func (h *testServer) drop(name string) error {
 	_, err := h.admin.Exec(`DROP DATABASE "` + name + `" WITH (FORCE)`)
 	return err
 }
 
 // url of a database of this server, for the owner.
-func (h *host) url(name string) (string, error) {
-	u, err := url.Parse(h.base)
+func (h *testServer) url(name string) (string, error) {
+	u, err := url.Parse(h.ownerURL)
 	if err != nil {
 		return "", err
 	}
@@ -121,15 +121,15 @@ func (h *host) url(name string) (string, error) {
 	return u.String(), nil
 }
 
-func (h *host) stop() (err error) {
+func (h *testServer) stop() (err error) {
 	if h.template != "" {
 		err = h.drop(h.template)
 	}
 	if h.admin != nil {
 		err = errors.Join(err, h.admin.Close())
 	}
-	if h.own != nil {
-		err = errors.Join(err, h.own.Stop())
+	if h.private != nil {
+		err = errors.Join(err, h.private.Stop())
 	}
 	return err
 }
@@ -137,8 +137,8 @@ func (h *host) stop() (err error) {
 // Main runs a package's tests and stops what they started. Call it from TestMain.
 func Main(m *testing.M) int {
 	code := m.Run()
-	if running != nil {
-		if err := running.stop(); err != nil {
+	if current != nil {
+		if err := current.stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "testkit:", err)
 			return max(code, 1)
 		}
@@ -156,11 +156,11 @@ func Database(t testing.TB) string {
 // processes connect as.
 func Migrated(t testing.TB) string {
 	t.Helper()
-	of, err := template()
+	source, err := template()
 	if err != nil {
-		t.Fatalf("testkit: no Postgres with the schema: %v; %s", err, cure)
+		t.Fatalf("testkit: no Postgres with the schema: %v; %s", err, setupHint)
 	}
-	return As(t, database(t, of), running.app)
+	return As(t, database(t, source), current.app)
 }
 
 // Migrate brings a database of this server up to the current schema. It returns the URL for
@@ -169,7 +169,7 @@ func Migrate(t testing.TB, owner string) string {
 	t.Helper()
 	h, err := server()
 	if err != nil {
-		t.Fatalf("testkit: no Postgres: %v; %s", err, cure)
+		t.Fatalf("testkit: no Postgres: %v; %s", err, setupHint)
 	}
 	if _, err := (postgres.Migration{DatabaseURL: owner, AppRole: h.app.Username()}).Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -182,10 +182,10 @@ func Owner(t testing.TB, databaseURL string) string {
 	t.Helper()
 	h, err := server()
 	if err != nil {
-		t.Fatalf("testkit: no Postgres: %v; %s", err, cure)
+		t.Fatalf("testkit: no Postgres: %v; %s", err, setupHint)
 	}
 	u, errURL := url.Parse(databaseURL)
-	base, errBase := url.Parse(h.base)
+	base, errBase := url.Parse(h.ownerURL)
 	if err := errors.Join(errURL, errBase); err != nil {
 		t.Fatal(err)
 	}
@@ -207,14 +207,14 @@ func As(t testing.TB, databaseURL string, user *url.Userinfo) string {
 }
 
 // database creates a copy of another, or an empty one.
-func database(t testing.TB, of string) string {
+func database(t testing.TB, source string) string {
 	t.Helper()
 	h, err := server()
 	if err != nil {
-		t.Fatalf("testkit: no Postgres: %v; %s", err, cure)
+		t.Fatalf("testkit: no Postgres: %v; %s", err, setupHint)
 	}
 	name := "recourse_test_" + uuid.NewString()[:13]
-	if err := h.create(name, of); err != nil {
+	if err := h.create(name, source); err != nil {
 		t.Fatalf("testkit: %v", err)
 	}
 	t.Cleanup(func() {
@@ -234,7 +234,7 @@ func Redis(t testing.TB) (*localredis.Server, asynq.RedisConnOpt) {
 	t.Helper()
 	s, err := localredis.Start(context.Background(), localredis.Options{})
 	if err != nil {
-		t.Fatalf("testkit: no Redis: %v; %s", err, cure)
+		t.Fatalf("testkit: no Redis: %v; %s", err, setupHint)
 	}
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {

@@ -23,13 +23,13 @@ const (
 
 	maxReference = 255 // a longer one is not kept: cut short it would name something else
 
-	// remarkPatience is how long the text of an error is waited for once its
+	// errorTextTimeout is how long the text of an error is waited for once its
 	// status has decided.
-	remarkPatience = 100 * time.Millisecond
+	errorTextTimeout = 100 * time.Millisecond
 )
 
-// body is what the wire's answers hold.
-type body struct {
+// answerBody is what the wire's answers hold.
+type answerBody struct {
 	OperationKey string            `json:"operation_key"`
 	Status       string            `json:"status"`
 	Moved        *settlement.Money `json:"moved"`
@@ -38,21 +38,21 @@ type body struct {
 
 // execution reads a success. What can't be read does not prove one.
 func (x *exchange) execution(ctx context.Context, resp *http.Response) postadjudication.Answer {
-	b, err := x.read(resp)
+	b, err := x.readBody(resp)
 	if err == nil {
 		err = x.checkMoved(b)
 	}
 	if err != nil {
-		return x.unreadable(ctx, resp, err)
+		return x.unreadableAnswer(ctx, resp, err)
 	}
-	a := postadjudication.Answer{Class: postadjudication.Executed, Moved: b.Moved.Minor, Code: code(resp)}
+	a := postadjudication.Answer{Class: postadjudication.Executed, Moved: b.Moved.Minor, Code: statusCode(resp)}
 	if len(b.Reference) <= maxReference {
 		a.Reference = b.Reference
 	}
 	return a
 }
 
-func (x *exchange) checkMoved(b body) error {
+func (x *exchange) checkMoved(b answerBody) error {
 	asked := x.call.Amount
 	switch {
 	case b.Status != statusExecuted && b.Status != statusAlreadyExecuted:
@@ -69,10 +69,10 @@ func (x *exchange) checkMoved(b body) error {
 	return nil
 }
 
-// absence reads a lookup's 404. One that does not name our key is a wrong path,
+// provenAbsence reads a lookup's 404. One that does not name our key is a wrong path,
 // or another service, and proves nothing.
-func (x *exchange) absence(ctx context.Context, resp *http.Response) postadjudication.Answer {
-	b, err := x.read(resp)
+func (x *exchange) provenAbsence(ctx context.Context, resp *http.Response) postadjudication.Answer {
+	b, err := x.readBody(resp)
 	if err == nil && b.Status != statusNotExecuted {
 		err = fmt.Errorf("status is %q", b.Status)
 	}
@@ -80,41 +80,41 @@ func (x *exchange) absence(ctx context.Context, resp *http.Response) postadjudic
 		err = fmt.Errorf("not executed, but moved is %d", b.Moved.Minor)
 	}
 	if err != nil {
-		return x.unreadable(ctx, resp, err)
+		return x.unreadableAnswer(ctx, resp, err)
 	}
 	return postadjudication.Answer{
-		Class: postadjudication.NotExecuted, Retry: true, Type: TypeNotExecuted, Code: code(resp),
+		Class: postadjudication.NotExecuted, Retry: true, Type: TypeNotExecuted, Code: statusCode(resp),
 	}
 }
 
-// read reads one JSON object that names our key. One that another reader may take
+// readBody reads one JSON object that names our key. One that another reader may take
 // otherwise, such as one with a member given twice, is unreadable.
-func (x *exchange) read(resp *http.Response) (body, error) {
+func (x *exchange) readBody(resp *http.Response) (answerBody, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
-		return body{}, fmt.Errorf("content type is %q", resp.Header.Get("Content-Type"))
+		return answerBody{}, fmt.Errorf("content type is %q", resp.Header.Get("Content-Type"))
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, x.maxBody+1))
 	if err != nil {
-		return body{}, fmt.Errorf("body: %w", err)
+		return answerBody{}, fmt.Errorf("body: %w", err)
 	}
 	if int64(len(raw)) > x.maxBody {
-		return body{}, fmt.Errorf("body is longer than %d bytes", x.maxBody)
+		return answerBody{}, fmt.Errorf("body is longer than %d bytes", x.maxBody)
 	}
-	var b body
+	var b answerBody
 	if err := strictjson.Decode(raw, &b); err != nil {
-		return body{}, fmt.Errorf("body: %w", err)
+		return answerBody{}, fmt.Errorf("body: %w", err)
 	}
 	if b.OperationKey != x.call.OperationKey.String() {
-		return body{}, errors.New("body names another operation key")
+		return answerBody{}, errors.New("body names another operation key")
 	}
 	return b, nil
 }
 
-func (x *exchange) unreadable(ctx context.Context, resp *http.Response, err error) postadjudication.Answer {
+func (x *exchange) unreadableAnswer(ctx context.Context, resp *http.Response, err error) postadjudication.Answer {
 	a := postadjudication.Answer{
 		Class: postadjudication.Unknown, Retry: true, Type: TypeUnreadable,
-		Code: code(resp), Message: oneLine(err.Error()),
+		Code: statusCode(resp), Message: oneLine(err.Error()),
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		a.Type = TypeTimeout
@@ -122,20 +122,20 @@ func (x *exchange) unreadable(ctx context.Context, resp *http.Response, err erro
 	return a
 }
 
-// refusal is an answer whose status has decided. Its body is only a remark, and
-// is not waited for beyond remarkPatience.
-func (x *exchange) refusal(resp *http.Response, v Verdict) postadjudication.Answer {
-	a := postadjudication.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: code(resp)}
+// decidedByStatus is an answer whose status has decided. Its body is only a remark, and
+// is not waited for beyond errorTextTimeout.
+func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) postadjudication.Answer {
+	a := postadjudication.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: statusCode(resp)}
 	if v.Retry {
 		a.RetryAfter = retryAfter(resp.Header, x.now())
 	}
-	patience := time.AfterFunc(remarkPatience, x.cancel)
-	defer patience.Stop()
+	timeout := time.AfterFunc(errorTextTimeout, x.cancel)
+	defer timeout.Stop()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, x.maxBody+1))
 	if err != nil || int64(len(raw)) > x.maxBody {
-		raw = []byte(redact.Halved(string(raw)))
+		raw = []byte(redact.TrimPartial(string(raw)))
 	}
-	a.Message = remark(raw)
+	a.Message = errorText(raw)
 	if a.Message == "" && err != nil {
 		a.Message = oneLine("body: " + err.Error())
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// absent says that nothing was executed under a key.
-func absent(k postadjudication.OperationKey) string {
+// absenceBody says that nothing was executed under a key.
+func absenceBody(k postadjudication.OperationKey) string {
 	return `{"operation_key":"` + k.String() + `","status":"not_executed"}`
 }
 
 func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 	t.Parallel()
-	c, other := aCall(), aCall()
+	c, other := newCall(), newCall()
 	other.OperationKey[0]++
 	const j = "application/json"
 	for name, tc := range map[string]struct {
@@ -26,23 +26,23 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 		body   string
 		class  postadjudication.Class
 	}{
-		"executed":                      {200, j, told(c, "executed", 12500, "USD"), "executed"},
-		"already executed":              {200, j, told(c, "already_executed", 12500, "USD"), "executed"},
-		"proven absent":                 {404, j, absent(c.OperationKey), "not_executed"},
-		"absent, but of another key":    {404, j, absent(other.OperationKey), "unknown"},
-		"absent, yet moved":             {404, j, told(c, "not_executed", 5, "USD"), "unknown"},
-		"a 404 that says executed":      {404, j, told(c, "executed", 12500, "USD"), "unknown"},
+		"executed":                      {200, j, proofBody(c, "executed", 12500, "USD"), "executed"},
+		"already executed":              {200, j, proofBody(c, "already_executed", 12500, "USD"), "executed"},
+		"proven absent":                 {404, j, absenceBody(c.OperationKey), "not_executed"},
+		"absent, but of another key":    {404, j, absenceBody(other.OperationKey), "unknown"},
+		"absent, yet moved":             {404, j, proofBody(c, "not_executed", 5, "USD"), "unknown"},
+		"a 404 that says executed":      {404, j, proofBody(c, "executed", 12500, "USD"), "unknown"},
 		"a proxy's 404":                 {404, "text/html", "<h1>Not Found</h1>", "unknown"},
-		"a 200 that says not executed":  {200, j, absent(c.OperationKey), "unknown"},
-		"a 410 that says not executed":  {410, j, absent(c.OperationKey), "unknown"},
-		"created is no answer to a GET": {201, j, told(c, "executed", 12500, "USD"), "unknown"},
+		"a 200 that says not executed":  {200, j, absenceBody(c.OperationKey), "unknown"},
+		"a 410 that says not executed":  {410, j, absenceBody(c.OperationKey), "unknown"},
+		"created is no answer to a GET": {201, j, proofBody(c, "executed", 12500, "USD"), "unknown"},
 		"unavailable":                   {503, j, "", "unknown"},
 		"rate limited":                  {429, j, "", "unknown"},
 		"forbidden":                     {403, j, "", "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := answering(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
+			url := serveAnswer(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
 			// The table is for executions: it can't turn a lookup into a proof.
 			table := map[int]Verdict{tc.status: {Class: postadjudication.NotExecuted}}
 			a := newExecutor(t, Config{BaseURL: url, Table: table, InFlight: -1}).Lookup(withLimit(t), c)
@@ -56,7 +56,7 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 	}
 }
 
-func TestTheExecutorStatesForHowLongALookupProvesNothing(t *testing.T) {
+func TestTheExecutorStatesHowLongALookupProvesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ life, recalls, inFlight, remembers, onItsWay time.Duration }{
 		{0, 0, 0, 0, DefaultInFlight}, {time.Hour, 0, time.Second, time.Hour, time.Second}, {0, time.Hour, -1, time.Hour, -1},
@@ -80,10 +80,10 @@ func TestAnOwnTableOverridesSingleStatuses(t *testing.T) {
 		500: {Class: postadjudication.NotExecuted},
 	}
 	run := func(status int, body string) postadjudication.Answer {
-		url := answering(t, status, nil, body)
-		return newExecutor(t, Config{BaseURL: url, Table: table}).Execute(withLimit(t), aCall())
+		url := serveAnswer(t, status, nil, body)
+		return newExecutor(t, Config{BaseURL: url, Table: table}).Execute(withLimit(t), newCall())
 	}
-	if a := run(409, told(aCall(), "already_executed", 12500, "USD")); a.Class != postadjudication.Executed || a.Moved != 12500 {
+	if a := run(409, proofBody(newCall(), "already_executed", 12500, "USD")); a.Class != postadjudication.Executed || a.Moved != 12500 {
 		t.Errorf("409 with proof: %+v", a)
 	}
 	if a := run(409, `{"error":"in flight"}`); a.Class != postadjudication.Unknown || !a.Retry {
@@ -125,13 +125,13 @@ func TestRetryAfterIsKeptAndBounded(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
-	url := answering(t, 429, map[string]string{"Retry-After": "3"}, "")
-	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall()); a.RetryAfter != 3*time.Second {
+	url := serveAnswer(t, 429, map[string]string{"Retry-After": "3"}, "")
+	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall()); a.RetryAfter != 3*time.Second {
 		t.Errorf("429 with Retry-After: %+v", a)
 	}
 }
 
-func TestTheMessageIsWhatTheServiceSaid(t *testing.T) {
+func TestTheMessageIsTheErrorTextOfTheService(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		``:                                   "",
@@ -144,12 +144,12 @@ func TestTheMessageIsWhatTheServiceSaid(t *testing.T) {
 		"plain\r\ntext\x00":                  "plain  text",
 		"\xff":                               "\uFFFD",
 	} {
-		if got := remark([]byte(body)); got != want {
+		if got := errorText([]byte(body)); got != want {
 			t.Errorf("remark(%q) = %q, want %q", body, got, want)
 		}
 	}
 	for _, unit := range []string{"a", "é", "\U0001F4B8", "\xff", "\n"} {
-		got := remark([]byte("x" + strings.Repeat(unit, 40_000)))
+		got := errorText([]byte("x" + strings.Repeat(unit, 40_000)))
 		if len(got) > 3*(defaultMaxBody+1) || !utf8.ValidString(got) {
 			t.Errorf("%q: %d bytes, valid %v", unit, len(got), utf8.ValidString(got))
 		}
@@ -159,8 +159,8 @@ func TestTheMessageIsWhatTheServiceSaid(t *testing.T) {
 func TestAReferenceIsKeptWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]int{255: 255, 256: 0} {
-		body := strings.Replace(told(aCall(), "executed", 1, "USD"), "eff_1", strings.Repeat("r", n), 1)
-		a := newExecutor(t, Config{BaseURL: answering(t, 200, nil, body)}).Execute(withLimit(t), aCall())
+		body := strings.Replace(proofBody(newCall(), "executed", 1, "USD"), "eff_1", strings.Repeat("r", n), 1)
+		a := newExecutor(t, Config{BaseURL: serveAnswer(t, 200, nil, body)}).Execute(withLimit(t), newCall())
 		if a.Class != postadjudication.Executed || len(a.Reference) != want {
 			t.Errorf("%d: %s with a reference of %d", n, a.Class, len(a.Reference))
 		}
@@ -201,9 +201,9 @@ func TestNewRefusesWhatCouldOnlyFailLater(t *testing.T) {
 }
 
 func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
-	c := aCall()
-	f.Add([]byte(told(c, "executed", 12500, "USD")))
-	f.Add([]byte(told(c, "already_executed", 12501, "USD")))
+	c := newCall()
+	f.Add([]byte(proofBody(c, "executed", 12500, "USD")))
+	f.Add([]byte(proofBody(c, "already_executed", 12501, "USD")))
 	f.Add([]byte(`{"operation_key":"","status":"executed","moved":{"minor":1,"currency":"USD"}}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -224,9 +224,9 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 	})
 }
 
-func TestARemarkHasNothingThatATerminalObeys(t *testing.T) {
+func TestAnErrorTextHasNoControlCharacters(t *testing.T) {
 	t.Parallel()
-	if got, want := remark([]byte("{\"error\":\"a\u202eb\u200b\u009bc\\u001b[31m\"}")), "ab c [31m"; got != want {
+	if got, want := errorText([]byte("{\"error\":\"a\u202eb\u200b\u009bc\\u001b[31m\"}")), "ab c [31m"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

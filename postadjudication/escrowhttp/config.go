@@ -18,7 +18,7 @@ const (
 	maxHeader        = 64 << 10
 	idlePerHost      = 256
 	dialLimit        = 5 * time.Second
-	ownUserAgent     = "recourse"
+	userAgent        = "recourse"
 	idleConnLifetime = 30 * time.Second
 )
 
@@ -99,7 +99,7 @@ func New(c Config) (*Executor, error) {
 	return &Executor{
 		executions:     base.JoinPath("v1", "executions"),
 		header:         header,
-		client:         unredirected(c.Client, c.ProxyFromEnvironment),
+		client:         withoutRedirects(c.Client, c.ProxyFromEnvironment),
 		keyLifetime:    c.KeyLifetime,
 		lookupLifetime: max(c.KeyLifetime, c.LookupLifetime),
 		inFlight:       c.InFlight,
@@ -134,7 +134,7 @@ func parseBase(s string) (*url.URL, error) {
 // checkedHeader refuses what net/http would refuse at every call, where it would
 // look like an unknown outcome, and what belongs to the wire.
 func checkedHeader(h http.Header) (http.Header, error) {
-	out := http.Header{"User-Agent": {ownUserAgent}}
+	out := http.Header{"User-Agent": {userAgent}}
 	for name, values := range h {
 		key := http.CanonicalHeaderKey(name)
 		switch key {
@@ -173,19 +173,19 @@ func checkTable(table map[int]Verdict) error {
 	return nil
 }
 
-// unredirected is a copy of the client that hands redirects back.
-func unredirected(c *http.Client, proxied bool) *http.Client {
-	own := http.Client{Transport: ownTransport(proxied)}
+// withoutRedirects is a copy of the client that hands redirects back.
+func withoutRedirects(c *http.Client, proxied bool) *http.Client {
+	client := http.Client{Transport: newTransport(proxied)}
 	if c != nil {
-		own = *c
+		client = *c
 	}
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &own
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &client
 }
 
-// ownTransport speaks HTTP/1.1 only: one connection a call, so that a reset of
+// newTransport speaks HTTP/1.1 only: one connection a call, so that a reset of
 // one says nothing of another.
-func ownTransport(proxied bool) *http.Transport {
+func newTransport(proxied bool) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	var proxy func(*http.Request) (*url.URL, error)

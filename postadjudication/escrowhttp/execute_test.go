@@ -18,7 +18,7 @@ import (
 
 func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
 	t.Parallel()
-	c := aCall()
+	c := newCall()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -32,7 +32,7 @@ func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
 			t.Errorf("request (-want +got):\n%s", d)
 		}
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-		io.WriteString(w, told(c, "executed", 12500, "USD"))
+		io.WriteString(w, proofBody(c, "executed", 12500, "USD"))
 	}))
 	defer s.Close()
 	e := newExecutor(t, Config{BaseURL: s.URL + "/pay/", Header: http.Header{"authorization": {"Bearer x"}}})
@@ -82,8 +82,8 @@ func TestEveryStatusMeansWhatTheTableSays(t *testing.T) {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			t.Parallel()
 			// A body that would be a success under 200 changes nothing.
-			url := answering(t, status, nil, told(aCall(), "executed", 12500, "USD"))
-			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall())
+			url := serveAnswer(t, status, nil, proofBody(newCall(), "executed", 12500, "USD"))
+			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall())
 			if got := (row{a.Class, a.Retry, a.Type}); got != want {
 				t.Errorf("%d: %+v, want %+v", status, got, want)
 			}
@@ -96,7 +96,7 @@ func TestEveryStatusMeansWhatTheTableSays(t *testing.T) {
 
 func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 	t.Parallel()
-	c, other := aCall(), aCall()
+	c, other := newCall(), newCall()
 	other.OperationKey[0]++
 	long := strings.Repeat(" ", 64<<10)
 	for name, tc := range map[string]struct {
@@ -105,34 +105,34 @@ func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 		body   string
 		moved  int64 // 0: unknown
 	}{
-		"executed":                    {200, "application/json", told(c, "executed", 12500, "USD"), 12500},
-		"created":                     {201, "application/json", told(c, "executed", 12500, "USD"), 12500},
-		"a +json type":                {200, "application/vnd.escrow+json", told(c, "executed", 12500, "USD"), 12500},
-		"a part":                      {200, "application/json", told(c, "executed", 6250, "USD"), 6250},
-		"more than asked is a fact":   {200, "application/json", told(c, "executed", 20000, "USD"), 20000},
-		"already executed":            {200, "application/json", told(c, "already_executed", 12500, "USD"), 12500},
-		"already executed, a part":    {200, "application/json", told(c, "already_executed", 6250, "USD"), 6250},
-		"already executed, too much":  {200, "application/json", told(c, "already_executed", 12501, "USD"), 0},
-		"other key":                   {200, "application/json", told(other, "executed", 12500, "USD"), 0},
-		"other currency":              {200, "application/json", told(c, "executed", 12500, "EUR"), 0},
-		"nothing moved":               {200, "application/json", told(c, "executed", 0, "USD"), 0},
-		"negative":                    {200, "application/json", told(c, "executed", -1, "USD"), 0},
-		"beyond exact integers":       {200, "application/json", told(c, "executed", 1<<53, "USD"), 0},
-		"other status":                {200, "application/json", told(c, "pending", 12500, "USD"), 0},
-		"not executed":                {200, "application/json", told(c, "not_executed", 12500, "USD"), 0},
+		"executed":                    {200, "application/json", proofBody(c, "executed", 12500, "USD"), 12500},
+		"created":                     {201, "application/json", proofBody(c, "executed", 12500, "USD"), 12500},
+		"a +json type":                {200, "application/vnd.escrow+json", proofBody(c, "executed", 12500, "USD"), 12500},
+		"a part":                      {200, "application/json", proofBody(c, "executed", 6250, "USD"), 6250},
+		"more than asked is a fact":   {200, "application/json", proofBody(c, "executed", 20000, "USD"), 20000},
+		"already executed":            {200, "application/json", proofBody(c, "already_executed", 12500, "USD"), 12500},
+		"already executed, a part":    {200, "application/json", proofBody(c, "already_executed", 6250, "USD"), 6250},
+		"already executed, too much":  {200, "application/json", proofBody(c, "already_executed", 12501, "USD"), 0},
+		"other key":                   {200, "application/json", proofBody(other, "executed", 12500, "USD"), 0},
+		"other currency":              {200, "application/json", proofBody(c, "executed", 12500, "EUR"), 0},
+		"nothing moved":               {200, "application/json", proofBody(c, "executed", 0, "USD"), 0},
+		"negative":                    {200, "application/json", proofBody(c, "executed", -1, "USD"), 0},
+		"beyond exact integers":       {200, "application/json", proofBody(c, "executed", 1<<53, "USD"), 0},
+		"other status":                {200, "application/json", proofBody(c, "pending", 12500, "USD"), 0},
+		"not executed":                {200, "application/json", proofBody(c, "not_executed", 12500, "USD"), 0},
 		"no amount":                   {200, "application/json", `{"operation_key":"` + c.OperationKey.String() + `","status":"executed"}`, 0},
-		"a fraction":                  {200, "application/json", strings.Replace(told(c, "executed", 12500, "USD"), "12500", "125.5", 1), 0},
-		"html":                        {200, "text/html", told(c, "executed", 12500, "USD"), 0},
-		"bad content type":            {200, ";;", told(c, "executed", 12500, "USD"), 0},
+		"a fraction":                  {200, "application/json", strings.Replace(proofBody(c, "executed", 12500, "USD"), "12500", "125.5", 1), 0},
+		"html":                        {200, "text/html", proofBody(c, "executed", 12500, "USD"), 0},
+		"bad content type":            {200, ";;", proofBody(c, "executed", 12500, "USD"), 0},
 		"empty":                       {200, "application/json", "", 0},
 		"null":                        {200, "application/json", "null", 0},
-		"cut JSON":                    {200, "application/json", told(c, "executed", 12500, "USD")[:90], 0},
-		"text behind the JSON":        {200, "application/json", told(c, "executed", 12500, "USD") + "{}", 0},
-		"a body of more than allowed": {200, "application/json", told(c, "executed", 12500, "USD") + long, 0},
+		"cut JSON":                    {200, "application/json", proofBody(c, "executed", 12500, "USD")[:90], 0},
+		"text behind the JSON":        {200, "application/json", proofBody(c, "executed", 12500, "USD") + "{}", 0},
+		"a body of more than allowed": {200, "application/json", proofBody(c, "executed", 12500, "USD") + long, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := answering(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
+			url := serveAnswer(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
 			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c)
 			if tc.moved > 0 {
 				if a.Class != postadjudication.Executed || a.Moved != tc.moved || a.Reference != "eff_1" || a.Type != "" {
@@ -150,8 +150,8 @@ func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 // What another reader would take for another answer proves nothing.
 func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 	t.Parallel()
-	c := aCall()
-	good := told(c, "executed", 12500, "USD")
+	c := newCall()
+	good := proofBody(c, "executed", 12500, "USD")
 	absent := `{"operation_key":"` + c.OperationKey.String() + `","status":"not_executed"}`
 	instead := func(text, old, new string) string {
 		if !strings.Contains(text, old) {
@@ -174,7 +174,7 @@ func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 		"absence in another case":    {instead(absent, `"status"`, `"Status"`), "Status must be written status"},
 	} {
 		for _, status := range []int{200, 404} {
-			url := answering(t, status, map[string]string{"Content-Type": "application/json"}, tc.body)
+			url := serveAnswer(t, status, map[string]string{"Content-Type": "application/json"}, tc.body)
 			e := newExecutor(t, Config{BaseURL: url, KeyLifetime: postadjudication.Forever})
 			answers := map[string]postadjudication.Answer{"lookup": e.Lookup(withLimit(t), c)}
 			if status == 200 {
@@ -188,7 +188,7 @@ func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 		}
 	}
 	more := instead(good, `"status":`, `"details":{"Status":"x","moved":1},"fee":3,"status":`)
-	url := answering(t, 200, map[string]string{"Content-Type": "application/json"}, more)
+	url := serveAnswer(t, 200, map[string]string{"Content-Type": "application/json"}, more)
 	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c); a.Class != postadjudication.Executed || a.Moved != 12500 {
 		t.Errorf("members that the wire does not name: %+v", a)
 	}
@@ -200,9 +200,9 @@ func TestARedirectIsNeverFollowed(t *testing.T) {
 	to := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
 	defer to.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		url := answering(t, status, map[string]string{"Location": to.URL}, "")
+		url := serveAnswer(t, status, map[string]string{"Location": to.URL}, "")
 		for _, client := range []*http.Client{nil, to.Client()} {
-			a := newExecutor(t, Config{BaseURL: url, Client: client}).Execute(withLimit(t), aCall())
+			a := newExecutor(t, Config{BaseURL: url, Client: client}).Execute(withLimit(t), newCall())
 			if a.Type != "http.redirect" || a.Class != postadjudication.Unknown {
 				t.Errorf("%d: %+v", status, a)
 			}
@@ -228,7 +228,7 @@ func TestNoConnectionIsProofThatNothingWasSent(t *testing.T) {
 		"refused": newExecutor(t, Config{BaseURL: refused}),
 		"no host": newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: nobody}),
 	} {
-		a := e.Execute(withLimit(t), aCall())
+		a := e.Execute(withLimit(t), newCall())
 		if a.Class != postadjudication.NotExecuted || !a.Retry || a.Type != "http.connection_refused" {
 			t.Errorf("%s: %+v", name, a)
 		}
@@ -236,16 +236,16 @@ func TestNoConnectionIsProofThatNothingWasSent(t *testing.T) {
 			t.Errorf("%s: message %q", name, a.Message)
 		}
 		// The lookup that could not be made says nothing of the calls before it.
-		if a := e.Lookup(withLimit(t), aCall()); a.Class != postadjudication.Unknown || !a.Retry {
+		if a := e.Lookup(withLimit(t), newCall()); a.Class != postadjudication.Unknown || !a.Retry {
 			t.Errorf("%s: lookup %+v", name, a)
 		}
 	}
 }
 
-// liar fails with the error of a dial, but reports no connections.
-type liar struct{ connected bool }
+// lyingTransport fails with the error of a dial, but reports no connections.
+type lyingTransport struct{ connected bool }
 
-func (l liar) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l lyingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.connected {
 		tr := traceOf(r)
 		tr()
@@ -255,29 +255,29 @@ func (l liar) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestADialErrorAfterAConnectionProvesNothing(t *testing.T) {
 	t.Parallel()
-	e := newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: &http.Client{Transport: liar{connected: true}}})
-	if a := e.Execute(withLimit(t), aCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
+	e := newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: &http.Client{Transport: lyingTransport{connected: true}}})
+	if a := e.Execute(withLimit(t), newCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
 		t.Errorf("%+v", a)
 	}
 }
 
 func TestAnEndedContextIsUnknown(t *testing.T) {
 	t.Parallel()
-	url := wire(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	url := serveConn(t, func(c net.Conn) { io.Copy(io.Discard, c) })
 	e := newExecutor(t, Config{BaseURL: url})
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if a := e.Execute(ctx, aCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.timeout" {
+	if a := e.Execute(ctx, newCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.timeout" {
 		t.Errorf("time limit: %+v", a)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if a := e.Execute(ended, aCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.no_answer" {
+	if a := e.Execute(ended, newCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.no_answer" {
 		t.Errorf("cancelled: %+v", a)
 	}
 	hasty := newExecutor(t, Config{BaseURL: url, Client: &http.Client{Timeout: 20 * time.Millisecond}})
-	if a := hasty.Execute(withLimit(t), aCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.timeout" {
+	if a := hasty.Execute(withLimit(t), newCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.timeout" {
 		t.Errorf("the client's own limit: %+v", a)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// longestCall bounds a call whose context has no deadline.
-const longestCall = 5 * time.Minute
+// maxCallTime bounds a call whose context has no deadline.
+const maxCallTime = 5 * time.Minute
 
 // Executor calls one escrow service. It is safe for concurrent use.
 type Executor struct {
@@ -42,37 +42,37 @@ func (e *Executor) Address() string { return e.executions.String() }
 // Execute posts the request once and classifies the answer. It returns when the
 // service has answered or ctx has ended.
 func (e *Executor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
-	ctx, ended := spanned(ctx, "execute")
-	return ended(e.execute(ctx, c))
+	ctx, endSpan := startSpan(ctx, "execute")
+	return endSpan(e.execute(ctx, c))
 }
 
 func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
-	req := e.request(x.traced(ctx), http.MethodPost, e.executions, c)
+	req := e.request(x.watchConnection(ctx), http.MethodPost, e.executions, c)
 	req.Header.Set("Content-Type", "application/json")
-	fence(req.Header, c)
+	setFenceHeaders(req.Header, c)
 	// GetBody stays unset. With it, net/http would take the Idempotency-Key as leave to
 	// replay the request on a new connection.
-	body := newLastByte(c.Request, c.Fresh)
+	body := newGatedBody(c.Request, c.Fresh)
 	req.Body, req.ContentLength = body, int64(len(c.Request))
 
 	resp, err := e.client.Do(req)
 	stale := body.end()
 	switch {
 	case err != nil && stale != nil:
-		return unsent(stale)
+		return unsentAnswer(stale)
 	case err != nil:
-		return x.unanswered(ctx, err)
+		return x.transportFailure(ctx, err)
 	}
-	withoutStream(resp)
+	closeSwitchedProtocol(resp)
 	defer resp.Body.Close()
 	v := e.verdict(resp.StatusCode)
 	if v.Class == postadjudication.Executed {
 		return x.execution(ctx, resp)
 	}
-	return x.refusal(resp, v)
+	return x.decidedByStatus(resp, v)
 }
 
 // Lookup asks what became of the operation key. Every answer but the two that the
@@ -80,33 +80,33 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 // nothing was executed proves anything is for the caller to judge, by InFlight and
 // LookupLifetime.
 func (e *Executor) Lookup(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
-	ctx, ended := spanned(ctx, "look up")
-	return ended(e.lookUp(ctx, c))
+	ctx, endSpan := startSpan(ctx, "look up")
+	return endSpan(e.lookUp(ctx, c))
 }
 
 func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
 	req := e.request(ctx, http.MethodGet, e.executions.JoinPath(c.OperationKey.String()), c)
 
 	resp, err := e.client.Do(req)
 	if err != nil {
-		a := x.unanswered(ctx, err)
+		a := x.transportFailure(ctx, err)
 		a.Class = postadjudication.Unknown // this GET was not sent; the calls before it were
 		return a
 	}
-	withoutStream(resp)
+	closeSwitchedProtocol(resp)
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return x.execution(ctx, resp)
 	case http.StatusNotFound:
-		return x.absence(ctx, resp)
+		return x.provenAbsence(ctx, resp)
 	default:
-		v := standard(resp.StatusCode)
+		v := defaultVerdict(resp.StatusCode)
 		v.Class, v.Retry = postadjudication.Unknown, true
-		return x.refusal(resp, v)
+		return x.decidedByStatus(resp, v)
 	}
 }
 
@@ -126,16 +126,16 @@ func (e *Executor) request(ctx context.Context, method string, u *url.URL, c pos
 	h := e.header.Clone()
 	h.Set("Accept", "application/json")
 	h.Set("Idempotency-Key", c.OperationKey.String())
-	tell(ctx, h)
+	injectTrace(ctx, h)
 	return (&http.Request{
 		Method: method, URL: u, Host: u.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
 }
 
-// fence tells the escrow service from when on, and after which other request, it is to
+// setFenceHeaders tells the escrow service from when on, and after which other request, it is to
 // refuse this one: see the package comment.
-func fence(h http.Header, c postadjudication.Call) {
+func setFenceHeaders(h http.Header, c postadjudication.Call) {
 	if c.Generation > 0 {
 		h.Set("Recourse-Generation", strconv.Itoa(c.Generation))
 	}
@@ -144,11 +144,11 @@ func fence(h http.Header, c postadjudication.Call) {
 	}
 }
 
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, longestCall)
+	return context.WithTimeout(ctx, maxCallTime)
 }
 
 // exchange is one request and what came back.
@@ -160,20 +160,20 @@ type exchange struct {
 	connected atomic.Bool // a connection was made, so bytes may have been sent
 }
 
-func (x *exchange) traced(ctx context.Context) context.Context {
+func (x *exchange) watchConnection(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { x.connected.Store(true) },
 	})
 }
 
-// withoutStream closes the connection of an answer that switched protocols, which we never
+// closeSwitchedProtocol closes the connection of an answer that switched protocols, which we never
 // ask for. net/http gives it as the body and no longer ends it with the context, so that
 // reading it would wait for as long as the service likes.
-func withoutStream(resp *http.Response) {
+func closeSwitchedProtocol(resp *http.Response) {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body.Close()
 		resp.Body = http.NoBody
 	}
 }
 
-func code(resp *http.Response) string { return strconv.Itoa(resp.StatusCode) }
+func statusCode(resp *http.Response) string { return strconv.Itoa(resp.StatusCode) }

@@ -22,37 +22,37 @@ func traceOf(r *http.Request) func() {
 
 func TestABrokenConnectionIsUnknown(t *testing.T) {
 	t.Parallel()
-	proof := told(aCall(), "executed", 12500, "USD")
+	proof := proofBody(newCall(), "executed", 12500, "USD")
 	for name, tc := range map[string]struct {
 		kind  string
 		serve func(net.Conn)
 	}{
 		"closed at once":       {"http.no_answer", func(net.Conn) {}},
-		"closed after reading": {"http.no_answer", func(c net.Conn) { received(bufio.NewReader(c)) }},
+		"closed after reading": {"http.no_answer", func(c net.Conn) { readRequest(bufio.NewReader(c)) }},
 		"reset": {"http.no_answer", func(c net.Conn) {
-			received(bufio.NewReader(c))
+			readRequest(bufio.NewReader(c))
 			c.(*net.TCPConn).SetLinger(0)
 		}},
 		"not HTTP": {"http.no_answer", func(c net.Conn) {
-			received(bufio.NewReader(c))
+			readRequest(bufio.NewReader(c))
 			io.WriteString(c, "220 mail.example ESMTP\r\n")
 		}},
 		"cut short": {"http.unreadable", func(c net.Conn) {
-			received(bufio.NewReader(c))
+			readRequest(bufio.NewReader(c))
 			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(proof)+1, proof)
 		}},
 		"chunks cut short": {"http.unreadable", func(c net.Conn) {
-			received(bufio.NewReader(c))
+			readRequest(bufio.NewReader(c))
 			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(proof), proof)
 		}},
 		"101": {"http.unexpected", func(c net.Conn) {
-			received(bufio.NewReader(c))
+			readRequest(bufio.NewReader(c))
 			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newExecutor(t, Config{BaseURL: wire(t, tc.serve)}).Execute(withLimit(t), aCall())
+			a := newExecutor(t, Config{BaseURL: serveConn(t, tc.serve)}).Execute(withLimit(t), newCall())
 			if a.Class != postadjudication.Unknown || !a.Retry || a.Type != tc.kind || a.Message == "" && tc.kind != "http.unexpected" {
 				t.Errorf("%+v, want unknown, retry, %s", a, tc.kind)
 			}
@@ -60,14 +60,14 @@ func TestABrokenConnectionIsUnknown(t *testing.T) {
 	}
 }
 
-func TestNetHTTPDoesNotReplayARequestBehindOurBack(t *testing.T) {
+func TestNetHTTPDoesNotReplayARequest(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
-	proof := told(aCall(), "executed", 12500, "USD")
-	url := wire(t, func(c net.Conn) {
+	proof := proofBody(newCall(), "executed", 12500, "USD")
+	url := serveConn(t, func(c net.Conn) {
 		r := bufio.NewReader(c)
 		for {
-			if _, err := received(r); err != nil {
+			if _, err := readRequest(r); err != nil {
 				return
 			}
 			if requests.Add(1) == 2 {
@@ -77,10 +77,10 @@ func TestNetHTTPDoesNotReplayARequestBehindOurBack(t *testing.T) {
 		}
 	})
 	e := newExecutor(t, Config{BaseURL: url})
-	if a := e.Execute(withLimit(t), aCall()); a.Class != postadjudication.Executed {
+	if a := e.Execute(withLimit(t), newCall()); a.Class != postadjudication.Executed {
 		t.Fatalf("first: %+v", a)
 	}
-	if a := e.Execute(withLimit(t), aCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
+	if a := e.Execute(withLimit(t), newCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
 		t.Errorf("second: %+v, want unknown, http.no_answer", a)
 	}
 	if n := requests.Load(); n != 2 {
@@ -103,12 +103,12 @@ func TestAHostileServiceIsBoundedInMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			poured := make(chan int, 1)
-			url := wire(t, func(c net.Conn) {
-				received(bufio.NewReader(c))
+			url := serveConn(t, func(c net.Conn) {
+				readRequest(bufio.NewReader(c))
 				io.WriteString(c, tc.head)
-				poured <- pour(c, tc.filler, most)
+				poured <- writeRepeatedly(c, tc.filler, most)
 			})
-			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall())
+			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall())
 			if a.Type != tc.kind || len(a.Message) > 3*(defaultMaxBody+1) {
 				t.Errorf("%+v, want %s and a message within bounds", a, tc.kind)
 			}
@@ -119,10 +119,10 @@ func TestAHostileServiceIsBoundedInMemory(t *testing.T) {
 	}
 }
 
-// drip sends a byte every few milliseconds until the client goes away.
-func drip(head string) func(net.Conn) {
+// slowBody sends a byte every few milliseconds until the client goes away.
+func slowBody(head string) func(net.Conn) {
 	return func(c net.Conn) {
-		received(bufio.NewReader(c))
+		readRequest(bufio.NewReader(c))
 		io.WriteString(c, head)
 		for range time.Tick(2 * time.Millisecond) {
 			if _, err := io.WriteString(c, " "); err != nil {
@@ -132,11 +132,11 @@ func drip(head string) func(net.Conn) {
 	}
 }
 
-func TestADrippedRemarkDoesNotHoldADecidedAnswer(t *testing.T) {
+func TestASlowErrorTextDoesNotDelayADecidedAnswer(t *testing.T) {
 	t.Parallel()
-	url := wire(t, drip("HTTP/1.1 422 No\r\nContent-Type: text/plain\r\n\r\ninsufficient funds"))
+	url := serveConn(t, slowBody("HTTP/1.1 422 No\r\nContent-Type: text/plain\r\n\r\ninsufficient funds"))
 	began := time.Now()
-	a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall())
+	a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall())
 	if a.Class != postadjudication.NotExecuted || a.Retry || a.Type != "http.refused" || a.Message != "insufficient funds" {
 		t.Errorf("%+v, want a refusal with what was read of its text", a)
 	}
@@ -145,11 +145,11 @@ func TestADrippedRemarkDoesNotHoldADecidedAnswer(t *testing.T) {
 	}
 }
 
-func TestADrippedSuccessEndsWithTheTimeLimit(t *testing.T) {
+func TestASlowSuccessEndsWithTheTimeLimit(t *testing.T) {
 	t.Parallel()
-	url := wire(t, drip("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"))
+	url := serveConn(t, slowBody("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"))
 	e := newExecutor(t, Config{BaseURL: url, Client: &http.Client{Timeout: 50 * time.Millisecond}})
-	a := e.Execute(withLimit(t), aCall())
+	a := e.Execute(withLimit(t), newCall())
 	if a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.unreadable" {
 		t.Errorf("%+v, want unknown", a)
 	}
@@ -159,8 +159,8 @@ func TestADrippedSuccessEndsWithTheTimeLimit(t *testing.T) {
 // lookup, nor a call whose table takes 101 for a success.
 func TestAServiceThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	url := wire(t, func(c net.Conn) {
-		received(bufio.NewReader(c))
+	url := serveConn(t, func(c net.Conn) {
+		readRequest(bufio.NewReader(c))
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 		c.SetReadDeadline(time.Now().Add(2 * limit)) // the end of a test that fails
 		io.Copy(io.Discard, c)
@@ -173,7 +173,7 @@ func TestAServiceThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
-			a := ask(withLimit(t), aCall())
+			a := ask(withLimit(t), newCall())
 			if a.Class != postadjudication.Unknown || !a.Retry {
 				t.Errorf("%+v, want unknown", a)
 			}

@@ -7,51 +7,51 @@ import (
 	"sync"
 )
 
-// errEnded stops a transport that reads on after the exchange has ended.
-var errEnded = errors.New("escrowhttp: the call has ended")
+// errCallEnded stops a transport that reads on after the exchange has ended.
+var errCallEnded = errors.New("escrowhttp: the call has ended")
 
-// lastByte is the body of a request whose last byte leaves only when fresh says so:
+// gatedBody is the body of a request whose last byte leaves only when fresh says so:
 // behind the dial, TLS and whatever else took time. Without that byte nobody has the
 // request. It is read by the transport's goroutines, and asked about by ours.
 //
 // It has no way back to its beginning, so that net/http can't send it twice.
-type lastByte struct {
+type gatedBody struct {
 	fresh func() error // nil: nobody is asked
 
-	mu      sync.Mutex
-	rest    *bytes.Reader
-	let     bool  // the last byte, or the end of an empty body, was let go
-	refused error // what fresh said instead
-	ended   bool  // nothing leaves any more
+	mu       sync.Mutex
+	unread   *bytes.Reader
+	released bool  // the last byte, or the end of an empty body, was let go
+	refused  error // what fresh said instead
+	ended    bool  // nothing leaves any more
 }
 
-func newLastByte(request []byte, fresh func() error) *lastByte {
-	return &lastByte{rest: bytes.NewReader(request), fresh: fresh}
+func newGatedBody(request []byte, fresh func() error) *gatedBody {
+	return &gatedBody{unread: bytes.NewReader(request), fresh: fresh}
 }
 
 // Read gives all but the last byte, then asks, then gives the last.
-func (b *lastByte) Read(p []byte) (int, error) {
+func (b *gatedBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch left := b.rest.Len(); {
+	switch left := b.unread.Len(); {
 	case b.refused != nil:
 		return 0, b.refused
-	case b.ended && !b.let:
-		return 0, errEnded
+	case b.ended && !b.released:
+		return 0, errCallEnded
 	case len(p) == 0:
 		return 0, nil
 	case left > 1:
-		return b.rest.Read(p[:min(len(p), left-1)])
-	case !b.let:
-		if err := b.ask(); err != nil {
+		return b.unread.Read(p[:min(len(p), left-1)])
+	case !b.released:
+		if err := b.checkFresh(); err != nil {
 			return 0, err
 		}
 	}
-	return b.rest.Read(p)
+	return b.unread.Read(p)
 }
 
-// ask returns nil when the last byte may leave. The call may end meanwhile.
-func (b *lastByte) ask() error {
+// checkFresh returns nil when the last byte may leave. The call may end meanwhile.
+func (b *gatedBody) checkFresh() error {
 	var err error
 	if b.fresh != nil {
 		b.mu.Unlock()
@@ -60,25 +60,25 @@ func (b *lastByte) ask() error {
 	}
 	switch {
 	case b.ended:
-		return errEnded
+		return errCallEnded
 	case err != nil:
 		b.refused = err
 		return err
 	}
-	b.let = true
+	b.released = true
 	return nil
 }
 
 // Close is called by the transport when it reads no more.
-func (b *lastByte) Close() error { return nil }
+func (b *gatedBody) Close() error { return nil }
 
 // end lets nothing more leave, and reports what kept the last byte from leaving when
 // fresh did.
-func (b *lastByte) end() error {
+func (b *gatedBody) end() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
 	return b.refused
 }
 
-var _ io.ReadCloser = (*lastByte)(nil)
+var _ io.ReadCloser = (*gatedBody)(nil)

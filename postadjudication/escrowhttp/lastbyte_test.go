@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-var errOld = errors.New("the claim was sent 5s ago")
+var errStaleClaim = errors.New("the claim was sent 5s ago")
 
 // A service gets no whole request of a claim that is too old, over either protocol and
 // whatever the size, and nothing else than that is said of it; a fresh one comes whole,
@@ -27,7 +27,7 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 		for _, size := range []int{0, 1, 2, 400, 5000, 60000} {
 			t.Run(fmt.Sprintf("HTTP2 %v, %d bytes", two, size), func(t *testing.T) {
 				t.Parallel()
-				c := aCall()
+				c := newCall()
 				c.Request = bytes.Repeat([]byte("x"), size)
 				var whole atomic.Int64
 				s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 						t.Errorf("over %s", r.Proto)
 					}
 					w.Header().Set("Content-Type", "application/json")
-					if _, err := io.WriteString(w, told(c, "executed", 12500, "USD")); err != nil {
+					if _, err := io.WriteString(w, proofBody(c, "executed", 12500, "USD")); err != nil {
 						t.Error(err)
 					}
 				}))
@@ -51,8 +51,8 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 				e := newExecutor(t, Config{BaseURL: s.URL, Client: s.Client()})
 				const rounds = 20
 				for range rounds {
-					c.Fresh = func() error { return errOld }
-					if a := e.Execute(withLimit(t), c); a.Class != postadjudication.NotExecuted || !a.Retry || a.Type != TypeUnsent || a.Message != errOld.Error() {
+					c.Fresh = func() error { return errStaleClaim }
+					if a := e.Execute(withLimit(t), c); a.Class != postadjudication.NotExecuted || !a.Retry || a.Type != TypeUnsent || a.Message != errStaleClaim.Error() {
 						t.Fatalf("kept back: %+v", a)
 					}
 					asked := 0
@@ -70,10 +70,10 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 }
 
 // The question is asked behind the dial, however long that takes.
-func TestTheClaimIsAskedAboutBehindTheDial(t *testing.T) {
+func TestTheClaimIsCheckedAfterTheDial(t *testing.T) {
 	t.Parallel()
-	c := aCall()
-	base := answering(t, http.StatusOK, nil, told(c, "executed", 12500, "USD"))
+	c := newCall()
+	base := serveAnswer(t, http.StatusOK, nil, proofBody(c, "executed", 12500, "USD"))
 	var dialled atomic.Bool
 	e := newExecutor(t, Config{BaseURL: base, Client: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -97,8 +97,8 @@ func TestTheClaimIsAskedAboutBehindTheDial(t *testing.T) {
 // then stays.
 func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 	t.Parallel()
-	c, returned, sent := aCall(), make(chan struct{}), make(chan int, 1)
-	base := wire(t, func(conn net.Conn) {
+	c, returned, sent := newCall(), make(chan struct{}), make(chan int, 1)
+	base := serveConn(t, func(conn net.Conn) {
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
 			return
 		}
@@ -129,22 +129,22 @@ func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 // Nothing leaves once the call has returned, whatever the transport still reads.
 func TestNothingLeavesAfterTheCall(t *testing.T) {
 	t.Parallel()
-	b := newLastByte([]byte("request"), func() error { return nil })
+	b := newGatedBody([]byte("request"), func() error { return nil })
 	if _, err := b.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
 	if stale := b.end(); stale != nil {
 		t.Errorf("nobody refused: %v", stale)
 	}
-	if n, err := b.Read(make([]byte, 10)); n != 0 || !errors.Is(err, errEnded) {
+	if n, err := b.Read(make([]byte, 10)); n != 0 || !errors.Is(err, errCallEnded) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 
 // Each request says what a service needs to refuse what comes too late or is superseded.
-func TestARequestCarriesItsFence(t *testing.T) {
+func TestARequestCarriesItsFenceHeaders(t *testing.T) {
 	t.Parallel()
-	c := aCall()
+	c := newCall()
 	c.Generation, c.NotAfter = 7, time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.FixedZone("", 3600))
 	var got http.Header
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +157,7 @@ func TestARequestCarriesItsFence(t *testing.T) {
 	if got.Get("Recourse-Generation") != "7" || got.Get("Recourse-Not-After") != "2026-03-01T11:00:00.123456Z" {
 		t.Errorf("an execution: %v", got)
 	}
-	e.Lookup(withLimit(t), aCall())
+	e.Lookup(withLimit(t), newCall())
 	if got.Get("Recourse-Generation") != "" || got.Get("Recourse-Not-After") != "" {
 		t.Errorf("a lookup: %v", got)
 	}

@@ -21,7 +21,7 @@ import (
 // limit is the longest that a call in these tests may take.
 const limit = 10 * time.Second
 
-func aCall() postadjudication.Call {
+func newCall() postadjudication.Call {
 	return postadjudication.Call{
 		OperationKey: postadjudication.OperationKey(sha256.Sum256([]byte("one"))),
 		Request:      []byte(`{"amount":{"currency":"USD","minor":12500}}`),
@@ -32,7 +32,7 @@ func aCall() postadjudication.Call {
 	}
 }
 
-func told(c postadjudication.Call, status string, minor int64, currency string) string {
+func proofBody(c postadjudication.Call, status string, minor int64, currency string) string {
 	return fmt.Sprintf(`{"operation_key":%q,"status":%q,"moved":{"minor":%d,"currency":%q},"reference":"eff_1"}`,
 		c.OperationKey, status, minor, currency)
 }
@@ -53,8 +53,8 @@ func withLimit(t *testing.T) context.Context {
 	return ctx
 }
 
-// answering is a service that answers everything alike.
-func answering(t *testing.T, status int, header map[string]string, body string) string {
+// serveAnswer is a service that answers everything alike.
+func serveAnswer(t *testing.T, status int, header map[string]string, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -73,8 +73,8 @@ func answering(t *testing.T, status int, header map[string]string, body string) 
 	return s.URL
 }
 
-// wire is a service that speaks raw TCP: each connection is given to serve.
-func wire(t *testing.T, serve func(net.Conn)) string {
+// serveConn is a service that speaks raw TCP: each connection is given to serve.
+func serveConn(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,8 +100,8 @@ func wire(t *testing.T, serve func(net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
-// received reads one request and tells its body; an error means the client went.
-func received(r *bufio.Reader) ([]byte, error) {
+// readRequest reads one request and tells its body; an error means the client went.
+func readRequest(r *bufio.Reader) ([]byte, error) {
 	req, err := http.ReadRequest(r)
 	if err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func received(r *bufio.Reader) ([]byte, error) {
 	return io.ReadAll(req.Body)
 }
 
-// pour writes s again and again until the client goes away, and at most most bytes.
-func pour(c net.Conn, s string, most int) (written int) {
+// writeRepeatedly writes s again and again until the client goes away, and at most most bytes.
+func writeRepeatedly(c net.Conn, s string, most int) (written int) {
 	chunk := bytes.Repeat([]byte(s), max(1, 4096/len(s)))
 	for written < most {
 		n, err := c.Write(chunk)

@@ -15,18 +15,18 @@ func FuzzRetryAfterIsBounded(f *testing.F) {
 	}
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, after, date string) {
-		if got := retryAfter(http.Header{"Retry-After": {after}, "Date": {date}}, now); got < 0 || got > longestWait {
+		if got := retryAfter(http.Header{"Retry-After": {after}, "Date": {date}}, now); got < 0 || got > maxRetryAfter {
 			t.Errorf("%q at %q: %v", after, date, got)
 		}
 	})
 }
 
-func FuzzARemarkIsOneLine(f *testing.F) {
+func FuzzAnErrorTextIsOneLine(f *testing.F) {
 	for _, seed := range []string{`{"error":"a","detail":"b"}`, `{"error":{"message":"m"}}`, "a\nb\x1b[31m", "\xff", `{"error":"\u202e"}`, "", `{"error":7}`, "{"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		said := remark(raw)
+		said := errorText(raw)
 		if len(said) > len("\uFFFD")*len(raw) || !utf8.ValidString(said) { // it is cut later, once it is redacted
 			t.Errorf("%d bytes, %q", len(said), said)
 		}

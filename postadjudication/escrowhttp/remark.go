@@ -6,14 +6,14 @@ import (
 	"unicode"
 )
 
-// remark is what the body of a refusal says: its error and detail when it is a
+// errorText is what the body of a refusal says: its error and detail when it is a
 // JSON object that has them, else its text.
-func remark(raw []byte) string {
+func errorText(raw []byte) string {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(raw, &object) != nil {
 		return oneLine(string(raw))
 	}
-	name, detail := words(object["error"]), words(object["detail"])
+	name, detail := textOrMessage(object["error"]), textOrMessage(object["detail"])
 	switch {
 	case name == "" && detail == "":
 		return oneLine(string(raw))
@@ -25,8 +25,8 @@ func remark(raw []byte) string {
 	return oneLine(name + ": " + detail)
 }
 
-// words is a JSON string, or the message of an object that has one.
-func words(raw json.RawMessage) string {
+// textOrMessage is a JSON string, or the message of an object that has one.
+func textOrMessage(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s

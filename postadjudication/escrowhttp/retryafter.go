@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// longestWait bounds what a service may ask for.
-const longestWait = 24 * time.Hour
+// maxRetryAfter bounds what a service may ask for.
+const maxRetryAfter = 24 * time.Hour
 
 // retryAfter is how long the answer asks to wait: whole seconds, or until a date,
 // which is measured by the service's own clock when it tells it. 0 when it does
@@ -20,8 +20,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	if strings.Trim(s, "0123456789") == "" {
 		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil || n > int64(longestWait/time.Second) {
-			return longestWait // digits only: the one error left is that they are too many
+		if err != nil || n > int64(maxRetryAfter/time.Second) {
+			return maxRetryAfter // digits only: the one error left is that they are too many
 		}
 		return time.Duration(n) * time.Second
 	}
@@ -32,5 +32,5 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
-	return min(max(at.Sub(now), 0), longestWait)
+	return min(max(at.Sub(now), 0), maxRetryAfter)
 }

@@ -32,18 +32,18 @@ type Verdict struct {
 }
 
 func (e *Executor) verdict(status int) Verdict {
-	v := standard(status)
-	if own, ok := e.table[status]; ok {
-		if own.Type == "" {
-			own.Type = v.Type
+	v := defaultVerdict(status)
+	if override, ok := e.table[status]; ok {
+		if override.Type == "" {
+			override.Type = v.Type
 		}
-		return own
+		return override
 	}
 	return v
 }
 
-// standard is the table of the package comment, for answers that came.
-func standard(status int) Verdict {
+// defaultVerdict is the table of the package comment, for answers that came.
+func defaultVerdict(status int) Verdict {
 	switch status {
 	case http.StatusOK, http.StatusCreated:
 		return Verdict{postadjudication.Executed, false, TypeUnreadable}

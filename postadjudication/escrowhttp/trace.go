@@ -12,11 +12,11 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-var w3c propagation.TraceContext
+var traceContext propagation.TraceContext
 
-// spanned begins the span of a call in the trace that ctx is part of. Without a
+// startSpan begins the span of a call in the trace that ctx is part of. Without a
 // trace nothing is done, and ended does nothing.
-func spanned(ctx context.Context, name string) (_ context.Context, ended func(postadjudication.Answer) postadjudication.Answer) {
+func startSpan(ctx context.Context, name string) (_ context.Context, endSpan func(postadjudication.Answer) postadjudication.Answer) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.SpanContext().IsValid() {
 		return ctx, func(a postadjudication.Answer) postadjudication.Answer { return a }
@@ -33,9 +33,9 @@ func spanned(ctx context.Context, name string) (_ context.Context, ended func(po
 	}
 }
 
-// tell gives the escrow service the trace that ctx is part of, as traceparent.
-func tell(ctx context.Context, h http.Header) {
+// injectTrace gives the escrow service the trace that ctx is part of, as traceparent.
+func injectTrace(ctx context.Context, h http.Header) {
 	if trace.SpanContextFromContext(ctx).IsValid() {
-		w3c.Inject(ctx, propagation.HeaderCarrier(h))
+		traceContext.Inject(ctx, propagation.HeaderCarrier(h))
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// unanswered classifies a request that got no status. It is proven unsent only
+// transportFailure classifies a request that got no status. It is proven unsent only
 // when no connection was made and the error says so too: a transport that does
 // not report connections must not turn a lost answer into a proof.
-func (x *exchange) unanswered(ctx context.Context, err error) postadjudication.Answer {
+func (x *exchange) transportFailure(ctx context.Context, err error) postadjudication.Answer {
 	a := postadjudication.Answer{
 		Class: postadjudication.Unknown, Retry: true,
 		Type: TypeNoAnswer, Message: oneLine(cause(err).Error()),
@@ -22,29 +22,29 @@ func (x *exchange) unanswered(ctx context.Context, err error) postadjudication.A
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		a.Type = TypeTimeout
 	case ctx.Err() != nil:
-	case !x.connected.Load() && unconnected(err):
+	case !x.connected.Load() && isDialError(err):
 		a.Class, a.Type = postadjudication.NotExecuted, TypeConnectionRefused
-	case timedOut(err):
+	case isTimeout(err):
 		a.Type = TypeTimeout
 	}
 	return a
 }
 
-// unsent is the answer when all but the last byte of a request may have left: the
+// unsentAnswer is the answer when all but the last byte of a request may have left: the
 // service has no whole request to execute.
-func unsent(stale error) postadjudication.Answer {
+func unsentAnswer(stale error) postadjudication.Answer {
 	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: TypeUnsent, Message: oneLine(stale.Error())}
 }
 
-// unconnected reports whether the error is that of a dial.
-func unconnected(err error) bool {
+// isDialError reports whether the error is that of a dial.
+func isDialError(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) ||
 		errors.As(err, &op) && op.Op == "dial"
 }
 
-func timedOut(err error) bool {
+func isTimeout(err error) bool {
 	var t net.Error
 	return errors.As(err, &t) && t.Timeout()
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// awkward is text that stores and drivers like to change: line separators, astral characters, escapes,
+// awkwardText is text that stores and drivers like to change: line separators, astral characters, escapes,
 // what looks like SQL, an array or JSON, a byte order mark, a combining mark, blanks at both ends.
-const awkward = " \u2028\u2029\U0001F4B8\"\\/\b\t\n\f\r\x01\x7f'; -- $1 {\"a\": 1,NULL} \\u0041 \uFEFFe\u0301 "
+const awkwardText = " \u2028\u2029\U0001F4B8\"\\/\b\t\n\f\r\x01\x7f'; -- $1 {\"a\": 1,NULL} \\u0041 \uFEFFe\u0301 "
 
 func awkwardDrafts() []receipts.Draft {
 	run := receipts.RunID(newID())
 	full := receipts.Payload{
-		Amount: receipts.MaxInteger, Excess: -receipts.MaxInteger, Reason: awkward,
+		Amount: receipts.MaxInteger, Excess: -receipts.MaxInteger, Reason: awkwardText,
 		NextRetryAt: at.Add(time.Microsecond), LetterOf: run,
-		Error:      receipts.Failure{Type: "t", Message: awkward, Stack: "goroutine 1\n\tmain.go:1"},
+		Error:      receipts.Failure{Type: "t", Message: awkwardText, Stack: "goroutine 1\n\tmain.go:1"},
 		Settlement: &receipts.SettlementSnapshot{Asked: receipts.MaxInteger},
 	}
 	return []receipts.Draft{
-		{Run: run, Subtype: receipts.Submitted, Actor: awkward, At: at.Add(123456 * time.Microsecond), Payload: full},
+		{Run: run, Subtype: receipts.Submitted, Actor: awkwardText, At: at.Add(123456 * time.Microsecond), Payload: full},
 		{Run: run, Subtype: receipts.AttemptStarted, Actor: "a", At: at.Add(time.Microsecond)},
 		{Run: run, Subtype: receipts.AttemptStarted, Actor: "a", At: at.Add(999_999_999)}, // cut, not rounded
 		{Subtype: receipts.Refused, Actor: "nobody's run", At: at.In(time.FixedZone("w", -9*3600-1800))},
@@ -47,13 +47,13 @@ func bodiesAreStoredToTheByte(ctx context.Context, log Log) error {
 			return fmt.Errorf("body %d of %d differs from\n%s", i+1, len(rs), want)
 		}
 	}
-	_, err = clean(ctx, log, tenant, c, len(drafts))
+	_, err = readVerified(ctx, log, tenant, c, len(drafts))
 	return err
 }
 
-func whatIsReadBelongsToTheReader(ctx context.Context, log Log) error {
+func readsAreCopies(ctx context.Context, log Log) error {
 	tenant := newTenant()
-	c, before, err := begun(ctx, log, tenant, 2)
+	c, before, err := startCase(ctx, log, tenant, 2)
 	if err != nil {
 		return err
 	}

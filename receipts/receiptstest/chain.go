@@ -21,11 +21,11 @@ func appendsContinueOneChain(ctx context.Context, log Log) error {
 			return fmt.Errorf("append: %w", err)
 		}
 	}
-	got, err := clean(ctx, log, tenant, c, len(all))
+	got, err := readVerified(ctx, log, tenant, c, len(all))
 	if err != nil {
 		return err
 	}
-	want, _, err := receipts.Seal(c, tenant, receipts.Genesis(c), all...)
+	want, _, err := receipts.Chain(c, tenant, receipts.Genesis(c), all...)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func appendsContinueOneChain(ctx context.Context, log Log) error {
 
 // Half of the appends carry two drafts, which must stay neighbours. The case is new, so that the race for
 // its first receipt is run too.
-func concurrentAppendsLeaveNoGap(ctx context.Context, log Log) error {
+func concurrentAppendsLeaveNoGaps(ctx context.Context, log Log) error {
 	const writers, rounds = 8, 6
 	c, tenant := receipts.CaseID(newID()), newTenant()
 	done := make(chan error, writers)
@@ -62,14 +62,14 @@ func concurrentAppendsLeaveNoGap(ctx context.Context, log Log) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("append: %w", err)
 	}
-	rs, err := clean(ctx, log, tenant, c, writers*(rounds+rounds/2))
+	rs, err := readVerified(ctx, log, tenant, c, writers*(rounds+rounds/2))
 	if err != nil {
 		return err
 	}
-	return eachOnceAndTogether(rs, writers, rounds)
+	return checkOnceAndAdjacent(rs, writers, rounds)
 }
 
-func eachOnceAndTogether(rs []receipts.Receipt, writers, rounds int) error {
+func checkOnceAndAdjacent(rs []receipts.Receipt, writers, rounds int) error {
 	place := make(map[string]int, len(rs))
 	for i, r := range rs {
 		p, err := r.Payload()

@@ -24,7 +24,7 @@ var (
 // goroutines are let in between reading the head and storing, and times come back in a far zone.
 type Memory struct {
 	mu    sync.Mutex
-	dice  *rand.Rand
+	rng   *rand.Rand
 	cases map[receipts.CaseID]*memoryCase
 }
 
@@ -36,7 +36,7 @@ type memoryCase struct {
 
 // NewMemory returns an empty log. Its conflicts are the same in every run that appends in the same order.
 func NewMemory() *Memory {
-	return &Memory{dice: rand.New(rand.NewPCG(1, 2)), cases: make(map[receipts.CaseID]*memoryCase)}
+	return &Memory{rng: rand.New(rand.NewPCG(1, 2)), cases: make(map[receipts.CaseID]*memoryCase)}
 }
 
 // Append is as Log says.
@@ -49,7 +49,7 @@ func (m *Memory) Append(ctx context.Context, c receipts.CaseID, tenant string, d
 			return err
 		}
 		head := m.head(c)
-		rows, next, err := receipts.Seal(c, tenant, head, drafts...)
+		rows, next, err := receipts.Chain(c, tenant, head, drafts...)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (m *Memory) store(c receipts.CaseID, tenant string, seen, next receipts.Hea
 	if k.tenant != tenant {
 		return false, ErrOtherTenant
 	}
-	if k.head != seen || m.dice.IntN(10) == 0 {
+	if k.head != seen || m.rng.IntN(10) == 0 {
 		return false, nil
 	}
 	if len(rows) > 0 {

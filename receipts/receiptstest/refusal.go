@@ -8,9 +8,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func aRefusedAppendStoresNothing(ctx context.Context, log Log) error {
+func refusedAppendStoresNothing(ctx context.Context, log Log) error {
 	tenant := newTenant()
-	c, before, err := begun(ctx, log, tenant, 1)
+	c, before, err := startCase(ctx, log, tenant, 1)
 	if err != nil {
 		return err
 	}
@@ -27,9 +27,9 @@ func aRefusedAppendStoresNothing(ctx context.Context, log Log) error {
 }
 
 // A log may finish what it has begun when the caller is gone, but then it must say so.
-func anEndedContextIsAnsweredTruly(ctx context.Context, log Log) error {
+func endedContextIsReported(ctx context.Context, log Log) error {
 	tenant := newTenant()
-	c, before, err := begun(ctx, log, tenant, 1)
+	c, before, err := startCase(ctx, log, tenant, 1)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func anEndedContextIsAnsweredTruly(ctx context.Context, log Log) error {
 	if err := log.Append(ended, c, tenant, draft(receipts.RunID(newID()), "late")); err != nil {
 		return unchanged(ctx, log, tenant, c, before)
 	}
-	_, err = clean(ctx, log, tenant, c, 2)
+	_, err = readVerified(ctx, log, tenant, c, 2)
 	return err
 }
 
@@ -50,13 +50,13 @@ func seesNothing(ctx context.Context, log Log, tenant string, c receipts.CaseID)
 	return nil
 }
 
-func aTenantSeesOnlyItsOwn(ctx context.Context, log Log) error {
+func tenantSeesOnlyItsOwn(ctx context.Context, log Log) error {
 	mine, yours := newTenant(), newTenant()
-	c, _, err := begun(ctx, log, mine, 2)
+	c, _, err := startCase(ctx, log, mine, 2)
 	if err != nil {
 		return err
 	}
-	d, _, err := begun(ctx, log, yours, 2)
+	d, _, err := startCase(ctx, log, yours, 2)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func aTenantSeesOnlyItsOwn(ctx context.Context, log Log) error {
 
 func noTenantSeesNothing(ctx context.Context, log Log) error {
 	tenant := newTenant()
-	c, before, err := begun(ctx, log, tenant, 1)
+	c, before, err := startCase(ctx, log, tenant, 1)
 	if err != nil {
 		return err
 	}
@@ -84,9 +84,9 @@ func noTenantSeesNothing(ctx context.Context, log Log) error {
 	return unchanged(ctx, log, tenant, c, before)
 }
 
-func aCaseKeepsItsTenant(ctx context.Context, log Log) error {
+func caseKeepsItsTenant(ctx context.Context, log Log) error {
 	mine, yours := newTenant(), newTenant()
-	c, before, err := begun(ctx, log, mine, 2)
+	c, before, err := startCase(ctx, log, mine, 2)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func aCaseKeepsItsTenant(ctx context.Context, log Log) error {
 
 func rewritingIsRefused(ctx context.Context, log Log) error {
 	tenant := newTenant()
-	c, before, err := begun(ctx, log, tenant, 3)
+	c, before, err := startCase(ctx, log, tenant, 3)
 	if err != nil {
 		return err
 	}

@@ -36,14 +36,14 @@ type promise struct {
 
 var promises = []promise{
 	{"appends continue one chain", appendsContinueOneChain},
-	{"concurrent appends leave no gap", concurrentAppendsLeaveNoGap},
+	{"concurrent appends leave no gap", concurrentAppendsLeaveNoGaps},
 	{"bodies are stored to the byte", bodiesAreStoredToTheByte},
-	{"what is read belongs to the reader", whatIsReadBelongsToTheReader},
-	{"a refused append stores nothing", aRefusedAppendStoresNothing},
-	{"an ended context is answered truly", anEndedContextIsAnsweredTruly},
-	{"a tenant sees only its own", aTenantSeesOnlyItsOwn},
+	{"what is read belongs to the reader", readsAreCopies},
+	{"a refused append stores nothing", refusedAppendStoresNothing},
+	{"an ended context is answered truly", endedContextIsReported},
+	{"a tenant sees only its own", tenantSeesOnlyItsOwn},
 	{"no tenant sees nothing", noTenantSeesNothing},
-	{"a case keeps its tenant", aCaseKeepsItsTenant},
+	{"a case keeps its tenant", caseKeepsItsTenant},
 	{"rewriting is refused", rewritingIsRefused},
 }
 
@@ -65,8 +65,8 @@ func draft(run receipts.RunID, reference string) receipts.Draft {
 	}
 }
 
-// clean reads a case and returns its receipts if there are want of them and they verify.
-func clean(ctx context.Context, log Log, tenant string, c receipts.CaseID, want int) ([]receipts.Receipt, error) {
+// readVerified reads a case and returns its receipts if there are want of them and they verify.
+func readVerified(ctx context.Context, log Log, tenant string, c receipts.CaseID, want int) ([]receipts.Receipt, error) {
 	rs, err := log.Read(ctx, tenant, c)
 	if err != nil {
 		return nil, fmt.Errorf("read: %w", err)
@@ -82,7 +82,7 @@ func clean(ctx context.Context, log Log, tenant string, c receipts.CaseID, want 
 
 // unchanged checks that a case still reads as it did before.
 func unchanged(ctx context.Context, log Log, tenant string, c receipts.CaseID, before []receipts.Receipt) error {
-	after, err := clean(ctx, log, tenant, c, len(before))
+	after, err := readVerified(ctx, log, tenant, c, len(before))
 	if err != nil {
 		return err
 	}
@@ -92,14 +92,14 @@ func unchanged(ctx context.Context, log Log, tenant string, c receipts.CaseID, b
 	return nil
 }
 
-// begun starts a case with n receipts, appended one by one.
-func begun(ctx context.Context, log Log, tenant string, n int) (receipts.CaseID, []receipts.Receipt, error) {
+// startCase starts a case with n receipts, appended one by one.
+func startCase(ctx context.Context, log Log, tenant string, n int) (receipts.CaseID, []receipts.Receipt, error) {
 	c, run := receipts.CaseID(newID()), receipts.RunID(newID())
 	for i := range n {
 		if err := log.Append(ctx, c, tenant, draft(run, fmt.Sprint(i))); err != nil {
 			return c, nil, fmt.Errorf("append: %w", err)
 		}
 	}
-	rs, err := clean(ctx, log, tenant, c, n)
+	rs, err := readVerified(ctx, log, tenant, c, n)
 	return c, rs, err
 }

@@ -11,10 +11,10 @@ import (
 
 // Guard is something in the product that keeps money or evidence safe.
 type Guard struct {
-	Name   string
-	Edits  []Edit // what takes it away
-	Double string // what else keeps the same safe, and is taken away with it; "" when nothing does
-	By     Catch
+	Name      string
+	Edits     []Edit // what takes it away
+	Redundant string // what else keeps the same safe, and is taken away with it; "" when nothing does
+	CaughtBy  Detector
 }
 
 // Edit takes a guard away.
@@ -24,14 +24,14 @@ type Edit struct {
 	With string
 }
 
-// Catch is what must go red: a test of a package, or a run of the chaos command.
-type Catch struct {
+// Detector is what must go red: a test of a package, or a run of the chaos command.
+type Detector struct {
 	Package string // from the root of the module
 	Test    string
 	Seed    []string // flags of the chaos command, when there is no test
 }
 
-func (c Catch) String() string {
+func (c Detector) String() string {
 	if c.Test != "" {
 		return strings.TrimPrefix(c.Package, "./") + " " + c.Test
 	}

@@ -2,79 +2,79 @@ package prove
 
 import "slices"
 
-// evidence is what guards what is kept.
-var evidence = []Guard{
+// evidenceGuards is what guards what is kept.
+var evidenceGuards = []Guard{
 	{
-		Name:  "free text is redacted before it is kept",
-		Edits: []Edit{{"postadjudication/evidence.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestSecretsStayOutOfDatabaseAndLog"},
+		Name:     "free text is redacted before it is kept",
+		Edits:    []Edit{{"postadjudication/evidence.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsStayOutOfDatabaseAndLog"},
 	},
 	{
-		Name:  "a secret in a payload is refused at the door",
-		Edits: []Edit{{"postadjudication/adjudication.go", "redact.Find(p); found {", "redact.Find(p); found && false {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestSecretsInAPayloadAreRefusedAtTheDoor"},
+		Name:     "a secret in a payload is refused at the door",
+		Edits:    []Edit{{"postadjudication/adjudication.go", "redact.Find(p); found {", "redact.Find(p); found && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsInAPayloadAreRefusedAtSubmission"},
 	},
 	{
-		Name:  "a secret in an id is refused at the door",
-		Edits: []Edit{{"postadjudication/adjudication.go", "	if redact.Holds(id) {", "	if redact.Holds(id) && false {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestSecretsAreRefusedAtTheDoorInEveryField"},
+		Name:     "a secret in an id is refused at the door",
+		Edits:    []Edit{{"postadjudication/adjudication.go", "	if redact.ContainsSecret(id) {", "	if redact.ContainsSecret(id) && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsAreRefusedAtSubmissionInEveryField"},
 	},
 	{
-		Name:  "a text that breaks off keeps no half of a secret",
-		Edits: []Edit{{"postadjudication/escrowhttp/answer.go", "		raw = []byte(redact.Halved(string(raw)))", "		_ = redact.Halved"}},
-		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestARemarkThatBreaksOffKeepsNoHalfOfASecret"},
+		Name:     "a text that breaks off keeps no half of a secret",
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "		raw = []byte(redact.TrimPartial(string(raw)))", "		_ = redact.TrimPartial"}},
+		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestATruncatedErrorTextKeepsNoHalfOfASecret"},
 	},
 	{
-		Name:  "an ambiguous answer proves nothing",
-		Edits: []Edit{{"postadjudication/escrowhttp/answer.go", "if err := strictjson.Decode(raw, &b); err != nil {", "if err := json.Unmarshal(raw, &b); err != nil {"}, {"postadjudication/escrowhttp/answer.go", "	\"context\"\n	\"errors\"", "	\"context\"\n	\"encoding/json\"\n	\"errors\""}, {"postadjudication/escrowhttp/answer.go", "	\"github.com/recourse-dev/recourse/internal/strictjson\"\n", ""}},
-		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestAnAmbiguousAnswerIsUnknown"},
+		Name:     "an ambiguous answer proves nothing",
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "if err := strictjson.Decode(raw, &b); err != nil {", "if err := json.Unmarshal(raw, &b); err != nil {"}, {"postadjudication/escrowhttp/answer.go", "	\"context\"\n	\"errors\"", "	\"context\"\n	\"encoding/json\"\n	\"errors\""}, {"postadjudication/escrowhttp/answer.go", "	\"github.com/recourse-dev/recourse/internal/strictjson\"\n", ""}},
+		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestAnAmbiguousAnswerIsUnknown"},
 	},
 	{
-		Name:  "a chain is verified link by link",
-		Edits: []Edit{{"receipts/verify.go", "	if r.Link != next.Link {", "	if false {"}},
-		By:    Catch{Package: "./receipts", Test: "TestEveryFieldOfEveryReceiptIsGuarded"},
+		Name:     "a chain is verified link by link",
+		Edits:    []Edit{{"receipts/verify.go", "	if r.Link != next.Link {", "	if false {"}},
+		CaughtBy: Detector{Package: "./receipts", Test: "TestEveryFieldOfEveryReceiptIsGuarded"},
 	},
 	{
-		Name:  "a run of another tenant is not there",
-		Edits: []Edit{{"postadjudication/status.go", "if tenant == \"\" || snap.Run.Tenant != tenant {", "if tenant == \"\" {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
+		Name:     "a run of another tenant is not there",
+		Edits:    []Edit{{"postadjudication/status.go", "if tenant == \"\" || snap.Run.Tenant != tenant {", "if tenant == \"\" {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
 	},
 	{
-		Name:  "the request that is sent is the one that was submitted",
-		Edits: []Edit{{"postadjudication/binding.go", "		if sha256.Sum256(r.Payload) != t.RequestDigest {\n			return altered(\"another digest of the request\")", "		if false {\n			return altered(\"another digest of the request\")"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+		Name:     "the request that is sent is the one that was submitted",
+		Edits:    []Edit{{"postadjudication/binding.go", "		if sha256.Sum256(r.Payload) != t.RequestDigest {\n			return alteredRequest(\"another digest of the request\")", "		if false {\n			return alteredRequest(\"another digest of the request\")"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
-		Name:  "it is sent under the operation key that was submitted",
-		Edits: []Edit{{"postadjudication/binding.go", "case t.OperationKey != keyOf(t) || t.OperationKey != r.Operation:", "case false:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+		Name:     "it is sent under the operation key that was submitted",
+		Edits:    []Edit{{"postadjudication/binding.go", "case t.OperationKey != operationKeyOf(t) || t.OperationKey != r.Operation:", "case false:"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
-		Name:  "it is sent to the escrow service that was submitted",
-		Edits: []Edit{{"postadjudication/binding.go", "	case t.Target != r.Target:", "	case false:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+		Name:     "it is sent to the escrow service that was submitted",
+		Edits:    []Edit{{"postadjudication/binding.go", "	case t.Target != r.Target:", "	case false:"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
-		Name:  "the payload of a task that is run is the one that was submitted",
-		Edits: []Edit{{"postadjudication/binding.go", "if t.RequestDigest != [32]byte{} && sha256.Sum256(r.Payload) != t.RequestDigest {", "if false {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredTaskIsNotRun"},
+		Name:     "the payload of a task that is run is the one that was submitted",
+		Edits:    []Edit{{"postadjudication/binding.go", "if t.RequestDigest != [32]byte{} && sha256.Sum256(r.Payload) != t.RequestDigest {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredTaskIsNotRun"},
 	},
 	{
-		Name:  "a request of an older program is bound by its content",
-		Edits: []Edit{{"postadjudication/binding.go", "content != t.ContentDigest {", "content != t.ContentDigest && false {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay"},
+		Name:     "a request of an older program is bound by its content",
+		Edits:    []Edit{{"postadjudication/binding.go", "content != t.ContentDigest {", "content != t.ContentDigest && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay"},
 	},
 	{
-		Name:  "what a submission fixed is never changed",
-		Edits: []Edit{{"internal/postgres/guards.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+		Name:     "what a submission fixed is never changed",
+		Edits:    []Edit{{"internal/postgres/guards.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 	{
-		Name:  "what an escrow holds is never changed once a case names it",
-		Edits: []Edit{{"internal/postgres/migrations/00020_guards.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+		Name:     "what an escrow holds is never changed once a case names it",
+		Edits:    []Edit{{"internal/postgres/migrations/00020_guards.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 }
 
 // Guards is the table.
-var Guards = slices.Concat(journal, engine, money, people, escrow, evidence, door)
+var Guards = slices.Concat(storeGuards, engineGuards, moneyGuards, peopleGuards, escrowGuards, evidenceGuards, apiGuards)

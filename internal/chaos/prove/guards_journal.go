@@ -1,7 +1,7 @@
 package prove
 
-// journal is what guards the statements that write.
-var journal = []Guard{
+// storeGuards is what guards the statements that write.
+var storeGuards = []Guard{
 	{
 		Name: "a move is decided on the newest head of its case",
 		Edits: []Edit{
@@ -10,7 +10,7 @@ var journal = []Guard{
 			{"internal/postgres/statement_move.go",
 				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
 		},
-		By: Catch{Package: "./internal/postgres", Test: "TestAMoveDecidedOnAnOlderHeadIsDecidedAgain/narrow"},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionDecidedOnAnOlderHeadIsDecidedAgain/narrow"},
 	},
 	{
 		Name: "a move is decided on the newest head of its case (wide statement alone)",
@@ -18,7 +18,7 @@ var journal = []Guard{
 			{"internal/postgres/statement_move.go",
 				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
 		},
-		By: Catch{Package: "./internal/postgres", Test: "TestAMoveDecidedOnAnOlderHeadIsDecidedAgain/wide"},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionDecidedOnAnOlderHeadIsDecidedAgain/wide"},
 	},
 	{
 		Name: "the claim's token, attempt and state",
@@ -30,42 +30,42 @@ var journal = []Guard{
 			{"internal/postgres/statement_move.go",
 				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
 		},
-		Double: "the head of the case",
-		By:     Catch{Package: "./internal/postgres", Test: "TestTwoMovesOfOneRunRace"},
+		Redundant: "the head of the case",
+		CaughtBy:  Detector{Package: "./internal/postgres", Test: "TestTwoTransitionsOfOneRunRace"},
 	},
 	{
-		Name:  "a claim needs its session, alive (narrow statement)",
-		Edits: []Edit{{"internal/postgres/statement_hot.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/narrow"},
+		Name:     "a claim needs its session, alive (narrow statement)",
+		Edits:    []Edit{{"internal/postgres/statement_hot.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/narrow"},
 	},
 	{
-		Name:  "a claim needs its session, alive (wide statement)",
-		Edits: []Edit{{"internal/postgres/statement_move.go", "u.session IN (SELECT id FROM alive) AND ", ""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/wide"},
+		Name:     "a claim needs its session, alive (wide statement)",
+		Edits:    []Edit{{"internal/postgres/statement_move.go", "u.session IN (SELECT id FROM alive) AND ", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/wide"},
 	},
 	{
-		Name:  "nothing is claimed while a circuit breaker is open (narrow statement)",
-		Edits: []Edit{{"internal/postgres/statement_hot.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed')", ""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+		Name:     "nothing is claimed while a circuit breaker is open (narrow statement)",
+		Edits:    []Edit{{"internal/postgres/statement_hot.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed')", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
-		Name:  "a circuit breaker bars the claims of its runs",
-		Edits: []Edit{{"internal/postgres/statement_move.go", " AND u.run NOT IN (SELECT id FROM barred)", ""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+		Name:     "a circuit breaker bars the claims of its runs",
+		Edits:    []Edit{{"internal/postgres/statement_move.go", " AND u.run NOT IN (SELECT id FROM barred)", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
-		Name:  "a circuit breaker is led by who steps its version",
-		Edits: []Edit{{"internal/postgres/breakers.go", "AND version = $4 - 1 AND state = $8", "AND state = $8"}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+		Name:     "a circuit breaker is led by who steps its version",
+		Edits:    []Edit{{"internal/postgres/breakers.go", "AND version = $4 - 1 AND state = $8", "AND state = $8"}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
-		Name:  "a tenant is told of an opening once",
-		Edits: []Edit{{"internal/postgres/paused.go", "err != nil || trail.Told >= now.Opening {", "err != nil {"}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestATenantIsToldOfEachOpeningOnce"},
+		Name:     "a tenant is told of an opening once",
+		Edits:    []Edit{{"internal/postgres/paused.go", "err != nil || row.RecordedOpening >= now.Openings {", "err != nil {"}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATenantsTrailRecordsEachOpeningOnce"},
 	},
 	{
-		Name:  "receipts are never changed or deleted",
-		Edits: []Edit{{"internal/postgres/guards.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
+		Name:     "receipts are never changed or deleted",
+		Edits:    []Edit{{"internal/postgres/guards.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
 	},
 }

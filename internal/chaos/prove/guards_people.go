@@ -1,65 +1,65 @@
 package prove
 
-// people is what guards money from one person alone, and what is reserved from being freed.
-var people = []Guard{
+// peopleGuards is what guards money from one person alone, and what is reserved from being freed.
+var peopleGuards = []Guard{
 	{
-		Name:  "nobody lets run alone what they planned for money",
-		Edits: []Edit{{"postadjudication/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},
+		Name:     "nobody lets run alone what they planned for money",
+		Edits:    []Edit{{"postadjudication/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},
 	},
 	{
-		Name:  "who made the other's key is the same person",
-		Edits: []Edit{{"internal/access/person.go", " || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)", ""}},
-		By:    Catch{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
+		Name:     "who made the other's key is the same person",
+		Edits:    []Edit{{"internal/access/person.go", " || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)", ""}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
 	{
-		Name:  "no program lets run what takes two people",
-		Edits: []Edit{{"postadjudication/secondperson.go", "case by.program():", "case by.program() && false:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
+		Name:     "no program lets run what takes two people",
+		Edits:    []Edit{{"postadjudication/secondperson.go", "case by.unattended():", "case by.unattended() && false:"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
 	{
-		Name:  "a finding of executed is planned first",
-		Edits: []Edit{{"postadjudication/reconcile.go", "if people > 1 || access.Unattended(f.Actor) {", "if access.Unattended(f.Actor) {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAFindingOfExecutedTakesTwoPeople"},
+		Name:     "a finding of executed is planned first",
+		Edits:    []Edit{{"postadjudication/reconcile.go", "if people > 1 || access.IsProgram(f.Actor) {", "if access.IsProgram(f.Actor) {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingOfExecutedTakesTwoPeople"},
 	},
 	{
-		Name:  "a purge of settlements is planned first",
-		Edits: []Edit{{"postadjudication/purge.go", "two := people > 1 || access.Unattended(actor)", "two := people > 2 && access.Unattended(actor)"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
+		Name:     "a purge of settlements is planned first",
+		Edits:    []Edit{{"postadjudication/purge.go", "needsTwo := people > 1 || access.IsProgram(actor)", "needsTwo := people > 2 && access.IsProgram(actor)"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{
-		Name:  "a cancelled fork frees nothing",
-		Edits: []Edit{{"postadjudication/family.go", "return m.Fact == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},
+		Name:     "a cancelled fork frees nothing",
+		Edits:    []Edit{{"postadjudication/family.go", "return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},
 	},
 	{
-		Name:  "a finding that closes a letter frees nothing",
-		Edits: []Edit{{"postadjudication/family.go", "settlement.Event{Fact: settlement.Closed, Kept: true}", "settlement.Event{Fact: settlement.Closed}"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
+		Name:     "a finding that closes a letter frees nothing",
+		Edits:    []Edit{{"postadjudication/family.go", "settlement.Event{Fact: settlement.Closed, KeepReserved: true}", "settlement.Event{Fact: settlement.Closed}"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
 	},
 	{
-		Name:  "what is closed takes the finding that it was paid after all",
-		Edits: []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed"},
+		Name:     "what is closed takes the finding that it was paid after all",
+		Edits:    []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed"},
 	},
 	{
-		Name:  "what is found of a case since its plan was made makes that stale",
-		Edits: []Edit{{"postadjudication/bulkguard.go", "	return true\n}\n", "	return false\n}\n"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestAFindingMakesAPlanStale"},
+		Name:     "what is found of a case since its plan was made makes that stale",
+		Edits:    []Edit{{"postadjudication/bulkguard.go", "	return true\n}\n", "	return false\n}\n"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingMakesAPlanStale"},
 	},
 	{
-		Name:  "beside the database a lookup of executed is planned first",
-		Edits: []Edit{{"postadjudication/reconcile.go", "if found.Class != Executed || !callerOf(ctx).SelfDeclared {", "if !access.Unattended(\"\") {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestALookupBesideTheDatabaseTakesTwoPeople"},
+		Name:     "beside the database a lookup of executed is planned first",
+		Edits:    []Edit{{"postadjudication/reconcile.go", "if found.Class != Executed || !callerOf(ctx).SelfDeclared {", "if !access.IsProgram(\"\") {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupBesideTheDatabaseTakesTwoPeople"},
 	},
 	{
-		Name:  "nothing is freed while its money is unknown",
-		Edits: []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
-		By:    Catch{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
+		Name:     "nothing is freed while its money is unknown",
+		Edits:    []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
 	},
 	{
-		Name:  "nothing is freed while a call of any run of the case is out",
-		Edits: []Edit{{"postadjudication/free.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
+		Name:     "nothing is freed while a call of any run of the case is out",
+		Edits:    []Edit{{"postadjudication/free.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
 	},
 }

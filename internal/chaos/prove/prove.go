@@ -19,39 +19,39 @@ import (
 )
 
 const (
-	// limit is within what the loss of a guard must be seen.
-	limit = 90 * time.Second
-	// buildLimit is for a build, which is not counted.
-	buildLimit = 10 * time.Minute
-	// binaryName is what a build makes.
-	binaryName = "catcher"
+	// runTimeout is within what the loss of a guard must be seen.
+	runTimeout = 90 * time.Second
+	// buildTimeout is for a build, which is not counted.
+	buildTimeout = 10 * time.Minute
+	// detectorBinary is what a build makes.
+	detectorBinary = "catcher"
 )
 
 // verdict is what became of one guard.
 type verdict string
 
 const (
-	caught    verdict = "caught"
-	missed    verdict = "NOT CAUGHT"
-	unbuilt   verdict = "DOES NOT BUILD"
-	unstarted verdict = "IS NOT THERE"
-	endless   verdict = "DOES NOT END"
-	redAnyway verdict = "RED ANYWAY"
+	caught         verdict = "caught"
+	missed         verdict = "NOT CAUGHT"
+	unbuilt        verdict = "DOES NOT BUILD"
+	notFound       verdict = "IS NOT THERE"
+	timedOut       verdict = "DOES NOT END"
+	alreadyFailing verdict = "RED ANYWAY"
 )
 
 // prover builds and runs in a directory of its own.
 type prover struct {
-	root  string
-	dir   string
-	env   []string
-	tell  io.Writer
-	green map[string]verdict // of what catches, as the product is
+	root     string
+	dir      string
+	env      []string
+	progress io.Writer
+	baseline map[string]verdict // of what catches, as the product is
 }
 
 // Run takes the guards away whose name contains one of the parts of only, which | parts,
 // one after the other, and reports whether each was caught. The table goes to out, the progress to tell.
-func Run(ctx context.Context, out, tell io.Writer, only string) (ok bool, err error) {
-	p := &prover{tell: tell, green: map[string]verdict{}}
+func Run(ctx context.Context, out, progress io.Writer, only string) (ok bool, err error) {
+	p := &prover{progress: progress, baseline: map[string]verdict{}}
 	if p.root, err = moduleRoot(ctx); err != nil {
 		return false, err
 	}
@@ -83,10 +83,10 @@ func Run(ctx context.Context, out, tell io.Writer, only string) (ok bool, err er
 			found++
 		}
 		name := g.Name
-		if g.Double != "" {
-			name += " (with its double: " + g.Double + ")"
+		if g.Redundant != "" {
+			name += " (with its double: " + g.Redundant + ")"
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%s\n", name, g.By, took.Seconds(), v)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%s\n", name, g.CaughtBy, took.Seconds(), v)
 	}
 	if err := table.Flush(); err != nil {
 		return false, err
@@ -97,20 +97,20 @@ func Run(ctx context.Context, out, tell io.Writer, only string) (ok bool, err er
 
 // prove takes one guard away.
 func (p *prover) prove(ctx context.Context, g Guard) (verdict, time.Duration, error) {
-	v, seen := p.green[g.By.String()]
+	v, seen := p.baseline[g.CaughtBy.String()]
 	if !seen {
-		how, err := p.try(ctx, g.By, "")
+		result, err := p.try(ctx, g.CaughtBy, "")
 		if err != nil {
 			return "", 0, err
 		}
-		if v = redAnyway; how.passed {
+		if v = alreadyFailing; result.passed {
 			v = caught
 		}
-		if how.verdict != "" {
-			v = how.verdict
+		if result.verdict != "" {
+			v = result.verdict
 		}
-		p.green[g.By.String()] = v
-		p.say(g.Name, "as the product is", v != caught, how)
+		p.baseline[g.CaughtBy.String()] = v
+		p.report(g.Name, "as the product is", v != caught, result)
 	}
 	if v != caught {
 		return v, 0, nil
@@ -123,39 +123,39 @@ func (p *prover) prove(ctx context.Context, g Guard) (verdict, time.Duration, er
 	if err != nil {
 		return "", 0, err
 	}
-	how, err := p.try(ctx, g.By, overlay)
+	result, err := p.try(ctx, g.CaughtBy, overlay)
 	if err != nil {
 		return "", 0, err
 	}
 	v = missed
 	switch {
-	case how.verdict != "":
-		v = how.verdict
-	case how.failed:
+	case result.verdict != "":
+		v = result.verdict
+	case result.failed:
 		v = caught
 	}
-	p.say(g.Name, string(v), v != caught, how)
-	return v, how.took, nil
+	p.report(g.Name, string(v), v != caught, result)
+	return v, result.took, nil
 }
 
-func (p *prover) say(guard, what string, loud bool, how outcome) {
-	_, _ = fmt.Fprintf(p.tell, "%-60s %6.1fs  %s\n", guard, how.took.Seconds(), what)
-	if loud {
-		_, _ = fmt.Fprintln(p.tell, how.said)
+func (p *prover) report(guard, what string, verbose bool, result runResult) {
+	_, _ = fmt.Fprintf(p.progress, "%-60s %6.1fs  %s\n", guard, result.took.Seconds(), what)
+	if verbose {
+		_, _ = fmt.Fprintln(p.progress, result.output)
 	}
 }
 
-// outcome is how a try ended.
-type outcome struct {
+// runResult is how a try ended.
+type runResult struct {
 	passed, failed bool
 	verdict        verdict // why it says nothing; "" when it says something
 	took           time.Duration
-	said           string
+	output         string
 }
 
 // try builds what catches, with an overlay or without, and runs it.
-func (p *prover) try(ctx context.Context, c Catch, overlay string) (outcome, error) {
-	binary := filepath.Join(p.dir, binaryName)
+func (p *prover) try(ctx context.Context, c Detector, overlay string) (runResult, error) {
+	binary := filepath.Join(p.dir, detectorBinary)
 	args := []string{"test", "-c", "-o", binary}
 	if c.Test == "" {
 		args = []string{"build", "-o", binary}
@@ -167,28 +167,28 @@ func (p *prover) try(ctx context.Context, c Catch, overlay string) (outcome, err
 	if c.Test == "" {
 		target = "./internal/chaos"
 	}
-	_, said, err := p.command(ctx, buildLimit, p.root, "go", append(args, target)...)
+	_, output, err := p.command(ctx, buildTimeout, p.root, "go", append(args, target)...)
 	switch {
 	case errors.Is(err, errExit):
-		return outcome{verdict: unbuilt, said: said}, nil
+		return runResult{verdict: unbuilt, output: output}, nil
 	case err != nil:
-		return outcome{}, err
+		return runResult{}, err
 	}
 	run := c.Seed
 	if c.Test != "" {
 		run = []string{"-test.v", "-test.count", "1", "-test.run", exact(c.Test)}
 	}
-	took, said, err := p.command(ctx, limit, filepath.Join(p.root, target), binary, run...)
-	o := outcome{took: took, said: said, passed: err == nil, failed: errors.Is(err, errExit)}
+	took, output, err := p.command(ctx, runTimeout, filepath.Join(p.root, target), binary, run...)
+	o := runResult{took: took, output: output, passed: err == nil, failed: errors.Is(err, errExit)}
 	switch {
 	case errors.Is(err, errLimit):
-		o.verdict = endless
+		o.verdict = timedOut
 	case err != nil && !o.failed:
-		return outcome{}, err
-	case c.Test != "" && !strings.Contains(said, "=== RUN   "+c.Test):
-		o.verdict = unstarted
-	case c.Test == "" && o.failed && !strings.Contains(said, "BROKEN"):
-		o.verdict = unstarted
+		return runResult{}, err
+	case c.Test != "" && !strings.Contains(output, "=== RUN   "+c.Test):
+		o.verdict = notFound
+	case c.Test == "" && o.failed && !strings.Contains(output, "BROKEN"):
+		o.verdict = notFound
 	}
 	return o, nil
 }
@@ -212,8 +212,8 @@ func (p *prover) command(ctx context.Context, limit time.Duration, dir, name str
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(limited, name, args...)
-	var said bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, p.env, &said, &said
+	var output bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, p.env, &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	began := time.Now()
@@ -228,7 +228,7 @@ func (p *prover) command(ctx context.Context, limit time.Duration, dir, name str
 	case errors.As(err, &exit):
 		err = errExit
 	}
-	return took, said.String(), err
+	return took, output.String(), err
 }
 
 // moduleRoot is where the module's go.mod is.

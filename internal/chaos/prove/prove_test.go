@@ -20,7 +20,7 @@ func TestEveryTextOfTheTableOccursOnce(t *testing.T) {
 		}
 		names[g.Name] = true
 		// One that is taken away twice, and caught by the same, would be counted twice.
-		what := fmt.Sprint(g.Edits, g.By)
+		what := fmt.Sprint(g.Edits, g.CaughtBy)
 		if taken[what] != "" {
 			t.Errorf("guard %q is %q by another name", g.Name, taken[what])
 		}
@@ -28,7 +28,7 @@ func TestEveryTextOfTheTableOccursOnce(t *testing.T) {
 		if _, err := g.overlay(root, t.TempDir()); err != nil {
 			t.Errorf("%s: %v", g.Name, err)
 		}
-		if g.Double == "" && len(g.Edits) == 0 {
+		if g.Redundant == "" && len(g.Edits) == 0 {
 			t.Errorf("%s: nothing is taken away", g.Name)
 		}
 	}
@@ -51,20 +51,20 @@ func TestTheGuidesCountTheGuards(t *testing.T) {
 }
 
 // A test that is not there would catch nothing.
-func TestEverythingThatCatchesIsThere(t *testing.T) {
+func TestEveryDetectorExists(t *testing.T) {
 	t.Parallel()
 	for _, g := range Guards {
-		if g.By.Test == "" {
-			if len(g.By.Seed) == 0 {
+		if g.CaughtBy.Test == "" {
+			if len(g.CaughtBy.Seed) == 0 {
 				t.Errorf("%s: nothing catches it", g.Name)
 			}
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join(root, g.By.Package, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join(root, g.CaughtBy.Package, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		test, _, _ := strings.Cut(g.By.Test, "/")
+		test, _, _ := strings.Cut(g.CaughtBy.Test, "/")
 		found := false
 		for _, file := range files {
 			raw, err := os.ReadFile(file)
@@ -74,7 +74,7 @@ func TestEverythingThatCatchesIsThere(t *testing.T) {
 			found = found || strings.Contains(string(raw), "func "+test+"(t *testing.T)")
 		}
 		if !found {
-			t.Errorf("%s: %s has no test %s", g.Name, g.By.Package, test)
+			t.Errorf("%s: %s has no test %s", g.Name, g.CaughtBy.Package, test)
 		}
 	}
 }
@@ -96,23 +96,23 @@ func TestAnEditThatChangesNothingIsRefused(t *testing.T) {
 }
 
 // What proves nothing is told apart from what is caught.
-func TestTheProverTellsItsEndsApart(t *testing.T) {
+func TestTheProverDistinguishesItsResults(t *testing.T) {
 	t.Parallel()
-	p := &prover{root: mustAbs(t, root), dir: t.TempDir(), env: os.Environ(), tell: t.Output(), green: map[string]verdict{}}
+	p := &prover{root: mustAbs(t, root), dir: t.TempDir(), env: os.Environ(), progress: t.Output(), baseline: map[string]verdict{}}
 	const file = "retrypolicy/delay.go"
-	by := Catch{Package: "./retrypolicy", Test: "TestDelaysDoubleFrom25msUpTo5m"}
+	by := Detector{Package: "./retrypolicy", Test: "TestDelaysDoubleFrom25msUpTo5m"}
 	for name, tc := range map[string]struct {
 		text, with string
-		by         Catch
+		by         Detector
 		want       verdict
 	}{
 		"a guard that a test catches": {"d *= p.Coefficient", "d *= 1 + 0*p.Coefficient", by, caught},
 		"what changes nothing":        {"d *= p.Coefficient", "d = d * p.Coefficient", by, missed},
 		"what does not compile":       {"d *= p.Coefficient", "d *= p.Coefficients", by, unbuilt},
-		"a test that is not there":    {"d *= p.Coefficient", "d *= 1", Catch{Package: "./retrypolicy", Test: "TestNothing"}, unstarted},
+		"a test that is not there":    {"d *= p.Coefficient", "d *= 1", Detector{Package: "./retrypolicy", Test: "TestNothing"}, notFound},
 	} {
-		p.green = map[string]verdict{}
-		got, _, err := p.prove(t.Context(), Guard{Name: name, Edits: []Edit{{file, tc.text, tc.with}}, By: tc.by})
+		p.baseline = map[string]verdict{}
+		got, _, err := p.prove(t.Context(), Guard{Name: name, Edits: []Edit{{file, tc.text, tc.with}}, CaughtBy: tc.by})
 		if err != nil || got != tc.want {
 			t.Errorf("%s: %s, %v; want %s", name, got, err, tc.want)
 		}

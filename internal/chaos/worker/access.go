@@ -13,7 +13,7 @@ import (
 // not be done twice.
 func (p *process) access(ctx context.Context, c Command) error {
 	switch c.Do {
-	case Keys:
+	case UseKeys:
 		return p.keys(ctx, c.Tenant)
 	case Refuse:
 		refusal := postadjudication.AccessRefusal{Tenant: c.Tenant, Actor: actor, Action: "fork", Rule: "role_missing"}
@@ -23,7 +23,7 @@ func (p *process) access(ctx context.Context, c Command) error {
 				return err
 			}
 		}
-		return p.service.NoteRefusal(ctx, refusal)
+		return p.service.RecordRefusal(ctx, refusal)
 	}
 	_, begun, err := p.service.BeginRequest(ctx, c.Tenant, reason, sha256.Sum256([]byte(actor)))
 	if err != nil || begun == nil {

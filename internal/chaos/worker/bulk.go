@@ -13,7 +13,7 @@ func (p *process) free(ctx context.Context, c Command) error {
 	if err != nil {
 		return unlessNothing(err)
 	}
-	_, err = p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, second)
+	_, err = p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, secondActor)
 	return err
 }
 
@@ -29,14 +29,14 @@ func unlessNothing(err error) error {
 // bulk forks all letters of a tenant by a plan, or begins to and cancels it.
 func (p *process) bulk(ctx context.Context, c Command) error {
 	q := postadjudication.BulkRequest{Tenant: c.Tenant, All: true, Action: postadjudication.BulkFork, Actor: actor, Reason: reason}
-	if c.Do == Break {
+	if c.Do == CancelBulk {
 		q.Throttle = 1 // so that it is not done before it is cancelled
 	}
 	b, err := p.service.PlanBulk(ctx, q)
 	if err != nil {
 		return unlessNothing(err)
 	}
-	if _, err := p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, second); err != nil || c.Do == Bulk {
+	if _, err := p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, secondActor); err != nil || c.Do == Bulk {
 		return err
 	}
 	_, err = p.service.CancelBulk(ctx, c.Tenant, b.ID, actor, reason)

@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// desk does what people do with a letter that they do not fork.
-func (p *process) desk(ctx context.Context, c Command) error {
+// annotate does what people do with a letter that they do not fork.
+func (p *process) annotate(ctx context.Context, c Command) error {
 	id, err := receipts.ParseRunID(c.Run)
 	if err != nil {
 		return err
@@ -20,7 +20,7 @@ func (p *process) desk(ctx context.Context, c Command) error {
 	switch c.Do {
 	case Hold:
 		_, err = p.service.Hold(ctx, c.Tenant, id, q)
-	case LetGo:
+	case ReleaseHold:
 		_, err = p.service.ReleaseHold(ctx, c.Tenant, id, q)
 	case Mark:
 		review := true
@@ -33,7 +33,7 @@ func (p *process) desk(ctx context.Context, c Command) error {
 
 // purge removes the refused letters of a tenant.
 func (p *process) purge(ctx context.Context, tenant string) error {
-	q := postadjudication.PurgeRequest{Actor: actor, Reason: reason, Filter: postadjudication.LetterFilter{Standing: "open", Outcome: "release"}}
+	q := postadjudication.PurgeRequest{Actor: actor, Reason: reason, Filter: postadjudication.LetterFilter{Status: "open", Outcome: "release"}}
 	plan, err := p.service.PlanPurge(ctx, tenant, q)
 	if err != nil {
 		return err
@@ -46,8 +46,8 @@ func (p *process) purge(ctx context.Context, tenant string) error {
 	return err
 }
 
-// keep has letters kept as the settings say.
-func (s Settings) keep(c *postadjudication.Config) (err error) {
+// configureRetention has letters kept as the settings say.
+func (s Settings) configureRetention(c *postadjudication.Config) (err error) {
 	if s.Archive == "" {
 		return nil
 	}

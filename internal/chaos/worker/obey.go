@@ -18,10 +18,10 @@ import (
 const Operator = "operator:chaos"
 
 const (
-	tenant = "chaos"
-	actor  = Operator
-	second = "operator:second" // who lets run what takes two
-	reason = "chaos"
+	tenant      = "chaos"
+	actor       = Operator
+	secondActor = "operator:second" // who lets run what takes two
+	reason      = "chaos"
 )
 
 func (p *process) do(ctx context.Context, c Command) Reply {
@@ -36,26 +36,26 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		var s postadjudication.Submitted
 		s, err = p.submitTx(ctx, c)
 		r.submitted(s, err)
-	case Task:
+	case SubmitTask:
 		var s postadjudication.Submitted
-		s, err = p.service.SubmitTask(ctx, postadjudication.Task{Tenant: tenant, Family: chores, RetryKey: c.RetryKey})
+		s, err = p.service.SubmitTask(ctx, postadjudication.Task{Tenant: tenant, Family: plainFamilyName, RetryKey: c.RetryKey})
 		r.submitted(s, err)
 	case Cancel:
 		err = p.cancel(ctx, c, &r)
 	case Fork:
 		err = p.fork(ctx, c, &r)
-	case Pull:
-		_, err = p.service.PullBrake(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
-	case Release:
-		_, err = p.service.ReleaseBrake(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
-	case Tune:
+	case OpenBreaker:
+		_, err = p.service.OpenBreaker(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+	case ReleaseBreaker:
+		_, err = p.service.ReleaseBreaker(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+	case SetPolicy:
 		_, err = p.service.SetPolicy(ctx, postadjudication.PolicyChange{Tenant: c.Tenant, Family: postadjudication.Family, Actor: actor, Reason: reason,
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
-	case Hold, LetGo, Mark, Purge:
-		err = p.desk(ctx, c)
+	case Hold, ReleaseHold, Mark, Purge:
+		err = p.annotate(ctx, c)
 	case Rebuild:
 		_, err = p.service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: c.Tenant, Actor: actor, Reason: reason})
-	case Bulk, Break:
+	case Bulk, CancelBulk:
 		err = p.bulk(ctx, c)
 	case Free:
 		err = p.free(ctx, c)
@@ -63,7 +63,7 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		_, err = p.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: c.Attempts, Actor: actor, Reason: reason})
 	case Rule:
 		err = p.rule(ctx, c)
-	case Keys, Refuse, Request:
+	case UseKeys, Refuse, Request:
 		err = p.access(ctx, c)
 	case Clock:
 		p.offset.Store(int64(c.Offset))
@@ -116,7 +116,7 @@ func (p *process) submitTx(ctx context.Context, c Command) (s postadjudication.S
 		return s, err
 	}
 	// A bell that fails is no failure: the run is committed, and the sweeper rings.
-	_ = s.Ring(ctx)
+	_ = s.Notify(ctx)
 	return s, nil
 }
 

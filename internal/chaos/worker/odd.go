@@ -15,14 +15,14 @@ import (
 // How an executor misbehaves beyond what its escrow service does; a request says it
 // in payload.executor.
 const (
-	Stubborn = "stubborn" // its calls go on when their context has ended
-	Lies     = "lies"     // it says that twice as much was moved
+	IgnoresCancel = "stubborn" // its calls go on when their context has ended
+	Misreports    = "lies"     // it says that twice as much was moved
 )
 
-// odd is an executor that does what the request says.
-type odd struct{ *fakeescrow.Panicking }
+// misbehavingExecutor is an executor that does what the request says.
+type misbehavingExecutor struct{ *fakeescrow.Panicking }
 
-func (o odd) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+func (o misbehavingExecutor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	var request struct {
 		Payload struct {
 			Executor string `json:"executor"`
@@ -31,28 +31,28 @@ func (o odd) Execute(ctx context.Context, c postadjudication.Call) postadjudicat
 	if err := json.Unmarshal(c.Request, &request); err != nil {
 		return postadjudication.Answer{Class: postadjudication.NotExecuted, Type: "request.unreadable", Message: err.Error()}
 	}
-	if request.Payload.Executor == Stubborn {
+	if request.Payload.Executor == IgnoresCancel {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx = context.WithValue(ctx, attempted{}, fmt.Sprintf("%s.%d", c.Run, c.Attempt))
+	ctx = context.WithValue(ctx, attemptKey{}, fmt.Sprintf("%s.%d", c.Run, c.Attempt))
 	a := o.Panicking.Execute(ctx, c)
-	if request.Payload.Executor == Lies {
+	if request.Payload.Executor == Misreports {
 		a.Moved *= 2
 	}
 	return a
 }
 
-// attempted is the key of a context's attempt.
-type attempted struct{}
+// attemptKey is the key of a context's attempt.
+type attemptKey struct{}
 
-// named tells the escrow service which attempt of which worker a call is.
-type named struct {
+// callTagger tells the escrow service which attempt of which worker a call is.
+type callTagger struct {
 	worker string
 	next   http.RoundTripper
 }
 
-func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
-	attempt, ok := r.Context().Value(attempted{}).(string)
+func (n callTagger) RoundTrip(r *http.Request) (*http.Response, error) {
+	attempt, ok := r.Context().Value(attemptKey{}).(string)
 	if !ok {
 		return n.next.RoundTrip(r) // a lookup
 	}
@@ -69,11 +69,11 @@ const (
 	idleLimit       = 30 * time.Second
 )
 
-// client is as the executor's own, and names its calls.
-func client(worker string) *http.Client {
+// taggedClient is as the executor's own, and names its calls.
+func taggedClient(worker string) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	return &http.Client{Transport: named{worker, &http.Transport{
+	return &http.Client{Transport: callTagger{worker, &http.Transport{
 		DialContext: (&net.Dialer{Timeout: dialLimit}).DialContext, Protocols: &protocols,
 		MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleLimit, DisableCompression: true,
 	}}}

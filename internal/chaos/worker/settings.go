@@ -16,21 +16,21 @@ type Settings struct {
 	RedisURL    string
 	EscrowURL   string
 
-	Failpoint   string        // none when empty
-	LostAfter   time.Duration // as of postadjudication.Config, and the next five
-	TimeLimit   time.Duration
-	Grace       time.Duration
-	BaseDelay   time.Duration
-	Slots       int
-	ClockOffset time.Duration // of this process from the machine's clock
-	KeyLifetime time.Duration // that the executor states
-	InFlight    time.Duration // the same; longer than any fault keeps a call from the escrow service
-	Handled     bool          // dead letters of settlements have a handler, which succeeds
-	Archive     string        // directory that letters go into; none when empty
-	Retain      string        // how long letters of settlements are kept, as ISO 8601; needs Archive
-	Shards      int           // as of postadjudication.Config
-	NoChores    bool          // the plain family is not known
-	Only        bool          // answer commands, execute nothing
+	Failpoint     string        // none when empty
+	LostAfter     time.Duration // as of postadjudication.Config, and the next five
+	TimeLimit     time.Duration
+	Grace         time.Duration
+	BaseDelay     time.Duration
+	Slots         int
+	ClockOffset   time.Duration // of this process from the machine's clock
+	KeyLifetime   time.Duration // that the executor states
+	InFlight      time.Duration // the same; longer than any fault keeps a call from the escrow service
+	Handled       bool          // dead letters of settlements have a handler, which succeeds
+	Archive       string        // directory that letters go into; none when empty
+	Retain        string        // how long letters of settlements are kept, as ISO 8601; needs Archive
+	Shards        int           // as of postadjudication.Config
+	NoPlainFamily bool          // the plain family is not known
+	CommandsOnly  bool          // answer commands, execute nothing
 }
 
 // Environment is the variable that makes a program such a worker.

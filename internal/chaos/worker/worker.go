@@ -26,21 +26,21 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
-const chores = "chore"
+const plainFamilyName = "chore"
 
-// Chores is a family beside the settlements. Its tasks succeed, and a second one of
+// PlainFamily is a family beside the settlements. Its tasks succeed, and a second one of
 // the same retry key runs again.
-func Chores() postadjudication.Plain {
-	return postadjudication.Plain{Name: chores, Handle: func(context.Context, background.Attempt) background.Result {
+func PlainFamily() postadjudication.PlainFamily {
+	return postadjudication.PlainFamily{Name: plainFamilyName, Handle: func(context.Context, background.Attempt) background.Result {
 		return background.Result{Class: background.Executed}
 	}}
 }
 
 // Main runs a worker and reports true if the environment asks for one; a program
 // calls it first and then ends with the code.
-func Main() (code int, is bool) {
-	text, is := os.LookupEnv(Variable)
-	if !is {
+func Main() (code int, isWorker bool) {
+	text, isWorker := os.LookupEnv(Variable)
+	if !isWorker {
 		return 0, false
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -82,9 +82,9 @@ func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err err
 	}
 	go func() {
 		defer end()
-		commands <- p.obey(ctx, in)
+		commands <- p.serve(ctx, in)
 	}()
-	if p.settings.Only {
+	if p.settings.CommandsOnly {
 		<-ctx.Done()
 	} else {
 		err = p.service.Run(ctx)
@@ -104,7 +104,7 @@ func (p *process) open(ctx context.Context) error {
 		return err
 	}
 	calls, err := escrowhttp.New(escrowhttp.Config{
-		BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: p.settings.InFlight, Client: client(p.settings.Name),
+		BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: p.settings.InFlight, Client: taggedClient(p.settings.Name),
 	})
 	if err != nil {
 		return err
@@ -121,16 +121,16 @@ func (p *process) open(ctx context.Context) error {
 	}
 	s := p.settings
 	c := postadjudication.Config{
-		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: odd{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: logger.Named(s.Name),
+		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: logger.Named(s.Name),
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
-		Families: []postadjudication.Plain{Chores()}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
+		Families: []postadjudication.PlainFamily{PlainFamily()}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
 	}
-	if s.NoChores {
+	if s.NoPlainFamily {
 		c.Families = nil
 	}
 	c.Policy.BaseDelay = s.BaseDelay
-	if err := s.keep(&c); err != nil {
+	if err := s.configureRetention(&c); err != nil {
 		return err
 	}
 	if s.Handled {
@@ -142,8 +142,8 @@ func (p *process) open(ctx context.Context) error {
 	return err
 }
 
-// obey reads commands and does each beside the others, until the input ends.
-func (p *process) obey(ctx context.Context, in io.Reader) error {
+// serve reads commands and does each beside the others, until the input ends.
+func (p *process) serve(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		var c Command

@@ -16,14 +16,14 @@ import (
 // database, or by asking a server. It refuses with the same errors either way. The tenant
 // and the actor of a request are the backend's to fill in.
 type Backend struct {
-	DeadLetters DeadLetters
-	Bulk        Bulk
-	Rules       Rules
-	Keys        Keys
-	Policies    Policies
-	Cases       Cases
-	People      People
-	Registers   Registers
+	DeadLetters   DeadLetters
+	Bulk          Bulk
+	Rules         Rules
+	Keys          Keys
+	Policies      Policies
+	Cases         Cases
+	People        People
+	OperationLogs OperationLogs
 
 	close func() error
 }
@@ -41,15 +41,15 @@ type DeadLetters interface {
 	Groups(context.Context, postadjudication.GroupQuery) (postadjudication.GroupPage, error)
 	Stats(context.Context, postadjudication.LetterFilter) (postadjudication.LetterStats, error)
 	Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error)
-	Retention(context.Context) ([]postadjudication.Kept, error)
+	Retention(context.Context) ([]postadjudication.EffectiveRetention, error)
 
 	Fork(context.Context, receipts.RunID, postadjudication.ForkRequest) (api.Forked, error)
 	Retry(ctx context.Context, run receipts.RunID, reason string) (api.Forked, error)
 	Reconcile(context.Context, receipts.RunID, postadjudication.Finding) (postadjudication.CaseStatus, error)
 	Lookup(context.Context, receipts.RunID) (postadjudication.CaseStatus, error)
-	Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error)
-	Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error)
-	Mark(context.Context, receipts.RunID, postadjudication.MarkRequest) (postadjudication.Desk, error)
+	Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Annotations, error)
+	Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Annotations, error)
+	Mark(context.Context, receipts.RunID, postadjudication.MarkRequest) (postadjudication.Annotations, error)
 
 	PlanPurge(context.Context, postadjudication.PurgeRequest) (postadjudication.PurgePlan, error)
 	Purge(context.Context, postadjudication.PurgeRequest) (postadjudication.Purged, error)
@@ -72,11 +72,11 @@ type Bulk interface {
 
 // Rules reads and changes the rules of automatic replay.
 type Rules interface {
-	List(context.Context) ([]postadjudication.StandingRule, error)
-	Set(context.Context, postadjudication.RuleChange) (postadjudication.StandingRule, error)
+	List(context.Context) ([]postadjudication.StoredRule, error)
+	Set(context.Context, postadjudication.RuleChange) (postadjudication.StoredRule, error)
 	Try(context.Context, postadjudication.Rule) (postadjudication.RuleTrial, error)
 	History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error)
-	Delete(context.Context, postadjudication.RuleRemoval) (postadjudication.StandingRule, error)
+	Delete(context.Context, postadjudication.RuleRemoval) (postadjudication.StoredRule, error)
 }
 
 // Keys makes, lists and revokes access keys.
@@ -109,7 +109,7 @@ type People interface {
 	History(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error)
 }
 
-// Registers reads what was done to keys and plans, and what keys were refused.
-type Registers interface {
-	History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error)
+// OperationLogs reads what was done to keys and plans, and what keys were refused.
+type OperationLogs interface {
+	History(ctx context.Context, of postadjudication.OperationLog, after int64, limit int) ([]postadjudication.OperationLogEntry, error)
 }

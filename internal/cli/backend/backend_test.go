@@ -19,12 +19,12 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
 	p.Env[app.EscrowVariable] = v["escrow"].(string) // whom the server can ask, too
-	p.Run(strings.Replace(clitest.Line, "{", `{"simulate":["refused","ok"],`, 1), "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(strings.Replace(clitest.Line, "{", `{"simulate":["refused","ok"],`, 1), "submit", "-").Check(t, "submit", 0, "")
 	server, library := []string{"--server", v["url"].(string), "--tenant", "acme"}, []string{"--tenant", "acme"}
-	ask := func(where []string, args ...string) clitest.Said {
+	ask := func(where []string, args ...string) clitest.Result {
 		t.Helper()
 		return p.Run("", append(append([]string{"dlq"}, args...), where...)...)
 	}
@@ -33,16 +33,16 @@ func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 		letters = ask(library, "list", "--json").Object(t)["letters"].([]any)
 	}
 	run := letters[0].(map[string]any)["run_id"].(string)
-	ask(server[:2], "list").Wants(t, "no tenant", 2, "--tenant is missing")
+	ask(server[:2], "list").Check(t, "no tenant", 2, "--tenant is missing")
 	planned := ask(server, "bulk", "plan", "hold", "--all", "--reason", "in court", "--json")
-	planned.Wants(t, "plan", 0, "")
+	planned.Check(t, "plan", 0, "")
 	if planned.Object(t)["actor"] != "local" {
 		t.Errorf("%s", planned.Out)
 	}
 	for _, args := range [][]string{{"inspect", run}, {"list", "--sort", "oldest"}, {"list", "--filter", "attempts == 1"}, {"bulk", "list"}, {"rules", "list"}, {"bulk", "show", planned.Object(t)["id"].(string)}} {
 		here, there := ask(library, append(args, "--json")...), ask(server, append(args, "--json")...)
-		there.Wants(t, strings.Join(args, " "), 0, "")
-		if a, b := ageless(here.Object(t)), ageless(there.Object(t)); !reflect.DeepEqual(a, b) {
+		there.Check(t, strings.Join(args, " "), 0, "")
+		if a, b := withoutAges(here.Object(t)), withoutAges(there.Object(t)); !reflect.DeepEqual(a, b) {
 			t.Errorf("%v: the library says\n%.3000v\nthe server\n%.3000v", args, a, b)
 		}
 	}
@@ -55,22 +55,22 @@ func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 			t.Errorf("%v: the library refuses with\n%+v\nthe server with\n%+v", args, here, there)
 		}
 	}
-	ask(server, "release", run, "--reason", "x").Wants(t, "release", 1, "not_held")
-	ask(append(library, "--actor", "ada"), "release", run, "--reason", "x").Wants(t, "release", 1, "not_held")
-	ask(server, "hold", nobody, "--reason", "x").Wants(t, "hold", 1, "tenant acme has no letter")
+	ask(server, "release", run, "--reason", "x").Check(t, "release", 1, "not_held")
+	ask(append(library, "--actor", "ada"), "release", run, "--reason", "x").Check(t, "release", 1, "not_held")
+	ask(server, "hold", nobody, "--reason", "x").Check(t, "hold", 1, "tenant acme has no letter")
 }
 
-// ageless takes away what goes on between two answers.
-func ageless(v any) any {
+// withoutAges takes away what goes on between two answers.
+func withoutAges(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		delete(v, "age")
 		for _, member := range v {
-			ageless(member)
+			withoutAges(member)
 		}
 	case []any:
 		for _, item := range v {
-			ageless(item)
+			withoutAges(item)
 		}
 	}
 	return v

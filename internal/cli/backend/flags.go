@@ -23,7 +23,7 @@ const KeyVariable = "RECOURSE_KEY"
 type Flags struct {
 	app.Options
 	Server, Tenant, Actor string
-	Acts                  bool // the command changes something
+	Mutates               bool // the command changes something
 	NoRedis               bool // what it changes is nothing that Redis knows of
 
 	insecure bool
@@ -31,7 +31,7 @@ type Flags struct {
 }
 
 // needsRedis reports whether Redis is needed.
-func (o *Flags) needsRedis() bool { return o.Acts && !o.NoRedis }
+func (o *Flags) needsRedis() bool { return o.Mutates && !o.NoRedis }
 
 // Bind defines the flags of commands that look.
 func (o *Flags) Bind(f *pflag.FlagSet) {
@@ -39,7 +39,7 @@ func (o *Flags) Bind(f *pflag.FlagSet) {
 	if o.needsRedis() {
 		o.BindServers(local)
 	} else {
-		o.BindLook(local)
+		o.BindReadOnly(local)
 	}
 	o.BindLocal(f, local)
 	f.StringVar(&o.Server, "server", "", "ask a server at this URL instead of the database; $"+KeyVariable+" is the key that it is shown")
@@ -49,7 +49,7 @@ func (o *Flags) Bind(f *pflag.FlagSet) {
 
 // BindActor defines the flags of commands that act.
 func (o *Flags) BindActor(f *pflag.FlagSet) {
-	o.Acts = true
+	o.Mutates = true
 	o.Bind(f)
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	shell.ActorFlag(local, &o.Actor, "who asks, such as user:ada or root (required; with --server it is the key's principal)")
@@ -68,7 +68,7 @@ func (o *Flags) Check(cmd *cobra.Command) error {
 		if o.insecure {
 			return shell.Usage(cmd, errors.New("--insecure is about a --server"))
 		}
-		if o.Acts && o.Actor == "" {
+		if o.Mutates && o.Actor == "" {
 			return shell.Usage(cmd, errors.New("--actor is missing"))
 		}
 		return shell.NeedTenant(cmd, o.Tenant)
@@ -91,7 +91,7 @@ func (o *Flags) RepeatFlags(acts bool) string {
 	}
 	for _, f := range said {
 		if f[1] != "" {
-			out.WriteString(" --" + f[0] + " " + shell.Word(f[1]))
+			out.WriteString(" --" + f[0] + " " + shell.Quote(f[1]))
 		}
 	}
 	if o.insecure {
@@ -142,7 +142,7 @@ func With(sh *shell.Shell, cmd *cobra.Command, o *Flags, work func(context.Conte
 	if errors.As(err, &nothing) {
 		return AnswerNothing(sh, nothing)
 	}
-	return secondPerson(sh, o, err)
+	return answerSecondPersonError(sh, o, err)
 }
 
 // nameFlags calls a field by the name of its flag, where the command has one.

@@ -26,18 +26,18 @@ type local struct {
 // only when the environment names one.
 func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) {
 	o.FromEnvironment(sh.Getenv)
-	if err := o.CheckKnowledge(); err != nil {
+	if err := o.CheckEscrowTimes(); err != nil {
 		return Backend{}, err
 	}
-	as := o.Look
+	configure := o.ReadOnlyConfig
 	if o.needsRedis() {
-		as = o.Service
+		configure = o.ServiceConfig
 	}
-	config, err := as()
+	config, err := configure()
 	if err != nil {
 		return Backend{}, err
 	}
-	config.Unguarded = !o.Acts
+	config.AllowUnsuitable = !o.Mutates
 	config.TimeLimit, config.InFlight = o.TimeLimit, o.InFlight
 	l := &local{tenant: o.Tenant, actor: o.Actor}
 	if o.EscrowURL != "" {
@@ -47,26 +47,26 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 		config.Executor, config.Targets = l.escrow.Executor, l.escrow.Targets
 	}
 	if l.service, err = postadjudication.Open(ctx, config); err != nil {
-		l.closeEscrow()
+		l.closeEscrowClient()
 		return Backend{}, err
 	}
-	if !o.Acts {
+	if !o.Mutates {
 		if err := warnOfTriggers(ctx, sh, l.service); err != nil {
 			return Backend{}, errors.Join(err, l.Close())
 		}
 	}
 	return Backend{
 		DeadLetters: localDeadLetters{l}, Bulk: localBulk{l}, Rules: localRules{l}, Keys: localKeys{l}, Policies: localPolicies{l},
-		Cases: localCases{l}, People: localPeople{l}, Registers: localRegisters{l}, close: l.Close,
+		Cases: localCases{l}, People: localPeople{l}, OperationLogs: localOperationLogs{l}, close: l.Close,
 	}, nil
 }
 
 func (l *local) Close() error {
-	defer l.closeEscrow()
+	defer l.closeEscrowClient()
 	return l.service.Close()
 }
 
-func (l *local) closeEscrow() {
+func (l *local) closeEscrowClient() {
 	if l.escrow != nil {
 		l.escrow.Close()
 	}
@@ -86,7 +86,7 @@ func (d localDeadLetters) Inspect(ctx context.Context, run receipts.RunID) (post
 	return d.service.Inspect(ctx, d.tenant, run)
 }
 
-func (d localDeadLetters) Retention(context.Context) ([]postadjudication.Kept, error) {
+func (d localDeadLetters) Retention(context.Context) ([]postadjudication.EffectiveRetention, error) {
 	return d.service.Retention(), nil
 }
 
@@ -138,15 +138,15 @@ func (d localDeadLetters) Lookup(ctx context.Context, run receipts.RunID) (posta
 	return d.service.ReconcileByLookup(ctx, d.tenant, run, d.actor)
 }
 
-func (d localDeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error) {
+func (d localDeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Annotations, error) {
 	return d.service.Hold(ctx, d.tenant, run, postadjudication.HoldRequest{Actor: d.actor, Reason: reason})
 }
 
-func (d localDeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error) {
+func (d localDeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Annotations, error) {
 	return d.service.ReleaseHold(ctx, d.tenant, run, postadjudication.HoldRequest{Actor: d.actor, Reason: reason})
 }
 
-func (d localDeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (postadjudication.Desk, error) {
+func (d localDeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (postadjudication.Annotations, error) {
 	q.Actor = d.actor
 	return d.service.Mark(ctx, d.tenant, run, q)
 }
@@ -176,11 +176,11 @@ func (b localBulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (po
 	return b.service.PlanBulk(ctx, q)
 }
 
-func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (postadjudication.Bulk, error) {
-	if alone != nil {
-		by := *alone
+func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass) (postadjudication.Bulk, error) {
+	if breakGlass != nil {
+		by := *breakGlass
 		by.Actor = b.actor
-		return b.service.RunBulkAlone(ctx, b.tenant, id, hash, by)
+		return b.service.RunBulkBreakGlass(ctx, b.tenant, id, hash, by)
 	}
 	return b.service.RunBulk(ctx, b.tenant, id, hash, b.actor)
 }
@@ -211,11 +211,11 @@ func (b localBulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (pos
 
 type localRules struct{ *local }
 
-func (r localRules) List(ctx context.Context) ([]postadjudication.StandingRule, error) {
+func (r localRules) List(ctx context.Context) ([]postadjudication.StoredRule, error) {
 	return r.service.Rules(ctx, r.tenant)
 }
 
-func (r localRules) Set(ctx context.Context, q postadjudication.RuleChange) (postadjudication.StandingRule, error) {
+func (r localRules) Set(ctx context.Context, q postadjudication.RuleChange) (postadjudication.StoredRule, error) {
 	q.Tenant, q.Actor = r.tenant, r.actor
 	return r.service.SetRule(ctx, q)
 }
@@ -228,7 +228,7 @@ func (r localRules) History(ctx context.Context, name string, after int64, limit
 	return r.service.RuleHistory(ctx, r.tenant, name, after, limit)
 }
 
-func (r localRules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (postadjudication.StandingRule, error) {
+func (r localRules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (postadjudication.StoredRule, error) {
 	q.Tenant, q.Actor = r.tenant, r.actor
 	return r.service.DeleteRule(ctx, q)
 }
@@ -305,8 +305,8 @@ func (p localPeople) History(ctx context.Context, after int64, limit int) ([]pos
 	return p.service.PeopleHistory(ctx, p.tenant, after, limit)
 }
 
-type localRegisters struct{ *local }
+type localOperationLogs struct{ *local }
 
-func (r localRegisters) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
-	return r.service.History(ctx, r.tenant, of, after, limit)
+func (r localOperationLogs) History(ctx context.Context, of postadjudication.OperationLog, after int64, limit int) ([]postadjudication.OperationLogEntry, error) {
+	return r.service.OperationHistory(ctx, r.tenant, of, after, limit)
 }

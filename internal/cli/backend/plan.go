@@ -8,9 +8,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// runLine lets a plan run, in the name of who planned it or, where it takes another person, of
+// runCommandLine lets a plan run, in the name of who planned it or, where it takes another person, of
 // that one.
-func (o *Flags) runLine(b postadjudication.Bulk) string {
+func (o *Flags) runCommandLine(b postadjudication.Bulk) string {
 	line := "recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash
 	switch {
 	case b.People < 2:
@@ -21,35 +21,35 @@ func (o *Flags) runLine(b postadjudication.Bulk) string {
 	return line + o.RepeatFlags(false) + " --actor NAME"
 }
 
-// otherPersonAnswer is the answer of a command that has planned what somebody else has to let run.
-type otherPersonAnswer struct {
+// secondPersonAnswer is the answer of a command that has planned what somebody else has to let run.
+type secondPersonAnswer struct {
 	Code string                `json:"code"`
 	Run  string                `json:"run"` // what that person says
 	Plan postadjudication.Bulk `json:"plan"`
 }
 
-// secondPerson tells of a plan that somebody else has to let run, and what that person says.
-func secondPerson(sh *shell.Shell, o *Flags, err error) error {
+// answerSecondPersonError tells of a plan that somebody else has to let run, and what that person says.
+func answerSecondPersonError(sh *shell.Shell, o *Flags, err error) error {
 	var second *postadjudication.SecondPersonError
 	if !errors.As(err, &second) {
 		return err
 	}
 	second.Plan.People = max(2, second.Plan.People)
-	answered := answerOtherPerson(sh, o, second)
+	answered := answerSecondPerson(sh, o, second)
 	if second.Because != "" {
 		return errors.Join(shell.WithCode(shell.ExitOther, errors.New("somebody else than "+second.Plan.Actor+" has to let the plan run: "+second.Because)), answered)
 	}
 	return errors.Join(shell.WithCode(shell.ExitOther, errors.New("it is planned, and somebody else has to let it run")), answered)
 }
 
-func answerOtherPerson(sh *shell.Shell, o *Flags, second *postadjudication.SecondPersonError) error {
+func answerSecondPerson(sh *shell.Shell, o *Flags, second *postadjudication.SecondPersonError) error {
 	if sh.JSON {
-		return sh.Answer(otherPersonAnswer{second.Code(), o.runLine(second.Plan), second.Plan})
+		return sh.Answer(secondPersonAnswer{second.Code(), o.runCommandLine(second.Plan), second.Plan})
 	}
 	s := sh.Screen()
 	view.Plan(s, second.Plan)
 	s.Text("It takes another person to let it run, who says:")
-	s.Command(o.runLine(second.Plan))
+	s.Command(o.runCommandLine(second.Plan))
 	return s.Err()
 }
 
@@ -93,7 +93,7 @@ func AnswerPlan(sh *shell.Shell, o *Flags, b postadjudication.Bulk) error {
 			who = "It takes another person to let it run, who says:"
 		}
 		s.Text("Nothing was done yet. %s", who)
-		s.Command(o.runLine(b))
+		s.Command(o.runCommandLine(b))
 	}
 	return s.Err()
 }

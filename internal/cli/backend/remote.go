@@ -14,7 +14,7 @@ import (
 func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 	to, err := client.New(client.Config{
 		URL: o.Server, Key: sh.Getenv(KeyVariable), Tenant: o.Tenant,
-		Insecure: o.insecure, ProxyFromEnvironment: app.ProxyAsked(sh.Getenv), WrapError: remoteError,
+		Insecure: o.insecure, ProxyFromEnvironment: app.ProxyEnabled(sh.Getenv), WrapError: remoteError,
 	})
 	var insecure *client.InsecureError
 	switch {
@@ -29,7 +29,7 @@ func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 	}
 	return Backend{
 		DeadLetters: to.DeadLetters, Bulk: to.Bulk, Rules: to.Rules, Keys: to.Keys, Policies: to.Policies,
-		Cases: to.Cases, People: to.People, Registers: to.Registers, close: to.Close,
+		Cases: to.Cases, People: to.People, OperationLogs: to.OperationLogs, close: to.Close,
 	}, nil
 }
 

@@ -26,67 +26,67 @@ func TestAKeyWhoseAnswerWasLostIsNamedForRevocation(t *testing.T) {
 	}))
 	defer lossy.Close()
 	clitest.Execute(t.Context(), nil, strings.NewReader(""), "keys", "create", "--server", lossy.URL, "--principal", "user:p", "--roles", "auditor", "--reason", "x").
-		Wants(t, "create", 1, "revoke abcdefghijkl")
+		Check(t, "create", 1, "revoke abcdefghijkl")
 }
 
 // A key goes over plain http to this machine only, unless somebody says otherwise.
-func TestAKeyDoesNotTravelInTheClear(t *testing.T) {
+func TestAKeyIsNotSentInPlaintext(t *testing.T) {
 	t.Parallel()
-	ask := func(key string, args ...string) clitest.Said {
+	ask := func(key string, args ...string) clitest.Result {
 		return clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: key}, strings.NewReader(""), args...)
 	}
 	const key = "rck_aaaaaaaaaaaa_bbbb"
 	for _, verb := range []string{"dlq list", "keys list", "policy list", "dlq retention"} {
 		refused := ask(key, append(strings.Fields(verb), "--server", "http://recourse.invalid:8321")...)
-		if refused.Wants(t, verb, 2, "--insecure"); strings.Contains(refused.Err, "bbbb") {
+		if refused.Check(t, verb, 2, "--insecure"); strings.Contains(refused.Err, "bbbb") {
 			t.Errorf("%s", refused.Err)
 		}
 	}
-	ask(key, "dlq", "list", "--server", "http://10.0.0.1.invalid:8321").Wants(t, "a name like an address", 2, "in the clear")
-	ask("", "dlq", "list", "--server", "http://127.0.0.1:1").Wants(t, "no key", 3, "127.0.0.1:1")
+	ask(key, "dlq", "list", "--server", "http://10.0.0.1.invalid:8321").Check(t, "a name like an address", 2, "in the clear")
+	ask("", "dlq", "list", "--server", "http://127.0.0.1:1").Check(t, "no key", 3, "127.0.0.1:1")
 	for _, here := range []string{"http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"} {
-		ask(key, "dlq", "list", "--server", here).Wants(t, here, 3, "the server")
+		ask(key, "dlq", "list", "--server", here).Check(t, here, 3, "the server")
 	}
-	ask(key, "dlq", "list", "--server", "http://recourse.invalid:8321", "--insecure").Wants(t, "insecure", 3, "recourse.invalid")
-	ask(key, "dlq", "list", "--tenant", "acme", "--insecure").Wants(t, "no server", 2, "--insecure is about a --server")
+	ask(key, "dlq", "list", "--server", "http://recourse.invalid:8321", "--insecure").Check(t, "insecure", 3, "recourse.invalid")
+	ask(key, "dlq", "list", "--tenant", "acme", "--insecure").Check(t, "no server", 2, "--insecure is about a --server")
 }
 
-func TestAServerThatCannotBeUsedIsToldApart(t *testing.T) {
+func TestAServerThatCannotBeUsedIsReportedAsSuch(t *testing.T) {
 	t.Parallel()
-	ask := func(key string, args ...string) clitest.Said {
+	ask := func(key string, args ...string) clitest.Result {
 		return clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: key}, strings.NewReader(""), append([]string{"dlq", "list"}, args...)...)
 	}
-	ask("", "--server", "ftp://x").Wants(t, "scheme", 2, "--server")
-	ask("", "--server", "http://user:secret@x").Wants(t, "password", 2, "--server")
-	ask("", "--server", "http://127.0.0.1:1/api/v1").Wants(t, "path", 2, "--server")
-	ask("two words", "--server", "http://127.0.0.1:1").Wants(t, "key", 2, backend.KeyVariable)
-	ask("", "--server", "http://127.0.0.1:1", "--database", "postgres://x").Wants(t, "both", 2, "--database is not for --server")
-	ask("", "--server", "http://127.0.0.1:1").Wants(t, "down", 3, "127.0.0.1:1")
+	ask("", "--server", "ftp://x").Check(t, "scheme", 2, "--server")
+	ask("", "--server", "http://user:secret@x").Check(t, "password", 2, "--server")
+	ask("", "--server", "http://127.0.0.1:1/api/v1").Check(t, "path", 2, "--server")
+	ask("two words", "--server", "http://127.0.0.1:1").Check(t, "key", 2, backend.KeyVariable)
+	ask("", "--server", "http://127.0.0.1:1", "--database", "postgres://x").Check(t, "both", 2, "--database is not for --server")
+	ask("", "--server", "http://127.0.0.1:1").Check(t, "down", 3, "127.0.0.1:1")
 	var shown atomic.Value
 	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown.Store(r.Header.Get("Authorization"))
 		http.Redirect(w, r, "http://elsewhere.example/", http.StatusFound)
 	}))
 	defer strange.Close()
-	ask("rck_aaaa_bbbb", "--server", strange.URL).Wants(t, "redirect", 1, "302")
+	ask("rck_aaaa_bbbb", "--server", strange.URL).Check(t, "redirect", 1, "302")
 	if shown.Load() != "Bearer rck_aaaa_bbbb" {
 		t.Errorf("%v", shown.Load())
 	}
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 	defer stop()
 	made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "test", "--json").Object(t)
 	here := []string{"--server", v["url"].(string)}
-	ask("", here...).Wants(t, "no key", 1, "put it in $"+backend.KeyVariable)
-	ask("rck_aaaaaaaaaaaa_bbbb", here...).Wants(t, "a key that is none", 1, "(key_invalid); it is the one in $"+backend.KeyVariable)
-	ask(made["token"].(string), append(here, "--tenant", "other")...).Wants(t, "another tenant", 1, "leave --tenant out")
-	ask(made["token"].(string), here...).Wants(t, "its tenant", 0, "")
-	clitest.Execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", clitest.AnyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").Wants(t, "actor", 2, "--actor is not for --server")
+	ask("", here...).Check(t, "no key", 1, "put it in $"+backend.KeyVariable)
+	ask("rck_aaaaaaaaaaaa_bbbb", here...).Check(t, "a key that is none", 1, "(key_invalid); it is the one in $"+backend.KeyVariable)
+	ask(made["token"].(string), append(here, "--tenant", "other")...).Check(t, "another tenant", 1, "leave --tenant out")
+	ask(made["token"].(string), here...).Check(t, "its tenant", 0, "")
+	clitest.Execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", clitest.AnyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").Check(t, "actor", 2, "--actor is not for --server")
 }
 
 // An answer that is lost is asked for again under the same Idempotency-Key; what the
 // server refuses is not.
-func TestALostAnswerIsAskedForAgainUnderTheSameKey(t *testing.T) {
+func TestALostAnswerIsRequestedAgainUnderTheSameKey(t *testing.T) {
 	t.Parallel()
 	var keys []string
 	lossy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +99,7 @@ func TestALostAnswerIsAskedForAgainUnderTheSameKey(t *testing.T) {
 	}))
 	defer lossy.Close()
 	held := clitest.Execute(t.Context(), nil, strings.NewReader(""), "dlq", "hold", clitest.AnyRun, "--server", lossy.URL, "--reason", "x", "--json")
-	held.Wants(t, "hold", 0, "")
+	held.Check(t, "hold", 0, "")
 	if len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] || held.Object(t)["held"] != true {
 		t.Errorf("%v: %s", keys, held.Out)
 	}

@@ -12,12 +12,12 @@ import (
 
 // Open opens a service that hands over and looks.
 func Open(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
-	return OpenAs(ctx, sh, o, (*app.Options).Service)
+	return OpenWith(ctx, sh, o, (*app.Options).ServiceConfig)
 }
 
 // OpenReadOnly opens a service that only looks, also at a database whose triggers are not in force.
 func OpenReadOnly(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
-	service, err := OpenAs(ctx, sh, o, Unguarded)
+	service, err := OpenWith(ctx, sh, o, AllowTriggersOff)
 	if err != nil {
 		return nil, err
 	}
@@ -27,10 +27,10 @@ func OpenReadOnly(ctx context.Context, sh *shell.Shell, o app.Options) (*postadj
 	return service, nil
 }
 
-// Unguarded is for what only reads: what may have been changed can be read.
-func Unguarded(o *app.Options) (postadjudication.Config, error) {
-	config, err := o.Look()
-	config.Unguarded = true
+// AllowTriggersOff is for what only reads: what may have been changed can be read.
+func AllowTriggersOff(o *app.Options) (postadjudication.Config, error) {
+	config, err := o.ReadOnlyConfig()
+	config.AllowUnsuitable = true
 	return config, err
 }
 
@@ -51,10 +51,10 @@ func triggersWarning(off []string) string {
 		"): evidence can be changed, and what is read here may have been. Run recourse receipts verify; run recourse migrate, which puts them in force, only after it was looked into."
 }
 
-// OpenAs opens a service by a configuration that is read off the options.
-func OpenAs(ctx context.Context, sh *shell.Shell, o app.Options, as func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {
+// OpenWith opens a service by a configuration that is read off the options.
+func OpenWith(ctx context.Context, sh *shell.Shell, o app.Options, configure func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {
 	o.FromEnvironment(sh.Getenv)
-	config, err := as(&o)
+	config, err := configure(&o)
 	if err != nil {
 		return nil, err
 	}

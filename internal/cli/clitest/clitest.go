@@ -19,24 +19,24 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// Place is servers, and an environment that names them.
-type Place struct {
+// Environment is servers, and an environment that names them.
+type Environment struct {
 	T   *testing.T
 	Env map[string]string
 	URL string // of the database
 }
 
 // New returns a place with a database, and a Redis of its own.
-func New(t *testing.T, databaseURL string) *Place {
+func New(t *testing.T, databaseURL string) *Environment {
 	t.Helper()
 	redis, _ := testkit.Redis(t)
-	return &Place{T: t, URL: databaseURL, Env: map[string]string{
+	return &Environment{T: t, URL: databaseURL, Env: map[string]string{
 		app.DatabaseVariable: databaseURL, app.OwnerVariable: testkit.Owner(t, databaseURL), app.RedisVariable: redis.URL(),
 	}}
 }
 
 // Redis is the server of the environment.
-func (p *Place) Redis() asynq.RedisConnOpt {
+func (p *Environment) Redis() asynq.RedisConnOpt {
 	p.T.Helper()
 	opt, err := asynq.ParseRedisURI(p.Env[app.RedisVariable])
 	if err != nil {
@@ -45,27 +45,27 @@ func (p *Place) Redis() asynq.RedisConnOpt {
 	return opt
 }
 
-// Said is what a command wrote, and how it ended.
-type Said struct {
+// Result is what a command wrote, and how it ended.
+type Result struct {
 	Code     int
 	Out, Err string
 }
 
 // Run runs a command line with this text as its standard input.
-func (p *Place) Run(in string, args ...string) Said {
+func (p *Environment) Run(in string, args ...string) Result {
 	p.T.Helper()
 	return Execute(p.T.Context(), p.Env, strings.NewReader(in), args...)
 }
 
 // Execute runs a command line in an environment.
-func Execute(ctx context.Context, env map[string]string, in io.Reader, args ...string) Said {
+func Execute(ctx context.Context, env map[string]string, in io.Reader, args ...string) Result {
 	var out, errs bytes.Buffer
 	code := cli.Execute(ctx, args, cli.Streams{In: in, Out: &out, Err: &errs, Getenv: func(name string) string { return env[name] }})
-	return Said{code, out.String(), errs.String()}
+	return Result{code, out.String(), errs.String()}
 }
 
 // Object reads the one JSON object of an answer.
-func (s Said) Object(t *testing.T) map[string]any {
+func (s Result) Object(t *testing.T) map[string]any {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(s.Out))
 	var v map[string]any
@@ -78,9 +78,9 @@ func (s Said) Object(t *testing.T) map[string]any {
 	return v
 }
 
-// Wants checks the exit code, and that standard error has one line of ours if it
+// Check checks the exit code, and that standard error has one line of ours if it
 // has to.
-func (s Said) Wants(t *testing.T, what string, code int, word string) {
+func (s Result) Check(t *testing.T, what string, code int, word string) {
 	t.Helper()
 	if s.Code != code {
 		t.Errorf("%s: exit code %d, want %d: %s", what, s.Code, code, s.Err)
@@ -99,11 +99,11 @@ func (s Said) Wants(t *testing.T, what string, code int, word string) {
 const Line = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"sub_1","adjudication_id":"adj_1","tenant":"acme",` +
 	`"escrow_reference":"esc_1","outcome":"release","amount":{"minor":12500,"currency":"USD"},"held":{"minor":50000,"currency":"USD"}}` + "\n"
 
-// Another is the line of another transaction of the same escrow.
-func Another(id string) string { return strings.ReplaceAll(Line, "txr_1", id) }
+// LineFor is the line of another transaction of the same escrow.
+func LineFor(id string) string { return strings.ReplaceAll(Line, "txr_1", id) }
 
-// Served runs a command until the test ends, and gives its first JSON object.
-func (p *Place) Served(args ...string) (v map[string]any, stop func() int) {
+// Serve runs a command until the test ends, and gives its first JSON object.
+func (p *Environment) Serve(args ...string) (v map[string]any, stop func() int) {
 	p.T.Helper()
 	ctx, cancel := context.WithCancel(p.T.Context())
 	r, w := io.Pipe()
@@ -125,7 +125,7 @@ func (p *Place) Served(args ...string) (v map[string]any, stop func() int) {
 }
 
 // Exec runs statements on the database.
-func (p *Place) Exec(statements ...string) {
+func (p *Environment) Exec(statements ...string) {
 	p.T.Helper()
 	db, err := sql.Open("postgres", testkit.Owner(p.T, p.URL))
 	if err != nil {
@@ -140,16 +140,16 @@ func (p *Place) Exec(statements ...string) {
 }
 
 // RunOf is the first run of a transaction.
-func (p *Place) RunOf(transaction string) string {
+func (p *Environment) RunOf(transaction string) string {
 	p.T.Helper()
 	return p.Run("", "status", "--tenant", "acme", transaction, "--json").Object(p.T)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
 }
 
 // OnePerson lets one person do what takes two elsewhere: most tests are of what is done.
-func (p *Place) OnePerson() {
+func (p *Environment) OnePerson() {
 	p.T.Helper()
 	p.Exec(`INSERT INTO recourse.installation (demonstration) VALUES (true) ON CONFLICT DO NOTHING`) // --embedded was here while it was empty
-	p.Run("", "people", "set", "1", "--tenant", "acme", "--actor", "user:root", "--reason", "test").Wants(p.T, "people set", 0, "")
+	p.Run("", "people", "set", "1", "--tenant", "acme", "--actor", "user:root", "--reason", "test").Check(p.T, "people set", 0, "")
 }
 
 // WriteFile writes a file of a test.

@@ -8,27 +8,27 @@ import (
 	"github.com/sosodev/duration"
 )
 
-// furthest is how far the clock may be set forward in all: enough for the retention of a
+// maxAdvance is how far the clock may be set forward in all: enough for the retention of a
 // demonstration, and far from what a time.Duration holds.
-const furthest = 100 * 365 * 24 * time.Hour
+const maxAdvance = 100 * 365 * 24 * time.Hour
 
 // A clock is the machine's, set forward. It never goes back.
-type clock struct{ ahead atomic.Int64 }
+type clock struct{ offset atomic.Int64 }
 
-func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-// forward sets the clock forward by an ISO 8601 duration.
-func (c *clock) forward(text string) error {
+// advance sets the clock forward by an ISO 8601 duration.
+func (c *clock) advance(text string) error {
 	by, err := duration.Parse(text)
-	if err != nil || by.Negative || years(by) > furthest.Hours()/(365*24) {
+	if err != nil || by.Negative || years(by) > maxAdvance.Hours()/(365*24) {
 		return fmt.Errorf("forward is an ISO 8601 duration, such as P180D")
 	}
 	for {
-		ahead := c.ahead.Load()
-		if ahead+int64(by.ToTimeDuration()) > int64(furthest) {
+		ahead := c.offset.Load()
+		if ahead+int64(by.ToTimeDuration()) > int64(maxAdvance) {
 			return fmt.Errorf("the clock is set forward by a hundred years at most")
 		}
-		if c.ahead.CompareAndSwap(ahead, ahead+int64(by.ToTimeDuration())) {
+		if c.offset.CompareAndSwap(ahead, ahead+int64(by.ToTimeDuration())) {
 			return nil
 		}
 	}

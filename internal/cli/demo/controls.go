@@ -9,51 +9,51 @@ import (
 	"go.uber.org/zap"
 )
 
-// controls let an audience mend the escrow service, and have the time pass that
+// controlRoutes let an audience mend the escrow service, and have the time pass that
 // retention takes.
 //
 //	POST /stage/repair               every call is executed from now on
 //	POST /stage/clock?forward=P180D  sets the clock forward and makes a round of retention
-func (d *Demo) controls() http.Handler {
+func (d *Demo) controlRoutes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /stage/repair", func(w http.ResponseWriter, _ *http.Request) {
-		d.main.Ledger.Repair()
-		d.tell(w, http.StatusOK, "the escrow service is mended: what is forked now settles")
+		d.main.EmbeddedEscrow.Repair()
+		d.writeText(w, http.StatusOK, "the escrow service is mended: what is forked now settles")
 	})
-	mux.HandleFunc("POST /stage/clock", d.pass)
+	mux.HandleFunc("POST /stage/clock", d.advanceClock)
 	return mux
 }
 
-// passed is what came of setting the clock forward.
-type passed struct {
+// advanceAnswer is what came of setting the clock forward.
+type advanceAnswer struct {
 	Now       time.Time `json:"now"`
 	Announced int       `json:"announced"` // letters whose end was announced
 	Pruned    int       `json:"pruned"`    // letters whose retention was over
 }
 
-func (d *Demo) pass(w http.ResponseWriter, r *http.Request) {
-	if err := d.clock.forward(r.URL.Query().Get("forward")); err != nil {
-		d.tell(w, http.StatusBadRequest, err.Error())
+func (d *Demo) advanceClock(w http.ResponseWriter, r *http.Request) {
+	if err := d.clock.advance(r.URL.Query().Get("forward")); err != nil {
+		d.writeText(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	report, err := d.main.Service.Prune(r.Context())
-	if err == nil && !report.Alone {
-		d.tell(w, http.StatusConflict, "the clock is set forward; retention is at work already, and goes by it from its next round on")
+	if err == nil && !report.Ran {
+		d.writeText(w, http.StatusConflict, "the clock is set forward; retention is at work already, and goes by it from its next round on")
 		return
 	}
 	var body []byte
 	if err == nil {
-		body, err = json.Marshal(passed{Now: d.clock.now().UTC().Truncate(time.Second), Announced: report.Warned, Pruned: report.Pruned})
+		body, err = json.Marshal(advanceAnswer{Now: d.clock.now().UTC().Truncate(time.Second), Announced: report.Announced, Pruned: report.Pruned})
 	}
 	if err != nil {
-		d.tell(w, http.StatusInternalServerError, err.Error())
+		d.writeText(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	d.tell(w, http.StatusOK, string(body))
+	d.writeText(w, http.StatusOK, string(body))
 }
 
-func (d *Demo) tell(w http.ResponseWriter, status int, text string) {
+func (d *Demo) writeText(w http.ResponseWriter, status int, text string) {
 	w.WriteHeader(status)
 	if _, err := io.WriteString(w, text+"\n"); err != nil {
 		d.main.Log.Debug("an answer was not read to its end", zap.Error(err))

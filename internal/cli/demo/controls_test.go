@@ -10,18 +10,18 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/demo"
 )
 
-const dark = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"release","amount":{"minor":5,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"dark"}
+const darkLine = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"release","amount":{"minor":5,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"dark"}
 {"transaction_receipt_id":"txr_2","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"f","outcome":"refund","amount":{"minor":4,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"lost"}
 {"transaction_receipt_id":"txr_3","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"g","outcome":"refund","amount":{"minor":4,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"refused"}
 `
 
-// visitor is one who looks at a demonstration's pages and acts on them.
-type visitor struct {
+// controlClient is one who looks at a demonstration's pages and acts on them.
+type controlClient struct {
 	t   *testing.T
 	url string
 }
 
-func (v visitor) ask(method, path, body string, status int) map[string]any {
+func (v controlClient) ask(method, path, body string, status int) map[string]any {
 	v.t.Helper()
 	r, err := http.NewRequestWithContext(v.t.Context(), method, v.url+path, strings.NewReader(body))
 	if err != nil {
@@ -48,7 +48,7 @@ func (v visitor) ask(method, path, body string, status int) map[string]any {
 }
 
 // letters are the open ones of a class by transaction.
-func (v visitor) letters(class string) map[string]string {
+func (v controlClient) letters(class string) map[string]string {
 	out := map[string]string{}
 	for _, l := range v.ask("GET", "/api/v1/dead-letters?letter=open&outcome_class="+class, "", 200)["letters"].([]any) {
 		letter := l.(map[string]any)
@@ -57,14 +57,14 @@ func (v visitor) letters(class string) map[string]string {
 	return out
 }
 
-func TestAnAudienceMendsTheEscrowServiceAndLetsTimePass(t *testing.T) {
+func TestTheControlsRepairTheEscrowServiceAndAdvanceTheClock(t *testing.T) {
 	t.Parallel()
-	d := start(t, demo.Options{Input: strings.NewReader(dark), Listen: "127.0.0.1:0"})
-	r, err := d.Play(t.Context())
+	d := start(t, demo.Options{Input: strings.NewReader(darkLine), Listen: "127.0.0.1:0"})
+	r, err := d.Run(t.Context())
 	if err != nil || !r.OK() || r.DeadLettered != 3 || r.UnknownOpen < 6 { // more where the circuit breaker paused them
 		t.Fatalf("%+v, %v", r, err)
 	}
-	v := visitor{t, d.URL()}
+	v := controlClient{t, d.URL()}
 	unknown, refused := v.letters("unknown"), v.letters("not_executed")
 	if len(unknown) != 2 || len(refused) != 1 {
 		t.Fatalf("%v %v", unknown, refused)
@@ -80,18 +80,18 @@ func TestAnAudienceMendsTheEscrowServiceAndLetsTimePass(t *testing.T) {
 	}
 	v.ask("POST", paid+"/reconcile", `{"lookup":true}`, 409)
 	v.ask("POST", "/stage/repair", "", 200)
-	if kase := v.ask("POST", paid+"/reconcile", `{"lookup":true}`, 200); kase["settlement_progression_status"] != "settled" {
-		t.Errorf("%v", kase)
+	if caseID := v.ask("POST", paid+"/reconcile", `{"lookup":true}`, 200); caseID["settlement_progression_status"] != "settled" {
+		t.Errorf("%v", caseID)
 	}
-	if kase := v.ask("POST", lost+"/reconcile", `{"lookup":true}`, 200); kase["settlement_progression_status"] != "dispute-ready" || kase["unknown_open"] != 0.0 {
-		t.Errorf("%v", kase)
+	if caseID := v.ask("POST", lost+"/reconcile", `{"lookup":true}`, 200); caseID["settlement_progression_status"] != "dispute-ready" || caseID["unknown_open"] != 0.0 {
+		t.Errorf("%v", caseID)
 	}
 	v.ask("POST", "/api/v1/dead-letters/"+refused["txr_3"]+"/hold", `{"reason":"in court"}`, 200)
-	if passed := v.ask("POST", "/stage/clock?forward=P180D", "", 200); passed["announced"] != 1.0 || passed["pruned"] != 0.0 {
-		t.Errorf("%v", passed)
+	if advanced := v.ask("POST", "/stage/clock?forward=P180D", "", 200); advanced["announced"] != 1.0 || advanced["pruned"] != 0.0 {
+		t.Errorf("%v", advanced)
 	}
-	if passed := v.ask("POST", "/stage/clock?forward=P8D", "", 200); passed["announced"] != 0.0 || passed["pruned"] != 1.0 {
-		t.Errorf("%v", passed)
+	if advanced := v.ask("POST", "/stage/clock?forward=P8D", "", 200); advanced["announced"] != 0.0 || advanced["pruned"] != 1.0 {
+		t.Errorf("%v", advanced)
 	}
 	if left := v.letters("not_executed"); len(left) != 1 || left["txr_3"] == "" {
 		t.Errorf("%v are left", left)
@@ -100,7 +100,7 @@ func TestAnAudienceMendsTheEscrowServiceAndLetsTimePass(t *testing.T) {
 
 // A page of another origin in a browser of this machine neither mends the escrow service nor lets
 // time pass, nor does one whose name was resolved to loopback.
-func TestAnotherOriginDoesNotActOnTheStage(t *testing.T) {
+func TestAnotherOriginDoesNotUseTheControls(t *testing.T) {
 	t.Parallel()
 	d := start(t, demo.Options{Input: strings.NewReader(""), Listen: "127.0.0.1:0"})
 	for _, header := range [][2]string{{"Origin", "https://evil.example"}, {"Origin", "null"}, {"Sec-Fetch-Site", "cross-site"}, {"Host", "evil.example"}} {

@@ -39,7 +39,7 @@ func start(t *testing.T, o demo.Options) *demo.Demo {
 
 func play(t *testing.T, o demo.Options) *demo.Report {
 	t.Helper()
-	r, err := start(t, o).Play(t.Context())
+	r, err := start(t, o).Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +99,8 @@ func TestTheReportIsOneObjectWithTheNamesPromised(t *testing.T) {
 	}
 }
 
-// guest is the servers that a demonstration visits.
-func guest(t *testing.T) (databaseURL, redisURL string, client *redis.Client) {
+// startForeignServers is the servers that a demonstration visits.
+func startForeignServers(t *testing.T) (databaseURL, redisURL string, client *redis.Client) {
 	t.Helper()
 	_, opt := testkit.Redis(t)
 	server := opt.(asynq.RedisClientOpt)
@@ -113,23 +113,23 @@ func guest(t *testing.T) (databaseURL, redisURL string, client *redis.Client) {
 	return testkit.Migrated(t), "redis://:" + server.Password + "@" + server.Addr, client
 }
 
-const two = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"release","amount":{"minor":5,"currency":"USD"},"held":{"minor":9,"currency":"USD"}}
+const twoLines = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"release","amount":{"minor":5,"currency":"USD"},"held":{"minor":9,"currency":"USD"}}
 {"transaction_receipt_id":"txr_2","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"refund","amount":{"minor":4,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"panic"}
 `
 
-func TestAGuestLeavesForeignServersAsItFoundThem(t *testing.T) {
+func TestForeignServersAreLeftAsTheyWere(t *testing.T) {
 	t.Parallel()
-	databaseURL, redisURL, client := guest(t)
+	databaseURL, redisURL, client := startForeignServers(t)
 	ctx := context.Background()
 	if err := client.Set(ctx, "somebody:else", "1", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	before := databases(t, databaseURL)
-	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(two), DatabaseURL: databaseURL, OwnerURL: testkit.Owner(t, databaseURL), RedisURL: redisURL, Progress: io.Discard})
+	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(twoLines), DatabaseURL: databaseURL, OwnerURL: testkit.Owner(t, databaseURL), RedisURL: redisURL, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.Play(ctx)
+	r, err := d.Run(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func databases(t *testing.T, databaseURL string) (n int) {
 
 func TestAFullRedisIsRefusedAndNotCleared(t *testing.T) {
 	t.Parallel()
-	databaseURL, redisURL, client := guest(t)
+	databaseURL, redisURL, client := startForeignServers(t)
 	ctx := context.Background()
 	for index := range 16 {
 		in := redis.NewClient(&redis.Options{Addr: client.Options().Addr, Password: client.Options().Password, DB: index})
@@ -193,7 +193,7 @@ func TestAFullRedisIsRefusedAndNotCleared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(two), DatabaseURL: databaseURL, OwnerURL: testkit.Owner(t, databaseURL), RedisURL: redisURL, Progress: io.Discard})
+	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(twoLines), DatabaseURL: databaseURL, OwnerURL: testkit.Owner(t, databaseURL), RedisURL: redisURL, Progress: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "no empty logical database") {
 		t.Errorf("%v", err)
 	}

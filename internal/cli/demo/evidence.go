@@ -13,14 +13,14 @@ import (
 // receiptPage is how many receipts are read at once.
 const receiptPage = 500
 
-// told is one receipt with its particulars read.
-type told struct {
+// parsedReceipt is one receipt with its particulars read.
+type parsedReceipt struct {
 	receipts.Receipt
 	payload receipts.Payload
 }
 
-// execution is one run, as the journal and its receipts have it.
-type execution struct {
+// runEvidence is one run, as the journal and its receipts have it.
+type runEvidence struct {
 	postadjudication.Status
 	transaction transaction
 	currency    string
@@ -29,19 +29,19 @@ type execution struct {
 	operation   string // operation key
 	moved       int64  // by the run's own calls, as receipts say
 	end         settlement.Status
-	trail       []told
+	trail       []parsedReceipt
 }
 
 // evidence is everything that Recourse says of what was handed over.
 type evidence struct {
-	runs        []execution
+	runs        []runEvidence
 	unknownOpen int
 	counts      map[receipts.Subtype]int
-	gaps        []gap
+	waits       []retryWait
 }
 
-// gap is one wait between two attempts: what was promised and what came of it.
-type gap struct{ asked, late time.Duration }
+// retryWait is one wait between two attempts: what was promised and what came of it.
+type retryWait struct{ planned, lateness time.Duration }
 
 // collect reads every case with its receipts.
 func (d *Demo) collect(ctx context.Context, transactions []transaction) (*evidence, error) {
@@ -51,7 +51,7 @@ func (d *Demo) collect(ctx context.Context, transactions []transaction) (*eviden
 		if err != nil {
 			return nil, err
 		}
-		trail, err := d.trail(ctx, t.tenant, c.Case)
+		trail, err := d.readReceipts(ctx, t.tenant, c.Case)
 		if err != nil {
 			return nil, err
 		}
@@ -60,10 +60,10 @@ func (d *Demo) collect(ctx context.Context, transactions []transaction) (*eviden
 	return e, nil
 }
 
-func (d *Demo) trail(ctx context.Context, tenant string, kase background.CaseID) ([]told, error) {
-	var out []told
+func (d *Demo) readReceipts(ctx context.Context, tenant string, caseID background.CaseID) ([]parsedReceipt, error) {
+	var out []parsedReceipt
 	for {
-		page, err := d.main.Service.Receipts(ctx, tenant, kase, int64(len(out)), receiptPage)
+		page, err := d.main.Service.Receipts(ctx, tenant, caseID, int64(len(out)), receiptPage)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (d *Demo) trail(ctx context.Context, tenant string, kase background.CaseID)
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, told{r, p})
+			out = append(out, parsedReceipt{r, p})
 		}
 		if len(page) < receiptPage {
 			return out, nil
@@ -80,25 +80,25 @@ func (d *Demo) trail(ctx context.Context, tenant string, kase background.CaseID)
 	}
 }
 
-func (e *evidence) add(t transaction, c postadjudication.CaseStatus, trail []told) {
+func (e *evidence) add(t transaction, c postadjudication.CaseStatus, trail []parsedReceipt) {
 	e.unknownOpen += c.UnknownOpen
 	for _, r := range trail {
 		e.counts[r.Subtype]++
 	}
 	for _, status := range c.Runs {
-		x := execution{Status: status, transaction: t, currency: c.Currency, reserved: c.Reserved}
+		x := runEvidence{Status: status, transaction: t, currency: c.Currency, reserved: c.Reserved}
 		for _, r := range trail {
 			if r.Run == status.Run {
-				x.tell(r)
+				x.apply(r)
 			}
 		}
-		e.gaps = append(e.gaps, gaps(x.trail)...)
+		e.waits = append(e.waits, retryWaits(x.trail)...)
 		e.runs = append(e.runs, x)
 	}
 }
 
-// tell takes in one receipt of the run.
-func (x *execution) tell(r told) {
+// apply takes in one receipt of the run.
+func (x *runEvidence) apply(r parsedReceipt) {
 	x.trail = append(x.trail, r)
 	p := r.payload
 	switch r.Subtype {
@@ -113,9 +113,9 @@ func (x *execution) tell(r told) {
 	}
 }
 
-// gaps pairs each announced retry with the attempt that followed it.
-func gaps(trail []told) []gap {
-	var out []gap
+// retryWaits pairs each announced retry with the attempt that followed it.
+func retryWaits(trail []parsedReceipt) []retryWait {
+	var out []retryWait
 	var due time.Time
 	var asked time.Duration
 	for _, r := range trail {
@@ -124,7 +124,7 @@ func gaps(trail []told) []gap {
 			due, asked = r.payload.NextRetryAt, r.payload.NextRetryAt.Sub(r.At)
 		case receipts.AttemptStarted:
 			if !due.IsZero() {
-				out = append(out, gap{asked: asked, late: r.At.Sub(due)})
+				out = append(out, retryWait{planned: asked, lateness: r.At.Sub(due)})
 			}
 			due = time.Time{}
 		}
@@ -134,18 +134,18 @@ func gaps(trail []told) []gap {
 
 // Where an accepted adjudication can be. Each is in exactly one place.
 const (
-	placeSettled   = "settled"
-	placeRefunded  = "refunded"
-	placePartial   = "partially_settled"
-	placeLetter    = "dead_lettered"
-	placeCancelled = "cancelled"
-	placeLive      = "live"
-	placeNowhere   = ""
+	placeSettled    = "settled"
+	placeRefunded   = "refunded"
+	placePartial    = "partially_settled"
+	placeDeadLetter = "dead_lettered"
+	placeCancelled  = "cancelled"
+	placeLive       = "live"
+	placeNowhere    = ""
 )
 
 // place tells where a run is. A letter that was closed because the money had moved
 // after all is where the money is.
-func (x execution) place() string {
+func (x runEvidence) place() string {
 	paid := x.State == background.Succeeded || x.Letter == background.LetterReconciled && x.moved > 0
 	switch {
 	case x.State.Live():
@@ -159,7 +159,7 @@ func (x execution) place() string {
 	case paid && x.end == settlement.PartiallySettled:
 		return placePartial
 	case x.State == background.DeadLettered && x.Letter != background.NoLetter:
-		return placeLetter
+		return placeDeadLetter
 	}
 	return placeNowhere
 }
@@ -167,7 +167,7 @@ func (x execution) place() string {
 // openLetters counts the dead letters that wait for a person.
 func (e *evidence) openLetters() (n int) {
 	for _, x := range e.runs {
-		if x.place() == placeLetter && x.Letter == background.LetterOpen {
+		if x.place() == placeDeadLetter && x.Letter == background.LetterOpen {
 			n++
 		}
 	}

@@ -17,18 +17,18 @@ import (
 const (
 	// logicalDatabases is what a Redis has unless it is configured otherwise.
 	logicalDatabases = 16
-	// guestKey marks a logical database as taken, so that two demonstrations on one
+	// lockKey marks a logical database as taken, so that two demonstrations on one
 	// server keep apart.
-	guestKey   = "recourse:demo"
-	guestLimit = 20 * time.Second
-	// guestLife frees the place of a demonstration that was killed.
-	guestLife = 24 * time.Hour
+	lockKey       = "recourse:demo"
+	borrowTimeout = 20 * time.Second
+	// lockTTL frees the place of a demonstration that was killed.
+	lockTTL = 24 * time.Hour
 )
 
 // borrowRedis finds an empty logical database on a server that is not ours. leave
 // removes what we brought into it, and nothing else.
 func borrowRedis(ctx context.Context, redisURL string) (ours string, leave func() error, err error) {
-	opt, err := app.Redis(redisURL)
+	opt, err := app.ParseRedis(redisURL)
 	if err != nil {
 		return "", nil, err
 	}
@@ -42,8 +42,8 @@ func borrowRedis(ctx context.Context, redisURL string) (ours string, leave func(
 			return "", nil, fmt.Errorf("looking for an empty logical database on Redis: %w", err)
 		}
 		if free {
-			guest, err := at(redisURL, index)
-			return guest, func() error { return tidy(server, index) }, err
+			guest, err := withDatabase(redisURL, index)
+			return guest, func() error { return cleanUp(server, index) }, err
 		}
 	}
 	return "", nil, errors.New("the Redis server has no empty logical database, and the demonstration does not mix its queues with others': name another server by --redis, or leave it out")
@@ -55,29 +55,29 @@ func take(ctx context.Context, server asynq.RedisClientOpt, index int) (free boo
 	defer func() { err = errors.Join(err, client.Close()) }()
 	size, err := client.DBSize(ctx).Result()
 	if err != nil || size > 0 {
-		return false, outOfRange(err)
+		return false, ignoreOutOfRange(err)
 	}
-	if took, err := client.SetNX(ctx, guestKey, "taken", guestLife).Result(); err != nil || !took {
+	if took, err := client.SetNX(ctx, lockKey, "taken", lockTTL).Result(); err != nil || !took {
 		return false, err
 	}
 	if size, err = client.DBSize(ctx).Result(); err == nil && size == 1 {
 		return true, nil
 	}
-	return false, errors.Join(err, client.Del(ctx, guestKey).Err())
+	return false, errors.Join(err, client.Del(ctx, lockKey).Err())
 }
 
-// outOfRange lets a server with fewer logical databases count as full.
-func outOfRange(err error) error {
+// ignoreOutOfRange lets a server with fewer logical databases count as full.
+func ignoreOutOfRange(err error) error {
 	if err != nil && redis.HasErrorPrefix(err, "ERR DB index is out of range") {
 		return nil
 	}
 	return err
 }
 
-// tidy removes the keys of asynq and Recourse, all of them ours: the logical
+// cleanUp removes the keys of asynq and Recourse, all of them ours: the logical
 // database was empty before.
-func tidy(server asynq.RedisClientOpt, index int) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), guestLimit)
+func cleanUp(server asynq.RedisClientOpt, index int) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), borrowTimeout)
 	defer cancel()
 	client := connect(server, index)
 	defer func() { err = errors.Join(err, client.Close()) }()
@@ -101,8 +101,8 @@ func connect(server asynq.RedisClientOpt, index int) *redis.Client {
 	})
 }
 
-// at is the URL with another logical database.
-func at(redisURL string, index int) (string, error) {
+// withDatabase is the URL with another logical database.
+func withDatabase(redisURL string, index int) (string, error) {
 	u, err := url.Parse(redisURL)
 	if err != nil {
 		return "", err

@@ -10,17 +10,17 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// chunk is how many lines are handed over at once.
-const chunk = 64
+// submitBatchSize is how many lines are handed over at once.
+const submitBatchSize = 64
 
 // transaction is what a case is about.
 type transaction struct{ tenant, id string }
 
-// handover is what the lines were answered.
-type handover struct {
+// submitResult is what the lines were answered.
+type submitResult struct {
 	lines        int
 	replies      map[postadjudication.Reply]int
-	bad          int // lines that could not be understood
+	badLines     int // lines that could not be understood
 	problems     []intake.Problem
 	transactions []transaction                    // with a run of ours, each once
 	runs         map[transaction]background.RunID // the latest of each
@@ -31,9 +31,9 @@ type handover struct {
 // story each time.
 type escrow struct{ tenant, reference string }
 
-// handOver reads the input and hands every good line over, in its order.
-func (d *Demo) handOver(ctx context.Context, bar *screen.Progress) (*handover, error) {
-	h := &handover{replies: map[postadjudication.Reply]int{}, runs: map[transaction]background.RunID{}}
+// submitInput reads the input and hands every good line over, in its order.
+func (d *Demo) submitInput(ctx context.Context, bar *screen.Progress) (*submitResult, error) {
+	h := &submitResult{replies: map[postadjudication.Reply]int{}, runs: map[transaction]background.RunID{}}
 	var batch []postadjudication.Adjudication
 	escrows := map[escrow]bool{}
 	flush := func() error {
@@ -48,18 +48,18 @@ func (d *Demo) handOver(ctx context.Context, bar *screen.Progress) (*handover, e
 		}
 		h.lines++
 		if len(line.Problems) > 0 {
-			h.bad++
+			h.badLines++
 			h.problems = append(h.problems, line.Problems...)
 			continue
 		}
 		a := line.Adjudication
 		own := escrow{a.Tenant, a.EscrowReference}
-		if len(batch) == chunk || escrows[own] || a.Generation > 1 {
+		if len(batch) == submitBatchSize || escrows[own] || a.Generation > 1 {
 			if err := errors.Join(flush(), bar.At(h.lines)); err != nil {
 				return h, err
 			}
 		}
-		if err := d.settleFirst(ctx, h, a); err != nil {
+		if err := d.awaitEarlierRun(ctx, h, a); err != nil {
 			return h, err
 		}
 		batch, escrows[own] = append(batch, a), true
@@ -67,17 +67,17 @@ func (d *Demo) handOver(ctx context.Context, bar *screen.Progress) (*handover, e
 	return h, flush()
 }
 
-// settleFirst waits for the transaction's earlier run, as a person would who decides
+// awaitEarlierRun waits for the transaction's earlier run, as a person would who decides
 // anew: a newer decision is refused while an older one is being executed.
-func (d *Demo) settleFirst(ctx context.Context, h *handover, a postadjudication.Adjudication) error {
+func (d *Demo) awaitEarlierRun(ctx context.Context, h *submitResult, a postadjudication.Adjudication) error {
 	run, ok := h.runs[transaction{a.Tenant, a.TransactionReceiptID}]
 	if !ok || a.Generation == 1 {
 		return nil
 	}
-	return d.poll(ctx, func() (bool, error) { return d.rest.hasEnded(run), nil })
+	return d.poll(ctx, func() (bool, error) { return d.tracker.hasEnded(run), nil })
 }
 
-func (d *Demo) submit(ctx context.Context, h *handover, batch []postadjudication.Adjudication) error {
+func (d *Demo) submit(ctx context.Context, h *submitResult, batch []postadjudication.Adjudication) error {
 	answers, errs := d.main.Service.SubmitBatch(ctx, batch)
 	for i, answer := range answers {
 		if errs[i] != nil {
@@ -87,7 +87,7 @@ func (d *Demo) submit(ctx context.Context, h *handover, batch []postadjudication
 		if answer.Reply != postadjudication.Created {
 			continue
 		}
-		d.rest.handedOver(answer.Run, batch[i].Tenant)
+		d.tracker.add(answer.Run, batch[i].Tenant)
 		t := transaction{batch[i].Tenant, batch[i].TransactionReceiptID}
 		if _, seen := h.runs[t]; !seen {
 			h.transactions = append(h.transactions, t)

@@ -15,12 +15,12 @@ import (
 // What must hold beside the invariants that a service audits by itself. The escrow
 // service believes nothing that Recourse says: its ledger is its own.
 const (
-	invariantOnce    = "escrow service: at most one effect per operation key"
-	invariantOneWay  = "no case paid both ways"
-	invariantEffects = "every settlement has its effect, every effect its settlement or open unknown"
-	invariantBells   = "every live run has a bell"
-	invariantSum     = "accepted = settled + refunded + partially settled + live + cancelled + letters"
-	holds            = "ok"
+	invariantOneEffect = "escrow service: at most one effect per operation key"
+	invariantOneWay    = "no case paid both ways"
+	invariantEffects   = "every settlement has its effect, every effect its settlement or open unknown"
+	invariantTasks     = "every live run has a bell"
+	invariantSum       = "accepted = settled + refunded + partially settled + live + cancelled + letters"
+	verdictOK          = "ok"
 )
 
 // Invariant is one thing that must be true after any fault.
@@ -30,41 +30,41 @@ type Invariant struct {
 	Verdict string // "ok", or the first thing that broke it
 }
 
-func (i Invariant) ok() bool { return i.Verdict == holds }
+func (i Invariant) ok() bool { return i.Verdict == verdictOK }
 
-// judge holds the evidence against the audit, the escrow service's ledger and
+// checkInvariants holds the evidence against the audit, the escrow service's ledger and
 // Redis.
-func (d *Demo) judge(ctx context.Context, accepted int, e *evidence, audit *postadjudication.Audit) ([]Invariant, error) {
+func (d *Demo) checkInvariants(ctx context.Context, accepted int, e *evidence, audit *postadjudication.Audit) ([]Invariant, error) {
 	var out []Invariant
 	checked := map[string]string{
 		postadjudication.InvariantAccounted: count(audit.Cases, "case"), postadjudication.InvariantBudgets: count(audit.Runs, "run"),
-		postadjudication.InvariantLetters: count(e.places()[placeLetter], "letter"), postadjudication.InvariantChains: count(audit.Chains, "chain"),
+		postadjudication.InvariantLetters: count(e.places()[placeDeadLetter], "letter"), postadjudication.InvariantChains: count(audit.Chains, "chain"),
 		postadjudication.InvariantFold: count(int(audit.Receipts), "receipt"), postadjudication.InvariantEscrows: count(audit.Cases, "case"),
 		postadjudication.InvariantOrder: count(int(audit.Receipts), "receipt"),
 	}
 	for _, name := range postadjudication.Invariants {
 		out = append(out, Invariant{name, checked[name], audit.Verdict(name)})
 	}
-	effects := d.main.Ledger.Effects()
-	bells, err := d.bells(ctx, e)
+	effects := d.main.EmbeddedEscrow.Effects()
+	tasks, err := d.checkTasks(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	doubles := holds
-	if n := d.main.Ledger.DoubleEffects(); n > 0 {
-		doubles = fmt.Sprintf("%d effects too many", n)
+	doubleEffects := verdictOK
+	if n := d.main.EmbeddedEscrow.DoubleEffects(); n > 0 {
+		doubleEffects = fmt.Sprintf("%d effects too many", n)
 	}
 	return append(out,
-		Invariant{invariantOnce, count(d.main.Ledger.Totals().Keys, "key"), doubles},
-		Invariant{invariantOneWay, count(len(effects), "effect"), oneWay(effects)},
-		Invariant{invariantEffects, count(len(effects), "effect"), matched(effects, e)},
-		Invariant{invariantBells, count(e.places()[placeLive], "live run"), bells},
-		Invariant{invariantSum, count(accepted, "adjudication"), sum(accepted, e)},
+		Invariant{invariantOneEffect, count(d.main.EmbeddedEscrow.Totals().Keys, "key"), doubleEffects},
+		Invariant{invariantOneWay, count(len(effects), "effect"), checkOneWay(effects)},
+		Invariant{invariantEffects, count(len(effects), "effect"), checkEffects(effects, e)},
+		Invariant{invariantTasks, count(e.places()[placeLive], "live run"), tasks},
+		Invariant{invariantSum, count(accepted, "adjudication"), checkSum(accepted, e)},
 	), nil
 }
 
-// oneWay looks for a transaction that was both released and refunded.
-func oneWay(effects []fakeescrow.Effect) string {
+// checkOneWay looks for a transaction that was both released and refunded.
+func checkOneWay(effects []fakeescrow.Effect) string {
 	ways := map[transaction]string{}
 	for _, f := range effects {
 		t := transaction{f.Tenant, f.TransactionReceiptID}
@@ -73,12 +73,12 @@ func oneWay(effects []fakeescrow.Effect) string {
 		}
 		ways[t] = string(f.Outcome)
 	}
-	return holds
+	return verdictOK
 }
 
-// matched compares what receipts say was moved under each operation key with what
+// checkEffects compares what receipts say was moved under each operation key with what
 // the escrow service moved.
-func matched(effects []fakeescrow.Effect, e *evidence) string {
+func checkEffects(effects []fakeescrow.Effect, e *evidence) string {
 	said, open := map[string]int64{}, map[string]bool{}
 	for _, x := range e.runs {
 		said[x.operation] = max(said[x.operation], x.moved)
@@ -100,11 +100,11 @@ func matched(effects []fakeescrow.Effect, e *evidence) string {
 			return fmt.Sprintf("operation key %.12s…: receipts say %d moved, the escrow service knows nothing of it", key, moved)
 		}
 	}
-	return holds
+	return verdictOK
 }
 
-// bells looks for the task of every live run.
-func (d *Demo) bells(ctx context.Context, e *evidence) (verdict string, err error) {
+// checkTasks looks for the task of every live run.
+func (d *Demo) checkTasks(ctx context.Context, e *evidence) (verdict string, err error) {
 	inspector := asynq.NewInspector(d.main.Redis)
 	defer func() { err = errors.Join(err, inspector.Close()) }()
 	for _, x := range e.runs {
@@ -127,11 +127,11 @@ func (d *Demo) bells(ctx context.Context, e *evidence) (verdict string, err erro
 			return "", err
 		}
 	}
-	return holds, nil
+	return verdictOK, nil
 }
 
-// sum adds the places up.
-func sum(accepted int, e *evidence) string {
+// checkSum adds the places up.
+func checkSum(accepted int, e *evidence) string {
 	at := e.places()
 	total := len(e.runs) - at[placeNowhere]
 	switch {
@@ -140,7 +140,7 @@ func sum(accepted int, e *evidence) string {
 	case total != accepted:
 		return fmt.Sprintf("%d accepted, %d found", accepted, total)
 	}
-	return holds
+	return verdictOK
 }
 
 func count(n int, what string) string {

@@ -16,29 +16,29 @@ func paid(key, id string, outcome settlement.Outcome, minor int64) fakeescrow.Ef
 	return fakeescrow.Effect{OperationKey: key, Tenant: "t", TransactionReceiptID: id, Outcome: outcome, Moved: settlement.Money{Minor: minor, Currency: "USD"}}
 }
 
-func said(key string, moved int64, class background.Class) execution {
-	return execution{operation: key, moved: moved, Status: postadjudication.Status{Class: class}}
+func runThatMoved(key string, moved int64, class background.Class) runEvidence {
+	return runEvidence{operation: key, moved: moved, Status: postadjudication.Status{Class: class}}
 }
 
 func TestEffectsAndSettlementsMustMatch(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		effects []fakeescrow.Effect
-		runs    []execution
+		runs    []runEvidence
 		holds   bool
 	}{
 		"nothing":                               {nil, nil, true},
-		"paid and said":                         {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []execution{said("k", 5, "executed")}, true},
-		"nothing paid, nothing said":            {nil, []execution{said("k", 0, "not_executed")}, true},
-		"paid, not said":                        {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []execution{said("k", 0, "not_executed")}, false},
-		"paid, and openly unknown":              {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []execution{said("k", 0, "unknown")}, true},
-		"paid under a key of nobody":            {[]fakeescrow.Effect{paid("x", "1", "release", 5)}, []execution{said("k", 0, "not_executed")}, false},
-		"said, not paid":                        {nil, []execution{said("k", 5, "executed")}, false},
-		"another amount":                        {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []execution{said("k", 4, "executed")}, false},
-		"paid twice, said once":                 {[]fakeescrow.Effect{paid("k", "1", "release", 5), paid("k", "1", "release", 5)}, []execution{said("k", 5, "executed")}, false},
-		"two runs of one key, one of them said": {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []execution{said("k", 0, "not_executed"), said("k", 5, "executed")}, true},
+		"paid and said":                         {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []runEvidence{runThatMoved("k", 5, "executed")}, true},
+		"nothing paid, nothing said":            {nil, []runEvidence{runThatMoved("k", 0, "not_executed")}, true},
+		"paid, not said":                        {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []runEvidence{runThatMoved("k", 0, "not_executed")}, false},
+		"paid, and openly unknown":              {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []runEvidence{runThatMoved("k", 0, "unknown")}, true},
+		"paid under a key of nobody":            {[]fakeescrow.Effect{paid("x", "1", "release", 5)}, []runEvidence{runThatMoved("k", 0, "not_executed")}, false},
+		"said, not paid":                        {nil, []runEvidence{runThatMoved("k", 5, "executed")}, false},
+		"another amount":                        {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []runEvidence{runThatMoved("k", 4, "executed")}, false},
+		"paid twice, said once":                 {[]fakeescrow.Effect{paid("k", "1", "release", 5), paid("k", "1", "release", 5)}, []runEvidence{runThatMoved("k", 5, "executed")}, false},
+		"two runs of one key, one of them said": {[]fakeescrow.Effect{paid("k", "1", "release", 5)}, []runEvidence{runThatMoved("k", 0, "not_executed"), runThatMoved("k", 5, "executed")}, true},
 	} {
-		if got := matched(tc.effects, &evidence{runs: tc.runs}); (got == holds) != tc.holds {
+		if got := checkEffects(tc.effects, &evidence{runs: tc.runs}); (got == verdictOK) != tc.holds {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -47,29 +47,29 @@ func TestEffectsAndSettlementsMustMatch(t *testing.T) {
 func TestACasePaidBothWaysIsFound(t *testing.T) {
 	t.Parallel()
 	a, b := paid("k", "1", settlement.Release, 5), paid("l", "1", settlement.Refund, 5)
-	if got := oneWay([]fakeescrow.Effect{a, b}); got == holds {
+	if got := checkOneWay([]fakeescrow.Effect{a, b}); got == verdictOK {
 		t.Error("not found")
 	}
 	b.Tenant = "u"
-	if got := oneWay([]fakeescrow.Effect{a, a, b}); got != holds {
+	if got := checkOneWay([]fakeescrow.Effect{a, a, b}); got != verdictOK {
 		t.Error(got)
 	}
 }
 
 func TestEveryAcceptedRunIsInOnePlace(t *testing.T) {
 	t.Parallel()
-	run := func(state background.State, letter background.Letter, end settlement.Status, moved int64) execution {
-		return execution{Status: postadjudication.Status{State: state, Letter: letter}, end: end, moved: moved}
+	run := func(state background.State, letter background.LetterStatus, end settlement.Status, moved int64) runEvidence {
+		return runEvidence{Status: postadjudication.Status{State: state, Letter: letter}, end: end, moved: moved}
 	}
 	for _, tc := range []struct {
-		run  execution
+		run  runEvidence
 		want string
 	}{
 		{run(background.Succeeded, "", settlement.Settled, 5), placeSettled},
 		{run(background.Succeeded, "", settlement.Refunded, 5), placeRefunded},
 		{run(background.Succeeded, "", settlement.PartiallySettled, 2), placePartial},
-		{run(background.DeadLettered, background.LetterOpen, settlement.DisputeReady, 0), placeLetter},
-		{run(background.DeadLettered, background.LetterSuperseded, settlement.DisputeReady, 0), placeLetter},
+		{run(background.DeadLettered, background.LetterOpen, settlement.DisputeReady, 0), placeDeadLetter},
+		{run(background.DeadLettered, background.LetterSuperseded, settlement.DisputeReady, 0), placeDeadLetter},
 		{run(background.DeadLettered, background.LetterReconciled, settlement.Settled, 5), placeSettled},
 		{run(background.Cancelled, "", settlement.ReviewNeeded, 0), placeCancelled},
 		{run(background.Pending, "", settlement.ApprovedForSettlement, 0), placeLive},
@@ -85,31 +85,31 @@ func TestEveryAcceptedRunIsInOnePlace(t *testing.T) {
 	settled, lost := run(background.Succeeded, "", settlement.Settled, 5), run(background.Succeeded, "", settlement.InProgress, 0)
 	for _, tc := range []struct {
 		accepted int
-		runs     []execution
+		runs     []runEvidence
 		holds    bool
-	}{{1, []execution{settled}, true}, {2, []execution{settled}, false}, {1, []execution{settled, settled}, false}, {2, []execution{settled, lost}, false}} {
-		if got := sum(tc.accepted, &evidence{runs: tc.runs}); (got == holds) != tc.holds {
+	}{{1, []runEvidence{settled}, true}, {2, []runEvidence{settled}, false}, {1, []runEvidence{settled, settled}, false}, {2, []runEvidence{settled, lost}, false}} {
+		if got := checkSum(tc.accepted, &evidence{runs: tc.runs}); (got == verdictOK) != tc.holds {
 			t.Errorf("%d accepted of %d runs: %s", tc.accepted, len(tc.runs), got)
 		}
 	}
 }
 
-func TestGapsAreMeasuredFromTheTimeThatWasSet(t *testing.T) {
+func TestRetryWaitsAreMeasuredFromTheTimeThatWasSet(t *testing.T) {
 	t.Parallel()
 	base := time.Unix(1000, 0)
 	ms := func(n int) time.Time { return base.Add(time.Duration(n) * time.Millisecond) }
-	at := func(n int, s receipts.Subtype, next int) told {
-		out := told{Receipt: receipts.Receipt{At: ms(n), Subtype: s}}
+	at := func(n int, s receipts.Subtype, next int) parsedReceipt {
+		out := parsedReceipt{Receipt: receipts.Receipt{At: ms(n), Subtype: s}}
 		if next > 0 {
 			out.payload.NextRetryAt = ms(next)
 		}
 		return out
 	}
-	got := gaps([]told{
+	got := retryWaits([]parsedReceipt{
 		at(0, receipts.Submitted, 0), at(1, receipts.AttemptStarted, 0), at(10, receipts.RetryScheduled, 35), at(37, receipts.AttemptStarted, 0),
 		at(40, receipts.RetryScheduled, 90), at(89, receipts.AttemptStarted, 0), at(95, receipts.DeadLettered, 0),
 	})
-	want := []gap{{25 * time.Millisecond, 2 * time.Millisecond}, {50 * time.Millisecond, -time.Millisecond}}
+	want := []retryWait{{25 * time.Millisecond, 2 * time.Millisecond}, {50 * time.Millisecond, -time.Millisecond}}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("%v", got)
 	}
@@ -121,13 +121,13 @@ func TestAReportWithABrokenInvariantIsNotOK(t *testing.T) {
 	if r.OK() {
 		t.Error("nothing was checked")
 	}
-	if r.invariants = []Invariant{{"a", "", holds}}; !r.OK() {
+	if r.invariants = []Invariant{{"a", "", verdictOK}}; !r.OK() {
 		t.Error("all hold")
 	}
 	if r.invariants = append(r.invariants, Invariant{"b", "", "case 1 is lost"}); r.OK() {
 		t.Error("one is broken")
 	}
-	if strings.Contains(holds, " ") {
+	if strings.Contains(verdictOK, " ") {
 		t.Error("programs compare with ok")
 	}
 }

@@ -55,16 +55,16 @@ func (r *Report) OK() bool {
 	return len(r.invariants) > 0
 }
 
-// Play hands everything over, waits for rest and judges.
-func (d *Demo) Play(ctx context.Context) (*Report, error) {
+// Run hands everything over, waits for rest and judges.
+func (d *Demo) Run(ctx context.Context) (*Report, error) {
 	bar := screen.NewProgress(d.options.Progress, "handing over", -1)
-	h, err := d.handOver(ctx, bar)
+	h, err := d.submitInput(ctx, bar)
 	if err = errors.Join(err, bar.End()); err != nil {
 		return nil, err
 	}
 	accepted := h.replies[postadjudication.Created]
 	bar = screen.NewProgress(d.options.Progress, "executing", accepted)
-	err = d.await(ctx, accepted, bar.At)
+	err = d.awaitSettled(ctx, accepted, bar.At)
 	if err = errors.Join(err, bar.End()); err != nil {
 		return nil, err
 	}
@@ -76,28 +76,28 @@ func (d *Demo) Play(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	verdicts, err := d.judge(ctx, accepted, e, audit)
+	verdicts, err := d.checkInvariants(ctx, accepted, e, audit)
 	if err != nil {
 		return nil, err
 	}
 	return d.report(h, e, audit, verdicts), nil
 }
 
-func (d *Demo) report(h *handover, e *evidence, audit *postadjudication.Audit, verdicts []Invariant) *Report {
+func (d *Demo) report(h *submitResult, e *evidence, audit *postadjudication.Audit, verdicts []Invariant) *Report {
 	at := e.places()
 	r := &Report{
 		Lines: h.lines, Submitted: h.replies[postadjudication.Created],
 		Deduplicated: h.replies[postadjudication.Deduplicated] + h.replies[postadjudication.AlreadyExecuted] + h.replies[postadjudication.Superseded],
-		Settled:      at[placeSettled], Refunded: at[placeRefunded], PartiallySettled: at[placePartial], DeadLettered: at[placeLetter],
+		Settled:      at[placeSettled], Refunded: at[placeRefunded], PartiallySettled: at[placePartial], DeadLettered: at[placeDeadLetter],
 		OpenLetters: e.openLetters(), Cancelled: at[placeCancelled], Live: at[placeLive],
 		Attempts: e.counts[receipts.AttemptStarted], RetriesScheduled: e.counts[receipts.RetryScheduled],
 		Interrupted: e.counts[receipts.AttemptInterrupted], AnsweredLate: e.counts[receipts.AnsweredLate],
-		UnknownOpen: e.unknownOpen, EarlyAttempts: audit.EarlyAttempts, DoubleEffects: d.main.Ledger.DoubleEffects(),
+		UnknownOpen: e.unknownOpen, EarlyAttempts: audit.EarlyAttempts, DoubleEffects: d.main.EmbeddedEscrow.DoubleEffects(),
 		Receipts: audit.Receipts, ChainsVerified: audit.Chains, Invariants: map[string]string{},
-		replies: h.replies, problems: h.problems, badLines: h.bad, evidence: e, invariants: verdicts,
+		replies: h.replies, problems: h.problems, badLines: h.badLines, evidence: e, invariants: verdicts,
 	}
 	r.Rejected = r.Lines - r.Submitted - r.Deduplicated
-	if first := d.rest.firstAttempt(); !first.IsZero() {
+	if first := d.tracker.firstAttempt(); !first.IsZero() {
 		r.FirstAttemptMS = first.Sub(d.began).Milliseconds()
 	}
 	r.ElapsedMS = time.Since(d.began).Milliseconds()

@@ -9,50 +9,50 @@ import (
 )
 
 const (
-	// restLimit bounds the wait for all runs to end.
-	restLimit = 150 * time.Second
-	restLook  = 20 * time.Millisecond
-	// restAsk is how often a run that no event has ended is asked for: another run
+	// settleTimeout bounds the wait for all runs to end.
+	settleTimeout = 150 * time.Second
+	pollInterval  = 20 * time.Millisecond
+	// statusInterval is how often a run that no event has ended is asked for: another run
 	// of its case may have ended it.
-	restAsk = time.Second
+	statusInterval = time.Second
 )
 
-// rest follows which runs have ended.
-type rest struct {
-	mu     sync.Mutex
-	first  time.Time // of the first attempt
-	handed map[background.RunID]string
-	ended  map[background.RunID]bool
+// runTracker follows which runs have ended.
+type runTracker struct {
+	mu           sync.Mutex
+	firstStarted time.Time // of the first attempt
+	submitted    map[background.RunID]string
+	ended        map[background.RunID]bool
 }
 
-func newRest() *rest {
-	return &rest{handed: map[background.RunID]string{}, ended: map[background.RunID]bool{}}
+func newRunTracker() *runTracker {
+	return &runTracker{submitted: map[background.RunID]string{}, ended: map[background.RunID]bool{}}
 }
 
-// moved is told of every committed move, often before the run is handed.
-func (r *rest) moved(m background.Move, after background.Run) {
+// onTransition is told of every committed move, often before the run is handed.
+func (r *runTracker) onTransition(m background.Transition, after background.Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.first.IsZero() {
-		r.first = m.At
+	if r.firstStarted.IsZero() {
+		r.firstStarted = m.At
 	}
 	if !after.State.Live() {
 		r.ended[after.ID] = true
 	}
 }
 
-func (r *rest) handedOver(run background.RunID, tenant string) {
+func (r *runTracker) add(run background.RunID, tenant string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.handed[run] = tenant
+	r.submitted[run] = tenant
 }
 
 // live are the runs not known to have ended, with their tenants.
-func (r *rest) live() map[background.RunID]string {
+func (r *runTracker) live() map[background.RunID]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[background.RunID]string{}
-	for run, tenant := range r.handed {
+	for run, tenant := range r.submitted {
 		if !r.ended[run] {
 			out[run] = tenant
 		}
@@ -60,33 +60,33 @@ func (r *rest) live() map[background.RunID]string {
 	return out
 }
 
-func (r *rest) firstAttempt() time.Time {
+func (r *runTracker) firstAttempt() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.first
+	return r.firstStarted
 }
 
-func (r *rest) hasEnded(run background.RunID) bool {
+func (r *runTracker) hasEnded(run background.RunID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ended[run]
 }
 
-// await waits until every run has ended and every call has answered. What is not at
+// awaitSettled waits until every run has ended and every call has answered. What is not at
 // rest when the limit is over shows in the report.
-func (d *Demo) await(ctx context.Context, accepted int, show func(ended int) error) error {
+func (d *Demo) awaitSettled(ctx context.Context, accepted int, show func(ended int) error) error {
 	asked := time.Now()
 	return d.poll(ctx, func() (bool, error) {
-		live := d.rest.live()
+		live := d.tracker.live()
 		if err := show(accepted - len(live)); err != nil {
 			return false, err
 		}
 		if stats := d.main.Service.Stats(); len(live) == 0 && stats.Running == 0 && stats.Abandoned == 0 {
 			return true, nil
 		}
-		if time.Since(asked) > restAsk {
+		if time.Since(asked) > statusInterval {
 			asked = time.Now()
-			return false, d.ask(ctx, live)
+			return false, d.refreshStatus(ctx, live)
 		}
 		return false, nil
 	})
@@ -94,9 +94,9 @@ func (d *Demo) await(ctx context.Context, accepted int, show func(ended int) err
 
 // poll looks until there is rest, or the limit is over.
 func (d *Demo) poll(ctx context.Context, rested func() (bool, error)) error {
-	limit := time.NewTimer(restLimit)
+	limit := time.NewTimer(settleTimeout)
 	defer limit.Stop()
-	look := time.NewTicker(restLook)
+	look := time.NewTicker(pollInterval)
 	defer look.Stop()
 	for {
 		if done, err := rested(); done || err != nil {
@@ -112,14 +112,14 @@ func (d *Demo) poll(ctx context.Context, rested func() (bool, error)) error {
 	}
 }
 
-func (d *Demo) ask(ctx context.Context, live map[background.RunID]string) error {
+func (d *Demo) refreshStatus(ctx context.Context, live map[background.RunID]string) error {
 	for run, tenant := range live {
 		s, err := d.main.Service.Status(ctx, tenant, run)
 		if err != nil {
 			return err
 		}
 		if !s.State.Live() {
-			d.rest.moved(background.Move{At: time.Now()}, background.Run{ID: run, State: s.State})
+			d.tracker.onTransition(background.Transition{At: time.Now()}, background.Run{ID: run, State: s.State})
 		}
 	}
 	return nil

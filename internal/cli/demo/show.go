@@ -15,16 +15,16 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// mostProblems is how many bad lines are shown.
-const mostProblems = 12
+// maxProblems is how many bad lines are shown.
+const maxProblems = 12
 
 // Show writes the report for people.
 func (r *Report) Show(s *screen.Screen) error {
 	r.showPlaces(s)
 	r.showMoney(s)
 	r.showLetters(s)
-	r.showAnswers(s)
-	r.showTrail(s)
+	r.showReplies(s)
+	r.showExample(s)
 	r.showTiming(s)
 	r.showInvariants(s)
 	return s.Err()
@@ -53,7 +53,7 @@ func (r *Report) showPlaces(s *screen.Screen) {
 
 // showMoney lists what was moved, and what waits, by currency.
 func (r *Report) showMoney(s *screen.Screen) {
-	places := []string{placeSettled, placeRefunded, placePartial, placeLetter}
+	places := []string{placeSettled, placeRefunded, placePartial, placeDeadLetter}
 	sums := map[string]map[string]int64{}
 	for _, x := range r.evidence.runs {
 		if sums[x.currency] == nil {
@@ -61,7 +61,7 @@ func (r *Report) showMoney(s *screen.Screen) {
 		}
 		amount := x.moved
 		switch {
-		case x.place() != placeLetter:
+		case x.place() != placeDeadLetter:
 		case x.Letter == background.LetterOpen:
 			amount = x.reserved
 		default:
@@ -89,7 +89,7 @@ func amount(minor int64, currency string) string {
 	return strings.TrimSuffix(settlement.Money{Minor: minor, Currency: currency}.String(), " "+currency)
 }
 
-var reasons = map[string]string{
+var reasonTexts = map[string]string{
 	"retry_exhausted":    "every attempt failed",
 	"final":              "the escrow service refused for good",
 	"non_retryable_type": "the policy does not repeat this failure",
@@ -104,7 +104,7 @@ func (r *Report) showLetters(s *screen.Screen) {
 	counts, risk := map[group]int{}, map[group]map[string]int64{}
 	closed := 0
 	for _, x := range r.evidence.runs {
-		if x.place() != placeLetter {
+		if x.place() != placeDeadLetter {
 			continue
 		}
 		if x.Letter != background.LetterOpen {
@@ -139,7 +139,7 @@ func (r *Report) showLetters(s *screen.Screen) {
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Reason"}, {Name: "Last failure"}, {Name: "Known"}, {Name: "Money reserved", Wraps: true}}, rows)
 	last := ""
 	for _, g := range order {
-		if words, ok := reasons[g.reason]; ok && g.reason != last {
+		if words, ok := reasonTexts[g.reason]; ok && g.reason != last {
 			s.Text("%s: %s.", g.reason, words)
 		}
 		last = g.reason
@@ -149,7 +149,7 @@ func (r *Report) showLetters(s *screen.Screen) {
 	}
 }
 
-var meanings = map[postadjudication.Reply]string{
+var replyMeanings = map[postadjudication.Reply]string{
 	postadjudication.Created:          "a new run, committed",
 	postadjudication.Deduplicated:     "the same is being executed; nothing runs twice",
 	postadjudication.AlreadyExecuted:  "executed before; nothing runs twice",
@@ -166,11 +166,11 @@ var meanings = map[postadjudication.Reply]string{
 	postadjudication.Busy:             "another transaction holds the case; ask again",
 }
 
-func (r *Report) showAnswers(s *screen.Screen) {
+func (r *Report) showReplies(s *screen.Screen) {
 	s.Title("How %d lines were answered", r.Lines)
 	var rows [][]string
 	for _, reply := range slices.SortedFunc(maps.Keys(r.replies), func(a, b postadjudication.Reply) int { return r.replies[b] - r.replies[a] }) {
-		rows = append(rows, []string{strconv.Itoa(r.replies[reply]), string(reply), meanings[reply]})
+		rows = append(rows, []string{strconv.Itoa(r.replies[reply]), string(reply), replyMeanings[reply]})
 	}
 	if r.badLines > 0 {
 		rows = append(rows, []string{strconv.Itoa(r.badLines), "(refused)", "bad input; the lines around it went in"})
@@ -181,24 +181,24 @@ func (r *Report) showAnswers(s *screen.Screen) {
 	}
 	s.Title("Lines refused as bad input")
 	rows = nil
-	for _, p := range r.problems[:min(len(r.problems), mostProblems)] {
+	for _, p := range r.problems[:min(len(r.problems), maxProblems)] {
 		rows = append(rows, []string{strconv.Itoa(p.Line), cmp.Or(p.Field, "(the line)"), p.Problem})
 	}
 	s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Field"}, {Name: "Problem", Wraps: true}}, rows)
-	if more := len(r.problems) - mostProblems; more > 0 {
+	if more := len(r.problems) - maxProblems; more > 0 {
 		s.Text("... and %d more.", more)
 	}
 }
 
 func (r *Report) showTiming(s *screen.Screen) {
-	if len(r.evidence.gaps) == 0 {
+	if len(r.evidence.waits) == 0 {
 		return
 	}
-	late := make([]time.Duration, 0, len(r.evidence.gaps))
+	late := make([]time.Duration, 0, len(r.evidence.waits))
 	early := 0
-	for _, g := range r.evidence.gaps {
-		late = append(late, g.late)
-		if g.late < 0 {
+	for _, g := range r.evidence.waits {
+		late = append(late, g.lateness)
+		if g.lateness < 0 {
 			early++
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// showTrail tells one death from its receipts alone: how long each attempt took,
+// showExample tells one death from its receipts alone: how long each attempt took,
 // and how long the waits between them were.
-func (r *Report) showTrail(s *screen.Screen) {
-	x := r.evidence.telling()
+func (r *Report) showExample(s *screen.Screen) {
+	x := r.evidence.exampleRun()
 	if x == nil {
 		return
 	}
@@ -25,17 +25,17 @@ func (r *Report) showTrail(s *screen.Screen) {
 	var due time.Time
 	for _, t := range x.trail {
 		rows = append(rows, []string{
-			strconv.FormatInt(t.Seq, 10), "+" + millis(t.At.Sub(start)), string(t.Subtype), attemptOf(t), what(t, due),
+			strconv.FormatInt(t.Seq, 10), "+" + millis(t.At.Sub(start)), string(t.Subtype), attemptOf(t), describeReceipt(t, due),
 		})
 		due = t.payload.NextRetryAt
 	}
 	s.Table([]screen.Column{{Name: "Seq", Right: true}, {Name: "Since submit", Right: true}, {Name: "Receipt"}, {Name: "Attempt", Right: true}, {Name: "What", Wraps: true}}, rows)
 }
 
-// telling is the run that shows most: one that used its whole budget and is known
+// exampleRun is the run that shows most: one that used its whole budget and is known
 // to have moved nothing. Any other letter will do when there is none.
-func (e *evidence) telling() *execution {
-	var best *execution
+func (e *evidence) exampleRun() *runEvidence {
+	var best *runEvidence
 	for i := range e.runs {
 		x := &e.runs[i]
 		if x.Letter != background.LetterOpen {
@@ -51,7 +51,7 @@ func (e *evidence) telling() *execution {
 	return best
 }
 
-func attemptOf(t told) string {
+func attemptOf(t parsedReceipt) string {
 	switch {
 	case t.payload.Attempts > 0:
 		return strconv.Itoa(t.payload.Attempts)
@@ -61,9 +61,9 @@ func attemptOf(t told) string {
 	return ""
 }
 
-// what says the particulars in words. due is the time that the receipt before set
+// describeReceipt says the particulars in words. due is the time that the receipt before set
 // for the next attempt.
-func what(t told, due time.Time) string {
+func describeReceipt(t parsedReceipt, due time.Time) string {
 	p := t.payload
 	switch t.Subtype {
 	case receipts.Submitted:
@@ -74,30 +74,30 @@ func what(t told, due time.Time) string {
 		}
 		return fmt.Sprintf("%s after its time", millis(t.At.Sub(due)))
 	case receipts.RetryScheduled:
-		return fmt.Sprintf("%s; next in %s", failure(p), millis(p.NextRetryAt.Sub(t.At)))
+		return fmt.Sprintf("%s; next in %s", failureText(p), millis(p.NextRetryAt.Sub(t.At)))
 	case receipts.DeadLettered:
-		return fmt.Sprintf("%s; %s after %d attempts%s, case now %s", failure(p), p.ReasonCode, p.Attempts, inAll(p), progression(p))
+		return fmt.Sprintf("%s; %s after %d attempts%s, case now %s", failureText(p), p.ReasonCode, p.Attempts, runClass(p), progressionText(p))
 	}
-	return failure(p)
+	return failureText(p)
 }
 
-func failure(p receipts.Payload) string {
+func failureText(p receipts.Payload) string {
 	if p.Error.Type == "" {
 		return p.AttemptClass
 	}
 	return p.AttemptClass + ": " + p.Error.Type
 }
 
-// inAll returns the class of the run where it differs from that of its last attempt: a lookup
+// runClass returns the class of the run where it differs from that of its last attempt: a lookup
 // before the death may have changed it.
-func inAll(p receipts.Payload) string {
+func runClass(p receipts.Payload) string {
 	if p.OutcomeClass == p.AttemptClass {
 		return ""
 	}
 	return ", in all " + p.OutcomeClass
 }
 
-func progression(p receipts.Payload) string {
+func progressionText(p receipts.Payload) string {
 	if p.Settlement == nil {
 		return "unchanged"
 	}

@@ -15,9 +15,9 @@ func TestADeathSaysWhatIsKnownOfTheMoney(t *testing.T) {
 		{"not_executed", "unknown", "not_executed: timeout; retry_exhausted after 3 attempts, in all unknown, case now unchanged"},
 		{"unknown", "unknown", "unknown: timeout; retry_exhausted after 3 attempts, case now unchanged"},
 	} {
-		died := told{payload: receipts.Payload{AttemptClass: tc.attempt, OutcomeClass: tc.outcome, ReasonCode: "retry_exhausted", Attempts: 3}}
+		died := parsedReceipt{payload: receipts.Payload{AttemptClass: tc.attempt, OutcomeClass: tc.outcome, ReasonCode: "retry_exhausted", Attempts: 3}}
 		died.Subtype, died.payload.Error.Type = receipts.DeadLettered, "timeout"
-		if got := what(died, time.Time{}); got != tc.want {
+		if got := describeReceipt(died, time.Time{}); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)
 		}
 	}

@@ -43,58 +43,58 @@ type Demo struct {
 	began   time.Time
 	main    *app.Main
 	clock   clock
-	rest    *rest
+	tracker *runTracker
 	work    sync.WaitGroup
 	end     context.CancelFunc
-	worked  error
+	workErr error
 	closers []func() error
 }
 
 // Start brings up servers, schema, escrow service and workers. Whatever it
 // returns, call Close.
 func Start(ctx context.Context, o Options) (*Demo, error) {
-	d := &Demo{options: o, began: time.Now(), rest: newRest()}
+	d := &Demo{options: o, began: time.Now(), tracker: newRunTracker()}
 	chosen, err := d.servers(ctx)
 	if err != nil {
 		return d, err
 	}
-	d.main = &app.Main{Options: chosen, Log: o.Log, OnMove: d.rest.moved, Now: d.clock.now, Stage: d.controls()}
+	d.main = &app.Main{Options: chosen, Log: o.Log, OnMove: d.tracker.onTransition, Now: d.clock.now, DemoHandler: d.controlRoutes()}
 	if err := d.main.Parse(func(string) string { return "" }); err != nil {
 		return d, err
 	}
-	d.closing(d.main.Close)
+	d.onClose(d.main.Close)
 	if err := d.main.Start(ctx); err != nil {
 		return d, err
 	}
 	// Work ends in Close, after the last look, and not when an audience leaves.
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	d.end = end
-	d.work.Go(func() { d.worked = d.main.Run(working) })
+	d.work.Go(func() { d.workErr = d.main.Run(working) })
 	return d, nil
 }
 
 // servers finds a place on the servers that are named.
 func (d *Demo) servers(ctx context.Context) (app.Options, error) {
-	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, KeyLifetime: app.Lifetime{Span: keyLifetime, Said: true}, Listen: d.options.Listen, Expose: d.options.Expose}
+	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, KeyLifetime: app.Lifetime{Span: keyLifetime, Given: true}, Listen: d.options.Listen, Expose: d.options.Expose}
 	// It can be asked about a key for longer than it takes one again; here only the audience asks.
-	out.LookupLifetime = app.Lifetime{Span: postadjudication.Forever, Said: true}
+	out.LookupLifetime = app.Lifetime{Span: postadjudication.Forever, Given: true}
 	out.Lookups.Off = true
-	named := app.Options{DatabaseURL: d.options.DatabaseURL, RedisURL: d.options.RedisURL, Insecure: d.options.Insecure}
+	named := app.Options{DatabaseURL: d.options.DatabaseURL, RedisURL: d.options.RedisURL, InsecureServers: d.options.Insecure}
 	if err := named.CheckTransport(); err != nil {
 		return out, err
 	}
-	asOwner := app.Options{DatabaseURL: d.options.OwnerURL, Insecure: named.Insecure}
+	asOwner := app.Options{DatabaseURL: d.options.OwnerURL, InsecureServers: named.InsecureServers}
 	if err := asOwner.CheckTransport(); err != nil {
 		return out, err
 	}
-	out.Insecure = named.Insecure
+	out.InsecureServers = named.InsecureServers
 	archive, err := os.MkdirTemp("", "recourse-demo-archive-")
 	if err != nil {
 		return out, err
 	}
-	d.closing(func() error { return os.RemoveAll(archive) })
+	d.onClose(func() error { return os.RemoveAll(archive) })
 	out.Retention.Archive = archive
-	if d.guest() {
+	if d.usesForeignPostgres() {
 		if out.DatabaseURL, err = d.database(ctx); err != nil {
 			return out, err
 		}
@@ -104,14 +104,16 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 		if err != nil {
 			return out, err
 		}
-		d.closing(leave)
+		d.onClose(leave)
 		out.RedisURL = redisURL
 	}
 	return out, nil
 }
 
-// guest reports whether the Postgres is somebody else's.
-func (d *Demo) guest() bool { return d.options.DatabaseURL != "" || d.options.OwnerURL != "" }
+// usesForeignPostgres reports whether the Postgres is somebody else's.
+func (d *Demo) usesForeignPostgres() bool {
+	return d.options.DatabaseURL != "" || d.options.OwnerURL != ""
+}
 
 // database makes a database with the schema on the server that is named, and returns the URL by
 // which it is worked on: that of the role which owns nothing, where one is named beside the
@@ -121,7 +123,7 @@ func (d *Demo) database(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	d.closing(drop)
+	d.onClose(drop)
 	m := postadjudication.Migration{DatabaseURL: fresh}
 	worked := fresh
 	if d.options.OwnerURL != "" && d.options.DatabaseURL != "" && d.options.OwnerURL != d.options.DatabaseURL {
@@ -139,11 +141,11 @@ func (d *Demo) URL() string { return d.main.URL }
 // Database is the URL of the database. It has the password of a server of the demonstration's
 // own. That of a server that was named is left out, which PGPASSWORD may hold.
 func (d *Demo) Database() (string, error) {
-	u, err := url.Parse(d.main.Where)
+	u, err := url.Parse(d.main.DatabaseURL)
 	if err != nil {
 		return "", errors.New("the Postgres URL can't be read")
 	}
-	if _, secret := u.User.Password(); secret && d.guest() {
+	if _, secret := u.User.Password(); secret && d.usesForeignPostgres() {
 		u.User = url.User(u.User.Username())
 	}
 	return u.String(), nil
@@ -153,7 +155,7 @@ func (d *Demo) Database() (string, error) {
 // demonstration.
 func (d *Demo) Archive() string { return d.main.Options.Retention.Archive }
 
-func (d *Demo) closing(f func() error) { d.closers = append(d.closers, f) }
+func (d *Demo) onClose(f func() error) { d.closers = append(d.closers, f) }
 
 // Close ends the work and takes everything away that Start brought.
 func (d *Demo) Close() error {
@@ -161,7 +163,7 @@ func (d *Demo) Close() error {
 		d.end()
 	}
 	d.work.Wait()
-	errs := []error{d.worked}
+	errs := []error{d.workErr}
 	for i := len(d.closers) - 1; i >= 0; i-- {
 		errs = append(errs, d.closers[i]())
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// analysis are the flags of an analysis.
-type analysis struct {
+// analyzeFlags are the flags of an analysis.
+type analyzeFlags struct {
 	backend.Flags
 	letters             letterFlags
 	step, export, group string
@@ -26,7 +26,7 @@ type analysis struct {
 }
 
 func analyze(sh *shell.Shell) *cobra.Command {
-	var a analysis
+	var a analyzeFlags
 	cmd := &cobra.Command{
 		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: shell.Exactly(),
 		Long: `Tell what dead letters have in common: causes, kinds, times, money. Of the causes it tells
@@ -38,7 +38,7 @@ rest of the analysis.`,
 				return shell.Usage(cmd, err)
 			}
 			return backend.With(sh, cmd, &a.Flags, func(ctx context.Context, be backend.Backend) error {
-				found, err := a.find(ctx, be, q)
+				found, err := a.run(ctx, be, q)
 				if err != nil {
 					return err
 				}
@@ -65,7 +65,7 @@ rest of the analysis.`,
 	return cmd
 }
 
-func (a *analysis) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, error) {
+func (a *analyzeFlags) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, error) {
 	filter, err := a.letters.read()
 	if a.steps < 1 {
 		err = errors.Join(err, errors.New("--steps must be at least 1"))
@@ -83,14 +83,14 @@ func (a *analysis) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, er
 	return postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(a.step), Steps: a.steps}, err
 }
 
-// find makes the analysis, with all causes when that is asked for: a page after another,
+// run makes the analysis, with all causes when that is asked for: a page after another,
 // in the one order in which none is left out or told twice.
-func (a *analysis) find(ctx context.Context, be backend.Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+func (a *analyzeFlags) run(ctx context.Context, be backend.Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
 	found, err := be.DeadLetters.Analyze(ctx, q)
 	if err != nil || !a.all {
 		return found, err
 	}
-	groups := postadjudication.GroupQuery{Filter: q.Filter, Sort: postadjudication.GroupsBySignature, Limit: groupsPage}
+	groups := postadjudication.GroupQuery{Filter: q.Filter, Sort: postadjudication.GroupsBySignature, Limit: groupPageSize}
 	found.Largest = nil
 	for {
 		page, err := be.DeadLetters.Groups(ctx, groups)
@@ -105,8 +105,8 @@ func (a *analysis) find(ctx context.Context, be backend.Backend, q postadjudicat
 	}
 }
 
-// groupsPage is how many causes are asked for at once.
-const groupsPage = 500
+// groupPageSize is how many causes are asked for at once.
+const groupPageSize = 500
 
 // writeAnalysis writes an analysis to a file.
 func writeAnalysis(name string, found postadjudication.Analysis) error {
@@ -125,16 +125,16 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 		s.Text("No dead letters.")
 		return s.Err()
 	}
-	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, shell.Sums(a.AtRisk), a.Attempts)
+	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, shell.Amounts(a.AtRisk), a.Attempts)
 	if a.Oldest != nil {
 		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", shell.Span(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
 	}
 	s.Title("Causes, %d of %d", len(a.Largest), a.Groups)
 	rows := make([][]string, len(a.Largest))
 	for i, g := range a.Largest {
-		rows[i] = []string{strconv.FormatInt(g.Letters, 10), shell.Sums(g.AtRisk), shell.Stamp(g.FirstSeen), shell.Stamp(g.LastSeen), g.Sample.String(), g.Signature}
+		rows[i] = []string{strconv.FormatInt(g.Letters, 10), shell.Amounts(g.AtRisk), shell.Timestamp(g.FirstSeen), shell.Timestamp(g.LastSeen), g.Sample.String(), g.Signature}
 	}
-	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First (UTC)", Spare: true}, {Name: "Last (UTC)", Spare: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First (UTC)", Optional: true}, {Name: "Last (UTC)", Optional: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
 	for _, by := range []struct {
 		name   string
 		shares []postadjudication.Share
@@ -162,7 +162,7 @@ func showShares(s *screen.Screen, name string, shares []postadjudication.Share) 
 		if value == "" {
 			value = "-"
 		}
-		rows[i] = []string{strconv.FormatInt(share.Letters, 10), value, shell.Sums(share.AtRisk)}
+		rows[i] = []string{strconv.FormatInt(share.Letters, 10), value, shell.Amounts(share.AtRisk)}
 	}
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Value", Wraps: true}, {Name: "At risk"}}, rows)
 }
@@ -173,7 +173,7 @@ func showTimes(s *screen.Screen, a postadjudication.Analysis) {
 	var rows [][]string
 	for _, t := range a.Times {
 		if t.Letters > 0 {
-			rows = append(rows, []string{shell.Stamp(t.From), strconv.FormatInt(t.Letters, 10)})
+			rows = append(rows, []string{shell.Timestamp(t.From), strconv.FormatInt(t.Letters, 10)})
 		}
 	}
 	if a.Earlier > 0 {

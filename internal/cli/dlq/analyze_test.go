@@ -10,13 +10,13 @@ import (
 )
 
 // The ten largest causes are told unless all are asked for; one can be told alone.
-func TestEveryCauseCanBeTold(t *testing.T) {
+func TestEveryCauseCanBeListed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 	defer stop()
 	made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "test", "--json")
-	made.Wants(t, "keys create", 0, "")
+	made.Check(t, "keys create", 0, "")
 	var in strings.Builder
 	const causes = 13
 	for i := range causes {
@@ -24,22 +24,22 @@ func TestEveryCauseCanBeTold(t *testing.T) {
 		cause := string(rune('a'+i)) + "payee" // each escrow is named in its refusal
 		in.WriteString(strings.NewReplacer("txr_1", "txr_"+id, "sub_1", "sub_"+id, "adj_1", "adj_"+id, "esc_1", cause, `{"transaction`, `{"simulate":"refused","transaction`).Replace(clitest.Line))
 	}
-	p.Run(in.String(), "submit", "-").Wants(t, "submit", 0, "")
-	library := &operator{Place: p}
+	p.Run(in.String(), "submit", "-").Check(t, "submit", 0, "")
+	library := &operator{Environment: p}
 	for id := 1; id <= causes; id++ {
 		library.letter(fmt.Sprintf("txr_%d", id))
 	}
-	server := &operator{Place: p, server: v["url"].(string), tokens: map[string]string{"auditor": made.Object(t)["token"].(string)}}
+	server := &operator{Environment: p, server: v["url"].(string), tokens: map[string]string{"auditor": made.Object(t)["token"].(string)}}
 	for name, o := range map[string]*operator{"the library": library, "a server": server} {
-		few, all := o.did("auditor", "analyze"), o.did("auditor", "analyze", "--all")
+		few, all := o.mustRun("auditor", "analyze"), o.mustRun("auditor", "analyze", "--all")
 		groups := all["largest_groups"].([]any)
 		if few["groups"] != float64(causes) || len(few["largest_groups"].([]any)) != 10 || len(groups) != causes || all["groups"] != float64(causes) {
 			t.Fatalf("%s: %v of %v, then %d", name, len(few["largest_groups"].([]any)), few["groups"], len(groups))
 		}
 		one := groups[7].(map[string]any)["signature"].(string)
-		told := o.did("auditor", "analyze", "--group", one)
-		if told["letters"] != 1.0 || told["groups"] != 1.0 || told["largest_groups"].([]any)[0].(map[string]any)["signature"] != one {
-			t.Errorf("%s: %v", name, told)
+		listed := o.mustRun("auditor", "analyze", "--group", one)
+		if listed["letters"] != 1.0 || listed["groups"] != 1.0 || listed["largest_groups"].([]any)[0].(map[string]any)["signature"] != one {
+			t.Errorf("%s: %v", name, listed)
 		}
 		if none := o.dlq("auditor", "analyze", "--group", "nobody: knows"); none.Code != 0 || !strings.Contains(none.Out, "No dead letters") {
 			t.Errorf("%s: %+v", name, none)
@@ -47,7 +47,7 @@ func TestEveryCauseCanBeTold(t *testing.T) {
 		if shown := o.dlq("auditor", "analyze", "--all"); shown.Code != 0 || !strings.Contains(shown.Out, fmt.Sprintf("Causes, %d of %d", causes, causes)) {
 			t.Errorf("%s: %+v", name, shown)
 		}
-		o.dlq("auditor", "analyze", "--group", "x", "--signature", "y").Wants(t, "both", 2, "exclude each other")
-		o.dlq("auditor", "analyze", "--group=").Wants(t, "nothing", 2, "--group says nothing")
+		o.dlq("auditor", "analyze", "--group", "x", "--signature", "y").Check(t, "both", 2, "exclude each other")
+		o.dlq("auditor", "analyze", "--group=").Check(t, "nothing", 2, "--group says nothing")
 	}
 }

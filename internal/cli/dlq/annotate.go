@@ -15,14 +15,14 @@ import (
 func hold(sh *shell.Shell) *cobra.Command {
 	return annotateCommand(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
 no rule tries it again. A person who names it may still fork or reconcile it.`,
-		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
 			return be.DeadLetters.Hold(ctx, l.run, l.reason)
 		})
 }
 
 func release(sh *shell.Shell) *cobra.Command {
 	return annotateCommand(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
-		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
 			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
 }
@@ -32,15 +32,15 @@ func mark(sh *shell.Shell) *cobra.Command {
 	q := postadjudication.MarkRequest{}
 	cmd := annotateCommand(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
 people and rules; they open no gate.`,
-		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
 			q.Reason = l.reason
 			return be.DeadLetters.Mark(ctx, l.run, q)
 		})
-	yesOr(cmd.Flags(), &eligible, "eligible", "worth another try", "not worth one")
-	yesOr(cmd.Flags(), &review, "review", "a person should look first", "nobody needs to")
+	triStateFlag(cmd.Flags(), &eligible, "eligible", "worth another try", "not worth one")
+	triStateFlag(cmd.Flags(), &review, "review", "a person should look first", "nobody needs to")
 	act := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(flag("--eligible", eligible, &q.ReprocessEligible), flag("--review", review, &q.ManualReviewRequired)); err != nil {
+		if err := errors.Join(parseTriState("--eligible", eligible, &q.ReprocessEligible), parseTriState("--review", review, &q.ManualReviewRequired)); err != nil {
 			return shell.Usage(cmd, err)
 		}
 		if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
@@ -53,20 +53,20 @@ people and rules; they open no gate.`,
 
 // annotateCommand is a command that says something of one letter, and shows what is said of it
 // then.
-func annotateCommand(sh *shell.Shell, use, short, long string, act func(context.Context, backend.Backend, *letterCommand) (postadjudication.Desk, error)) *cobra.Command {
+func annotateCommand(sh *shell.Shell, use, short, long string, apply func(context.Context, backend.Backend, *letterCommand) (postadjudication.Annotations, error)) *cobra.Command {
 	var l letterCommand
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be backend.Backend) error {
-				desk, err := act(ctx, be, &l)
+				annotations, err := apply(ctx, be, &l)
 				if err != nil {
 					return err
 				}
 				if sh.JSON {
-					return sh.Answer(desk)
+					return sh.Answer(annotations)
 				}
-				return showAnnotation(sh.Screen(), desk)
+				return showAnnotation(sh.Screen(), annotations)
 			})
 		},
 	}
@@ -75,7 +75,7 @@ func annotateCommand(sh *shell.Shell, use, short, long string, act func(context.
 	return cmd
 }
 
-func showAnnotation(s *screen.Screen, d postadjudication.Desk) error {
+func showAnnotation(s *screen.Screen, d postadjudication.Annotations) error {
 	held := "held by nobody"
 	if d.Held {
 		held = "held (" + d.HoldReason + ")"

@@ -23,9 +23,9 @@ type batchFlags struct {
 }
 
 // bind defines the flags, but for some that mean something else to the command.
-func (m *batchFlags) bind(cmd *cobra.Command, but ...string) {
+func (m *batchFlags) bind(cmd *cobra.Command, except ...string) {
 	m.flags = pflag.NewFlagSet("batch", pflag.ContinueOnError)
-	m.bulkFlags.bind(m.flags, but...)
+	m.bulkFlags.bind(m.flags, except...)
 	detachFlag(m.flags, &m.detach)
 	cmd.Flags().AddFlagSet(m.flags)
 	shell.YesFlag(cmd.Flags(), &m.yes)
@@ -41,8 +41,8 @@ func (m *batchFlags) notForOne(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// ask is the request of the flags. It must say which letters are meant.
-func (m *batchFlags) ask(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
+// planRequest is the request of the flags. It must say which letters are meant.
+func (m *batchFlags) planRequest(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
 	q, err := m.request(cmd, reason)
 	q.Action = action
 	if err == nil && !q.All && !m.selects(q.Filter) {
@@ -51,9 +51,9 @@ func (m *batchFlags) ask(cmd *cobra.Command, action postadjudication.BulkAction,
 	return q, err
 }
 
-// worthWhile leaves out letters of which it is said that trying them again is not worth
+// excludeIneligible leaves out letters of which it is said that trying them again is not worth
 // while, unless that is forced or asked about.
-func (m *batchFlags) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
+func (m *batchFlags) excludeIneligible(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
 	switch said := q.Filter.Reprocess; {
 	case force && said != nil:
 		return shell.Usage(cmd, errors.New("--force and --eligible exclude each other"))
@@ -103,7 +103,7 @@ func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *postadjudication.No
 // that it could do.
 func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
-		return cmp.Or(backend.AnswerPlan(sh, o, plan), undoneError(o, plan))
+		return cmp.Or(backend.AnswerPlan(sh, o, plan), incompleteError(o, plan))
 	}
 	if plan.People > 1 {
 		return &postadjudication.SecondPersonError{Plan: plan}

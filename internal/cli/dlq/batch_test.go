@@ -13,7 +13,7 @@ import (
 
 // letters hands over so many settlements that the escrow service refuses once, or as
 // often as said, and gives the runs of their letters.
-func (o *operator) refusals(n int, simulate string) (runs []string) {
+func (o *operator) makeRefused(n int, simulate string) (runs []string) {
 	o.T.Helper()
 	var in strings.Builder
 	ids := strings.Split("1 2 3 4 5 6 7 8 9", " ")[:n]
@@ -21,69 +21,69 @@ func (o *operator) refusals(n int, simulate string) (runs []string) {
 		in.WriteString(strings.NewReplacer("txr_1", "txr_"+id, "sub_1", "sub_"+id, "adj_1", "adj_"+id, "esc_1", "esc_"+id, `"minor":12500`, `"minor":`+id+`00`,
 			`{"transaction`, `{"simulate":`+simulate+`,"transaction`).Replace(clitest.Line))
 	}
-	o.Run(in.String(), "submit", "-").Wants(o.T, "submit", 0, "")
+	o.Run(in.String(), "submit", "-").Check(o.T, "submit", 0, "")
 	for _, id := range ids {
 		runs = append(runs, o.letter("txr_"+id))
 	}
 	return runs
 }
 
-func bothWays(t *testing.T, test func(t *testing.T, o *operator)) {
+func locallyAndRemotely(t *testing.T, test func(t *testing.T, o *operator)) {
 	t.Helper()
 	for _, way := range []string{"the library", "a server"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			p := clitest.New(t, testkit.Migrated(t))
 			p.OnePerson()
-			v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+			v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 			defer stop()
 			p.Env[app.EscrowVariable] = v["escrow"].(string)
 			made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:operator@acme", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
-			made.Wants(t, "keys create", 0, "")
+			made.Check(t, "keys create", 0, "")
 			token := made.Object(t)["token"].(string)
-			o := &operator{Place: p, tokens: map[string]string{"operator": token, "auditor": token}}
+			o := &operator{Environment: p, tokens: map[string]string{"operator": token, "auditor": token}}
 			if way == "a server" {
 				o.server = v["url"].(string)
 			}
 			test(t, o)
-			p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
+			p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "verify", 0, "")
 		})
 	}
 }
 
-func done(plan map[string]any) any { return plan["progress"].(map[string]any)["done"] }
+func planDone(plan map[string]any) any { return plan["progress"].(map[string]any)["done"] }
 
 // Many letters are forked, asked about and purged by a condition: each as one plan, which
 // does what the command does with one letter.
-func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
+func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, o *operator) {
-		runs := o.refusals(6, `["refused","ok"]`)
-		plan := o.did("operator", "bulk", "plan", "fork", "--filter", "amount.minor >= 500", "--reason", "mended")
+	locallyAndRemotely(t, func(t *testing.T, o *operator) {
+		runs := o.makeRefused(6, `["refused","ok"]`)
+		plan := o.mustRun("operator", "bulk", "plan", "fork", "--filter", "amount.minor >= 500", "--reason", "mended")
 		if asked := plan["asked"].(map[string]any); plan["items"] != 2.0 || plan["scanned"] != 6.0 || asked["where"] != "amount.minor >= 500" {
 			t.Errorf("%v", plan)
 		}
 		if none := o.dlq("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "--force") {
 			t.Errorf("what is not worth another try: %+v", none)
 		}
-		forked := o.did("operator", "fork", "--force", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
-		if forked["action"] != "fork" || forked["items"] != 1.0 || done(forked) != 1.0 {
+		forked := o.mustRun("operator", "fork", "--force", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
+		if forked["action"] != "fork" || forked["items"] != 1.0 || planDone(forked) != 1.0 {
 			t.Errorf("%v", forked)
 		}
 		o.settled("txr_1")
-		kase := o.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)
-		if fork := kase["runs"].([]any)[1].(map[string]any); fork["queue"] != "settlement:1" || fork["policy"].(map[string]any)["max_retry_attempts"] != 4.0 {
+		status := o.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)
+		if fork := status["runs"].([]any)[1].(map[string]any); fork["queue"] != "settlement:1" || fork["policy"].(map[string]any)["max_retry_attempts"] != 4.0 {
 			t.Errorf("%v", fork)
 		}
-		retried := o.did("operator", "retry", "--filter", `transaction_receipt_id == "txr_2" || held`, "--force", "--yes", "--reason", "mended", "--limit", "3", "--parallel", "2")
-		if retried["items"] != 1.0 || done(retried) != 1.0 {
+		retried := o.mustRun("operator", "retry", "--filter", `transaction_receipt_id == "txr_2" || held`, "--force", "--yes", "--reason", "mended", "--limit", "3", "--parallel", "2")
+		if retried["items"] != 1.0 || planDone(retried) != 1.0 {
 			t.Errorf("%v", retried)
 		}
 		o.settled("txr_2")
-		if asked := o.did("operator", "reconcile", "--lookup", "--filter", "amount.minor < 500", "--error-type", "http.refused", "--yes", "--reason", "are we sure"); asked["action"] != "reconcile_by_lookup" || asked["items"] != 2.0 || done(asked) != 2.0 {
+		if asked := o.mustRun("operator", "reconcile", "--lookup", "--filter", "amount.minor < 500", "--error-type", "http.refused", "--yes", "--reason", "are we sure"); asked["action"] != "reconcile_by_lookup" || asked["items"] != 2.0 || planDone(asked) != 2.0 {
 			t.Errorf("%v", asked)
 		}
-		dry := o.did("operator", "purge", "--filter", "amount.minor == 600", "--dry-run")
+		dry := o.mustRun("operator", "purge", "--filter", "amount.minor == 600", "--dry-run")
 		if dry["state"] != "planned" || dry["items"] != 1.0 || dry["action"] != "purge" {
 			t.Errorf("%v", dry)
 		}
@@ -95,22 +95,22 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 		if shown.Code != 1 || !strings.Contains(shown.Err, "amount.minor == 600") || !strings.Contains(shown.Err, "nothing was changed") {
 			t.Errorf("the plan is not shown before it is asked for: %+v", shown)
 		}
-		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").Wants(t, "another number", 2, "which is 1 now")
-		if gone := o.did("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || done(gone) != 1.0 {
+		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").Check(t, "another number", 2, "which is 1 now")
+		if gone := o.mustRun("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || planDone(gone) != 1.0 {
 			t.Errorf("%v", gone)
 		}
-		o.did("operator", "hold", runs[4], "--reason", "in court")
+		o.mustRun("operator", "hold", runs[4], "--reason", "in court")
 		held := o.dlq("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes", "--json")
-		held.Wants(t, "purge of what is held", 1, "nothing was done: 1 letter refused")
+		held.Check(t, "purge of what is held", 1, "nothing was done: 1 letter refused")
 		if gone := held.Object(t); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
 			t.Errorf("what is held: %v", gone)
 		}
-		if dry := o.did("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // to look is no failure
+		if dry := o.mustRun("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // to look is no failure
 			t.Errorf("what is held: %v", dry)
 		}
-		idle := o.did("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
-		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").Wants(t, "run of what is held", 1, "nothing was done: 1 letter refused")
-		if left := o.did("auditor", "list")["letters"].([]any); len(left) != 3 {
+		idle := o.mustRun("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
+		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").Check(t, "run of what is held", 1, "nothing was done: 1 letter refused")
+		if left := o.mustRun("auditor", "list")["letters"].([]any); len(left) != 3 {
 			t.Errorf("%v", left)
 		}
 	})
@@ -118,10 +118,10 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 
 func queueOf(o *operator, run string) string {
 	o.T.Helper()
-	return o.did("auditor", "inspect", run)["letter"].(map[string]any)["queue"].(string)
+	return o.mustRun("auditor", "inspect", run)["letter"].(map[string]any)["queue"].(string)
 }
 
-func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
+func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 	t.Parallel()
 	for order, word := range map[string]string{
 		"fork --reason x --yes":                                         "RUN, a filter or --all",
@@ -152,23 +152,23 @@ func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
 		if !strings.HasPrefix(order, "list") {
 			args = append(args, "--actor", "ada")
 		}
-		clitest.Execute(t.Context(), nil, strings.NewReader(""), append(args, "--tenant", "acme")...).Wants(t, order, 2, word)
+		clitest.Execute(t.Context(), nil, strings.NewReader(""), append(args, "--tenant", "acme")...).Check(t, order, 2, word)
 	}
 }
 
 // Whoever stops watching a plan stops nothing else, and is told how to see it and how to
 // end it.
-func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
+func TestAPlanContinuesWithoutItsWatcher(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	p.OnePerson()
-	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
-	o := &operator{Place: p}
-	o.refusals(4, `["refused","ok"]`)
+	o := &operator{Environment: p}
+	o.makeRefused(4, `["refused","ok"]`)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	watched := make(chan clitest.Said, 1)
+	watched := make(chan clitest.Result, 1)
 	go func() {
 		watched <- clitest.Execute(ctx, p.Env, strings.NewReader(""), "dlq", "retry", "--all", "--force", "--yes", "--throttle", "1", "--reason", "mended", "--tenant", "acme", "--actor", "user:oneil")
 	}()
@@ -182,25 +182,25 @@ func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
 	}
 	interrupt()
 	left := <-watched
-	left.Wants(t, "the watcher", 1, "interrupted")
+	left.Check(t, "the watcher", 1, "interrupted")
 	id := plan["id"].(string)
 	for _, line := range []string{"recourse dlq bulk show " + id + " --tenant acme\n", "recourse dlq bulk cancel " + id + " --tenant acme --actor user:oneil --reason ..."} {
 		if !strings.Contains(left.Err, line) {
 			t.Errorf("%q is not in %s", line, left.Err)
 		}
 	}
-	if now := o.did("operator", "bulk", "cancel", id, "--reason", "enough"); now["state"] != "cancelled" {
+	if now := o.mustRun("operator", "bulk", "cancel", id, "--reason", "enough"); now["state"] != "cancelled" {
 		t.Errorf("%v", now)
 	}
 }
 
 // What a plan says is to be done next can be done as it stands there.
-func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
+func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, o *operator) {
-		runs := o.refusals(2, `["refused","ok"]`)
+	locallyAndRemotely(t, func(t *testing.T, o *operator) {
+		runs := o.makeRefused(2, `["refused","ok"]`)
 		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
-		told.Wants(t, "plan", 0, "")
+		told.Check(t, "plan", 0, "")
 		_, next, found := strings.Cut(told.Out, "To let it run:\n  recourse ")
 		if !found || strings.Count(next, "\n") != 1 { // in one line, to be copied
 			t.Fatalf("%s", told.Out)
@@ -214,31 +214,31 @@ func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
 			env["RECOURSE_KEY"] = o.tokens["operator"]
 		}
 		ran := clitest.Execute(t.Context(), env, strings.NewReader(""), append(strings.Fields(next), "--yes", "--json")...)
-		if ran.Wants(t, next, 0, ""); done(ran.Object(t)) != 2.0 {
+		if ran.Check(t, next, 0, ""); planDone(ran.Object(t)) != 2.0 {
 			t.Errorf("%s", ran.Out)
 		}
 		o.settled("txr_1")
 		o.settled("txr_2")
 		again := o.dlq("operator", "bulk", "run", ran.Object(t)["id"].(string), "--hash", ran.Object(t)["hash"].(string), "--yes")
-		if again.Wants(t, "what was done, again", 0, ""); !strings.Contains(again.Out, "It was done before") {
+		if again.Check(t, "what was done, again", 0, ""); !strings.Contains(again.Out, "It was done before") {
 			t.Errorf("%+v", again)
 		}
-		plans := len(o.did("auditor", "bulk", "list")["bulks"].([]any))
+		plans := len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any))
 		empty := o.dlq("operator", "fork", "--all", "--yes", "--reason", "mended")
-		if empty.Wants(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was made") || len(o.did("auditor", "bulk", "list")["bulks"].([]any)) != plans {
+		if empty.Check(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was made") || len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)) != plans {
 			t.Errorf("%+v", empty)
 		}
 		for _, args := range [][]string{{"bulk", "plan", "fork", "--all"}, {"bulk", "plan", "hold", "--filter", "attempts > 100"}, {"retry", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--dry-run"}} {
 			none := o.dlq("operator", append(args, "--reason", "mended")...)
-			none.Wants(t, strings.Join(args, " "), 0, "")
+			none.Check(t, strings.Join(args, " "), 0, "")
 			if !strings.Contains(none.Out, "no plan was made") || strings.Contains(none.Out, "To let it run") {
 				t.Errorf("a plan of nothing: %+v, %v", none, runs)
 			}
-			if told := o.did("operator", append(args, "--reason", "mended")...); told["items"] != 0.0 || told["id"] != nil {
+			if told := o.mustRun("operator", append(args, "--reason", "mended")...); told["items"] != 0.0 || told["id"] != nil {
 				t.Errorf("%v: %v", args, told)
 			}
 		}
-		if n := len(o.did("auditor", "bulk", "list")["bulks"].([]any)); n != plans {
+		if n := len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)); n != plans {
 			t.Errorf("%d plans, %d before", n, plans)
 		}
 	})

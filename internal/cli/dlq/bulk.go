@@ -29,7 +29,7 @@ made it (recourse people).`,
 	}
 	cmd.AddCommand(bulkPlan(sh), bulkRun(sh), bulkShow(sh), bulkItems(sh), bulkList(sh),
 		bulkChange(sh, "pause", "Let a running plan stop within a second", backend.Bulk.Pause), bulkChange(sh, "resume", "Let a paused plan go on", backend.Bulk.Resume), bulkChange(sh, "cancel", "End a plan for good; what was done stays done", backend.Bulk.Cancel),
-		history.Command(sh, postadjudication.RegisterBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
+		history.Command(sh, postadjudication.OperationLogBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
 	return cmd
 }
 
@@ -53,7 +53,7 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			q.Action = postadjudication.BulkAction(args[0])
-			if err := errors.Join(shell.OneOf("ACTION", args[0], actions...), flag("--set-eligible", eligible, &q.Reprocess), flag("--set-review", review, &q.Review)); err != nil {
+			if err := errors.Join(shell.OneOf("ACTION", args[0], actions...), parseTriState("--set-eligible", eligible, &q.Reprocess), parseTriState("--set-review", review, &q.Review)); err != nil {
 				return shell.Usage(cmd, err)
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
@@ -74,8 +74,8 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 	f.StringVar(&reason, "reason", "", "why (required)")
 	f.StringVar(&b.q.Queue, "to-queue", "", "of forks: another queue of the family, such as settlement:1")
 	f.IntVar(&p.attempts, "max-retries", 0, "of forks: attempts in all of each new run (0: as the letter's)")
-	yesOr(f, &eligible, "set-eligible", "of marks: worth another try", "not worth one")
-	yesOr(f, &review, "set-review", "of marks: a person should look first", "nobody needs to")
+	triStateFlag(f, &eligible, "set-eligible", "of marks: worth another try", "not worth one")
+	triStateFlag(f, &review, "set-review", "of marks: a person should look first", "nobody needs to")
 	return cmd
 }
 

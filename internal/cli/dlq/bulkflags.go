@@ -17,15 +17,15 @@ type bulkFlags struct {
 	q postadjudication.BulkRequest
 }
 
-func (b *bulkFlags) bind(f *pflag.FlagSet, but ...string) {
-	b.letterFlags.bind(f, but...)
+func (b *bulkFlags) bind(f *pflag.FlagSet, except ...string) {
+	b.letterFlags.bind(f, except...)
 	whereFlag(f, &b.q.Where)
 	f.BoolVar(&b.q.All, "all", false, "all open letters, in the place of a filter")
-	b.pace(f)
+	b.bindPace(f)
 }
 
-// pace defines the flags that say how many letters are worked on, and how fast.
-func (b *bulkFlags) pace(f *pflag.FlagSet) {
+// bindPace defines the flags that say how many letters are worked on, and how fast.
+func (b *bulkFlags) bindPace(f *pflag.FlagSet) {
 	f.Int64Var(&b.q.Limit, "limit", 0, "at most so many letters, the oldest (0: all)")
 	f.IntVar(&b.q.Parallel, "parallel", 10, "letters worked on at once, 1 to 64")
 	f.IntVar(&b.q.Throttle, "throttle", 0, "letters a second (0: as fast as it goes)")
@@ -40,14 +40,14 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 	if cmd.Flags().Changed("parallel") && b.q.Parallel < 1 {
 		err = errors.Join(err, errors.New("--parallel must be at least 1"))
 	}
-	err = errors.Join(err, saidWhere(cmd, b.q.Where))
+	err = errors.Join(err, checkWhere(cmd, b.q.Where))
 	if err != nil {
 		return b.q, shell.Usage(cmd, err)
 	}
 	if b.q.All && b.selects(filter) {
 		return b.q, shell.Usage(cmd, errors.New("--all and a filter exclude each other"))
 	}
-	if b.q.All && filter == (postadjudication.LetterFilter{Standing: filter.Standing}) {
+	if b.q.All && filter == (postadjudication.LetterFilter{Status: filter.Status}) {
 		filter = postadjudication.LetterFilter{} // only open letters are meant anyway
 	}
 	b.q.Filter, b.q.Reason = filter, reason
@@ -56,6 +56,6 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 
 // selects reports whether letters are selected by something beside that they are open.
 func (b *bulkFlags) selects(filter postadjudication.LetterFilter) bool {
-	filter.Standing = ""
+	filter.Status = ""
 	return filter != (postadjudication.LetterFilter{}) || b.q.Where != ""
 }

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	bulkLook = 250 * time.Millisecond // how often a plan that runs is looked at
-	bulkIdle = 20                     // looks after which it is odd that nothing was done
+	bulkPollInterval = 250 * time.Millisecond // how often a plan that runs is looked at
+	bulkIdlePolls    = 20                     // looks after which it is odd that nothing was done
 )
 
 func bulkRun(sh *shell.Shell) *cobra.Command {
@@ -30,12 +30,12 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var alone *postadjudication.BreakGlass
+		var breakGlass *postadjudication.BreakGlass
 		if incident != "" {
-			alone = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
+			breakGlass = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
 		}
 		if b.State == postadjudication.BulkDone {
-			if b, err = be.Bulk.Run(ctx, id, hash, alone); err != nil {
+			if b, err = be.Bulk.Run(ctx, id, hash, breakGlass); err != nil {
 				return err // who may not let it run is told so
 			}
 			return answerDone(sh, b)
@@ -43,7 +43,7 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		if err := confirmBulk(ctx, sh, b, yes); err != nil {
 			return err
 		}
-		return startBulk(ctx, sh, o, be, id, hash, alone, detach)
+		return startBulk(ctx, sh, o, be, id, hash, breakGlass, detach)
 	})
 	cmd.Flags().StringVar(&incident, "break-glass", "", "an incident for which you let run alone what you planned, as an approver; it raises an alarm")
 	cmd.Flags().StringVar(&reason, "reason", "", "why nobody else could (required with --break-glass)")
@@ -85,17 +85,17 @@ func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, 
 			return err
 		}
 	}
-	return sh.Confirm(ctx, wouldDo(b), yes)
+	return sh.Confirm(ctx, planEffect(b), yes)
 }
 
-func wouldDo(b postadjudication.Bulk) string {
-	return fmt.Sprintf("%s will be tried on %s, of which %d could be done when it was planned, with %s reserved for them.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Sums(b.Money))
+func planEffect(b postadjudication.Bulk) string {
+	return fmt.Sprintf("%s will be tried on %s, of which %d could be done when it was planned, with %s reserved for them.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
 }
 
 // startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
 // To end the waiting ends nothing else.
-func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
-	b, err := be.Bulk.Run(ctx, id, hash, alone)
+func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass, detach bool) error {
+	b, err := be.Bulk.Run(ctx, id, hash, breakGlass)
 	if err != nil {
 		return err
 	}
@@ -107,12 +107,12 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 	if err := backend.AnswerPlan(sh, o, b); err != nil {
 		return err
 	}
-	return undoneError(o, b)
+	return incompleteError(o, b)
 }
 
-// undoneError is what a plan that stands still has not done: whoever goes on when this
+// incompleteError is what a plan that stands still has not done: whoever goes on when this
 // command succeeds must not find letters that nobody has tried.
-func undoneError(o *backend.Flags, b postadjudication.Bulk) error {
+func incompleteError(o *backend.Flags, b postadjudication.Bulk) error {
 	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.RepeatFlags(false))
 	switch p := b.Progress; {
 	case b.State == postadjudication.BulkRunning: // it goes on
@@ -130,26 +130,26 @@ func undoneError(o *backend.Flags, b postadjudication.Bulk) error {
 // awaitBulk looks at a plan until it stands still.
 func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
 	bar := screen.NewProgress(sh.Err, string(b.Action), int(b.Items))
-	tick := time.NewTicker(bulkLook)
+	tick := time.NewTicker(bulkPollInterval)
 	defer tick.Stop()
-	for looks := 0; b.State == postadjudication.BulkRunning; looks++ {
+	for polls := 0; b.State == postadjudication.BulkRunning; polls++ {
 		if err := bar.At(int(b.Items - b.Progress.Pending)); err != nil {
 			return b, err
 		}
-		if looks == bulkIdle && b.Progress.Pending == b.Items {
+		if polls == bulkIdlePolls && b.Progress.Pending == b.Items {
 			sh.Note("nothing was done yet: a plan is worked on by a running recourse serve, after others before it; a finding waits while its run is being called")
 		}
 		select {
 		case <-ctx.Done():
 			err := errors.Join(ctx.Err(), bar.End())
-			sh.Note(howToFollow(o, b.ID))
+			sh.Note(followHint(o, b.ID))
 			return b, err
 		case <-tick.C:
 		}
 		now, err := be.Bulk.Get(ctx, b.ID)
 		if err != nil {
 			err = errors.Join(err, bar.End())
-			sh.Note(howToFollow(o, b.ID))
+			sh.Note(followHint(o, b.ID))
 			return b, err
 		}
 		b = now
@@ -157,7 +157,7 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 	return b, bar.End()
 }
 
-func howToFollow(o *backend.Flags, id uuid.UUID) string {
+func followHint(o *backend.Flags, id uuid.UUID) string {
 	return fmt.Sprintf("the plan goes on without you; to see how far it is, or to end it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
 		id, o.RepeatFlags(false), id, o.RepeatFlags(true))
 }

@@ -11,72 +11,72 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// noticing is a writer that does something once it is written a word.
-type noticing struct {
+// triggerWriter is a writer that does something once it is written a word.
+type triggerWriter struct {
 	bytes.Buffer
-	word string
-	do   func()
+	trigger string
+	do      func()
 }
 
-func (n *noticing) Write(b []byte) (int, error) {
+func (n *triggerWriter) Write(b []byte) (int, error) {
 	written, err := n.Buffer.Write(b)
-	if strings.Contains(n.String(), n.word) {
+	if strings.Contains(n.String(), n.trigger) {
 		n.do()
 	}
 	return written, err
 }
 
 // Where nobody works on plans, whoever waits for one is told so.
-func TestWhoWaitsForAPlanThatNobodyWorksOnIsTold(t *testing.T) {
+func TestWaitingForAPlanThatNobodyRunsIsReported(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	p.OnePerson()
-	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	o := &operator{Place: p}
-	o.refusals(1, `"refused"`)
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	o := &operator{Environment: p}
+	o.makeRefused(1, `"refused"`)
 	stop()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	errs := &noticing{word: "worked on by a running recourse serve", do: interrupt}
+	errs := &triggerWriter{trigger: "worked on by a running recourse serve", do: interrupt}
 	var out bytes.Buffer
 	code := cli.Execute(ctx, strings.Fields("dlq retry --all --force --yes --reason x --tenant acme --actor ada"),
 		cli.Streams{In: strings.NewReader(""), Out: &out, Err: errs, Getenv: func(name string) string { return p.Env[name] }})
-	if code != 1 || !strings.Contains(errs.String(), "the plan goes on without you") || strings.Count(errs.String(), errs.word) != 1 {
+	if code != 1 || !strings.Contains(errs.String(), "the plan goes on without you") || strings.Count(errs.String(), errs.trigger) != 1 {
 		t.Errorf("%d: %s", code, errs.String())
 	}
 	plan := p.Run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").Object(t)["bulks"].([]any)[0].(map[string]any)
-	if plan["state"] != "running" || done(plan) != 0.0 {
+	if plan["state"] != "running" || planDone(plan) != 0.0 {
 		t.Errorf("%v", plan)
 	}
 }
 
 // A plan that somebody stops while it is waited for has not done what was asked: whoever
 // waits is told so, and a script does not go on.
-func TestWhoWaitsForAPlanThatIsStoppedFails(t *testing.T) {
+func TestWaitingForAPlanThatIsStoppedFails(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	p.OnePerson()
-	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	o := &operator{Place: p}
-	o.refusals(2, `"refused"`)
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	o := &operator{Environment: p}
+	o.makeRefused(2, `"refused"`)
 	stop() // nobody works on plans: the letters stay as they are
 	for turn, state := range map[string]string{"pause": "paused", "cancel": "cancelled"} {
-		made := o.did("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
+		made := o.mustRun("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
 		id := made["id"].(string)
 		run := []string{"bulk", "run", id, "--hash", made["hash"].(string), "--yes"}
-		watched := make(chan clitest.Said, 1)
+		watched := make(chan clitest.Result, 1)
 		go func() { watched <- o.dlq("operator", run...) }()
-		for o.did("auditor", "bulk", "show", id)["state"] != "running" { // bounded by the time limit of go test
+		for o.mustRun("auditor", "bulk", "show", id)["state"] != "running" { // bounded by the time limit of go test
 			continue
 		}
-		o.did("operator", "bulk", turn, id, "--reason", "not today")
+		o.mustRun("operator", "bulk", turn, id, "--reason", "not today")
 		left := <-watched
-		left.Wants(t, turn, 1, "the plan was "+state+" by user:operator@acme (not today) with 2 of 2 letters not tried: recourse dlq bulk items "+id)
+		left.Check(t, turn, 1, "the plan was "+state+" by user:operator@acme (not today) with 2 of 2 letters not tried: recourse dlq bulk items "+id)
 		if turn == "pause" {
-			o.dlq("operator", append(run, "--detach")...).Wants(t, "run of what is paused", 1, "was paused by")
+			o.dlq("operator", append(run, "--detach")...).Check(t, "run of what is paused", 1, "was paused by")
 		}
 	}
-	detached := o.did("operator", "retry", "--all", "--force", "--yes", "--detach", "--reason", "mended")
+	detached := o.mustRun("operator", "retry", "--all", "--force", "--yes", "--detach", "--reason", "mended")
 	if detached["state"] != "running" { // it goes on, which is what was asked
 		t.Errorf("%v", detached)
 	}

@@ -27,7 +27,7 @@ loopback with the escrow service for demonstrations asks for no key, but for --t
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(list(sh), inspect(sh), analyze(sh), stats(sh), export(sh), fork(sh), retry(sh), reconcile(sh), hold(sh), release(sh), mark(sh),
-		purge(sh), clearFamily(sh), bulk(sh), rules(sh), retention(sh), rebuild(sh))
+		purgeCommand(sh), clearCommand(sh), bulk(sh), rules(sh), retention(sh), rebuild(sh))
 	return cmd
 }
 

@@ -16,17 +16,17 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
 	refused := strings.Replace(clitest.Line, `"simulate":"ok"`, `"simulate":["refused","ok"]`, 1)
 	if refused == clitest.Line {
 		refused = strings.Replace(clitest.Line, "{", `{"simulate":["refused","ok"],`, 1)
 	}
-	p.Run(refused, "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(refused, "submit", "-").Check(t, "submit", 0, "")
 	letters := func(args ...string) []any {
 		t.Helper()
 		got := p.Run("", append([]string{"dlq", "list", "--tenant", "acme", "--json"}, args...)...)
-		got.Wants(t, "list", 0, "")
+		got.Check(t, "list", 0, "")
 		return got.Object(t)["letters"].([]any)
 	}
 	var open []any
@@ -39,7 +39,7 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	}
 	run := letter["run_id"].(string)
 	table := p.Run("", "dlq", "list", "--tenant", "acme")
-	if table.Wants(t, "table", 0, ""); !strings.Contains(table.Out, run) {
+	if table.Check(t, "table", 0, ""); !strings.Contains(table.Out, run) {
 		t.Errorf("%s", table.Out)
 	}
 	if n := len(letters("--class", "unknown")); n != 0 {
@@ -68,16 +68,16 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD is to be recorded as moved, for good. Nobody can be asked here: add --yes",
 	} {
-		p.Run("", append([]string{"dlq"}, strings.Fields(args)...)...).Wants(t, args, 2, word)
+		p.Run("", append([]string{"dlq"}, strings.Fields(args)...)...).Check(t, args, 2, word)
 	}
 	fork := p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:ada", "--reason", "mended", "--json")
-	if fork.Wants(t, "fork", 0, ""); fork.Object(t)["parent_run_id"] != run {
+	if fork.Check(t, "fork", 0, ""); fork.Object(t)["parent_run_id"] != run {
 		t.Errorf("%s", fork.Out)
 	}
-	p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "me too").Wants(t, "second fork", 1, "not_open")
-	p.Run("", "dlq", "reconcile", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "x", "--reference", "y", "--finding", "not_executed").Wants(t, "reconcile of a forked letter", 1, "not_open")
+	p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "me too").Check(t, "second fork", 1, "not_open")
+	p.Run("", "dlq", "reconcile", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "x", "--reference", "y", "--finding", "not_executed").Check(t, "reconcile of a forked letter", 1, "not_open")
 	for settled := false; !settled; { // bounded by the time limit of go test
 		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
 	}
-	p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
+	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "verify", 0, "")
 }

@@ -38,7 +38,7 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 			if args[0] == "-" && sh.JSON {
 				err = errors.Join(err, errors.New("--json and - exclude each other: standard output holds the letters"))
 			}
-			err = errors.Join(err, saidWhere(cmd, where))
+			err = errors.Join(err, checkWhere(cmd, where))
 			if err != nil {
 				return shell.Usage(cmd, err)
 			}
@@ -85,8 +85,8 @@ func whereFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "filter", "", `a condition in CEL, by the names that --json shows: 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
 }
 
-// saidWhere refuses a condition that says nothing: it would widen what is selected.
-func saidWhere(cmd *cobra.Command, where string) error {
+// checkWhere refuses a condition that says nothing: it would widen what is selected.
+func checkWhere(cmd *cobra.Command, where string) error {
 	if where == "" && cmd.Flags().Changed("filter") {
 		return errors.New("--filter says nothing; leave it out")
 	}

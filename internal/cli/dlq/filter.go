@@ -14,26 +14,26 @@ import (
 
 // letterFlags are the flags that select letters.
 type letterFlags struct {
-	standing, class, outcome, since, until string
-	attempts, amounts, replays             [2]string // least, most
-	held, eligible, review, days           string
-	defined                                *pflag.FlagSet
-	queueFlag                              string // queue, unless the command has another use for that
-	filter                                 postadjudication.LetterFilter
+	status, class, outcome, since, until string
+	attempts, amounts, replays           [2]string // least, most
+	held, eligible, review, days         string
+	defined                              *pflag.FlagSet
+	queueFlag                            string // queue, unless the command has another use for that
+	filter                               postadjudication.LetterFilter
 }
 
 // bind defines the flags, but for some that mean something else to the command.
-func (l *letterFlags) bind(to *pflag.FlagSet, but ...string) {
+func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	f := pflag.NewFlagSet("letters", pflag.ContinueOnError)
 	defer f.VisitAll(func(one *pflag.Flag) {
-		if !slices.Contains(but, one.Name) {
+		if !slices.Contains(except, one.Name) {
 			to.AddFlag(one)
 		}
 	})
 	if l.defined = f; l.queueFlag == "" {
 		l.queueFlag = "queue"
 	}
-	f.StringVar(&l.standing, "standing", "open", "open, forked, reconciled or superseded; empty for all")
+	f.StringVar(&l.status, "standing", "open", "open, forked, reconciled or superseded; empty for all")
 	f.StringVar(&l.filter.Family, "family", "", "family, such as settlement")
 	f.StringVar(&l.filter.Queue, l.queueFlag, "", "queue, such as settlement:0")
 	f.StringVar(&l.filter.JobType, "type", "", "job type; the family's name for settlements")
@@ -63,9 +63,9 @@ func (l *letterFlags) bind(to *pflag.FlagSet, but ...string) {
 	f.StringVar(&l.filter.Escrow, "escrow", "", "escrow reference")
 	f.StringVar(&l.filter.Dispatch, "dispatch", "", "dispatch reference, as receipts show it")
 	f.StringVar(&l.filter.ReplayedBy, "replayed-by", "", "who tried it again last")
-	yesOr(f, &l.held, "held", "only held letters", others)
-	yesOr(f, &l.eligible, "eligible", "only letters that are worth another try, as marked or as they died", others)
-	yesOr(f, &l.review, "review", "only letters that a person should look at first, as marked or as they died", others)
+	triStateFlag(f, &l.held, "held", "only held letters", others)
+	triStateFlag(f, &l.eligible, "eligible", "only letters that are worth another try, as marked or as they died", others)
+	triStateFlag(f, &l.review, "review", "only letters that a person should look at first, as marked or as they died", others)
 	f.Var(&l.filter.ExpiringWithin, "expiring-within", "let go by retention within this time, such as 7d")
 	for _, span := range []string{"older-than", "younger-than", "expiring-within"} {
 		f.Lookup(span).DefValue = "" // no span selects nothing by age, which 0s would not say
@@ -76,12 +76,12 @@ func (l *letterFlags) bind(to *pflag.FlagSet, but ...string) {
 func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	out := l.filter
 	errs := []error{
-		l.agedDays(&out.OlderThan),
-		shell.Instant("--since", l.since, &out.From), shell.Instant("--until", l.until, &out.To),
-		choice("--standing", l.standing, &out.Standing, "open", "forked", "reconciled", "superseded"),
-		choice("--class", l.class, &out.Class, "executed", "not_executed", "unknown"),
-		choice("--outcome", l.outcome, &out.Outcome, "release", "refund"),
-		flag("--held", l.held, &out.Held), flag("--eligible", l.eligible, &out.Reprocess), flag("--review", l.review, &out.Review),
+		l.readAgeInDays(&out.OlderThan),
+		shell.ParseTime("--since", l.since, &out.From), shell.ParseTime("--until", l.until, &out.To),
+		parseChoice("--standing", l.status, &out.Status, "open", "forked", "reconciled", "superseded"),
+		parseChoice("--class", l.class, &out.Class, "executed", "not_executed", "unknown"),
+		parseChoice("--outcome", l.outcome, &out.Outcome, "release", "refund"),
+		parseTriState("--held", l.held, &out.Held), parseTriState("--eligible", l.eligible, &out.Reprocess), parseTriState("--review", l.review, &out.Review),
 	}
 	for _, r := range []struct {
 		name        string
@@ -90,7 +90,7 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	}{
 		{"attempts", l.attempts, &out.MinAttempts, &out.MaxAttempts}, {"amount", l.amounts, &out.MinAmount, &out.MaxAmount}, {"replays", l.replays, &out.MinReplays, &out.MaxReplays},
 	} {
-		errs = append(errs, number("--min-"+r.name, r.text[0], r.least), number("--max-"+r.name, r.text[1], r.most))
+		errs = append(errs, parseNumber("--min-"+r.name, r.text[0], r.least), parseNumber("--max-"+r.name, r.text[1], r.most))
 	}
 	l.defined.VisitAll(func(f *pflag.Flag) {
 		if said := f.Value.String(); f.Changed && f.Name != "standing" && (said == "" || said == "0s") {
@@ -103,10 +103,10 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	return out, out.Validate()
 }
 
-// agedDays reads the age that is given in days.
-func (l *letterFlags) agedDays(to *postadjudication.Span) error {
+// readAgeInDays reads the age that is given in days.
+func (l *letterFlags) readAgeInDays(to *postadjudication.Duration) error {
 	var days *int64
-	switch err := number("--older-than-days", l.days, &days); {
+	switch err := parseNumber("--older-than-days", l.days, &days); {
 	case err != nil || days == nil:
 		return err
 	case l.defined.Changed("older-than"):
@@ -114,7 +114,7 @@ func (l *letterFlags) agedDays(to *postadjudication.Span) error {
 	case *days == 0:
 		return errors.New("--older-than-days says nothing; leave it out")
 	}
-	span, err := postadjudication.ParseSpan(l.days + "d")
+	span, err := postadjudication.ParseDuration(l.days + "d")
 	if err != nil {
 		return fmt.Errorf("--older-than-days: %w", err)
 	}
@@ -122,7 +122,7 @@ func (l *letterFlags) agedDays(to *postadjudication.Span) error {
 	return nil
 }
 
-func choice[T ~string](name, value string, to *T, words ...string) error {
+func parseChoice[T ~string](name, value string, to *T, words ...string) error {
 	*to = T(value)
 	return shell.OneOf(name, value, words...)
 }
@@ -130,13 +130,13 @@ func choice[T ~string](name, value string, to *T, words ...string) error {
 // others says what =false selects.
 const others = "only the others"
 
-// yesOr defines a flag that says yes by itself, and no or yes by =false or =true.
-func yesOr(f *pflag.FlagSet, to *string, name, what, no string) {
+// triStateFlag defines a flag that says yes by itself, and no or yes by =false or =true.
+func triStateFlag(f *pflag.FlagSet, to *string, name, what, no string) {
 	f.StringVar(to, name, "", what+"; with =false "+no)
 	f.Lookup(name).NoOptDefVal = "true"
 }
 
-func flag(name, text string, to **bool) error {
+func parseTriState(name, text string, to **bool) error {
 	if text == "" {
 		return nil
 	}
@@ -148,7 +148,7 @@ func flag(name, text string, to **bool) error {
 	return nil
 }
 
-func number(name, text string, to **int64) error {
+func parseNumber(name, text string, to **int64) error {
 	if text == "" {
 		return nil
 	}

@@ -35,7 +35,7 @@ runs with what is given here changed; letters of several families need --family.
 				return err
 			}
 			return withLetter(sh, cmd, l, args[0], func(ctx context.Context, be backend.Backend) error {
-				if err := unmarked(ctx, be, l.run, force); err != nil {
+				if err := checkMarks(ctx, be, l.run, force); err != nil {
 					return err
 				}
 				q := postadjudication.ForkRequest{Reason: l.reason, Queue: queue}
@@ -44,7 +44,7 @@ runs with what is given here changed; letters of several families need --family.
 					if err != nil {
 						return err
 					}
-					changed, err := p.Over(cmd, letter.Policy)
+					changed, err := p.Apply(cmd, letter.Policy)
 					if err != nil {
 						return err
 					}
@@ -73,9 +73,9 @@ runs with what is given here changed; letters of several families need --family.
 
 // forkBatch forks the letters that are selected.
 func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.Flags, m *batchFlags, queue string, force bool) error {
-	q, err := m.ask(cmd, postadjudication.BulkFork, l.reason)
+	q, err := m.planRequest(cmd, postadjudication.BulkFork, l.reason)
 	if err == nil {
-		err = m.worthWhile(cmd, &q, force)
+		err = m.excludeIneligible(cmd, &q, force)
 	}
 	if err != nil {
 		return err
@@ -85,11 +85,11 @@ func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.
 		if !p.Given(cmd) {
 			return nil
 		}
-		now, err := policyOfForks(ctx, cmd, be, q, p.First(cmd))
+		now, err := policyOfForks(ctx, cmd, be, q, p.FirstGiven(cmd))
 		if err != nil {
 			return err
 		}
-		changed, err := p.Over(cmd, now)
+		changed, err := p.Apply(cmd, now)
 		q.Policy = &changed
 		return err
 	})
@@ -99,9 +99,9 @@ func forceFlag(cmd *cobra.Command, to *bool) {
 	cmd.Flags().BoolVar(to, "force", false, "whatever the marks say; no gate that keeps money is opened by it")
 }
 
-// unmarked refuses to try a letter again of which somebody has said that it is not worth
+// checkMarks refuses to try a letter again of which somebody has said that it is not worth
 // while, or that a person should look first. What nobody has marked may be tried.
-func unmarked(ctx context.Context, be backend.Backend, run receipts.RunID, force bool) error {
+func checkMarks(ctx context.Context, be backend.Backend, run receipts.RunID, force bool) error {
 	if force {
 		return nil
 	}
@@ -109,7 +109,7 @@ func unmarked(ctx context.Context, be backend.Backend, run receipts.RunID, force
 	if errors.Is(err, postadjudication.ErrNotFound) {
 		return nil // the fork says what stands there
 	}
-	d := seen.Desk
+	d := seen.Annotations
 	if err != nil || d.MarkReason == "" || d.ReprocessEligible && !d.ManualReviewRequired {
 		return err
 	}

@@ -46,7 +46,7 @@ func forkedFamily(ctx context.Context, cmd *cobra.Command, be backend.Backend, f
 	if at := strings.LastIndexByte(f.Queue, ':'); at > 0 {
 		return f.Queue[:at], nil
 	}
-	f.Standing = background.LetterOpen // only these are ever meant
+	f.Status = background.LetterOpen // only these are ever meant
 	all, err := be.DeadLetters.Count(ctx, f)
 	if err != nil {
 		return "", err

@@ -12,21 +12,21 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// pays is an escrow service that is asked for nothing here.
-type pays struct{}
+// payingExecutor is an escrow service that is asked for nothing here.
+type payingExecutor struct{}
 
-func (pays) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (payingExecutor) KeyLifetime() time.Duration { return postadjudication.Forever }
 
-func (pays) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
+func (payingExecutor) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
 	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor}
 }
 
-// chore leaves a dead letter of a family of the caller's own, and gives its queue.
-func (o *operator) chore() string {
+// makeTaskLetter leaves a dead letter of a family of the caller's own, and gives its queue.
+func (o *operator) makeTaskLetter() string {
 	o.T.Helper()
 	s, err := postadjudication.Open(o.T.Context(), postadjudication.Config{
 		DatabaseURL: o.URL, Redis: o.Redis(),
-		Executor: pays{}, Demonstration: true, Families: []postadjudication.Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		Executor: payingExecutor{}, Demonstration: true, Families: []postadjudication.PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "chore.failed"}}
 		}}},
 	})
@@ -41,7 +41,7 @@ func (o *operator) chore() string {
 	}
 	queue := ""
 	for queue == "" { // bounded by the time limit of go test
-		for _, l := range o.did("auditor", "list", "--family", "chores")["letters"].([]any) {
+		for _, l := range o.mustRun("auditor", "list", "--family", "chores")["letters"].([]any) {
 			queue = l.(map[string]any)["queue"].(string)
 		}
 	}
@@ -60,20 +60,20 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	p.OnePerson()
-	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	o := &operator{Place: p}
-	o.refusals(1, `"refused"`)
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	o := &operator{Environment: p}
+	o.makeRefused(1, `"refused"`)
 	stop()
 	plan := func(args ...string) map[string]any {
-		made := o.did("operator", append(args, "--force", "--yes", "--detach", "--reason", "mended")...)
-		o.did("operator", "bulk", "cancel", made["id"].(string), "--reason", "it was only looked at")
+		made := o.mustRun("operator", append(args, "--force", "--yes", "--detach", "--reason", "mended")...)
+		o.mustRun("operator", "bulk", "cancel", made["id"].(string), "--reason", "it was only looked at")
 		return made
 	}
 	policy := func(plan map[string]any) string { return plan["asked"].(map[string]any)["policy"].(string) }
-	if all := plan("fork", "--all", "--max-attempts", "4"); all["items"] != 1.0 || !strings.Contains(policy(all), `"max_retry_attempts":4`) || family(all) != "settlement" {
+	if all := plan("fork", "--all", "--max-attempts", "4"); all["items"] != 1.0 || !strings.Contains(policy(all), `"max_retry_attempts":4`) || planFamily(all) != "settlement" {
 		t.Errorf("where there are only settlements: %v", all)
 	}
-	queue := o.chore()
+	queue := o.makeTaskLetter()
 	for order, flag := range map[string]string{
 		"fork --all --force --max-attempts 4":             "--max-attempts needs --family",
 		"fork --filter attempts>0 --force --jitter 0.5":   "--jitter needs --family",
@@ -83,17 +83,17 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 		"fork --all --family chores --max-attempts 4":     "--all and a filter",
 		"fork --family chores --base-delay 1s --jitter 1": "--base-delay changes a policy that is not known here",
 	} {
-		o.dlq("operator", append(strings.Fields(order), "--yes", "--reason", "mended")...).Wants(t, order, 2, flag)
+		o.dlq("operator", append(strings.Fields(order), "--yes", "--reason", "mended")...).Check(t, order, 2, flag)
 	}
-	o.dlq("operator", "bulk", "plan", "fork", "--all", "--max-retries", "4", "--reason", "mended").Wants(t, "bulk plan", 2, "--max-retries needs --family")
+	o.dlq("operator", "bulk", "plan", "fork", "--all", "--max-retries", "4", "--reason", "mended").Check(t, "bulk plan", 2, "--max-retries needs --family")
 	set := p.Run("", "policy", "set", "--family", "chores", "--tenant", "acme", "--actor", "root", "--reason", "slowly", "--base-delay", "7s", "--max-delay", "9s")
-	set.Wants(t, "policy set", 0, "")
-	o.dlq("operator", "fork", "--family", "chores", "--force", "--yes", "--detach", "--reason", "mended").Wants(t, "while nobody runs the family", 1, "1 letter refused")
+	set.Check(t, "policy set", 0, "")
+	o.dlq("operator", "fork", "--family", "chores", "--force", "--yes", "--detach", "--reason", "mended").Check(t, "while nobody runs the family", 1, "1 letter refused")
 	// A process that has the family, and works on no plan.
 	o.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, beat_at, queues) VALUES (gen_random_uuid(), 'chores', now(), now() + interval '1 hour', '{chores:0,chores:1}')`)
 	for _, which := range [][]string{{"--from-queue", queue}, {"--family", "chores"}} {
 		made := plan(append([]string{"fork", "--max-attempts", "4"}, which...)...)
-		if got := policy(made); made["items"] != 1.0 || family(made) != "chores" || !strings.Contains(got, `"max_retry_attempts":4`) || !strings.Contains(got, `7s`) {
+		if got := policy(made); made["items"] != 1.0 || planFamily(made) != "chores" || !strings.Contains(got, `"max_retry_attempts":4`) || !strings.Contains(got, `7s`) {
 			t.Errorf("%v: %v", which, made)
 		}
 	}
@@ -105,6 +105,6 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	}
 }
 
-func family(plan map[string]any) any {
+func planFamily(plan map[string]any) any {
 	return plan["asked"].(map[string]any)["filter"].(map[string]any)["family"]
 }

@@ -46,7 +46,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	l := i.Letter
 	s.Title("Letter of run %s", l.Run)
 	rows := [][]string{
-		{"stands", string(l.Standing)}, {"died", shell.Stamp(l.DeadAt) + " UTC, " + shell.Span(l.Age.String()) + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
+		{"stands", string(l.Status)}, {"died", shell.Timestamp(l.DeadAt) + " UTC, " + shell.Span(l.Age.String()) + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
 		{"job", l.JobType + " in " + l.Queue + ", replayed " + shell.Plural(l.Replays, "time")},
 	}
 	if l.Amount != nil {
@@ -58,15 +58,15 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	if l.Error != nil {
 		rows = append(rows, []string{"failed with", l.Error.Type + ": " + l.Error.Message})
 	}
-	rows = append(rows, []string{"like", l.Signature}, []string{"marks", marksOf(i.Desk)})
+	rows = append(rows, []string{"like", l.Signature}, []string{"marks", marksText(i.Annotations)})
 	if l.ExpiresAt != nil {
-		rows = append(rows, []string{"kept until", shell.Stamp(*l.ExpiresAt) + " UTC"})
+		rows = append(rows, []string{"kept until", shell.Timestamp(*l.ExpiresAt) + " UTC"})
 	}
-	if i.Desk.Held {
-		rows = append(rows, []string{"held", i.Desk.HoldReason})
+	if i.Annotations.Held {
+		rows = append(rows, []string{"held", i.Annotations.HoldReason})
 	}
 	if i.Lookups != nil {
-		rows = append(rows, []string{"asked about", lookupsOf(i.Lookups)})
+		rows = append(rows, []string{"asked about", lookupText(i.Lookups)})
 	}
 	if i.Handler != nil {
 		rows = append(rows, []string{"handled by", "run " + i.Handler.Run.String() + ", which is " + string(i.Handler.State)})
@@ -82,30 +82,30 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	return view.Case(s, view.CaseAnswer{CaseStatus: i.Case})
 }
 
-// lookupsOf says how the escrow service is asked about a letter of unknown outcome.
-func lookupsOf(l *postadjudication.Lookups) string {
+// lookupText says how the escrow service is asked about a letter of unknown outcome.
+func lookupText(l *postadjudication.Lookups) string {
 	var said []string
 	if l.AskedAt != nil {
-		last := shell.Plural(l.Asked, "time") + ", last at " + shell.Stamp(*l.AskedAt) + " UTC: " + string(l.Answer)
-		if l.Why != "" {
-			last += " (" + l.Why + ")"
+		last := shell.Plural(l.Asked, "time") + ", last at " + shell.Timestamp(*l.AskedAt) + " UTC: " + string(l.Answer)
+		if l.Reason != "" {
+			last += " (" + l.Reason + ")"
 		}
 		said = append(said, last)
 	}
 	switch {
-	case l.WaitsFor == postadjudication.WaitsForgotten:
+	case l.WaitsFor == postadjudication.LookupKeyForgotten:
 		said = append(said, "no more, the escrow service may have forgotten the operation key: only a finding counts")
-	case l.WaitsFor == postadjudication.WaitsOtherAmount:
+	case l.WaitsFor == postadjudication.LookupOtherAmount:
 		said = append(said, "no more, "+strconv.FormatInt(l.Moved, 10)+" minor units were moved, which is not what was left: a finding has to say so")
 	case l.NextAt != nil:
-		said = append(said, "again at "+shell.Stamp(*l.NextAt)+" UTC")
+		said = append(said, "again at "+shell.Timestamp(*l.NextAt)+" UTC")
 	default:
 		said = append(said, "not yet: once no call can be on its way, by the processes that execute, unless that is left to people")
 	}
 	return strings.Join(said, "; ")
 }
 
-func marksOf(d postadjudication.Desk) string {
+func marksText(d postadjudication.Annotations) string {
 	why := "as it died"
 	if d.MarkReason != "" {
 		why = d.MarkReason
@@ -128,7 +128,7 @@ func showAttempts(s *screen.Screen, attempts []postadjudication.Attempt) {
 		if e := a.Error; e != nil {
 			failure = strings.Join(strings.Fields(e.Type+" "+e.Code+" "+e.Message), " ")
 		}
-		rows[i] = []string{strconv.Itoa(a.Number), shell.Stamp(a.StartedAt), took, ended, string(a.Class), failure}
+		rows[i] = []string{strconv.Itoa(a.Number), shell.Timestamp(a.StartedAt), took, ended, string(a.Class), failure}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by", Spare: true}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by", Optional: true}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
 }

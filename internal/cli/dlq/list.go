@@ -17,8 +17,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// mostLetters is how many letters one call lists.
-const mostLetters = 1000
+// maxLetters is how many letters one call lists.
+const maxLetters = 1000
 
 func list(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
@@ -33,7 +33,7 @@ func list(sh *shell.Shell) *cobra.Command {
 		Use: "list", Short: "List dead letters, the newest first", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
-			if err := errors.Join(err, shell.OneOf("--sort", sort, names...), saidWhere(cmd, where), shell.Within("--limit", limit, mostLetters)); err != nil {
+			if err := errors.Join(err, shell.OneOf("--sort", sort, names...), checkWhere(cmd, where), shell.InRange("--limit", limit, maxLetters)); err != nil {
 				return shell.Usage(cmd, err)
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
@@ -66,7 +66,7 @@ func list(sh *shell.Shell) *cobra.Command {
 	whereFlag(f, &where)
 	f.StringVar(&sort, "sort", names[0], strings.Join(names, ", "))
 	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
-	f.IntVar(&limit, "limit", 50, fmt.Sprintf("at most this many, 1 to %d", mostLetters))
+	f.IntVar(&limit, "limit", 50, fmt.Sprintf("at most this many, 1 to %d", maxLetters))
 	return cmd
 }
 
@@ -110,15 +110,15 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 		if !l.CanFork {
 			may = string(l.RefusedBy)
 		}
-		if l.Standing != background.LetterOpen {
-			may = string(l.Standing) // what became of it, not that it can't be forked again
+		if l.Status != background.LetterOpen {
+			may = string(l.Status) // what became of it, not that it can't be forked again
 		}
 		if l.Held {
 			may += ", held"
 		}
 		rows[i] = []string{l.DeadAt.UTC().Format("2006-01-02 15:04:05"), l.Run.String(), l.Transaction, string(l.Outcome), risk, why, string(l.Class), may}
 	}
-	s.Table([]screen.Column{{Name: "Died (UTC)"}, {Name: "Run"}, {Name: "Transaction", Spare: true}, {Name: "Outcome", Spare: true}, {Name: "At risk", Right: true},
+	s.Table([]screen.Column{{Name: "Died (UTC)"}, {Name: "Run"}, {Name: "Transaction", Optional: true}, {Name: "Outcome", Optional: true}, {Name: "At risk", Right: true},
 		{Name: "Why", Wraps: true}, {Name: "Known"}, {Name: "Now"}}, rows)
 	if page.More {
 		s.Text("%d of %s: narrow the filter, raise --limit, or go on with --after %s", len(page.Letters), total, page.Next)

@@ -10,10 +10,10 @@ import (
 )
 
 // A letter that is not open any more is listed with what became of it.
-func TestAListSaysWhatBecameOfALetter(t *testing.T) {
+func TestAListShowsTheStatusOfALetter(t *testing.T) {
 	t.Parallel()
 	var list bytes.Buffer
-	page := postadjudication.LetterPage{Letters: []postadjudication.Letter{{Standing: "reconciled", RefusedBy: postadjudication.GateNotOpen}}}
+	page := postadjudication.LetterPage{Letters: []postadjudication.Letter{{Status: "reconciled", RefusedBy: postadjudication.GateNotOpen}}}
 	if err := showLetters(screen.New(&list), page, ""); err != nil || !strings.Contains(list.String(), "reconciled") || strings.Contains(list.String(), "not_open") {
 		t.Errorf("%v\n%s", err, list.String())
 	}

@@ -26,14 +26,14 @@ import (
 // operator works on the dead letters of acme: on the database in a role's name, or at
 // a server with a key of that role only.
 type operator struct {
-	*clitest.Place
+	*clitest.Environment
 	server string
 	tokens map[string]string // by role
 }
 
-var looks = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "try": true, "show": true, "items": true, "history": true}
+var readOnlyCommands = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "try": true, "show": true, "items": true, "history": true}
 
-func (o *operator) dlq(role string, args ...string) clitest.Said {
+func (o *operator) dlq(role string, args ...string) clitest.Result {
 	o.T.Helper()
 	env := maps.Clone(o.Env)
 	verb := args[0]
@@ -50,18 +50,18 @@ func (o *operator) dlq(role string, args ...string) clitest.Said {
 		if verb == "reconcile" {
 			args = append(args, "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited")
 		}
-		if !looks[verb] {
+		if !readOnlyCommands[verb] {
 			args = append(args, "--actor", "user:"+role+"@acme")
 		}
 	}
 	return clitest.Execute(o.T.Context(), env, strings.NewReader(""), append([]string{"dlq"}, args...)...)
 }
 
-// did runs a command that succeeds, and gives its answer.
-func (o *operator) did(role string, args ...string) map[string]any {
+// mustRun runs a command that succeeds, and gives its answer.
+func (o *operator) mustRun(role string, args ...string) map[string]any {
 	o.T.Helper()
 	got := o.dlq(role, append(args, "--json")...)
-	got.Wants(o.T, strings.Join(args, " "), 0, "")
+	got.Check(o.T, strings.Join(args, " "), 0, "")
 	return got.Object(o.T)
 }
 
@@ -69,7 +69,7 @@ func (o *operator) did(role string, args ...string) map[string]any {
 func (o *operator) letter(transaction string) string {
 	o.T.Helper()
 	for { // bounded by the time limit of go test
-		if all := o.did("auditor", "list", "--transaction", transaction)["letters"].([]any); len(all) == 1 {
+		if all := o.mustRun("auditor", "list", "--transaction", transaction)["letters"].([]any); len(all) == 1 {
 			return all[0].(map[string]any)["run_id"].(string)
 		}
 	}
@@ -85,9 +85,9 @@ func (o *operator) settled(transaction string) {
 	}
 }
 
-// ailing is an escrow service that answers nothing readable about some transactions
+// failingEscrow is an escrow service that answers nothing readable about some transactions
 // until it is repaired: txr_5, which it pays all the same, and txr_6, which it does not.
-func ailing(t *testing.T) (address string, repair func()) {
+func failingEscrow(t *testing.T) (address string, repair func()) {
 	t.Helper()
 	escrow, err := fakeescrow.Start(fakeescrow.Config{})
 	if err != nil {
@@ -123,35 +123,35 @@ func ailing(t *testing.T) (address string, repair func()) {
 
 // A new operator takes the dead letters of a bad day from "something broke" to settled,
 // held, or purged after retention, on the database and with a key of each role.
-func TestTheDeadLettersOfABadDay(t *testing.T) {
+func TestTheDeadLettersOfAnIncident(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"the library", "a server"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			p := clitest.New(t, testkit.Migrated(t))
-			escrow, repair := ailing(t)
+			escrow, repair := failingEscrow(t)
 			archive := filepath.Join(t.TempDir(), "archive")
-			v, stop := p.Served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited", "--lookups-by-hand", "--archive", archive, "--json")
+			v, stop := p.Serve("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited", "--lookups-by-hand", "--archive", archive, "--json")
 			defer stop()
 			p.Env[app.EscrowVariable] = escrow
-			o := &operator{Place: p, tokens: map[string]string{}}
+			o := &operator{Environment: p, tokens: map[string]string{}}
 			for _, role := range []string{"submitter", "operator", "approver", "auditor", "admin"} {
 				made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:"+role+"@acme", "--roles", role, "--actor", "root", "--reason", "test", "--json")
-				made.Wants(t, "keys create", 0, "")
+				made.Check(t, "keys create", 0, "")
 				o.tokens[role] = made.Object(t)["token"].(string)
 			}
 			if way == "a server" {
 				o.server = v["url"].(string)
 			}
-			handOver(t, p)
-			badDay(t, o, repair)
-			laterOn(t, o, archive)
-			for transaction, told := range map[string]string{"txr_5": "found executed, moved 125.00", "txr_6": "found not_executed", "txr_1": "fork of"} {
-				if list := p.Run("", "receipts", "list", "--tenant", "acme", "--transaction", transaction); list.Code != 0 || !strings.Contains(list.Out, told) {
+			submitIncident(t, p)
+			playIncident(t, o, repair)
+			checkRetention(t, o, archive)
+			for transaction, messages := range map[string]string{"txr_5": "found executed, moved 125.00", "txr_6": "found not_executed", "txr_1": "fork of"} {
+				if list := p.Run("", "receipts", "list", "--tenant", "acme", "--transaction", transaction); list.Code != 0 || !strings.Contains(list.Out, messages) {
 					t.Errorf("%s: %s", transaction, list.Out)
 				}
 			}
-			p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
+			p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "verify", 0, "")
 		})
 	}
 }
@@ -161,16 +161,16 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 func (o *operator) foundPaid(run string) {
 	o.T.Helper()
 	if o.server != "" {
-		o.did("operator", "reconcile", run, "--lookup")
+		o.mustRun("operator", "reconcile", run, "--lookup")
 		return
 	}
 	asked := o.dlq("operator", "reconcile", run, "--lookup", "--json")
-	asked.Wants(o.T, "a lookup of what was paid", 5, "somebody else")
+	asked.Check(o.T, "a lookup of what was paid", 5, "somebody else")
 	plan := asked.Object(o.T)["plan"].(map[string]any)
-	o.did("approver", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes")
+	o.mustRun("approver", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes")
 }
 
-func handOver(t *testing.T, p *clitest.Place) {
+func submitIncident(t *testing.T, p *clitest.Environment) {
 	t.Helper()
 	var in strings.Builder
 	for _, one := range [][3]string{
@@ -179,58 +179,58 @@ func handOver(t *testing.T, p *clitest.Place) {
 		in.WriteString(strings.NewReplacer("txr_1", "txr_"+one[0], "sub_1", "sub_"+one[0], "adj_1", "adj_"+one[0], "esc_1", "esc_"+one[0], `"minor":12500`, `"minor":`+one[1],
 			`{"transaction`, `{"simulate":"`+one[2]+`","transaction`).Replace(clitest.Line))
 	}
-	p.Run(in.String(), "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(in.String(), "submit", "-").Check(t, "submit", 0, "")
 }
 
-func badDay(t *testing.T, o *operator, repair func()) {
+func playIncident(t *testing.T, o *operator, repair func()) {
 	t.Helper()
 	runs := map[string]string{}
 	for _, n := range []string{"1", "2", "3", "4", "5", "6"} {
 		runs[n] = o.letter("txr_" + n)
 	}
-	if n := len(o.did("operator", "list", "--class", "unknown")["letters"].([]any)); n != 2 {
+	if n := len(o.mustRun("operator", "list", "--class", "unknown")["letters"].([]any)); n != 2 {
 		t.Errorf("%d letters of unknown money", n)
 	}
-	analysis := o.did("auditor", "analyze")
+	analysis := o.mustRun("auditor", "analyze")
 	if analysis["letters"] != 6.0 || analysis["at_risk"].(map[string]any)["USD"] != 51500.0 || analysis["groups"].(float64) < 2 {
 		t.Errorf("%v", analysis)
 	}
-	if stats := o.did("approver", "stats"); stats["open"] != 6.0 {
+	if stats := o.mustRun("approver", "stats"); stats["open"] != 6.0 {
 		t.Errorf("%v", stats)
 	}
-	seen := o.did("admin", "inspect", runs["5"])
+	seen := o.mustRun("admin", "inspect", runs["5"])
 	if letter := seen["letter"].(map[string]any); letter["can_fork"] != false || letter["refused_by"] != "reconcile_first" || len(seen["attempts"].([]any)) == 0 {
 		t.Errorf("%v", seen)
 	}
-	papers(t, o)
+	checkExports(t, o)
 	rules(t, o)
 	for _, args := range [][]string{{"list"}, {"inspect", runs["5"]}, {"analyze"}, {"stats"}} {
 		if shown := o.dlq("auditor", args...); shown.Code != 0 || !strings.Contains(shown.Out, runs["5"]) && args[0] != "stats" && args[0] != "analyze" {
 			t.Errorf("%v: %+v", args, shown)
 		}
 	}
-	o.dlq("operator", "fork", runs["5"], "--reason", "now").Wants(t, "fork of unknown money", 1, "reconcile_first")
-	o.dlq("operator", "reconcile", runs["5"], "--lookup").Wants(t, "lookup of what is down", 1, "reconcile")
+	o.dlq("operator", "fork", runs["5"], "--reason", "now").Check(t, "fork of unknown money", 1, "reconcile_first")
+	o.dlq("operator", "reconcile", runs["5"], "--lookup").Check(t, "lookup of what is down", 1, "reconcile")
 	repair()
-	o.did("operator", "fork", runs["1"], "--reason", "the account is open again")
+	o.mustRun("operator", "fork", runs["1"], "--reason", "the account is open again")
 	o.settled("txr_1")
 	o.foundPaid(runs["5"])
 	o.settled("txr_5")
-	if kase := o.did("operator", "reconcile", runs["6"], "--lookup"); kase["settlement_progression_status"] != "dispute-ready" || kase["unknown_open"] != 0.0 {
-		t.Errorf("%v", kase)
+	if status := o.mustRun("operator", "reconcile", runs["6"], "--lookup"); status["settlement_progression_status"] != "dispute-ready" || status["unknown_open"] != 0.0 {
+		t.Errorf("%v", status)
 	}
-	o.did("operator", "hold", runs["4"], "--reason", "in court")
-	plan := o.did("operator", "bulk", "plan", "fork", "--min-amount", "1000", "--reason", "mended")
+	o.mustRun("operator", "hold", runs["4"], "--reason", "in court")
+	plan := o.mustRun("operator", "bulk", "plan", "fork", "--min-amount", "1000", "--reason", "mended")
 	if plan["items"] != 2.0 || plan["ready"] != 2.0 || plan["money"].(map[string]any)["USD"] != 25000.0 {
 		t.Errorf("%v", plan)
 	}
 	id, hash := plan["id"].(string), plan["hash"].(string)
-	o.dlq("approver", "bulk", "run", id, "--hash", hash).Wants(t, "nobody to ask", 2, "--yes")
-	o.dlq("approver", "bulk", "run", id, "--hash", strings.Repeat("0", 64), "--yes").Wants(t, "another hash", 2, "plan_stale")
-	if done := o.did("approver", "bulk", "run", id, "--hash", hash, "--yes"); done["state"] != "done" || done["progress"].(map[string]any)["done"] != 2.0 || done["started_by"] != "user:approver@acme" {
+	o.dlq("approver", "bulk", "run", id, "--hash", hash).Check(t, "nobody to ask", 2, "--yes")
+	o.dlq("approver", "bulk", "run", id, "--hash", strings.Repeat("0", 64), "--yes").Check(t, "another hash", 2, "plan_stale")
+	if done := o.mustRun("approver", "bulk", "run", id, "--hash", hash, "--yes"); done["state"] != "done" || done["progress"].(map[string]any)["done"] != 2.0 || done["started_by"] != "user:approver@acme" {
 		t.Errorf("%v", done)
 	}
-	if items := o.did("auditor", "bulk", "items", id, "--result", "done")["items"].([]any); len(items) != 2 {
+	if items := o.mustRun("auditor", "bulk", "items", id, "--result", "done")["items"].([]any); len(items) != 2 {
 		t.Errorf("%v", items)
 	}
 	for _, args := range [][]string{{"bulk", "show", id}, {"bulk", "items", id}, {"bulk", "list"}} {
@@ -245,19 +245,19 @@ func badDay(t *testing.T, o *operator, repair func()) {
 	}
 }
 
-// papers are files of letters, and lists by a condition.
-func papers(t *testing.T, o *operator) {
+// checkExports are files of letters, and lists by a condition.
+func checkExports(t *testing.T, o *operator) {
 	t.Helper()
 	dir := t.TempDir()
 	sheet, lines, causes := filepath.Join(dir, "letters.csv"), filepath.Join(dir, "letters.jsonl"), filepath.Join(dir, "causes.json")
 	const dear = `amount.minor > 10000 && error.type == "http.refused"`
-	if n := o.did("auditor", "export", sheet)["letters"]; n != 6.0 {
+	if n := o.mustRun("auditor", "export", sheet)["letters"]; n != 6.0 {
 		t.Errorf("%v letters are exported", n)
 	}
-	if n := o.did("auditor", "export", lines, "--filter", dear)["letters"]; n != 2.0 {
+	if n := o.mustRun("auditor", "export", lines, "--filter", dear)["letters"]; n != 2.0 {
 		t.Errorf("%v letters are exported", n)
 	}
-	o.did("auditor", "analyze", "--export", causes)
+	o.mustRun("auditor", "analyze", "--export", causes)
 	for name, count := range map[string]int{sheet: 7, lines: 2} {
 		text, err := os.ReadFile(name)
 		if err != nil || strings.Count(string(text), "\n") != count {
@@ -270,55 +270,55 @@ func papers(t *testing.T, o *operator) {
 	if streamed := o.dlq("auditor", "export", "-", "--format", "jsonl", "--error-type", "http.refused"); streamed.Code != 0 || strings.Count(streamed.Out, "\n") != 4 {
 		t.Errorf("%+v", streamed)
 	}
-	o.dlq("auditor", "export", sheet, "--filter", "amont.minor > 1").Wants(t, "a bad condition", 2, "--filter: line 1, column 6")
-	o.dlq("auditor", "export", sheet, "--format", "xls").Wants(t, "a bad format", 2, "--format")
+	o.dlq("auditor", "export", sheet, "--filter", "amont.minor > 1").Check(t, "a bad condition", 2, "--filter: line 1, column 6")
+	o.dlq("auditor", "export", sheet, "--format", "xls").Check(t, "a bad format", 2, "--format")
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 3 {
 		t.Errorf("%v, %v", left, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".*.part")); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	if found := o.did("operator", "list", "--filter", dear); len(found["letters"].([]any)) != 2 || found["complete"] != true || found["scanned"] != 6.0 {
+	if found := o.mustRun("operator", "list", "--filter", dear); len(found["letters"].([]any)) != 2 || found["complete"] != true || found["scanned"] != 6.0 {
 		t.Errorf("%v", found)
 	}
-	o.dlq("operator", "list", "--filter", "amount.minor +").Wants(t, "a bad condition", 2, "--filter: line 1, column 15")
+	o.dlq("operator", "list", "--filter", "amount.minor +").Check(t, "a bad condition", 2, "--filter: line 1, column 15")
 }
 
 func rules(t *testing.T, o *operator) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rule.json")
 	clitest.WriteFile(t, file, `{"name":"night","enabled":false,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`)
-	if trial := o.did("admin", "rules", "try", file); trial["matched"] != 4.0 || trial["ready"] != 0.0 {
+	if trial := o.mustRun("admin", "rules", "try", file); trial["matched"] != 4.0 || trial["ready"] != 0.0 {
 		t.Errorf("%v", trial)
 	}
-	if set := o.did("admin", "rules", "set", file, "--reason", "they open again at night", "--if-version", "0"); set["version"] != 1.0 || set["actor"] != "user:admin@acme" {
+	if set := o.mustRun("admin", "rules", "set", file, "--reason", "they open again at night", "--if-version", "0"); set["version"] != 1.0 || set["actor"] != "user:admin@acme" {
 		t.Errorf("%v", set)
 	}
 	clitest.WriteFile(t, file, `{"name":"night","enabled":true,"filter":{"error_typ":"x"},"delay":"PT8H","max_replays":2}`)
-	o.dlq("admin", "rules", "set", file, "--reason", "x").Wants(t, "a bad filter", 2, "error_typ")
-	if list := o.did("auditor", "rules", "list")["rules"].([]any); len(list) != 1 {
+	o.dlq("admin", "rules", "set", file, "--reason", "x").Check(t, "a bad filter", 2, "error_typ")
+	if list := o.mustRun("auditor", "rules", "list")["rules"].([]any); len(list) != 1 {
 		t.Errorf("%v", list)
 	}
 	if shown := o.dlq("auditor", "rules", "list"); shown.Code != 0 || !strings.Contains(shown.Out, "night") {
 		t.Errorf("%+v", shown)
 	}
-	o.dlq("admin", "rules", "delete", "night", "--reason", "x", "--if-version", "7").Wants(t, "another version", 1, "version")
-	o.did("admin", "rules", "delete", "night", "--reason", "no longer")
-	if told := o.did("auditor", "rules", "history", "night")["versions"].([]any); len(told) != 2 || told[1].(map[string]any)["deleted"] != true {
-		t.Errorf("%v", told)
+	o.dlq("admin", "rules", "delete", "night", "--reason", "x", "--if-version", "7").Check(t, "another version", 1, "version")
+	o.mustRun("admin", "rules", "delete", "night", "--reason", "no longer")
+	if printed := o.mustRun("auditor", "rules", "history", "night")["versions"].([]any); len(printed) != 2 || printed[1].(map[string]any)["deleted"] != true {
+		t.Errorf("%v", printed)
 	}
 	if shown := o.dlq("auditor", "rules", "history", "night"); shown.Code != 0 || !strings.Contains(shown.Out, "no longer") {
 		t.Errorf("%+v", shown)
 	}
-	if none := o.did("auditor", "rules", "history", "day")["versions"].([]any); len(none) != 0 {
+	if none := o.mustRun("auditor", "rules", "history", "day")["versions"].([]any); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
-	o.dlq("auditor", "rules", "history", "../keys").Wants(t, "no name", 2, "NAME")
-	o.dlq("admin", "rules", "delete", "night", "--reason", "again").Wants(t, "no such rule", 1, "no rule night")
+	o.dlq("auditor", "rules", "history", "../keys").Check(t, "no name", 2, "NAME")
+	o.dlq("admin", "rules", "delete", "night", "--reason", "again").Check(t, "no such rule", 1, "no rule night")
 }
 
-// laterOn half a year has passed: what nobody holds is announced, and goes a week later.
-func laterOn(t *testing.T, o *operator, archive string) {
+// checkRetention half a year has passed: what nobody holds is announced, and goes a week later.
+func checkRetention(t *testing.T, o *operator, archive string) {
 	t.Helper()
 	to, err := postadjudication.ArchiveDir(archive)
 	if err != nil {
@@ -333,7 +333,7 @@ func laterOn(t *testing.T, o *operator, archive string) {
 		t.Fatal(err)
 	}
 	got, err := later.Prune(context.Background())
-	if err != nil || got.Warned != 1 || got.Pruned != 0 {
+	if err != nil || got.Announced != 1 || got.Pruned != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	passed += 8 * 24 * time.Hour
@@ -343,11 +343,11 @@ func laterOn(t *testing.T, o *operator, archive string) {
 	if err := later.Close(); err != nil {
 		t.Error(err)
 	}
-	left := o.did("auditor", "list")["letters"].([]any)
+	left := o.mustRun("auditor", "list")["letters"].([]any)
 	if len(left) != 1 || left[0].(map[string]any)["transaction_receipt_id"] != "txr_4" || left[0].(map[string]any)["held"] != true {
 		t.Errorf("%v", left)
 	}
-	if n := o.did("auditor", "stats")["open"]; n != 1.0 {
+	if n := o.mustRun("auditor", "stats")["open"]; n != 1.0 {
 		t.Errorf("%v are open", n)
 	}
 }
@@ -363,15 +363,15 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 		"admin":     {"fork " + run, "hold " + run, "bulk cancel " + plan},
 	} {
 		for _, order := range orders {
-			o.dlq(role, append(strings.Fields(order), "--reason", "I can")...).Wants(o.T, role+" "+order, 1, "role_missing")
+			o.dlq(role, append(strings.Fields(order), "--reason", "I can")...).Check(o.T, role+" "+order, 1, "role_missing")
 		}
 	}
-	o.dlq("operator", "bulk", "run", plan, "--hash", hash, "--yes").Wants(o.T, "the planner", 1, "it takes the role approver")
-	o.dlq("auditor", "reconcile", run, "--lookup").Wants(o.T, "auditor lookup", 1, "role_missing")
+	o.dlq("operator", "bulk", "run", plan, "--hash", hash, "--yes").Check(o.T, "the planner", 1, "it takes the role approver")
+	o.dlq("auditor", "reconcile", run, "--lookup").Check(o.T, "auditor lookup", 1, "role_missing")
 }
 
 // A person is asked before anything goes, and only yes is yes.
-func TestAPersonIsAskedBeforeLettersGo(t *testing.T) {
+func TestRemovalAsksForConfirmation(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	for answer, code := range map[string]int{"yes\n": 0, "y\n": 1, "\n": 1} {
@@ -392,53 +392,53 @@ func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	p.OnePerson()
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 	defer stop()
 	made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
-	made.Wants(t, "keys create", 0, "")
-	o := &operator{Place: p, server: v["url"].(string), tokens: map[string]string{"operator": made.Object(t)["token"].(string)}}
+	made.Check(t, "keys create", 0, "")
+	o := &operator{Environment: p, server: v["url"].(string), tokens: map[string]string{"operator": made.Object(t)["token"].(string)}}
 	o.tokens["auditor"] = o.tokens["operator"]
 	var in strings.Builder
 	for _, n := range []string{"1", "2", "3"} {
 		in.WriteString(strings.NewReplacer("txr_1", "txr_"+n, "sub_1", "sub_"+n, "adj_1", "adj_"+n, "esc_1", "esc_"+n, `{"transaction`, `{"simulate":["refused","ok"],"transaction`).Replace(clitest.Line))
 	}
-	p.Run(in.String(), "submit", "-").Wants(t, "submit", 0, "")
+	p.Run(in.String(), "submit", "-").Check(t, "submit", 0, "")
 	runs := []string{o.letter("txr_1"), o.letter("txr_2"), o.letter("txr_3")}
-	o.did("operator", "mark", runs[0], "--eligible", "--reason", "the account is open")
-	o.did("operator", "mark", runs[1], "--eligible=false", "--reason", "ask first")
+	o.mustRun("operator", "mark", runs[0], "--eligible", "--reason", "the account is open")
+	o.mustRun("operator", "mark", runs[1], "--eligible=false", "--reason", "ask first")
 	for order, word := range map[string]string{
 		"retry --reason x": "a filter or --all", "retry --reason x --all": "--yes", "retry --all --yes": "--reason", "retry --reason x --all --yes --parallel 0": "--parallel",
 		"retry " + runs[0] + " --reason x --class unknown": "exclude each other", "retry --reason x --eligible --force --yes": "--force", "retry --reason x --all --yes --max-retries 0": "--max-retries",
 	} {
-		o.dlq("operator", strings.Fields(order)...).Wants(t, order, 2, word)
+		o.dlq("operator", strings.Fields(order)...).Check(t, order, 2, word)
 	}
 	for _, verb := range []string{"fork", "retry"} {
-		o.dlq("operator", verb, runs[1], "--reason", "now").Wants(t, verb+" of what is marked", 1, "ask first")
+		o.dlq("operator", verb, runs[1], "--reason", "now").Check(t, verb+" of what is marked", 1, "ask first")
 	}
-	plan := o.did("operator", "retry", "--all", "--yes", "--reason", "mended", "--max-retries", "2")
+	plan := o.mustRun("operator", "retry", "--all", "--yes", "--reason", "mended", "--max-retries", "2")
 	if plan["state"] != "done" || plan["items"] != 1.0 || plan["progress"].(map[string]any)["done"] != 1.0 {
 		t.Errorf("%v", plan)
 	}
 	o.settled("txr_1")
-	o.did("operator", "retry", runs[1], "--force", "--max-retries", "5", "--reason", "they said yes")
+	o.mustRun("operator", "retry", runs[1], "--force", "--max-retries", "5", "--reason", "they said yes")
 	o.settled("txr_2")
-	forced := o.did("operator", "retry", "--all", "--force", "--yes", "--reason", "mended", "--parallel", "2")
+	forced := o.mustRun("operator", "retry", "--all", "--force", "--yes", "--reason", "mended", "--parallel", "2")
 	if forced["items"] != 1.0 || forced["progress"].(map[string]any)["done"] != 1.0 {
 		t.Errorf("%v", forced)
 	}
 	o.settled("txr_3")
-	kase := p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)
-	if fork := kase["runs"].([]any)[1].(map[string]any); fork["policy"].(map[string]any)["max_retry_attempts"] != 2.0 {
+	status := p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)
+	if fork := status["runs"].([]any)[1].(map[string]any); fork["policy"].(map[string]any)["max_retry_attempts"] != 2.0 {
 		t.Errorf("%v", fork)
 	}
 	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "no plan was made") {
 		t.Errorf("%+v", none)
 	}
-	cleared := o.did("operator", "clear", "--family", "settlement", "--reason", "the end", "--yes")
+	cleared := o.mustRun("operator", "clear", "--family", "settlement", "--reason", "the end", "--yes")
 	if cleared["letters"] != 0.0 {
 		t.Errorf("%v", cleared)
 	}
-	o.dlq("operator", "clear", "--family", "settlement", "--reason", "the end", "--confirm", "setlement").Wants(t, "another word", 2, "confirm")
-	o.dlq("operator", "purge", "--older-than-days", "1", "--reason", "old", "--confirm", "3").Wants(t, "another number", 2, "confirm")
-	p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
+	o.dlq("operator", "clear", "--family", "settlement", "--reason", "the end", "--confirm", "setlement").Check(t, "another word", 2, "confirm")
+	o.dlq("operator", "purge", "--older-than-days", "1", "--reason", "old", "--confirm", "3").Check(t, "another number", 2, "confirm")
+	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "verify", 0, "")
 }

@@ -18,7 +18,7 @@ import (
 type removalFlags struct {
 	backend.Flags
 	reason, confirm string
-	yes, dry        bool
+	yes, dryRun     bool
 }
 
 func (r *removalFlags) bind(f *pflag.FlagSet, confirm string) {
@@ -27,15 +27,15 @@ func (r *removalFlags) bind(f *pflag.FlagSet, confirm string) {
 	r.BindArchive(archive)
 	r.BindLocal(f, archive)
 	f.StringVar(&r.reason, "reason", "", "why (required)")
-	f.BoolVar(&r.dry, "dry-run", false, "only say what would be removed")
+	f.BoolVar(&r.dryRun, "dry-run", false, "only say what would be removed")
 	f.StringVar(&r.confirm, "confirm", "", confirm+": does it without asking, and only if that is right")
 	shell.YesFlag(f, &r.yes)
 }
 
 // check refuses what is missing. To look at what would be removed takes no reason.
 func (r *removalFlags) check(sh *shell.Shell, cmd *cobra.Command) error {
-	if r.dry {
-		r.Acts = false
+	if r.dryRun {
+		r.Mutates = false
 		if r.yes || r.confirm != "" {
 			return shell.Usage(cmd, errors.New("--dry-run removes nothing: it excludes --yes and --confirm"))
 		}
@@ -54,7 +54,7 @@ type remover struct {
 	do   func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error)
 }
 
-func purge(sh *shell.Shell) *cobra.Command {
+func purgeCommand(sh *shell.Shell) *cobra.Command {
 	var r removalFlags
 	var p purgePlanFlags
 	cmd := &cobra.Command{
@@ -95,7 +95,7 @@ and puts them into the --archive that is named here.`,
 	return cmd
 }
 
-func clearFamily(sh *shell.Shell) *cobra.Command {
+func clearCommand(sh *shell.Shell) *cobra.Command {
 	var r removalFlags
 	var family string
 	cmd := &cobra.Command{
@@ -137,7 +137,7 @@ func remove(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, do remover) er
 			if err != nil {
 				return err
 			}
-			if r.dry {
+			if r.dryRun {
 				return showPlan(sh, would)
 			}
 			if err := sh.Confirm(ctx, wouldRemove(would), r.yes); err != nil {
@@ -153,7 +153,7 @@ func remove(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, do remover) er
 			return sh.Answer(did)
 		}
 		out := sh.Screen()
-		out.Text("%s removed. Passed by: %d held, %d of unknown money, %d that changed meanwhile.", shell.Plural(did.Letters, "letter"), did.Held, did.Unknown, did.MovedOn)
+		out.Text("%s removed. Passed by: %d held, %d of unknown money, %d that changed meanwhile.", shell.Plural(did.Letters, "letter"), did.Held, did.Unknown, did.ChangedMeanwhile)
 		return out.Err()
 	})
 }
@@ -170,5 +170,5 @@ func showPlan(sh *shell.Shell, p postadjudication.PurgePlan) error {
 
 func wouldRemove(p postadjudication.PurgePlan) string {
 	return fmt.Sprintf("%s would be removed, for which %s stays reserved; %d held and %d of unknown money would be passed by.",
-		shell.Plural(p.Letters, "letter"), shell.Sums(p.Money), p.Held, p.Unknown)
+		shell.Plural(p.Letters, "letter"), shell.Amounts(p.Money), p.Held, p.Unknown)
 }

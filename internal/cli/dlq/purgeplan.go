@@ -26,7 +26,7 @@ func (p *purgePlanFlags) bind(to *pflag.FlagSet) {
 	p.letterFlags.bind(to)
 	p.flags = pflag.NewFlagSet("plan", pflag.ContinueOnError)
 	whereFlag(p.flags, &p.q.Where)
-	p.pace(p.flags)
+	p.bindPace(p.flags)
 	detachFlag(p.flags, &p.detach)
 	to.AddFlagSet(p.flags)
 }
@@ -46,10 +46,10 @@ func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgeP
 	if err := r.check(sh, cmd); err != nil {
 		return err
 	}
-	if r.reason == "" && r.dry {
+	if r.reason == "" && r.dryRun {
 		r.reason = "a dry run"
 	}
-	r.Acts = true // a plan tells who made it, also when it is only looked at
+	r.Mutates = true // a plan tells who made it, also when it is only looked at
 	q, err := p.request(cmd, r.reason)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgeP
 		if err != nil {
 			return err
 		}
-		if r.dry {
+		if r.dryRun {
 			return backend.AnswerPlan(sh, &r.Flags, plan)
 		}
 		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {

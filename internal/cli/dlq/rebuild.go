@@ -42,7 +42,7 @@ again when it was stopped. It is done beside the database: there is no --server 
 			case actor == "" || reason == "":
 				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it writes, and refuses where OpenReadOnly does not
+			service, err := backend.OpenWith(cmd.Context(), sh, o, (*app.Options).ReadOnlyConfig) // it writes, and refuses where OpenReadOnly does not
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ again when it was stopped. It is done beside the database: there is no --server 
 		},
 	}
 	f := cmd.Flags()
-	o.BindLook(f)
+	o.BindReadOnly(f)
 	f.StringVar(&tenant, "tenant", "", "name of the tenant (or --all-tenants)")
 	f.BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant")
 	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
@@ -74,7 +74,7 @@ func rebuildTenants(ctx context.Context, sh *shell.Shell, service *postadjudicat
 		}
 		var shown error
 		done, err := service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: tenant, Actor: actor, Reason: reason, Progress: func(r postadjudication.Rebuilt) {
-			if err := bar.At(r.Looked); shown == nil {
+			if err := bar.At(r.Scanned); shown == nil {
 				shown = err
 			}
 		}})
@@ -89,7 +89,7 @@ func rebuildTenants(ctx context.Context, sh *shell.Shell, service *postadjudicat
 	s := sh.Screen()
 	var rows [][]string
 	for _, r := range out.Tenants {
-		rows = append(rows, []string{r.Tenant, strconv.Itoa(r.Made), strconv.Itoa(r.Changed), strconv.Itoa(r.Removed), strconv.Itoa(r.Shapes)})
+		rows = append(rows, []string{r.Tenant, strconv.Itoa(r.Inserted), strconv.Itoa(r.Updated), strconv.Itoa(r.Removed), strconv.Itoa(r.FacetGroups)})
 	}
 	s.Table([]screen.Column{{Name: "Tenant"}, {Name: "Made", Right: true}, {Name: "Changed", Right: true}, {Name: "Removed", Right: true}, {Name: "Counts mended", Right: true}}, rows)
 	return s.Err()

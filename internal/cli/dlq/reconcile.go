@@ -53,7 +53,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			if lookup {
-				if err := l.asksOnly(cmd, finding != "" || reference != "" || moved != 0 || outstanding); err != nil {
+				if err := l.lookupOnly(cmd, finding != "" || reference != "" || moved != 0 || outstanding); err != nil {
 					return err
 				}
 			}
@@ -61,11 +61,11 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 				return shell.Usage(cmd, errors.New("--moved is negative"))
 			}
 			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be backend.Backend) (err error) {
-				var kase postadjudication.CaseStatus
+				var status postadjudication.CaseStatus
 				if lookup {
-					kase, err = be.DeadLetters.Lookup(ctx, l.run)
+					status, err = be.DeadLetters.Lookup(ctx, l.run)
 				} else {
-					kase, err = recordFinding(ctx, sh, cmd, be, l.run, postadjudication.Finding{
+					status, err = recordFinding(ctx, sh, cmd, be, l.run, postadjudication.Finding{
 						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
@@ -79,10 +79,10 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 					return err
 				}
 				if sh.JSON {
-					return sh.Answer(kase)
+					return sh.Answer(status)
 				}
 				s := sh.Screen()
-				s.Text("Recorded. The case of %s is %s; %s of unknown outcome.", kase.Transaction, kase.Progression, shell.Plural(kase.UnknownOpen, "attempt"))
+				s.Text("Recorded. The case of %s is %s; %s of unknown outcome.", status.Transaction, status.Progression, shell.Plural(status.UnknownOpen, "attempt"))
 				return s.Err()
 			})
 		},
@@ -96,17 +96,17 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	f.BoolVar(&outstanding, "call-outstanding", false, "with not_executed: you know that a call that may still be on its way will not be executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
-	l.BindKnowledge(local)
+	l.BindEscrowTimes(local)
 	l.BindLocal(f, local)
 	return cmd
 }
 
-// asksOnly refuses what does not go with a question to the escrow service.
-func (l *letterCommand) asksOnly(cmd *cobra.Command, found bool) error {
+// lookupOnly refuses what does not go with a question to the escrow service.
+func (l *letterCommand) lookupOnly(cmd *cobra.Command, found bool) error {
 	switch {
 	case found || l.reason != "":
 		return shell.Usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
-	case l.Server == "" && !l.KeyLifetime.Said:
+	case l.Server == "" && !l.KeyLifetime.Given:
 		return shell.Usage(cmd, errors.New(app.KeyLifetimeMissing))
 	}
 	l.reason = "lookup" // the receipt tells what was asked and answered
@@ -117,24 +117,24 @@ func (l *letterCommand) asksOnly(cmd *cobra.Command, found bool) error {
 // was left to be moved: it can't be taken back, and more than the escrow has left is a
 // breach.
 func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
-	kase, err := be.DeadLetters.Reconcile(ctx, run, f)
+	status, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) || field.Field != "other_amount" {
-		return kase, err
+		return status, err
 	}
 	question := fmt.Sprintf("%d is to be recorded as moved, for good, which is not what was adjudicated.", f.Moved)
 	seen, err := be.DeadLetters.Inspect(ctx, run)
-	switch asked := seen.Letter.Amount; {
+	switch amountLeft := seen.Letter.Amount; {
 	case err != nil && !errors.Is(err, postadjudication.ErrNotFound): // it may be purged
-		return kase, err
-	case asked != nil:
-		question = fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", asked, settlement.Money{Minor: f.Moved, Currency: asked.Currency})
+		return status, err
+	case amountLeft != nil:
+		question = fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", amountLeft, settlement.Money{Minor: f.Moved, Currency: amountLeft.Currency})
 	}
 	if sh.NeedTerminal(cmd, false) != nil {
-		return kase, shell.Usage(cmd, fmt.Errorf("%s Nobody can be asked here: add --yes to record it", question))
+		return status, shell.Usage(cmd, fmt.Errorf("%s Nobody can be asked here: add --yes to record it", question))
 	}
 	if err := sh.Confirm(ctx, question, false); err != nil {
-		return kase, err
+		return status, err
 	}
 	f.OtherAmount = true
 	return be.DeadLetters.Reconcile(ctx, run, f)
@@ -150,7 +150,7 @@ func lookupBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, m *batch
 	if !lookup {
 		return shell.Usage(cmd, errors.New("RUN is missing, or --lookup for many letters"))
 	}
-	q, err := m.ask(cmd, postadjudication.BulkReconcile, l.reason)
+	q, err := m.planRequest(cmd, postadjudication.BulkReconcile, l.reason)
 	if err != nil {
 		return err
 	}

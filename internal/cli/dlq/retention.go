@@ -45,7 +45,7 @@ it this tells what the same flags mean here, which are the defaults unless they 
 	return cmd
 }
 
-func showRetention(s *screen.Screen, server string, kept []postadjudication.Kept) error {
+func showRetention(s *screen.Screen, server string, kept []postadjudication.EffectiveRetention) error {
 	rows := make([][]string, len(kept))
 	for i, k := range kept {
 		queue, most, then := "all others", "any number", "into the archive"

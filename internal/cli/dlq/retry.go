@@ -89,7 +89,7 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 		now, err = be.Cases.Run(ctx, now.Forks[n-1])
 	}
 	if err == nil {
-		err = unmarked(ctx, be, now.Run, r.force)
+		err = checkMarks(ctx, be, now.Run, r.force)
 	}
 	if err != nil {
 		return api.Forked{}, err
@@ -107,9 +107,9 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 
 // retryBatch tries the letters that are selected again.
 func retryBatch(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
-	q, err := r.batch.ask(cmd, postadjudication.BulkFork, r.letter.reason)
+	q, err := r.batch.planRequest(cmd, postadjudication.BulkFork, r.letter.reason)
 	if err == nil {
-		err = r.batch.worthWhile(cmd, &q, r.force)
+		err = r.batch.excludeIneligible(cmd, &q, r.force)
 	}
 	if err != nil {
 		return err

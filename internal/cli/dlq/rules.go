@@ -39,7 +39,7 @@ func rulesList(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return answerRules(sh, found, map[string]any{"rules": append([]postadjudication.StandingRule{}, found...)})
+				return answerRules(sh, found, map[string]any{"rules": append([]postadjudication.StoredRule{}, found...)})
 			})
 		},
 	}
@@ -79,7 +79,7 @@ func rulesTry(sh *shell.Shell) *cobra.Command {
 					return sh.Answer(trial)
 				}
 				s := sh.Screen()
-				s.Text("%d letters match; of the %d oldest %d would be taken now, for which %s stays reserved.", trial.Matched, trial.Looked, trial.Ready, shell.Sums(trial.Money))
+				s.Text("%d letters match; of the %d oldest %d would be taken now, for which %s stays reserved.", trial.Matched, trial.Scanned, trial.Ready, shell.Amounts(trial.Money))
 				return s.Err()
 			})
 		},
@@ -88,21 +88,21 @@ func rulesTry(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-// changeFlags are the flags of a change of a rule.
-type changeFlags struct {
+// ruleChangeFlags are the flags of a change of a rule.
+type ruleChangeFlags struct {
 	backend.Flags
 	reason  string
 	version int64
 }
 
-func (r *changeFlags) bind(cmd *cobra.Command) {
+func (r *ruleChangeFlags) bind(cmd *cobra.Command) {
 	r.BindActor(cmd.Flags())
 	cmd.Flags().StringVar(&r.reason, "reason", "", "why (required)")
 	cmd.Flags().Int64Var(&r.version, "if-version", 0, "only if this is the present version; 0: there is none")
 }
 
 // expected is the version that a change asks for; nil when it asks for none.
-func (r *changeFlags) expected(cmd *cobra.Command) *int64 {
+func (r *ruleChangeFlags) expected(cmd *cobra.Command) *int64 {
 	if !cmd.Flags().Changed("if-version") {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (r *changeFlags) expected(cmd *cobra.Command) *int64 {
 }
 
 func rulesSet(sh *shell.Shell) *cobra.Command {
-	var r changeFlags
+	var r ruleChangeFlags
 	cmd := &cobra.Command{
 		Use: "set FILE", Short: "Make a rule, or put another in its place", Args: shell.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -126,7 +126,7 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return answerRules(sh, []postadjudication.StandingRule{set}, set)
+				return answerRules(sh, []postadjudication.StoredRule{set}, set)
 			})
 		},
 	}
@@ -135,7 +135,7 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 }
 
 func rulesDelete(sh *shell.Shell) *cobra.Command {
-	var r changeFlags
+	var r ruleChangeFlags
 	cmd := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a rule; what it replayed stays counted", Args: shell.Exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -153,7 +153,7 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 				if !sh.JSON {
 					sh.Screen().Text("Rule %s is deleted. It was:", was.Name)
 				}
-				return answerRules(sh, []postadjudication.StandingRule{was}, was)
+				return answerRules(sh, []postadjudication.StoredRule{was}, was)
 			})
 		},
 	}
@@ -169,7 +169,7 @@ func ruleName(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-func answerRules(sh *shell.Shell, rules []postadjudication.StandingRule, answer any) error {
+func answerRules(sh *shell.Shell, rules []postadjudication.StoredRule, answer any) error {
 	if sh.JSON {
 		return sh.Answer(answer)
 	}
@@ -190,6 +190,6 @@ func answerRules(sh *shell.Shell, rules []postadjudication.StandingRule, answer 
 		}
 		rows[i] = []string{r.Name, shell.YesNo(r.Enabled), r.Delay, string(filter), does, "version " + strconv.FormatInt(r.Version, 10) + " by " + r.Actor + ": " + r.Reason}
 	}
-	s.Table([]screen.Column{{Name: "Rule"}, {Name: "On"}, {Name: "After"}, {Name: "Letters", Wraps: true}, {Name: "Does"}, {Name: "Set", Spare: true}}, rows)
+	s.Table([]screen.Column{{Name: "Rule"}, {Name: "On"}, {Name: "After"}, {Name: "Letters", Wraps: true}, {Name: "Does"}, {Name: "Set", Optional: true}}, rows)
 	return s.Err()
 }

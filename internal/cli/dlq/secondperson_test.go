@@ -8,50 +8,50 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// words reads the command line that an answer prints for somebody else to type.
-func words(line string) []string {
+// shellWords reads the command line that an answer prints for somebody else to type.
+func shellWords(line string) []string {
 	return strings.Fields(strings.TrimPrefix(line, "recourse "))
 }
 
 // Who states money by hand beside the database is told what somebody else has to type, and does
 // it neither alone nor by the same name.
-func TestWhatTakesTwoIsPlannedAndRunByAnother(t *testing.T) {
+func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
 	var in strings.Builder
 	for _, n := range []string{"1", "2", "3"} {
 		in.WriteString(strings.NewReplacer("txr_1", "txr_"+n, "sub_1", "sub_"+n, "adj_1", "adj_"+n, "esc_1", "esc_"+n, "{\"transaction", `{"simulate":["refused"],"transaction`).Replace(clitest.Line))
 	}
-	p.Run(in.String(), "submit", "-").Wants(t, "submit", 0, "")
-	o := &operator{Place: p}
+	p.Run(in.String(), "submit", "-").Check(t, "submit", 0, "")
+	o := &operator{Environment: p}
 	run := o.letter("txr_1")
 	o.letter("txr_2")
 	o.letter("txr_3")
-	by := func(actor string, args ...string) clitest.Said {
+	by := func(actor string, args ...string) clitest.Result {
 		return p.Run("", append(args, "--tenant", "acme", "--actor", actor)...)
 	}
 	finding := []string{"dlq", "reconcile", run, "--finding", "executed", "--moved", "12500", "--reason", "statement", "--reference", "stmt-7"}
 	shown := by("user:ada", finding...)
-	if shown.Wants(t, "a finding alone", 5, "somebody else"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "txr_") {
+	if shown.Check(t, "a finding alone", 5, "somebody else"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "txr_") {
 		t.Errorf("%s", shown.Out)
 	}
-	by("user:ada", finding[:len(finding)-2]...).Wants(t, "no reference of a finding", 2, "--reference must be")
-	told := by("user:ada", append(finding, "--json")...)
-	told.Wants(t, "a finding alone", 5, "somebody else")
-	answer := told.Object(t)
-	line := words(answer["run"].(string))
+	by("user:ada", finding[:len(finding)-2]...).Check(t, "no reference of a finding", 2, "--reference must be")
+	printed := by("user:ada", append(finding, "--json")...)
+	printed.Check(t, "a finding alone", 5, "somebody else")
+	answer := printed.Object(t)
+	line := shellWords(answer["run"].(string))
 	if answer["code"] != "second_person_required" || line[len(line)-1] != "NAME" {
 		t.Fatalf("%v", answer)
 	}
-	as := func(actor string, more ...string) clitest.Said {
+	as := func(actor string, more ...string) clitest.Result {
 		args := append([]string{}, line...)
 		args[len(args)-1] = actor
 		return p.Run("", append(args, more...)...)
 	}
-	as("user:ada", "--yes").Wants(t, "by the same", 5, "same person")
-	as("user:ada", "--yes", "--break-glass", "INC-7").Wants(t, "without a reason", 2, "--reason")
+	as("user:ada", "--yes").Check(t, "by the same", 5, "same person")
+	as("user:ada", "--yes", "--break-glass", "INC-7").Check(t, "without a reason", 2, "--reason")
 	if done := as("user:ben", "--yes", "--json"); done.Code != 0 || done.Object(t)["state"] != "done" || done.Object(t)["self_declared"] != true {
 		t.Errorf("%+v", done)
 	}
@@ -61,21 +61,21 @@ func TestWhatTakesTwoIsPlannedAndRunByAnother(t *testing.T) {
 	if list := p.Run("", "receipts", "list", "--tenant", "acme", "--transaction", "txr_1"); !strings.Contains(strings.Join(strings.Fields(list.Out), " "), "statement (stmt-7); planned by user:ada; self-declared") {
 		t.Errorf("%s", list.Out)
 	}
-	by("user:ada", "dlq", "purge", "--transaction", "txr_2", "--reason", "old", "--yes").Wants(t, "a purge alone", 5, "somebody else")
-	by("user:ada", "dlq", "retry", "--filter", `transaction_receipt_id == "txr_2"`, "--reason", "mended", "--force", "--yes").Wants(t, "a plan alone", 5, "somebody else")
+	by("user:ada", "dlq", "purge", "--transaction", "txr_2", "--reason", "old", "--yes").Check(t, "a purge alone", 5, "somebody else")
+	by("user:ada", "dlq", "retry", "--filter", `transaction_receipt_id == "txr_2"`, "--reason", "mended", "--force", "--yes").Check(t, "a plan alone", 5, "somebody else")
 	if listed := p.Run("", "cases", "list", "--tenant", "acme", "--reserved"); listed.Code != 0 || !strings.Contains(listed.Out, "txr_2") || strings.Contains(listed.Out, "txr_1") || !strings.Contains(listed.Out, "250.00 USD reserved") {
 		t.Errorf("%+v", listed)
 	}
-	p.Run("", "cases", "list", "--tenant", "acme", "--state", "closed").Wants(t, "no such state", 2, "state")
-	by("user:ada", "cases", "free", "--reason", "withdrawn", "--reference", "mail 3").Wants(t, "no case is named", 2, "--transaction")
-	by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn").Wants(t, "no reference", 2, "--reference")
-	by("user:ada", "cases", "free", "--transaction", "txr_9", "--reason", "withdrawn", "--reference", "mail 3").Wants(t, "a transaction that is not there", 1, "tenant acme has no transaction txr_9")
+	p.Run("", "cases", "list", "--tenant", "acme", "--state", "closed").Check(t, "no such state", 2, "state")
+	by("user:ada", "cases", "free", "--reason", "withdrawn", "--reference", "mail 3").Check(t, "no case is named", 2, "--transaction")
+	by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn").Check(t, "no reference", 2, "--reference")
+	by("user:ada", "cases", "free", "--transaction", "txr_9", "--reason", "withdrawn", "--reference", "mail 3").Check(t, "a transaction that is not there", 1, "tenant acme has no transaction txr_9")
 	freed := by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn", "--reference", "mail 3", "--json")
-	freed.Wants(t, "cases free", 0, "")
+	freed.Check(t, "cases free", 0, "")
 	plan := freed.Object(t)
-	by("user:ben", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes").Wants(t, "bulk run", 0, "")
+	by("user:ben", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes").Check(t, "bulk run", 0, "")
 	broken := by("user:ada", "dlq", "reconcile", o.letter("txr_3"), "--finding", "executed", "--moved", "12500", "--reason", "statement", "--reference", "stmt-8", "--json").Object(t)
-	line = words(broken["run"].(string))
+	line = shellWords(broken["run"].(string))
 	if alone := as("user:ada", "--yes", "--break-glass", "INC-7", "--reason", "nobody else is awake", "--json"); alone.Code != 0 || alone.Object(t)["break_glass"] != "INC-7" {
 		t.Errorf("%+v", alone)
 	}
@@ -83,7 +83,7 @@ func TestWhatTakesTwoIsPlannedAndRunByAnother(t *testing.T) {
 		t.Errorf("%v", left)
 	}
 	p.OnePerson()
-	p.Run("", "people", "set", "3", "--tenant", "acme", "--actor", "a", "--reason", "b").Wants(t, "three people", 2, "1 or 2")
+	p.Run("", "people", "set", "3", "--tenant", "acme", "--actor", "a", "--reason", "b").Check(t, "three people", 2, "1 or 2")
 	for what, args := range map[string][]string{"show": {"people", "show", "--tenant", "acme"}, "history": {"people", "history", "--tenant", "acme"}} {
 		if shown := p.Run("", args...); shown.Code != 0 || !strings.Contains(shown.Out, "user:root") {
 			t.Errorf("%s: %+v", what, shown)

@@ -26,7 +26,7 @@ func stats(sh *shell.Shell) *cobra.Command {
 				return shell.Usage(cmd, err)
 			}
 			if !cmd.Flags().Changed("standing") {
-				filter.Standing = "" // all are counted, by how they stand
+				filter.Status = "" // all are counted, by how they stand
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.DeadLetters.Stats(ctx, filter)
@@ -47,11 +47,11 @@ func stats(sh *shell.Shell) *cobra.Command {
 
 func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
 	rows := [][]string{{"dead letters", strconv.FormatInt(st.Letters, 10)}}
-	for _, standing := range slices.Sorted(maps.Keys(st.Standing)) {
-		rows = append(rows, []string{string(standing), strconv.FormatInt(st.Standing[standing], 10)})
+	for _, status := range slices.Sorted(maps.Keys(st.ByStatus)) {
+		rows = append(rows, []string{string(status), strconv.FormatInt(st.ByStatus[status], 10)})
 	}
 	rows = append(rows,
-		[]string{"at risk", shell.Sums(st.AtRisk)}, []string{"attempts of each", fmt.Sprintf("%.1f", st.Attempts)},
+		[]string{"at risk", shell.Amounts(st.AtRisk)}, []string{"attempts of each", fmt.Sprintf("%.1f", st.Attempts)},
 		[]string{"worth another try", strconv.FormatInt(st.Reprocess, 10)}, []string{"to be looked at first", strconv.FormatInt(st.Review, 10)},
 		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"let go within 7 days", strconv.FormatInt(st.Expiring, 10)},
 		[]string{"died in the last hour, day", fmt.Sprintf("%d, %d", st.DiedLastHour, st.DiedLastDay)})

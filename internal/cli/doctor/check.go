@@ -27,7 +27,7 @@ type Check struct {
 	Name    string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
 	Result  string  `json:"result"`         // what was found
-	Cure    string  `json:"cure,omitempty"` // what to do; empty when it is fine
+	Remedy  string  `json:"cure,omitempty"` // what to do; empty when it is fine
 }
 
 func fine(name, result string) Check { return Check{Name: name, Verdict: Fine, Result: result} }
@@ -66,24 +66,24 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	const name, server = "schema version", "server"
 	config := postadjudication.Config{DatabaseURL: databaseURL, Redis: redis}
 	service, err := postadjudication.Open(ctx, config)
-	triggers := fine(kept, "triggers in force")
+	triggers := fine(appendOnlyCheck, "triggers in force")
 	if errors.Is(err, postadjudication.ErrSchema) { // it may be the triggers alone: then the rest can be looked at
-		config.Unguarded = true
+		config.AllowUnsuitable = true
 		if reads, off := withTriggersOff(ctx, config); reads != nil {
 			service, err, triggers = reads, nil, off
 		}
 	}
 	switch {
 	case errors.Is(err, postadjudication.ErrSchema):
-		return []Check{named(name, err, postadjudication.ErrSchema)}
+		return []Check{errorCheck(name, err, postadjudication.ErrSchema)}
 	case errors.Is(err, postadjudication.ErrUnsuitable):
-		return []Check{named(server, err, postadjudication.ErrUnsuitable)}
+		return []Check{errorCheck(server, err, postadjudication.ErrUnsuitable)}
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, appRole(ctx, service), readable(ctx, service), served(ctx, service), called(ctx, service), onePerson(ctx, service), accessKeys(ctx, service)}
+	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service)}
 	if redis != nil {
-		checks = append(checks, own(ctx, service))
+		checks = append(checks, checkRedisOwner(ctx, service))
 	}
 	if err := service.Close(); err != nil {
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
@@ -91,7 +91,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	return checks
 }
 
-const kept = "receipts append-only"
+const appendOnlyCheck = "receipts append-only"
 
 // withTriggersOff opens a database of which nothing else is wrong than that triggers are not in
 // force, and gives the check that says so; nil where it is something else. That they are off
@@ -106,12 +106,12 @@ func withTriggersOff(ctx context.Context, config postadjudication.Config) (*post
 		_ = service.Close() // what is wrong is told by the opening before
 		return nil, Check{}
 	}
-	return service, wrong(kept, "not in force: "+strings.Join(off, ", ")+". A data-only restore turns triggers off, and so does who means to change evidence",
+	return service, wrong(appendOnlyCheck, "not in force: "+strings.Join(off, ", ")+". A data-only restore turns triggers off, and so does who means to change evidence",
 		"recourse receipts verify, and once that was looked into recourse migrate")
 }
 
-// served asks for runs that wait where no process works.
-func served(ctx context.Context, service *postadjudication.Service) Check {
+// checkServed asks for runs that wait where no process works.
+func checkServed(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "queues served"
 	all, err := service.Unserved(ctx)
 	if err != nil {
@@ -127,8 +127,8 @@ func served(ctx context.Context, service *postadjudication.Service) Check {
 	return fine(name, "all that live runs are in")
 }
 
-// called asks for runs and dead letters whose escrow service no process calls.
-func called(ctx context.Context, service *postadjudication.Service) Check {
+// checkCalled asks for runs and dead letters whose escrow service no process calls.
+func checkCalled(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "escrow services called"
 	all, err := service.Uncalled(ctx)
 	if err != nil {
@@ -144,16 +144,16 @@ func called(ctx context.Context, service *postadjudication.Service) Check {
 	return fine(name, "all that live runs and open dead letters name")
 }
 
-// named is the check of an error that says what is wrong and, behind a semicolon, the cure.
-func named(name string, err, kind error) Check {
+// errorCheck is the check of an error that says what is wrong and, behind a semicolon, the cure.
+func errorCheck(name string, err, kind error) Check {
 	what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), kind.Error()+": "), "; ")
 	return wrong(name, what, strings.TrimPrefix(cure, "run: "))
 }
 
-// own asks whether the Redis is the one by which this database is worked on.
-func own(ctx context.Context, service *postadjudication.Service) Check {
+// checkRedisOwner asks whether the Redis is the one by which this database is worked on.
+func checkRedisOwner(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "Redis of this database"
-	switch err := service.ExamineRedis(ctx); {
+	switch err := service.CheckRedis(ctx); {
 	case errors.Is(err, postadjudication.ErrRedis):
 		what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), postadjudication.ErrRedis.Error()+": "), ": ")
 		return wrong(name, what, cure)
@@ -163,8 +163,8 @@ func own(ctx context.Context, service *postadjudication.Service) Check {
 	return fine(name, "no other is known")
 }
 
-// onePerson names the tenants whose money one person may state or free.
-func onePerson(ctx context.Context, service *postadjudication.Service) Check {
+// checkOnePerson names the tenants whose money one person may state or free.
+func checkOnePerson(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "two people for money"
 	found, err := service.OnePersonTenants(ctx)
 	switch {
@@ -180,8 +180,8 @@ func onePerson(ctx context.Context, service *postadjudication.Service) Check {
 	return hint(name, "not of "+strings.Join(tenants, ", "), "recourse people set 2 --tenant NAME, where two can be asked for")
 }
 
-// readable asks for runs that this program passes over.
-func readable(ctx context.Context, service *postadjudication.Service) Check {
+// checkReadable asks for runs that this program passes over.
+func checkReadable(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "runs readable"
 	n, err := service.UnreadableRuns(ctx)
 	switch {

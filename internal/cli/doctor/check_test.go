@@ -31,7 +31,7 @@ func find(t *testing.T, checks []doctor.Check, name string) doctor.Check {
 	return doctor.Check{}
 }
 
-func TestWhatMayLoseCommitsOrBellsIsWrongAndHasACure(t *testing.T) {
+func TestWhatMayLoseCommitsOrNotificationsIsWrongAndHasARemedy(t *testing.T) {
 	t.Parallel()
 	server, opt := testkit.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()})
@@ -49,11 +49,11 @@ func TestWhatMayLoseCommitsOrBellsIsWrongAndHasACure(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"synchronous_commit", "schema version", "maxmemory-policy"} {
-		if c := find(t, checks, name); c.Verdict != doctor.Wrong || c.Result == "" || c.Cure == "" {
+		if c := find(t, checks, name); c.Verdict != doctor.Wrong || c.Result == "" || c.Remedy == "" {
 			t.Errorf("%+v", c)
 		}
 	}
-	if c := find(t, checks, "schema version"); c.Result != "the database has no Recourse schema" || c.Cure != "recourse migrate" {
+	if c := find(t, checks, "schema version"); c.Result != "the database has no Recourse schema" || c.Remedy != "recourse migrate" {
 		t.Errorf("what is wrong and what cures it are told twice: %+v", c)
 	}
 	if doctor.Healthy(checks) {
@@ -61,17 +61,17 @@ func TestWhatMayLoseCommitsOrBellsIsWrongAndHasACure(t *testing.T) {
 	}
 }
 
-func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
+func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	t.Parallel()
 	_, opt := testkit.Redis(t)
 	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
 	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "database role", "clocks", "schema version", "server", "runs readable", "escrow services called", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
-		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Cure != "" {
+		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Remedy != "" {
 			t.Errorf("%+v", c)
 		}
 	}
 	for _, name := range []string{"replication", "Redis persistence", "asynq queues"} {
-		if c := find(t, checks, name); c.Verdict != doctor.Hint || c.Cure == "" {
+		if c := find(t, checks, name); c.Verdict != doctor.Hint || c.Remedy == "" {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -103,7 +103,7 @@ func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	examine := func(databaseURL string) doctor.Check {
 		return find(t, doctor.Examine(t.Context(), databaseURL, nil), "database role")
 	}
-	if c := examine(owner); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "is a superuser") || !strings.Contains(c.Cure, "recourse migrate --app-role NAME") {
+	if c := examine(owner); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "is a superuser") || !strings.Contains(c.Remedy, "recourse migrate --app-role NAME") {
 		t.Errorf("the owner: %+v", c)
 	}
 	exec(`GRANT USAGE ON SCHEMA recourse TO ` + quoted + `; GRANT SELECT ON ALL TABLES IN SCHEMA recourse TO ` + quoted)
@@ -113,11 +113,11 @@ func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	if _, err := (postadjudication.Migration{DatabaseURL: owner, AppRole: role}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if c := examine(own); c.Verdict != doctor.Fine || c.Cure != "" {
+	if c := examine(own); c.Verdict != doctor.Fine || c.Remedy != "" {
 		t.Errorf("the role of the application: %+v", c)
 	}
 	exec(`GRANT TRUNCATE ON recourse.receipts TO ` + quoted)
-	if c := examine(own); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "TRUNCATE on receipts") || !strings.Contains(c.Cure, "--app-role "+role) {
+	if c := examine(own); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "TRUNCATE on receipts") || !strings.Contains(c.Remedy, "--app-role "+role) {
 		t.Errorf("who may do more: %+v", c)
 	}
 	exec(`ALTER TABLE recourse.receipts OWNER TO ` + quoted)

@@ -8,11 +8,11 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// mostNamed bounds how many keys a check names.
-const mostNamed = 10
+// maxNamed bounds how many keys a check names.
+const maxNamed = 10
 
-// accessKeys names the access keys that never end, end soon, or are used by nobody.
-func accessKeys(ctx context.Context, service *postadjudication.Service) Check {
+// checkAccessKeys names the access keys that never end, end soon, or are used by nobody.
+func checkAccessKeys(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "access keys"
 	endless, ending, unused, err := service.KeysToRenew(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func accessKeys(ctx context.Context, service *postadjudication.Service) Check {
 
 func keyNames(keys []postadjudication.AccessKey) string {
 	var names []string
-	for _, k := range keys[:min(len(keys), mostNamed)] {
+	for _, k := range keys[:min(len(keys), maxNamed)] {
 		names = append(names, fmt.Sprintf("%s (%s of %s)", k.Prefix, k.Principal, k.Tenant))
 	}
 	if more := len(keys) - len(names); more > 0 {

@@ -13,22 +13,22 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// WithoutTLS is what to do about a server that offers no TLS where the URL asks for it, as
+// NoTLSRemedy is what to do about a server that offers no TLS where the URL asks for it, as
 // one does that says nothing of sslmode.
-const WithoutTLS = "turn TLS on at the server, or where the way to it is trusted add ?sslmode=disable to the URL, and beyond this machine --insecure-servers postgres"
+const NoTLSRemedy = "turn TLS on at the server, or where the way to it is trusted add ?sslmode=disable to the URL, and beyond this machine --insecure-servers postgres"
 
 const (
-	oldestPostgres = 150000 // in the form of server_version_num
-	// mostApart is how far two clocks may be apart before receipts of two machines
+	minPostgres = 150000 // in the form of server_version_num
+	// maxClockOffset is how far two clocks may be apart before receipts of two machines
 	// read strangely. Nothing is decided by comparing them.
-	mostApart = 2 * time.Second
+	maxClockOffset = 2 * time.Second
 )
 
 // examinePostgres looks at the server. The first check is whether it answers; when
 // it does not, it is the only one.
 func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	const name = "Postgres reachable"
-	named, err := pgurl.Named(databaseURL, "recourse/doctor")
+	named, err := pgurl.WithApplicationName(databaseURL, "recourse/doctor")
 	if err != nil {
 		return []Check{wrong(name, err.Error(), "mend the URL")}
 	}
@@ -41,7 +41,7 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	}
 	switch {
 	case errors.Is(err, pq.ErrSSLNotSupported):
-		return []Check{wrong(name, err.Error(), WithoutTLS)}
+		return []Check{wrong(name, err.Error(), NoTLSRemedy)}
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and lets this host in")}
 	}
@@ -50,38 +50,38 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 			checks = append(checks, wrong("Postgres connection", err.Error(), "check the network"))
 		}
 	}()
-	p := patient{ctx, db}
+	p := postgresServer{ctx, db}
 	checks = []Check{
 		fine(name, "yes"), p.version(), p.durable("fsync", "on"), p.durable("synchronous_commit", "on", "remote_write", "remote_apply"), p.replication(), p.clock(),
 	}
 	return checks
 }
 
-type patient struct {
+type postgresServer struct {
 	ctx context.Context
 	db  *sql.DB
 }
 
-func (p patient) ask(query string, args ...any) (answer string, err error) {
+func (p postgresServer) ask(query string, args ...any) (answer string, err error) {
 	err = p.db.QueryRowContext(p.ctx, query, args...).Scan(&answer)
 	return answer, err
 }
 
-func (p patient) version() Check {
+func (p postgresServer) version() Check {
 	const name = "Postgres version"
 	text, err := p.ask(`SELECT current_setting('server_version_num')`)
 	if err != nil {
 		return wrong(name, err.Error(), "check the server's log")
 	}
 	number, err := strconv.Atoi(text)
-	if err != nil || number < oldestPostgres {
+	if err != nil || number < minPostgres {
 		return wrong(name, text, "use Postgres 15 or newer")
 	}
 	return fine(name, fmt.Sprintf("%d.%d", number/10000, number%10000))
 }
 
 // durable checks a setting without which a commit that was answered may get lost.
-func (p patient) durable(setting string, good ...string) Check {
+func (p postgresServer) durable(setting string, good ...string) Check {
 	value, err := p.ask(`SELECT current_setting($1)`, setting)
 	if err != nil {
 		return wrong(setting, err.Error(), "check the server's log")
@@ -95,7 +95,7 @@ func (p patient) durable(setting string, good ...string) Check {
 }
 
 // replication says what the promises hold on: one server, or a commit that a standby has.
-func (p patient) replication() Check {
+func (p postgresServer) replication() Check {
 	const name = "replication"
 	names, err := p.ask(`SELECT current_setting('synchronous_standby_names')`)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p patient) replication() Check {
 	return fine(name, "synchronous, standbys: "+standbys)
 }
 
-func (p patient) clock() Check {
+func (p postgresServer) clock() Check {
 	const name = "clocks"
 	var there time.Time
 	asked := time.Now()
@@ -125,7 +125,7 @@ func (p patient) clock() Check {
 	}
 	// The answer is from about the middle of the round trip.
 	apart := there.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
-	if apart.Abs() > mostApart {
+	if apart.Abs() > maxClockOffset {
 		return hint(name, fmt.Sprintf("Postgres and this host are %s apart", apart.Abs()), "synchronise them (NTP), so that receipts read in order")
 	}
 	return fine(name, fmt.Sprintf("%s apart", apart.Abs()))

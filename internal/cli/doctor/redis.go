@@ -29,7 +29,7 @@ func examineRedis(ctx context.Context, opt asynq.RedisConnOpt) (checks []Check) 
 	if err := client.Ping(ctx).Err(); err != nil {
 		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and lets this host in")}
 	}
-	return []Check{fine(name, "yes"), eviction(ctx, client), persistence(ctx, client), queues(opt)}
+	return []Check{fine(name, "yes"), checkEviction(ctx, client), checkPersistence(ctx, client), checkQueues(opt)}
 }
 
 // setting reads a configuration value; known is false where the server keeps it to
@@ -43,7 +43,7 @@ func setting(ctx context.Context, client redis.UniversalClient, name string) (va
 	return value, known
 }
 
-func eviction(ctx context.Context, client redis.UniversalClient) Check {
+func checkEviction(ctx context.Context, client redis.UniversalClient) Check {
 	const name = "maxmemory-policy"
 	policy, known := setting(ctx, client, name)
 	switch {
@@ -55,7 +55,7 @@ func eviction(ctx context.Context, client redis.UniversalClient) Check {
 	return fine(name, policy)
 }
 
-func persistence(ctx context.Context, client redis.UniversalClient) Check {
+func checkPersistence(ctx context.Context, client redis.UniversalClient) Check {
 	const name = "Redis persistence"
 	aof, known := setting(ctx, client, "appendonly")
 	save, _ := setting(ctx, client, "save")
@@ -70,7 +70,7 @@ func persistence(ctx context.Context, client redis.UniversalClient) Check {
 	return hint(name, "none", "nothing is lost without; a restart is calmer with appendonly yes")
 }
 
-func queues(opt asynq.RedisConnOpt) (c Check) {
+func checkQueues(opt asynq.RedisConnOpt) (c Check) {
 	const name = "asynq queues"
 	inspector := asynq.NewInspector(opt)
 	all, err := inspector.Queues()

@@ -8,9 +8,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// appRole tells whether the role that connects could turn off what keeps evidence as it is.
+// checkAppRole tells whether the role that connects could turn off what keeps evidence as it is.
 // Only migrate needs one that can.
-func appRole(ctx context.Context, service *postadjudication.Service) Check {
+func checkAppRole(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "database role"
 	role, err := service.DatabaseRole(ctx)
 	const separate = "CREATE ROLE NAME LOGIN PASSWORD '...', recourse migrate --app-role NAME, and name the database for that role everywhere but for migrate"
@@ -24,19 +24,19 @@ func appRole(ctx context.Context, service *postadjudication.Service) Check {
 	case role.Power != "":
 		return wrong(name, fmt.Sprintf("%s %s: it could turn the triggers off, and change evidence", role.Name, role.Power), separate)
 	case len(role.Excess) > 0:
-		return wrong(name, fmt.Sprintf("%s owns nothing, but has what no process needs: %s", role.Name, some(role.Excess)), regrant)
+		return wrong(name, fmt.Sprintf("%s owns nothing, but has what no process needs: %s", role.Name, listSome(role.Excess)), regrant)
 	case len(role.Missing) > 0:
-		return hint(name, fmt.Sprintf("%s owns nothing, and may read only, or not all: it lacks %s", role.Name, some(role.Missing)), "nothing where it only reads; else "+regrant)
+		return hint(name, fmt.Sprintf("%s owns nothing, and may read only, or not all: it lacks %s", role.Name, listSome(role.Missing)), "nothing where it only reads; else "+regrant)
 	case role.AppRole == "":
 		return hint(name, role.Name+" owns nothing, and was granted by hand what processes need: migrate will grant it nothing that is new", regrant)
 	}
 	return fine(name, role.Name+" owns nothing, and has what processes need and no more")
 }
 
-// some lists the first of what may be many.
-func some(all []string) string {
-	if len(all) <= mostNamed {
+// listSome lists the first of what may be many.
+func listSome(all []string) string {
+	if len(all) <= maxNamed {
 		return strings.Join(all, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:mostNamed], ", "), len(all)-mostNamed)
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:maxNamed], ", "), len(all)-maxNamed)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// mostEntries is how many entries one call lists.
-const mostEntries = 10_000
+// maxEntries is how many entries one call lists.
+const maxEntries = 10_000
 
 // Page are the flags of every history.
 type Page struct {
@@ -32,14 +32,14 @@ func (p *Page) Bind(f *pflag.FlagSet) {
 
 // Check refuses a limit that is out of range.
 func (p *Page) Check(cmd *cobra.Command) error {
-	if p.Limit < 1 || p.Limit > mostEntries {
-		return shell.Usage(cmd, errors.New("--limit is not between 1 and "+strconv.Itoa(mostEntries)))
+	if p.Limit < 1 || p.Limit > maxEntries {
+		return shell.Usage(cmd, errors.New("--limit is not between 1 and "+strconv.Itoa(maxEntries)))
 	}
 	return nil
 }
 
 // Command is the command that lists a register.
-func Command(sh *shell.Shell, of postadjudication.Register, short string) *cobra.Command {
+func Command(sh *shell.Shell, of postadjudication.OperationLog, short string) *cobra.Command {
 	var o backend.Flags
 	var p Page
 	cmd := &cobra.Command{
@@ -49,7 +49,7 @@ func Command(sh *shell.Shell, of postadjudication.Register, short string) *cobra
 				return err
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				found, err := be.Registers.History(ctx, of, p.After, p.Limit)
+				found, err := be.OperationLogs.History(ctx, of, p.After, p.Limit)
 				if err != nil {
 					return err
 				}
@@ -63,9 +63,9 @@ func Command(sh *shell.Shell, of postadjudication.Register, short string) *cobra
 }
 
 // Answer answers with the entries of a register.
-func Answer(sh *shell.Shell, found []postadjudication.RegisterEntry, limit int) error {
+func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit int) error {
 	if sh.JSON {
-		return sh.Answer(map[string]any{"entries": append([]postadjudication.RegisterEntry{}, found...)})
+		return sh.Answer(map[string]any{"entries": append([]postadjudication.OperationLogEntry{}, found...)})
 	}
 	s := sh.Screen()
 	if len(found) == 0 {
@@ -83,7 +83,7 @@ func Answer(sh *shell.Shell, found []postadjudication.RegisterEntry, limit int) 
 		}
 		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), string(e.Subtype), e.Actor, e.Key + e.Bulk, what, e.Reason}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "Receipt", Spare: true}, {Name: "By"}, {Name: "Key or plan", Spare: true}, {Name: "What", Wraps: true}, {Name: "Why", Spare: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "Receipt", Optional: true}, {Name: "By"}, {Name: "Key or plan", Optional: true}, {Name: "What", Wraps: true}, {Name: "Why", Optional: true}}, rows)
 	if len(found) == limit {
 		s.Text("There may be more: --after %d", found[len(found)-1].Sequence)
 	}

@@ -12,14 +12,14 @@ import (
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 // What was done with keys, plans and circuit breakers can be read on the command line.
-func TestRegistersAreListed(t *testing.T) {
+func TestOperationLogsAreListed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	p.Run(clitest.Line, "submit", "-").Wants(t, "submit", 0, "")
-	p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator", "--actor", "root", "--reason", "on call").Wants(t, "key", 0, "")
-	p.Run("", "brake", "pull", "--tenant", "acme", "--actor", "user:ada", "--reason", "their bank is down").Wants(t, "pull", 0, "")
-	p.Run("", "brake", "release", "--tenant", "acme", "--actor", "user:bob", "--reason", "it is up").Wants(t, "release", 0, "")
-	p.Run("", "dlq", "bulk", "plan", "hold", "--tenant", "acme", "--actor", "user:ada", "--reason", "in court", "--all").Wants(t, "plan", 0, "")
+	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
+	p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator", "--actor", "root", "--reason", "on call").Check(t, "key", 0, "")
+	p.Run("", "brake", "pull", "--tenant", "acme", "--actor", "user:ada", "--reason", "their bank is down").Check(t, "pull", 0, "")
+	p.Run("", "brake", "release", "--tenant", "acme", "--actor", "user:bob", "--reason", "it is up").Check(t, "release", 0, "")
+	p.Run("", "dlq", "bulk", "plan", "hold", "--tenant", "acme", "--actor", "user:ada", "--reason", "in court", "--all").Check(t, "plan", 0, "")
 	for _, c := range []struct {
 		args    string
 		entries int
@@ -28,12 +28,12 @@ func TestRegistersAreListed(t *testing.T) {
 		{"keys history", 1, "user:ada as operator"}, {"dlq bulk history", 1, "none to planned"}, {"brake history", 2, "their bank is down"}, {"brake history --after 1", 1, "it is up"}, {"access history", 0, ""},
 	} {
 		args := append(strings.Fields(c.args), "--tenant", "acme")
-		p.Run("", args...).Wants(t, c.args, 0, "")
-		told := p.Run("", append(args, "--json")...)
-		told.Wants(t, c.args, 0, "")
-		if all := told.Object(t)["entries"].([]any); len(all) != c.entries || !strings.Contains(told.Out, c.words) {
-			t.Errorf("%s: %s", c.args, told.Out)
+		p.Run("", args...).Check(t, c.args, 0, "")
+		printed := p.Run("", append(args, "--json")...)
+		printed.Check(t, c.args, 0, "")
+		if all := printed.Object(t)["entries"].([]any); len(all) != c.entries || !strings.Contains(printed.Out, c.words) {
+			t.Errorf("%s: %s", c.args, printed.Out)
 		}
-		p.Run("", append(args, "--limit", "0")...).Wants(t, c.args, 2, "--limit")
+		p.Run("", append(args, "--limit", "0")...).Check(t, c.args, 2, "--limit")
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-func TestPolicyIsSetListedAndItsHistoryTold(t *testing.T) {
+func TestPolicyIsSetListedAndItsHistoryShown(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	set := func(more ...string) clitest.Said {
+	set := func(more ...string) clitest.Result {
 		return p.Run("", append([]string{"policy", "set", "--tenant", "acme", "--actor", "kim", "--reason", "they are slow"}, more...)...)
 	}
 	if list := p.Run("", "policy", "list", "--tenant", "acme"); list.Code != 0 || !strings.Contains(list.Out, "as configured") || !strings.Contains(list.Out, "25ms x2 up to 5m0s") {
@@ -25,40 +25,40 @@ func TestPolicyIsSetListedAndItsHistoryTold(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 	first := set("--max-attempts", "5", "--base-delay", "1s", "--if-version", "0", "--json")
-	first.Wants(t, "set", 0, "")
+	first.Check(t, "set", 0, "")
 	v := first.Object(t)
 	policy := v["policy"].(map[string]any)
 	if v["version"] != 1.0 || v["family"] != "settlement" || v["actor"] != "kim" || policy["max_retry_attempts"] != 5.0 || policy["base_delay"] != "1s" || policy["max_delay"] != "5m0s" {
 		t.Errorf("%v", v)
 	}
-	set("--max-attempts", "6", "--if-version", "0").Wants(t, "an old version", 1, "is at version 1, not 0")
+	set("--max-attempts", "6", "--if-version", "0").Check(t, "an old version", 1, "is at version 1, not 0")
 	second := set("--non-retryable", "http.refused,auth.*")
-	second.Wants(t, "set again", 0, "")
+	second.Check(t, "set again", 0, "")
 	for _, word := range []string{"5", "1s x2 up to 5m0s", "auth.*, http.refused", "version 2", "kim"} {
 		if !strings.Contains(second.Out, word) {
 			t.Errorf("%q is not in %s", word, second.Out)
 		}
 	}
-	set("--jitter", "2").Wants(t, "jitter", 2, "jitter")
-	set("--family", "setlement", "--max-attempts", "4").Wants(t, "a family that is none", 1, "no such family")
+	set("--jitter", "2").Check(t, "jitter", 2, "jitter")
+	set("--family", "setlement", "--max-attempts", "4").Check(t, "a family that is none", 1, "no such family")
 	history := p.Run("", "policy", "history", "--tenant", "acme", "--json").Object(t)["versions"].([]any)
 	if len(history) != 2 || history[0].(map[string]any)["changes"] != "max_retry_attempts 3 to 5; base_delay 25ms to 1s" || history[1].(map[string]any)["version"] != 2.0 {
 		t.Errorf("%v", history)
 	}
-	if told := p.Run("", "policy", "history", "--tenant", "acme"); told.Code != 0 || !strings.Contains(told.Out, "they are slow") {
-		t.Errorf("%+v", told)
+	if printed := p.Run("", "policy", "history", "--tenant", "acme"); printed.Code != 0 || !strings.Contains(printed.Out, "they are slow") {
+		t.Errorf("%+v", printed)
 	}
 	if v := p.Run("", "policy", "list", "--tenant", "other", "--json").Object(t)["policies"].([]any); len(v) != 1 || v[0].(map[string]any)["version"] != 0.0 {
 		t.Errorf("another tenant sees %v", v)
 	}
 	verify := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
-	verify.Wants(t, "verify", 0, "")
+	verify.Check(t, "verify", 0, "")
 	if v := verify.Object(t); v["ok"] != true || v["receipts"] != 2.0 || v["chains_verified"] != 1.0 {
 		t.Errorf("%v", v)
 	}
 }
 
-func TestPolicyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
+func TestIncompletePolicyCommandsAreBadUsage(t *testing.T) {
 	t.Parallel()
 	for args, word := range map[string]string{
 		"policy frobnicate":                                         "frobnicate",
@@ -74,7 +74,7 @@ func TestPolicyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 		"dlq retry x --tenant t --actor a --reason b":               "no run id",
 		"dlq retry 019a0000-0000-7000-8000-000000000000 --tenant t": "--reason",
 	} {
-		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Wants(t, args, 2, word)
+		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Check(t, args, 2, word)
 	}
 }
 
@@ -82,29 +82,29 @@ func TestPolicyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 	defer stop()
 	made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:root", "--roles", "admin", "--actor", "root", "--reason", "the first", "--json")
-	made.Wants(t, "the first", 0, "")
+	made.Check(t, "the first", 0, "")
 	token := made.Object(t)["token"].(string)
-	at := func(args ...string) clitest.Said {
+	at := func(args ...string) clitest.Result {
 		return clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), append(append([]string{"policy"}, args...), "--server", v["url"].(string))...)
 	}
 	set := at("set", "--max-attempts", "5", "--non-retryable", "http.refused", "--reason", "they are slow", "--if-version", "0", "--json")
-	set.Wants(t, "set", 0, "")
-	if told := set.Object(t); told["version"] != 1.0 || told["actor"] != "user:root" || told["policy"].(map[string]any)["max_retry_attempts"] != 5.0 || told["policy"].(map[string]any)["base_delay"] != "25ms" {
-		t.Errorf("%v", told)
+	set.Check(t, "set", 0, "")
+	if printed := set.Object(t); printed["version"] != 1.0 || printed["actor"] != "user:root" || printed["policy"].(map[string]any)["max_retry_attempts"] != 5.0 || printed["policy"].(map[string]any)["base_delay"] != "25ms" {
+		t.Errorf("%v", printed)
 	}
-	at("set", "--max-attempts", "6", "--reason", "x", "--if-version", "0").Wants(t, "an old version", 1, "version 1")
-	at("set", "--jitter", "2", "--reason", "x").Wants(t, "jitter", 2, "jitter")
-	p.Run("", "dlq", "fork", clitest.AnyRun, "--server", v["url"].(string), "--reason", "x", "--jitter", "2").Wants(t, "a fork's jitter", 1, "key")
-	clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), "dlq", "fork", "--all", "--yes", "--force", "--jitter", "2", "--reason", "x", "--server", v["url"].(string)).Wants(t, "the jitter of forks", 2, "jitter")
-	at("set", "--max-delay", "1h", "--reason", "x").Wants(t, "a long delay", 0, "")
-	at("set", "--base-delay", "10m", "--reason", "x").Wants(t, "a delay that fits what there is", 0, "")
-	at("set", "--family", "setlement", "--max-attempts", "4", "--reason", "x").Wants(t, "a family that is none", 1, "no family")
-	at("set", "--jitter", "0.5", "--reason", "x").Wants(t, "set again", 0, "")
+	at("set", "--max-attempts", "6", "--reason", "x", "--if-version", "0").Check(t, "an old version", 1, "version 1")
+	at("set", "--jitter", "2", "--reason", "x").Check(t, "jitter", 2, "jitter")
+	p.Run("", "dlq", "fork", clitest.AnyRun, "--server", v["url"].(string), "--reason", "x", "--jitter", "2").Check(t, "a fork's jitter", 1, "key")
+	clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), "dlq", "fork", "--all", "--yes", "--force", "--jitter", "2", "--reason", "x", "--server", v["url"].(string)).Check(t, "the jitter of forks", 2, "jitter")
+	at("set", "--max-delay", "1h", "--reason", "x").Check(t, "a long delay", 0, "")
+	at("set", "--base-delay", "10m", "--reason", "x").Check(t, "a delay that fits what there is", 0, "")
+	at("set", "--family", "setlement", "--max-attempts", "4", "--reason", "x").Check(t, "a family that is none", 1, "no family")
+	at("set", "--jitter", "0.5", "--reason", "x").Check(t, "set again", 0, "")
 	here, there := p.Run("", "policy", "history", "--tenant", "acme", "--json"), at("history", "--json")
-	there.Wants(t, "history", 0, "")
+	there.Check(t, "history", 0, "")
 	if here.Out != there.Out || !strings.Contains(there.Out, "they are slow") || len(there.Object(t)["versions"].([]any)) != 4 {
 		t.Errorf("the library says %s\nthe server %s", here.Out, there.Out)
 	}
@@ -115,15 +115,15 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 	again := at("reset", "--reason", "as it was", "--if-version", "4", "--json")
-	again.Wants(t, "reset", 0, "")
+	again.Check(t, "reset", 0, "")
 	if now := again.Object(t); now["version"] != 5.0 || now["policy"].(map[string]any)["max_retry_attempts"] != 3.0 {
 		t.Errorf("%v", now)
 	}
-	at("reset", "--reason", "x", "--if-version", "4").Wants(t, "reset of an old version", 1, "version 5")
-	at("reset").Wants(t, "no reason", 2, "--actor and --reason")
-	at("history", "--limit", "0").Wants(t, "limit", 2, "limit")
+	at("reset", "--reason", "x", "--if-version", "4").Check(t, "reset of an old version", 1, "version 5")
+	at("reset").Check(t, "no reason", 2, "--actor and --reason")
+	at("history", "--limit", "0").Check(t, "limit", 2, "limit")
 	here, there = p.Run("", "policy", "list", "--tenant", "acme"), at("list")
-	if there.Wants(t, "list", 0, ""); here.Out != there.Out || !strings.Contains(there.Out, "as configured again, version 5, user:root") {
+	if there.Check(t, "list", 0, ""); here.Out != there.Out || !strings.Contains(there.Out, "as configured again, version 5, user:root") {
 		t.Errorf("the library says %s\nthe server %s", here.Out, there.Out)
 	}
 }

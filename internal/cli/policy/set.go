@@ -32,7 +32,7 @@ at the version given.`,
 			if !p.Given(cmd) {
 				return shell.Usage(cmd, errors.New("nothing to set: give at least one of --"+strings.Join(flagNames, ", --")))
 			}
-			if err := p.noZero(cmd); err != nil {
+			if err := p.rejectZeros(cmd); err != nil {
 				return err
 			}
 			return backend.With(sh, cmd, &o.Flags, func(ctx context.Context, be backend.Backend) error {
@@ -44,7 +44,7 @@ at the version given.`,
 					ifVersion = now.Version
 				}
 				q := postadjudication.PolicyChange{Family: family, Reason: o.Reason, IfVersion: &ifVersion}
-				if q.Policy, err = p.Over(cmd, now.Policy); err != nil {
+				if q.Policy, err = p.Apply(cmd, now.Policy); err != nil {
 					return err
 				}
 				set, err := be.Policies.Set(ctx, q)

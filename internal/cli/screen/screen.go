@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	narrowest = 60
-	standard  = 140 // where there is no terminal to ask
-	widest    = 140
+	minWidth     = 60
+	defaultWidth = 140 // where there is no terminal to ask
+	maxWidth     = 140
 )
 
 // The escape sequences of a terminal.
@@ -41,7 +41,7 @@ type Screen struct {
 // New looks at what it writes to: a terminal says how wide it is, else COLUMNS
 // does. Colours are for terminals, and NO_COLOR turns them off.
 func New(out io.Writer) *Screen {
-	s := &Screen{out: out, width: standard}
+	s := &Screen{out: out, width: defaultWidth}
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
 		s.width = columns
 	}
@@ -51,7 +51,7 @@ func New(out io.Writer) *Screen {
 		}
 		s.color = os.Getenv("NO_COLOR") == ""
 	}
-	s.width = min(max(s.width, narrowest), widest)
+	s.width = min(max(s.width, minWidth), maxWidth)
 	return s
 }
 
@@ -86,14 +86,14 @@ func (s *Screen) paint(sequence, word string) string {
 
 func (s *Screen) write(what string) {
 	if s.err == nil {
-		_, s.err = io.WriteString(s.out, s.harmless(what))
+		_, s.err = io.WriteString(s.out, s.sanitize(what))
 	}
 }
 
-// harmless leaves of the control characters only line ends and our own colours. What a
+// sanitize leaves of the control characters only line ends and our own colours. What a
 // screen shows was written by others too, as an escrow service, and must neither move the
 // cursor nor turn the order of what is read.
-func (s *Screen) harmless(what string) string {
+func (s *Screen) sanitize(what string) string {
 	if !s.color {
 		return Plain(what)
 	}
@@ -115,7 +115,7 @@ func (s *Screen) harmless(what string) string {
 // for line ends.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && obeyed(r) {
+		if r != '\n' && isTerminalControl(r) {
 			return utf8.RuneError
 		}
 		return r
@@ -124,13 +124,13 @@ func Plain(text string) string {
 
 // PlainJSON is JSON with an escape in the place of every such character. It means the same.
 func PlainJSON(text []byte) []byte {
-	if !bytes.ContainsFunc(text, func(r rune) bool { return obeyed(r) && r != '\n' }) {
+	if !bytes.ContainsFunc(text, func(r rune) bool { return isTerminalControl(r) && r != '\n' }) {
 		return text
 	}
 	var out []byte
 	for _, r := range string(text) { // control characters below a blank are white space or escaped already
 		switch {
-		case !obeyed(r) || r < ' ':
+		case !isTerminalControl(r) || r < ' ':
 			out = utf8.AppendRune(out, r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
@@ -142,6 +142,6 @@ func PlainJSON(text []byte) []byte {
 	return out
 }
 
-// obeyed reports whether a terminal may obey a character: control characters, and those of
+// isTerminalControl reports whether a terminal may obey a character: control characters, and those of
 // format, which turn the order of what is read or show nothing.
-func obeyed(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }
+func isTerminalControl(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }

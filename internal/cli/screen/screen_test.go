@@ -8,23 +8,23 @@ import (
 	"testing"
 )
 
-// obeyedTexts are what terminals obey, or readers don't see.
-var obeyedTexts = []string{"\x1b[2J", "\a", "\u009b31m", "\u202euser:ada", "user:ada\u200b", "\u2066x\u2069", "\u00ad", "\U000e0041", "\ufeff", "a\rb", "\t", "\x7f"}
+// terminalControls are what terminals obey, or readers don't see.
+var terminalControls = []string{"\x1b[2J", "\a", "\u009b31m", "\u202euser:ada", "user:ada\u200b", "\u2066x\u2069", "\u00ad", "\U000e0041", "\ufeff", "a\rb", "\t", "\x7f"}
 
-func TestNothingThatATerminalObeysIsShown(t *testing.T) {
+func TestTerminalControlsAreNotShown(t *testing.T) {
 	t.Parallel()
-	for _, text := range obeyedTexts {
+	for _, text := range terminalControls {
 		for name, write := range map[string]func(*Screen){
 			"title": func(s *Screen) { s.Title("%s", text) }, "text": func(s *Screen) { s.Text("%s", text) }, "command": func(s *Screen) { s.Command(text) },
 		} {
 			for _, color := range []bool{false, true} {
 				var out bytes.Buffer
-				write(&Screen{out: &out, width: standard, color: color})
+				write(&Screen{out: &out, width: defaultWidth, color: color})
 				left := out.String()
 				for _, own := range []string{bold, reset} {
 					left = strings.ReplaceAll(left, own, "")
 				}
-				if strings.ContainsFunc(left, func(r rune) bool { return r != '\n' && obeyed(r) }) {
+				if strings.ContainsFunc(left, func(r rune) bool { return r != '\n' && isTerminalControl(r) }) {
 					t.Errorf("%s of %q: %q", name, text, left)
 				}
 			}
@@ -32,15 +32,15 @@ func TestNothingThatATerminalObeysIsShown(t *testing.T) {
 	}
 }
 
-func TestJSONWithoutWhatATerminalObeysMeansTheSame(t *testing.T) {
+func TestPlainJSONMeansTheSame(t *testing.T) {
 	t.Parallel()
-	text, err := json.Marshal(append(obeyedTexts, "plain", "\"q\\", "日本"))
+	text, err := json.Marshal(append(terminalControls, "plain", "\"q\\", "日本"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text = append(text, '\n')
 	plain := PlainJSON(text)
-	if bytes.ContainsFunc(plain, func(r rune) bool { return r != '\n' && obeyed(r) }) {
+	if bytes.ContainsFunc(plain, func(r rune) bool { return r != '\n' && isTerminalControl(r) }) {
 		t.Errorf("%q", plain)
 	}
 	var want, got []string

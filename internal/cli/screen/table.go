@@ -9,32 +9,32 @@ import (
 
 const (
 	gap = "  " // between columns
-	// slimmest is what a wrapping column is left at least.
-	slimmest = 13
-	// easy is what it is left before spare columns go.
-	easy = 20
+	// minWrapWidth is what a wrapping column is left at least.
+	minWrapWidth = 13
+	// comfortableWidth is what it is left before spare columns go.
+	comfortableWidth = 20
 )
 
 // Column is one of a table.
 type Column struct {
-	Name  string
-	Right bool // for numbers
-	Wraps bool // gives way, in several lines, when the table is too wide; for one column
-	Spare bool // left out when the table is too wide
+	Name     string
+	Right    bool // for numbers
+	Wraps    bool // gives way, in several lines, when the table is too wide; for one column
+	Optional bool // left out when the table is too wide
 }
 
 // Table writes rows under a line of names, no wider than the screen as long as
 // there is a column that wraps. Every row has a cell for each column; a cell may have
 // several lines.
 func (s *Screen) Table(columns []Column, rows [][]string) {
-	if sum(least(columns, natural(columns, rows))) > s.width {
-		columns, rows = necessary(columns, rows)
+	if sum(minWidths(columns, naturalWidths(columns, rows))) > s.width {
+		columns, rows = withoutOptional(columns, rows)
 	}
-	over := sum(natural(columns, rows)) - s.width
+	over := sum(naturalWidths(columns, rows)) - s.width
 	w := table.NewWriter()
 	w.SetStyle(s.plain())
 	w.SuppressTrailingSpaces()
-	w.SetColumnConfigs(s.configs(columns, natural(columns, rows), over))
+	w.SetColumnConfigs(s.configs(columns, naturalWidths(columns, rows), over))
 	names := make([]string, len(columns))
 	for i, c := range columns {
 		names[i] = s.paint(faint, c.Name)
@@ -69,7 +69,7 @@ func (s *Screen) configs(columns []Column, widths []int, over int) []table.Colum
 			out[i].Align, out[i].AlignHeader = text.AlignRight, text.AlignRight
 		}
 		if c.Wraps && over > 0 {
-			out[i].WidthMax = max(widths[i]-over, min(slimmest, widths[i]))
+			out[i].WidthMax = max(widths[i]-over, min(minWrapWidth, widths[i]))
 			out[i].WidthMaxEnforcer = func(cell string, width int) string { return strings.Join(wrap(cell, width), "\n") }
 		}
 	}
@@ -84,25 +84,25 @@ func cells(texts []string) table.Row {
 	return row
 }
 
-// natural is what each column's widest cell needs.
-func natural(columns []Column, rows [][]string) []int {
+// naturalWidths is what each column's widest cell needs.
+func naturalWidths(columns []Column, rows [][]string) []int {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
-		widths[i] = breadth(c.Name)
+		widths[i] = displayWidth(c.Name)
 		for _, row := range rows {
 			for line := range strings.SplitSeq(row[i], "\n") {
-				widths[i] = max(widths[i], breadth(line))
+				widths[i] = max(widths[i], displayWidth(line))
 			}
 		}
 	}
 	return widths
 }
 
-// least is what each column needs to be read with ease.
-func least(columns []Column, widths []int) []int {
+// minWidths is what each column needs to be read with ease.
+func minWidths(columns []Column, widths []int) []int {
 	for i, c := range columns {
 		if c.Wraps {
-			widths[i] = min(widths[i], easy)
+			widths[i] = min(widths[i], comfortableWidth)
 		}
 	}
 	return widths
@@ -117,12 +117,12 @@ func sum(widths []int) int {
 	return total
 }
 
-// necessary is a table without its spare columns.
-func necessary(columns []Column, rows [][]string) ([]Column, [][]string) {
+// withoutOptional is a table without its spare columns.
+func withoutOptional(columns []Column, rows [][]string) ([]Column, [][]string) {
 	var kept []Column
 	less := make([][]string, len(rows))
 	for i, c := range columns {
-		if c.Spare {
+		if c.Optional {
 			continue
 		}
 		kept = append(kept, c)

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-func drawn(width int, columns []Column, rows [][]string) string {
+func renderTable(width int, columns []Column, rows [][]string) string {
 	var out bytes.Buffer
 	(&Screen{out: &out, width: width}).Table(columns, rows)
 	return out.String()
 }
 
 // What others wrote neither moves the cursor nor turns the order of what is read.
-func TestWhatOthersWroteIsOnlyShown(t *testing.T) {
+func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		color      bool
@@ -39,13 +39,13 @@ func TestWhatOthersWroteIsOnlyShown(t *testing.T) {
 
 func TestATableAlignsAndFits(t *testing.T) {
 	t.Parallel()
-	columns := []Column{{Name: "N", Right: true}, {Name: "Who", Spare: true}, {Name: "What", Wraps: true}}
+	columns := []Column{{Name: "N", Right: true}, {Name: "Who", Optional: true}, {Name: "What", Wraps: true}}
 	rows := [][]string{{"1", "somebody", "a few words that go on"}, {"10", "ä", "x"}}
 	wide := " N  Who       What\n" +
 		"──  ────────  ──────────────────────\n" +
 		" 1  somebody  a few words that go on\n" +
 		"10  ä         x\n"
-	if got := drawn(40, columns, rows); got != wide {
+	if got := renderTable(40, columns, rows); got != wide {
 		t.Errorf("wide:\n%s", got)
 	}
 	narrow := " N  What\n" +
@@ -53,7 +53,7 @@ func TestATableAlignsAndFits(t *testing.T) {
 		" 1  a few words\n" +
 		"    that go on\n" +
 		"10  x\n"
-	if got := drawn(17, columns, rows); got != narrow {
+	if got := renderTable(17, columns, rows); got != narrow {
 		t.Errorf("narrow:\n%s", got)
 	}
 	between := " N  Who       What\n" +
@@ -61,14 +61,14 @@ func TestATableAlignsAndFits(t *testing.T) {
 		" 1  somebody  a few words that go\n" +
 		"              on\n" +
 		"10  ä         x\n"
-	if got := drawn(34, columns, rows); got != between {
+	if got := renderTable(34, columns, rows); got != between {
 		t.Errorf("between:\n%s", got)
 	}
 }
 
 func TestACellOfSeveralLinesStaysInItsColumn(t *testing.T) {
 	t.Parallel()
-	got := drawn(80, []Column{{Name: "A"}, {Name: "B"}, {Name: "C"}}, [][]string{{"1", "x\nyy", "2"}})
+	got := renderTable(80, []Column{{Name: "A"}, {Name: "B"}, {Name: "C"}}, [][]string{{"1", "x\nyy", "2"}})
 	if want := "A  B   C\n─  ──  ─\n1  x   2\n   yy\n"; got != want {
 		t.Errorf("\n%s", got)
 	}
@@ -115,7 +115,7 @@ func TestColoursDoNotCountAsWidth(t *testing.T) {
 	var out bytes.Buffer
 	s := &Screen{out: &out, width: 80, color: true}
 	s.Table([]Column{{Name: "A"}, {Name: "B"}}, [][]string{{s.Good("ok"), "1"}, {"no", "2"}})
-	lines := strings.Split(sequences.ReplaceAllString(out.String(), ""), "\n")
+	lines := strings.Split(escapeSequences.ReplaceAllString(out.String(), ""), "\n")
 	if lines[2] != "ok  1" || lines[3] != "no  2" || !strings.Contains(out.String(), green) {
 		t.Errorf("%q", out.String())
 	}

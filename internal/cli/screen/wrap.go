@@ -8,10 +8,10 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-var sequences = regexp.MustCompile("\x1b\\[[0-9;]*m")
+var escapeSequences = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// breadth is how many cells of a terminal a text takes.
-func breadth(s string) int { return uniseg.StringWidth(sequences.ReplaceAllString(s, "")) }
+// displayWidth is how many cells of a terminal a text takes.
+func displayWidth(s string) int { return uniseg.StringWidth(escapeSequences.ReplaceAllString(s, "")) }
 
 // wrap breaks a text into lines of at most width, between words where it can.
 func wrap(s string, width int) []string {
@@ -23,7 +23,7 @@ func wrap(s string, width int) []string {
 }
 
 func wrapParagraph(s string, width int) []string {
-	if breadth(s) <= width {
+	if displayWidth(s) <= width {
 		return []string{s}
 	}
 	var lines []string
@@ -32,12 +32,12 @@ func wrapParagraph(s string, width int) []string {
 		switch {
 		case line == "":
 			line = word
-		case breadth(line)+1+breadth(word) <= width:
+		case displayWidth(line)+1+displayWidth(word) <= width:
 			line += " " + word
 		default:
 			lines, line = append(lines, line), word
 		}
-		for breadth(line) > width {
+		for displayWidth(line) > width {
 			head := cut(line, width)
 			lines, line = append(lines, line[:head]), line[head:]
 		}
@@ -54,7 +54,7 @@ func cut(s string, width int) int {
 	end := 0
 	for end < len(s) {
 		_, size := utf8.DecodeRuneInString(s[end:])
-		if end > 0 && breadth(s[:end+size]) > width {
+		if end > 0 && displayWidth(s[:end+size]) > width {
 			break
 		}
 		end += size

@@ -107,9 +107,9 @@ func NeedReason(cmd *cobra.Command, reason string) error {
 	return nil
 }
 
-// Instant reads a time that may be left out. A word that is no time must not widen
+// ParseTime reads a time that may be left out. A word that is no time must not widen
 // the filter.
-func Instant(flag, text string, to *time.Time) (err error) {
+func ParseTime(flag, text string, to *time.Time) (err error) {
 	if text == "" {
 		return nil
 	}
@@ -119,8 +119,8 @@ func Instant(flag, text string, to *time.Time) (err error) {
 	return nil
 }
 
-// Within refuses a number that is not between 1 and the most.
-func Within(flag string, value, most int) error {
+// InRange refuses a number that is not between 1 and the most.
+func InRange(flag string, value, most int) error {
 	if value < 1 || value > most {
 		return fmt.Errorf("%s is not between 1 and %d", flag, most)
 	}

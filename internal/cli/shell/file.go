@@ -13,7 +13,7 @@ import (
 func WriteFile(name string, write func(io.Writer) error) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.part")
 	if err != nil {
-		return named(name, err)
+		return nameFile(name, err)
 	}
 	defer func() {
 		if err != nil {
@@ -26,11 +26,11 @@ func WriteFile(name string, write func(io.Writer) error) (err error) {
 	if err := errors.Join(part.Sync(), part.Close()); err != nil {
 		return err
 	}
-	return named(name, os.Rename(part.Name(), name))
+	return nameFile(name, os.Rename(part.Name(), name))
 }
 
-// named tells an error by the name that was asked for.
-func named(name string, err error) error {
+// nameFile tells an error by the name that was asked for.
+func nameFile(name string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
 	switch {

@@ -30,8 +30,8 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Stamp is a time in UTC, to the millisecond.
-func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
+// Timestamp is a time in UTC, to the millisecond.
+func Timestamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
 
 // YesNo is a truth value as a word.
 func YesNo(b bool) string {
@@ -41,8 +41,8 @@ func YesNo(b bool) string {
 	return "no"
 }
 
-// Sums are amounts by currency.
-func Sums(money map[string]int64) string {
+// Amounts are amounts by currency.
+func Amounts(money map[string]int64) string {
 	var out []string
 	for _, currency := range slices.Sorted(maps.Keys(money)) {
 		out = append(out, settlement.Money{Minor: money[currency], Currency: currency}.String())
@@ -53,8 +53,8 @@ func Sums(money map[string]int64) string {
 	return strings.Join(out, ", ")
 }
 
-// Word writes a word so that a command shell takes it as it is.
-func Word(word string) string {
+// Quote writes a word so that a command shell takes it as it is.
+func Quote(word string) string {
 	plain := func(r rune) bool {
 		return r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
 	}

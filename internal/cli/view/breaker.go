@@ -10,21 +10,21 @@ import (
 )
 
 // Breakers writes the circuit breakers of a tenant.
-func Breakers(s *screen.Screen, tenant string, brakes []postadjudication.Brake) error {
-	if len(brakes) == 0 {
+func Breakers(s *screen.Screen, tenant string, breakers []postadjudication.Breaker) error {
+	if len(breakers) == 0 {
 		s.Text("No circuit breaker of %s was ever open.", BreakerTenant(tenant))
 		return s.Err()
 	}
-	rows := make([][]string, len(brakes))
-	for i, b := range brakes {
+	rows := make([][]string, len(breakers))
+	for i, b := range breakers {
 		rows[i] = []string{b.Target, b.Family, BreakerTenant(b.Tenant), BreakerState(b), b.At.Format(time.RFC3339), b.Actor, b.Reason}
 	}
-	s.Table([]screen.Column{{Name: "Target"}, {Name: "Family", Spare: true}, {Name: "For"}, {Name: "Circuit breaker"}, {Name: "Since"}, {Name: "By"}, {Name: "Why", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Target"}, {Name: "Family", Optional: true}, {Name: "For"}, {Name: "Circuit breaker"}, {Name: "Since"}, {Name: "By"}, {Name: "Why", Wraps: true}}, rows)
 	return s.Err()
 }
 
 // Breaker writes what a circuit breaker does now.
-func Breaker(s *screen.Screen, b postadjudication.Brake) error {
+func Breaker(s *screen.Screen, b postadjudication.Breaker) error {
 	switch b.State {
 	case background.BreakerOpen:
 		s.Text("The circuit breaker of %s for %s is open, by %s: nothing is called until it is released.", b.Target, BreakerTenant(b.Tenant), b.Actor)
@@ -37,7 +37,7 @@ func Breaker(s *screen.Screen, b postadjudication.Brake) error {
 }
 
 // BreakerState is the state of a circuit breaker, and whether a person opened it.
-func BreakerState(b postadjudication.Brake) string {
+func BreakerState(b postadjudication.Breaker) string {
 	state := strings.ReplaceAll(string(b.State), "_", "-")
 	if b.ByHand {
 		return state + " by hand"

@@ -65,7 +65,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 		if r.CancelAsked {
 			state += ", asked to stop"
 		}
-		state += callsOut(r) + pausedBy(r) + waitsFor(r)
+		state += outstandingCalls(r) + pausedBy(r) + waitingText(r)
 		if n := len(r.Parents); n > 0 {
 			state += ", fork of " + r.Parents[n-1].String()
 		}
@@ -89,22 +89,22 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 		if t.Failure != nil {
 			failure = t.Failure.Type
 		}
-		rows = append(rows, []string{strconv.Itoa(t.Number), shell.Stamp(t.Started), took, ended, t.Class, failure})
+		rows = append(rows, []string{strconv.Itoa(t.Number), shell.Timestamp(t.Started), took, ended, t.Class, failure})
 	}
 	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by"}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
 	return s.Err()
 }
 
-// callsOut tells of the calls of a run that have not come back.
-func callsOut(r postadjudication.Status) string {
+// outstandingCalls tells of the calls of a run that have not come back.
+func outstandingCalls(r postadjudication.Status) string {
 	if n := len(r.OutstandingCalls); n > 0 {
 		return ", " + shell.Plural(n, "call") + " out"
 	}
 	return ""
 }
 
-// waitsFor tells what keeps a run from being called. A circuit breaker is told of by pausedBy.
-func waitsFor(r postadjudication.Status) string {
+// waitingText tells what keeps a run from being called. A circuit breaker is told of by pausedBy.
+func waitingText(r postadjudication.Status) string {
 	if r.WaitsBecause == "" || r.WaitsFor == postadjudication.WaitsForBreaker {
 		return ""
 	}

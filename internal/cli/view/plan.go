@@ -36,31 +36,31 @@ func movedSum(b postadjudication.Bulk, minor int64) string {
 func Plan(s *screen.Screen, b postadjudication.Bulk) {
 	rows := [][]string{
 		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
-		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", shell.Sums(b.Money)},
+		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", shell.Amounts(b.Money)},
 	}
-	if p, err := retrypolicy.Parse(b.Asked.Policy); b.Asked.Policy != "" && err == nil {
+	if p, err := retrypolicy.Parse(b.Spec.Policy); b.Spec.Policy != "" && err == nil {
 		cells := PolicyCells(p)
 		rows = append(rows, []string{"policy of each", cells[0] + " attempts, " + cells[1]})
 	}
-	if b.Asked.Where != "" {
-		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", shell.Plural(int(b.Scanned), "letter") + "." + LeftOut(int(b.Undecided))})
+	if b.Spec.Where != "" {
+		rows = append(rows, []string{"of those that", b.Spec.Where}, []string{"asked of", shell.Plural(int(b.Scanned), "letter") + "." + LeftOut(int(b.Undecided))})
 	}
 	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}
-	if f := b.Asked.Finding; f != nil {
+	if f := b.Spec.Finding; f != nil {
 		found := fmt.Sprintf("%s, %s moved, %s", f.Class, movedSum(b, f.Moved), f.Reference)
 		if f.Lookup {
 			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
 		}
 		rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
 	}
-	if b.Asked.Reference != "" {
-		rows = append(rows, []string{"reference", b.Asked.Reference})
+	if b.Spec.Reference != "" {
+		rows = append(rows, []string{"reference", b.Spec.Reference})
 	}
 	switch {
 	case b.Incident != "":
-		rows = append(rows, []string{"people", "1, by break-glass for " + b.Incident + ": " + b.IncidentWhy})
+		rows = append(rows, []string{"people", "1, by break-glass for " + b.Incident + ": " + b.IncidentReason})
 	case b.People > 0:
 		rows = append(rows, []string{"people", strconv.Itoa(b.People)})
 	}

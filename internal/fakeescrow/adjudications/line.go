@@ -37,8 +37,8 @@ type line struct {
 
 // build makes every line, in the order of the file.
 func build() ([]line, error) {
-	ordinary := deal()
-	lines := slices.Concat(ordinary, conflicts(ordinary))
+	ordinary := ordinaryLines()
+	lines := slices.Concat(ordinary, conflictLines(ordinary))
 	for i := range lines {
 		text, err := json.Marshal(lines[i].adjudication)
 		if err != nil {
@@ -46,7 +46,7 @@ func build() ([]line, error) {
 		}
 		lines[i].text = text
 	}
-	damaged, err := damage(ordinary)
+	damaged, err := malformedLines(ordinary)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func file(lines []line) []byte {
 	return b.Bytes()
 }
 
-// describe counts the lines by kind, in the order of the kinds.
-func describe(lines []line) []byte {
+// kindTable counts the lines by kind, in the order of the kinds.
+func kindTable(lines []line) []byte {
 	counts := map[string]int{}
 	for _, l := range lines {
 		counts[l.kind]++

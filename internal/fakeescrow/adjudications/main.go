@@ -20,7 +20,7 @@ func main() {
 	lines, err := build()
 	out := file(lines)
 	if *table {
-		out = describe(lines)
+		out = kindTable(lines)
 	}
 	if err == nil {
 		_, err = os.Stdout.Write(out)

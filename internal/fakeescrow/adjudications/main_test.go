@@ -31,7 +31,7 @@ func TestTheFileIsWhatTheCommandWrites(t *testing.T) {
 	}
 }
 
-func TestTheMixIsThatOfAWorkingDay(t *testing.T) {
+func TestTheKindsHaveRealisticShares(t *testing.T) {
 	t.Parallel()
 	lines := built(t)
 	if len(lines) < 320 {
@@ -81,7 +81,7 @@ func TestOrdinaryCasesFitTheirEscrows(t *testing.T) {
 	t.Parallel()
 	held, sum, cases := map[string]money{}, map[string]int64{}, map[string]int{}
 	ids := map[string]bool{}
-	for _, l := range deal() {
+	for _, l := range ordinaryLines() {
 		for _, id := range []string{l.TransactionReceiptID, l.SubmissionReceiptID, l.AdjudicationID} {
 			if ids[id] || len(id) != 30 {
 				t.Errorf("id %q", id)

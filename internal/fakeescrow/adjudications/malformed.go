@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// fault spoils a line by replacing a part of its text.
-type fault struct {
+// corruption spoils a line by replacing a part of its text.
+type corruption struct {
 	what    string
 	replace func(l line) (from, to string)
 }
 
-var faults = []fault{
+var corruptions = []corruption{
 	{"cut short", func(l line) (string, string) { return `,"held"` + tail(l, `,"held"`), "" }},
 	{"a quote is missing", func(l line) (string, string) { return `"tenant":"`, `"tenant":` }},
 	{"an array", func(l line) (string, string) { return string(l.text), "[" + string(l.text) + "]" }},
@@ -22,12 +22,12 @@ var faults = []fault{
 		return `"escrow_reference":"` + l.EscrowReference + `",`, ""
 	}},
 	{"amount is missing", func(l line) (string, string) { return amount(l) + ",", "" }},
-	{"negative amount", func(l line) (string, string) { return amount(l), spoilt(l, "-%d") }},
+	{"negative amount", func(l line) (string, string) { return amount(l), withAmount(l, "-%d") }},
 	{"zero", func(l line) (string, string) {
 		return amount(l), `"amount":{"minor":0,"currency":"` + l.Amount.Currency + `"}`
 	}},
-	{"a fraction", func(l line) (string, string) { return amount(l), spoilt(l, "%d.5") }},
-	{"a string", func(l line) (string, string) { return amount(l), spoilt(l, `"%d"`) }},
+	{"a fraction", func(l line) (string, string) { return amount(l), withAmount(l, "%d.5") }},
+	{"a string", func(l line) (string, string) { return amount(l), withAmount(l, `"%d"`) }},
 	{"beyond exact integers", func(l line) (string, string) {
 		return amount(l), `"amount":{"minor":9007199254740993,"currency":"` + l.Amount.Currency + `"}`
 	}},
@@ -58,16 +58,16 @@ func amount(l line) string {
 	return fmt.Sprintf(`"amount":{"minor":%d,"currency":%q}`, l.Amount.Minor, l.Amount.Currency)
 }
 
-func spoilt(l line, format string) string {
+func withAmount(l line, format string) string {
 	return fmt.Sprintf(`"amount":{"minor":`+format+`,"currency":%q}`, l.Amount.Minor, l.Amount.Currency)
 }
 
-// damage makes one line of each fault, spread over the file, each of a transaction
+// malformedLines makes one line of each fault, spread over the file, each of a transaction
 // and an escrow of its own, so that accepting one would show.
-func damage(ordinary []line) ([]line, error) {
+func malformedLines(ordinary []line) ([]line, error) {
 	var out []line
-	for i, f := range faults {
-		l := ordinary[(i+1)*len(ordinary)/(len(faults)+1)]
+	for i, f := range corruptions {
+		l := ordinary[(i+1)*len(ordinary)/(len(corruptions)+1)]
 		l.kind, l.at, l.Simulate, l.Generation = malformed, l.at+0.7, "ok", 0
 		label := malformed + " " + f.what
 		l.TransactionReceiptID = id("txr_", l.at, label)

@@ -30,32 +30,32 @@ var prices = map[string]struct{ least, steps, step int }{
 	"KWD": {18000, 16000, 250}, // a thousand fils to the dinar
 }
 
-// deal lays the ordinary cases out: in mixed order, one to four on an escrow, which
+// ordinaryLines lays the ordinary cases out: in mixed order, one to four on an escrow, which
 // holds their sum or a little more.
-func deal() []line {
+func ordinaryLines() []line {
 	var lines []line
 	for _, k := range kinds {
 		for range k.count {
 			lines = append(lines, line{kind: k.name, adjudication: adjudication{Simulate: k.simulate}})
 		}
 	}
-	mix(lines, "dealt")
+	shuffle(lines, "dealt")
 	for first, escrow := 0, 0; first < len(lines); escrow++ {
-		n := min([]int{1, 1, 1, 1, 1, 1, 2, 2, 3, 4}[draw(10, "cases %d", escrow)], len(lines)-first)
-		open(lines[first:first+n], escrow)
+		n := min([]int{1, 1, 1, 1, 1, 1, 2, 2, 3, 4}[hashBelow(10, "cases %d", escrow)], len(lines)-first)
+		assignEscrow(lines[first:first+n], escrow)
 		first += n
 	}
-	mix(lines, "placed")
-	name(lines)
+	shuffle(lines, "placed")
+	assignIDs(lines)
 	return lines
 }
 
-// mix orders the lines by lot.
-func mix(lines []line, label string) {
+// shuffle orders the lines by lot.
+func shuffle(lines []line, label string) {
 	lots := map[int]int{}
 	for i := range lines {
 		lines[i].at = float64(i)
-		lots[i] = draw(1<<40, "%s %d", label, i)
+		lots[i] = hashBelow(1<<40, "%s %d", label, i)
 	}
 	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(lots[int(a.at)], lots[int(b.at)]) })
 	for i := range lines {
@@ -63,20 +63,20 @@ func mix(lines []line, label string) {
 	}
 }
 
-// open puts the lines on one escrow.
-func open(lines []line, escrow int) {
-	tenant := tenants[draw(len(tenants), "tenant %d", escrow)]
-	currency := tenant.currencies[draw(len(tenant.currencies), "currency %d", escrow)]
+// assignEscrow puts the lines on one escrow.
+func assignEscrow(lines []line, escrow int) {
+	tenant := tenants[hashBelow(len(tenants), "tenant %d", escrow)]
+	currency := tenant.currencies[hashBelow(len(tenant.currencies), "currency %d", escrow)]
 	var sum int64
 	for i := range lines {
 		minor := price(currency, fmt.Sprintf("%d.%d", escrow, i))
 		sum += minor
 		lines[i].Tenant = tenant.name
 		lines[i].EscrowReference = fmt.Sprint(escrow) // until it is named
-		lines[i].Outcome = []string{"release", "release", "release", "refund"}[draw(4, "outcome %d.%d", escrow, i)]
+		lines[i].Outcome = []string{"release", "release", "release", "refund"}[hashBelow(4, "outcome %d.%d", escrow, i)]
 		lines[i].Amount = money{Minor: minor, Currency: currency}
 	}
-	if draw(4, "rest %d", escrow) == 0 { // a part of the escrow is not decided yet
+	if hashBelow(4, "rest %d", escrow) == 0 { // a part of the escrow is not decided yet
 		sum += price(currency, fmt.Sprintf("rest %d", escrow))
 	}
 	for i := range lines {
@@ -87,12 +87,12 @@ func open(lines []line, escrow int) {
 // price leans towards small amounts, as prices do.
 func price(currency, label string) int64 {
 	p := prices[currency]
-	steps := draw(p.steps, "price %s", label) * draw(1000, "lean %s", label) / 1000
+	steps := hashBelow(p.steps, "price %s", label) * hashBelow(1000, "lean %s", label) / 1000
 	return int64(p.least + steps*p.step)
 }
 
-// name gives the lines their ids, by their places.
-func name(lines []line) {
+// assignIDs gives the lines their ids, by their places.
+func assignIDs(lines []line) {
 	escrows := map[string]string{}
 	for i := range lines {
 		l := &lines[i]
@@ -104,7 +104,7 @@ func name(lines []line) {
 			escrows[l.EscrowReference] = id("esc_", l.at-200, label) // held days before
 		}
 		l.EscrowReference = escrows[l.EscrowReference]
-		if draw(12, "explicit %d", i) == 0 {
+		if hashBelow(12, "explicit %d", i) == 0 {
 			l.Generation = 1
 		}
 	}

@@ -38,7 +38,7 @@ func TestOrdinaryLinesPlayAsTheirKindSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	lines := deal()
+	lines := ordinaryLines()
 	calls := make([]postadjudication.Call, len(lines))
 	for i, l := range lines {
 		calls[i] = postadjudication.Call{
