@@ -196,3 +196,143 @@ func (d *delivery) acknowledgePaused() (retry bool, err error) {
 	d.m.breakers.pausedDeliveries.Add(1)
 	return false, nil
 }
+
+// maxInPlaceWait is the longest wait that is spent holding the delivery. asynq cuts times
+// to whole seconds; longer waits go back to it.
+const maxInPlaceWait = time.Second
+
+// waitUntilDue waits until a run is due, or until it is woken because the run changed or
+// its circuit breaker opened.
+// It holds no slot. A wait that is too long, and every wait at shutdown, ends with
+// a redeliverAt: the run stays scheduled and asynq brings it again.
+func (m *Manager) waitUntilDue(run Run, wake <-chan struct{}) error {
+	due := run.DueAt
+	left := due.Sub(m.now())
+	if left > maxInPlaceWait {
+		return &redeliverAt{at: due}
+	}
+	deadline := time.Now().Add(left) // monotonic: no clock that is set meanwhile moves it
+	m.waiting.Add(1)
+	defer m.waiting.Add(-1)
+	for {
+		opened := m.breakers.nextOpening()
+		left := time.Until(deadline) // asked again after each wake: timers err
+		if left <= 0 || m.breakers.blocks(run) {
+			return nil
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-opened:
+			timer.Stop()
+		case <-wake:
+			timer.Stop()
+			return nil
+		case <-m.stop:
+			timer.Stop()
+			return &redeliverAt{at: due}
+		}
+	}
+}
+
+// deadLetterAltered ends a run whose request is not what was submitted: nothing is sent, nobody is
+// asked about it, and what is known of its money stays as it was. It is a dead letter
+// for a person. It reports true when the run changed meanwhile and may be claimed again.
+func (d *delivery) deadLetterAltered(cause error) (retry bool, err error) {
+	tr := d.m.newTransition(receipts.DeadLettered, d.run)
+	tr.Reason = ReasonRequestAltered
+	tr.Result.Failure = &Failure{Type: ReasonRequestAltered, Message: cause.Error()}
+	after, err := d.m.write(d.family, tr)
+	switch {
+	case errors.Is(err, errClosed):
+		return false, errUnavailable
+	case errors.Is(err, ErrConflict):
+		return true, nil // the run changed meanwhile: the claim finds out
+	}
+	d.run = after
+	if err != nil {
+		return d.onClaimRefused(err)
+	}
+	d.m.log.Error("a request was altered after it was submitted; nothing was sent, and a person has to look",
+		zap.Stringer("run", after.ID), zap.String("tenant", after.Tenant), zap.Stringer("case", after.Case), zap.Error(cause))
+	if after.Letter != LetterOpen {
+		return false, nil
+	}
+	return false, archiveErrorFor(after)
+}
+
+// errInFlight hands a delivery back to asynq because this process is at its run.
+var errInFlight = errors.New("background: this process is at the run already")
+
+// inFlightRuns are the runs that this process is claiming, executing or waiting
+// on. A second delivery of such a run has nothing to do, and no bell is missing
+// for it. A bell that is newer than the one it came by is put back all the same: other
+// processes look for the newest, and would ring again and again.
+type inFlightRuns struct {
+	mu   sync.Mutex
+	runs map[RunID]*inFlightRun
+}
+
+// inFlightRun is one of them.
+type inFlightRun struct {
+	wake               chan struct{} // holds at most one: look at the run again
+	notificationNumber int           // of the task that brought the run
+
+	mu        sync.Mutex
+	handedOff bool // asynq no longer holds the delivery
+}
+
+func newInFlightRuns() *inFlightRuns { return &inFlightRuns{runs: make(map[RunID]*inFlightRun)} }
+
+// acquire begins an engagement, or returns the one that is going on and false.
+func (s *inFlightRuns) acquire(id RunID, notificationNumber int) (*inFlightRun, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.runs[id]; e != nil {
+		return e, false
+	}
+	e := &inFlightRun{wake: make(chan struct{}, 1), notificationNumber: notificationNumber}
+	s.runs[id] = e
+	return e, true
+}
+
+func (s *inFlightRuns) release(id RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runs, id)
+}
+
+func (s *inFlightRuns) has(id RunID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[id] != nil
+}
+
+func (s *inFlightRuns) wake(id RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.runs[id]; e != nil {
+		select {
+		case e.wake <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+}
+
+// handOff notes that asynq was told to bring the run again later, while this
+// process goes on with it.
+func (e *inFlightRun) handOff() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.handedOff = true
+}
+
+func (e *inFlightRun) isHandedOff() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.handedOff
+}
+
+// Wake tells the manager that a run changed, such as by a cancel: if this
+// process waits for the run's next attempt, it looks at the run again now.
+func (m *Manager) Wake(id RunID) { m.inFlight.wake(id) }

@@ -4,6 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,3 +160,113 @@ func (l asynqLog) Info(args ...any)  { l.log.Debug(args...) }
 func (l asynqLog) Warn(args ...any)  { l.log.Debug(args...) }
 func (l asynqLog) Error(args ...any) { l.log.Warn(args...) }
 func (l asynqLog) Fatal(args ...any) { l.log.Error(args...) }
+
+// Queue names the asynq queue in which the bells of a run with this retry key
+// ring: "<family>:<shard>". The shard is a stable hash of the retry key. It is
+// stored with the run, so that more or fewer shards may be configured later: the queues
+// that are configured no more are served while live runs name them.
+func (m *Manager) Queue(family, retryKey string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(retryKey)) // never fails, says hash.Hash
+	return queueName(family, int(h.Sum32()%uint32(m.cfg.Shards)))
+}
+
+// Queues are the queues in which bells of a family's runs may ring, by shard.
+func (m *Manager) Queues(family string) []string {
+	all := make([]string, m.cfg.Shards)
+	for shard := range all {
+		all[shard] = queueName(family, shard)
+	}
+	return all
+}
+
+func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
+
+// configuredQueues are the queues of this manager's shards, all of one weight.
+func (m *Manager) configuredQueues() map[string]int {
+	all := make(map[string]int, len(m.families)*m.cfg.Shards)
+	for name := range m.families {
+		for shard := range m.cfg.Shards {
+			all[queueName(name, shard)] = 1
+		}
+	}
+	return all
+}
+
+// servedQueues are the queues that this manager takes runs from, sorted.
+func (m *Manager) servedQueues() []string {
+	return slices.Sorted(maps.Keys(m.former.addTo(m.configuredQueues())))
+}
+
+// taskKey is where asynq keeps a task: a hash whose field "state" says where
+// the task stands.
+func taskKey(queue, taskID string) string { return queueKey(queue, "t:"+taskID) }
+
+// queueKey is where asynq keeps what a queue has: the list of what is "pending", and
+// by time what waits for a "retry", is "scheduled", or "archived".
+func queueKey(queue, part string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, part) }
+
+// A family's name becomes part of queue names and of Redis keys.
+func validFamily(name string) bool {
+	for _, r := range name {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+		default:
+			return false
+		}
+	}
+	return name != ""
+}
+
+// formerQueues serves the queues of shards that are configured no more, and that due runs
+// of this manager's families still name: else those would wait for ever after a restart
+// with fewer shards. A queue is served from when the sweeper meets the first such run
+// until the manager ends. Other processes may serve it, too.
+type formerQueues struct {
+	m *Manager
+
+	mu      sync.Mutex
+	servers map[string]*asynq.Server // by queue
+	stopped bool
+}
+
+// serve serves the queue of a due run if nobody else of this process does.
+func (f *formerQueues) serve(r Run) {
+	shard, ok := strings.CutPrefix(r.Queue, r.Family+":")
+	if n, err := strconv.Atoi(shard); !ok || err != nil || n < f.m.cfg.Shards || f.m.families[r.Family] == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped || f.servers[r.Queue] != nil {
+		return
+	}
+	s := asynq.NewServerFromRedisClient(f.m.redis, f.m.serverConfig(map[string]int{r.Queue: 1}))
+	if err := s.Start(asynq.HandlerFunc(f.m.process)); err != nil {
+		f.m.log.Error("a queue that is configured no more can't be served; the next sweep tries again", zap.String("queue", r.Queue), zap.Error(err))
+		return
+	}
+	f.servers[r.Queue] = s
+	f.m.log.Info("runs wait in a queue that is configured no more; it is served", zap.String("queue", r.Queue))
+}
+
+// addTo adds the queues to others, and returns these.
+func (f *formerQueues) addTo(queues map[string]int) map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for queue := range f.servers {
+		queues[queue] = 1
+	}
+	return queues
+}
+
+// stop returns the servers, for the caller to shut down. No queue is served any more.
+func (f *formerQueues) stop() (servers []*asynq.Server) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopped = true
+	for _, s := range f.servers {
+		servers = append(servers, s)
+	}
+	return servers
+}

@@ -17,3 +17,64 @@ func TestWillBeDelivered(t *testing.T) {
 		}
 	}
 }
+
+// Seconds after tasks were lost from sight at which a sweep a second takes an active
+// task for a ghost.
+func TestLostDeliveriesAreSearchedAtOnceAndAgain(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	for name, tc := range map[string]struct {
+		lost []int // seconds
+		want map[int]bool
+	}{
+		"never":            {nil, map[int]bool{}},
+		"once":             {[]int{0}, seconds(0, 1, 2, 10, 11, 12, 30, 31, 32)},
+		"twice in a stall": {[]int{0, 4}, seconds(0, 1, 2, 4, 5, 6, 14, 15, 16, 34, 35, 36)},
+		"after a while":    {[]int{0, 60}, seconds(0, 1, 2, 10, 11, 12, 30, 31, 32, 60, 61, 62, 70, 71, 72)},
+	} {
+		var g lostDeliveries
+		lost := tc.lost
+		for s := range 80 {
+			now := start.Add(time.Duration(s) * time.Second)
+			if len(lost) > 0 && lost[0] == s {
+				lost = lost[1:]
+				g.schedule(now)
+			}
+			if began := g.due(now); began && !g.active() {
+				t.Errorf("%s: a look began at %d s, and no ghost walks", name, s)
+			}
+			if g.active() != tc.want[s] {
+				t.Errorf("%s: at %d s ghosts walk: %v, want %v", name, s, g.active(), tc.want[s])
+			}
+			g.passDone()
+		}
+	}
+}
+
+// A process that stood still for a minute looks once for all that it missed.
+func TestMissedSearchesAreMadeUpForOnce(t *testing.T) {
+	t.Parallel()
+	var g lostDeliveries
+	start := time.Now()
+	g.schedule(start)
+	if !g.due(start.Add(time.Minute)) || g.due(start.Add(time.Minute)) {
+		t.Error("not looked for exactly once")
+	}
+	for range lostDeliveryPasses {
+		if !g.active() {
+			t.Error("the look ended early")
+		}
+		g.passDone()
+	}
+	if g.active() || g.due(start.Add(time.Hour)) {
+		t.Error("the look does not end")
+	}
+}
+
+func seconds(of ...int) map[int]bool {
+	set := map[int]bool{}
+	for _, s := range of {
+		set[s] = true
+	}
+	return set
+}

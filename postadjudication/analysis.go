@@ -1,8 +1,11 @@
 package postadjudication
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -153,4 +156,261 @@ func (s *Service) oldestAndExpiring(ctx context.Context, tenant string, f Letter
 	}
 	count, err := s.CountLetters(ctx, tenant, f)
 	return oldest, count.Total, err
+}
+
+// Sums are amounts of money by currency, in minor units.
+type Sums map[string]int64
+
+// add adds an amount. What has no currency moves no money.
+func (s Sums) add(currency string, minor int64) error {
+	if currency == "" || minor == 0 {
+		return nil
+	}
+	if s[currency] > math.MaxInt64-minor {
+		return fmt.Errorf("postadjudication: all the %s of these letters is more than %d", currency, int64(math.MaxInt64))
+	}
+	s[currency] += minor
+	return nil
+}
+
+// Share is the letters that have a value in common.
+type Share struct {
+	Value   string `json:"value"`
+	Letters int64  `json:"letters"`
+	AtRisk  Sums   `json:"at_risk"` // what stays reserved for those that are open
+}
+
+// sharesOf gives the letters by a value, the most frequent first.
+func sharesOf(tallies []postgres.LetterTally, of func(*postgres.LetterTally) string) ([]Share, error) {
+	at := map[string]int{}
+	out := []Share{}
+	for i := range tallies {
+		t := &tallies[i]
+		value := of(t)
+		if _, known := at[value]; !known {
+			at[value] = len(out)
+			out = append(out, Share{Value: value, AtRisk: Sums{}})
+		}
+		share := &out[at[value]]
+		share.Letters += t.Letters
+		if err := share.AtRisk.add(t.Currency, t.AtRisk); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(out, func(a, b Share) int { return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Value, b.Value)) })
+	return out, nil
+}
+
+// LetterStats is how the dead letters of a tenant stand.
+type LetterStats struct {
+	At       time.Time                         `json:"at"`
+	Letters  int64                             `json:"letters"`
+	ByStatus map[background.LetterStatus]int64 `json:"by_letter"`
+
+	// Of the open ones.
+
+	Open      int64     `json:"open"`
+	ByClass   []Share   `json:"by_outcome_class"`
+	ByError   []Share   `json:"by_error_type"`
+	Ages      []AgeBand `json:"ages"` // the youngest first
+	AtRisk    Sums      `json:"at_risk"`
+	Attempts  float64   `json:"mean_attempts"`
+	Held      int64     `json:"held"`
+	Reprocess int64     `json:"reprocess_eligible"`
+	Review    int64     `json:"manual_review_required"`
+	Oldest    *Letter   `json:"oldest,omitempty"`
+	Expiring  int64     `json:"expiring"` // let go by retention within 7 days
+
+	// Of all, whatever became of them.
+
+	DiedLastHour int64 `json:"died_last_hour"`
+	DiedLastDay  int64 `json:"died_last_day"`
+}
+
+// AgeBand is the letters that are at least From old, and younger than To; the oldest
+// band has no To.
+type AgeBand struct {
+	From    Duration `json:"from"`
+	To      Duration `json:"to,omitzero"`
+	Letters int64    `json:"letters"`
+}
+
+// ageBands begin at these ages.
+var ageBands = []Duration{0, Duration(time.Hour), Duration(day), Duration(7 * day), Duration(30 * day), Duration(90 * day)}
+
+// LetterStats tells how the dead letters of a tenant stand that a filter selects, as
+// all of a family; the zero filter selects all. Counts and sums are exact and of one
+// moment; Oldest and Expiring are looked up behind it.
+func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter) (LetterStats, error) {
+	now := s.now()
+	out := LetterStats{At: now, ByStatus: map[background.LetterStatus]int64{}, AtRisk: Sums{}}
+	if err := s.checkAndDrain(ctx, tenant, f); err != nil {
+		return out, err
+	}
+	all := s.journalFilter(f, now)
+	died := &postgres.DeathHistogram{Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
+	counts := []*postgres.DeathHistogram{died}
+	ages := &postgres.DeathHistogram{OpenOnly: true, Edges: bandEdges(now)}
+	noneOpen := f.Status != background.NoLetter && f.Status != background.LetterOpen
+	if !noneOpen {
+		counts = append(counts, ages)
+	}
+	tallies, err := s.journal.TallyLetters(ctx, tenant, all, counts...)
+	if err != nil {
+		return out, err
+	}
+	if err := out.add(tallies); err != nil {
+		return out, err
+	}
+	out.DiedLastDay, out.DiedLastHour = died.Counts[0]+died.Counts[1], died.Counts[1]
+	for i, from := range ageBands {
+		band := AgeBand{From: from}
+		if i+1 < len(ageBands) {
+			band.To = ageBands[i+1]
+		}
+		if !noneOpen {
+			band.Letters = ages.Counts[len(ageBands)-1-i]
+		}
+		out.Ages = append(out.Ages, band)
+	}
+	out.Oldest, out.Expiring, err = s.oldestAndExpiring(ctx, tenant, f)
+	return out, err
+}
+
+// bandEdges are the deaths that the bands end at, the oldest first.
+func bandEdges(now time.Time) []time.Time {
+	edges := []time.Time{time.Time{}.Add(time.Microsecond)}
+	for i := len(ageBands) - 1; i >= 0; i-- {
+		edges = append(edges, now.Add(-time.Duration(ageBands[i])+time.Microsecond))
+	}
+	edges[len(edges)-1] = now.Add(365 * day) // whoever's clock is ahead
+	return edges
+}
+
+func (l *LetterStats) add(tallies []postgres.LetterTally) (err error) {
+	var open []postgres.LetterTally
+	var attempts int64
+	for _, t := range tallies {
+		l.Letters += t.Letters
+		l.ByStatus[background.LetterStatus(t.Status)] += t.Letters
+		if background.LetterStatus(t.Status) != background.LetterOpen {
+			continue
+		}
+		open = append(open, t)
+		l.Open, attempts = l.Open+t.Letters, attempts+t.Attempts
+		for _, is := range []struct {
+			so bool
+			n  *int64
+		}{{t.Held, &l.Held}, {t.Eligible, &l.Reprocess}, {t.Review, &l.Review}} {
+			if is.so {
+				*is.n += t.Letters
+			}
+		}
+		if err := l.AtRisk.add(t.Currency, t.AtRisk); err != nil {
+			return err
+		}
+	}
+	if l.Open > 0 {
+		l.Attempts = float64(attempts) / float64(l.Open)
+	}
+	if l.ByClass, err = sharesOf(open, func(t *postgres.LetterTally) string { return t.Class }); err != nil {
+		return err
+	}
+	l.ByError, err = sharesOf(open, func(t *postgres.LetterTally) string { return t.ErrorType })
+	return err
+}
+
+// TimeStep is how finely an analysis tells time.
+type TimeStep string
+
+// The steps, which begin and end with those of UTC.
+const (
+	Hours TimeStep = "hour"
+	Days  TimeStep = "day"
+)
+
+// TimeShare is the letters that died within a step: at or after From, before To.
+type TimeShare struct {
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Letters int64     `json:"letters"`
+}
+
+// Trend compares the letters that died in the last so and so long with those of as
+// long before.
+type Trend struct {
+	Window  Duration `json:"window"`
+	Letters int64    `json:"letters"`
+	Before  int64    `json:"before"`
+}
+
+// trendWindows rise.
+var trendWindows = []Duration{Duration(time.Hour), Duration(day), Duration(7 * day)}
+
+const (
+	maxSteps     = 1000
+	defaultSteps = 30
+)
+
+// edges are the ends of the steps that are asked for. The last one holds the time that
+// is asked at, or where the filter ends.
+func (q AnalysisQuery) edges(now time.Time) ([]time.Time, error) {
+	width, known := map[TimeStep]time.Duration{"": day, Days: day, Hours: time.Hour}[q.Step]
+	n := q.Steps
+	if n == 0 {
+		n = defaultSteps
+	}
+	switch {
+	case !known:
+		return nil, &FieldError{Field: "step", Problem: "must be hour or day"}
+	case n < 1 || n > maxSteps:
+		return nil, &FieldError{Field: "steps", Problem: fmt.Sprintf("must be 1 to %d", maxSteps)}
+	}
+	end := now.Truncate(width).Add(width)
+	if to := q.Filter.To; !to.IsZero() && to.Before(now) {
+		if end = to.UTC().Truncate(width); end.Before(to) {
+			end = end.Add(width)
+		}
+	}
+	out := make([]time.Time, n+1)
+	for i := range out {
+		out[i] = end.Add(-time.Duration(n-i) * width)
+	}
+	return out, nil
+}
+
+func timesOf(d *postgres.DeathHistogram) []TimeShare {
+	out := make([]TimeShare, len(d.Counts))
+	for i, n := range d.Counts {
+		out[i] = TimeShare{From: d.Edges[i], To: d.Edges[i+1], Letters: n}
+	}
+	return out
+}
+
+// trendEdges asks for the deaths of each window and of the one before.
+func trendEdges(now time.Time) *postgres.DeathHistogram {
+	d := &postgres.DeathHistogram{}
+	for i := len(trendWindows) - 1; i >= 0; i-- {
+		w := time.Duration(trendWindows[i])
+		d.Edges = append(d.Edges, now.Add(-2*w+time.Microsecond), now.Add(-w+time.Microsecond))
+	}
+	d.Edges = append(d.Edges, now.Add(time.Microsecond))
+	return d
+}
+
+func trendsOf(d *postgres.DeathHistogram, now time.Time) []Trend {
+	out := make([]Trend, len(trendWindows))
+	for i, w := range trendWindows {
+		from, middle := now.Add(-2*time.Duration(w)), now.Add(-time.Duration(w))
+		out[i].Window = w
+		for k, n := range d.Counts {
+			switch {
+			case d.Edges[k].After(middle):
+				out[i].Letters += n
+			case d.Edges[k].After(from):
+				out[i].Before += n
+			}
+		}
+	}
+	return out
 }

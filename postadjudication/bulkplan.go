@@ -226,3 +226,159 @@ func (d bulkDigest) sum() (out [32]byte) {
 	copy(out[:], d.Sum(nil))
 	return out
 }
+
+// scanLimit bounds what is looked at for the condition of a plan.
+type scanLimit struct {
+	letters int64
+	time    time.Duration
+}
+
+// Whoever waits for a plan over HTTP has half a minute.
+const (
+	bulkScanLetters   = 1_000_000
+	bulkScanTimeLimit = 20 * time.Second
+)
+
+// planCondition asks the condition of a plan of letter after letter.
+type planCondition struct {
+	service            *Service
+	where              *limitedCondition
+	limit              scanLimit
+	deadline           time.Time // of the machine's clock, when the first letter was looked at
+	scanned, undecided int64
+}
+
+// newPlanCondition is nil for a plan without a condition. The caller must call done.
+func (s *Service) newPlanCondition(ctx context.Context, tenant, where string, limit scanLimit) (*planCondition, error) {
+	if where == "" {
+		return nil, nil
+	}
+	condition, err := s.conditionLimiter.condition(ctx, tenant, where)
+	return &planCondition{service: s, where: condition, limit: limit}, err
+}
+
+// done gives the place of the condition back.
+func (c *planCondition) done() {
+	if c != nil {
+		c.where.done()
+	}
+}
+
+// nothingSelected is the error of a plan that would be empty.
+func (c *planCondition) nothingSelected() error {
+	if c == nil {
+		return &NothingSelectedError{}
+	}
+	return &NothingSelectedError{Scanned: c.scanned, Undecided: c.undecided}
+}
+
+// applyTo lets a plan take only letters that meet the condition, and keep how many were
+// looked at.
+func (c *planCondition) applyTo(scope postgres.BulkScope) postgres.BulkScope {
+	if c == nil {
+		return scope
+	}
+	scope.Matches = c.matches
+	scope.ExtraCounts = func() []postgres.BulkCount {
+		return []postgres.BulkCount{{Label: postgres.BulkScanned, Items: c.scanned}, {Label: postgres.BulkUndecided, Items: c.undecided}}
+	}
+	return scope
+}
+
+// matches refuses to go on when the bound is reached: a plan of the part that was looked at
+// would pass for one of all.
+func (c *planCondition) matches(ctx context.Context, found postgres.FoundLetter) (bool, error) {
+	now := time.Now()
+	if c.scanned == 0 {
+		c.deadline = now.Add(c.limit.time)
+	}
+	if c.scanned == c.limit.letters || now.After(c.deadline) {
+		return false, conditionError(fmt.Sprintf("could not be told of all letters that the filter selects: %d were looked at, and others follow. Narrow the filter, or give a limit", c.scanned))
+	}
+	c.scanned++
+	matched, err := c.where.Matches(ctx, c.service.letterOf(found))
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil:
+		c.undecided++
+		return false, nil
+	}
+	return matched, nil
+}
+
+// PlanFinding plans a finding that money of one run was moved, as Reconcile takes it, and
+// changes nothing else: the plan runs by RunBulk, and does nothing if the case has moved
+// meanwhile. The errors are those of Reconcile.
+func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.RunID, f Finding) (Bulk, error) {
+	err := f.validate()
+	if err == nil && f.Class != Executed {
+		err = &FieldError{Field: "finding", Problem: "must be executed: any other takes no plan"}
+	}
+	if err != nil {
+		return Bulk{}, err
+	}
+	return s.planFinding(ctx, tenant, id, f, lookupSource{})
+}
+
+// planFinding is PlanFinding of what a person found, or of what the escrow service that this
+// person named answered to a lookup.
+func (s *Service) planFinding(ctx context.Context, tenant string, id background.RunID, f Finding, by lookupSource) (Bulk, error) {
+	seen, err := s.findingRun(ctx, tenant, id, f, by.class)
+	if err != nil {
+		return Bulk{}, err
+	}
+	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Reference: cleanText(f.Reference, maxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
+	if by.class != "" {
+		found.Lookup, found.LookupURL, found.OtherAmount = true, by.url, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
+	}
+	return s.storePlan(ctx, postgres.BulkPlan{Tenant: tenant, Action: string(BulkFinding), Actor: f.Actor, Reason: f.Reason},
+		BulkSpec{Finding: found},
+		[]postgres.BulkItem{itemFor(1, seen, "")})
+}
+
+// storePlan stores a plan of items that were looked up one by one.
+func (s *Service) storePlan(ctx context.Context, b postgres.BulkPlan, spec BulkSpec, items []postgres.BulkItem) (Bulk, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return Bulk{}, err
+	}
+	at := s.now()
+	b.ID, b.Request, b.PlannedKey, b.Reason, b.Parallel, b.PlannedAt = newID(), string(text), callerOf(ctx).Key, cleanText(b.Reason, 1024), bulkParallel, at
+	digest := newBulkDigest(b)
+	for _, i := range items {
+		digest.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency)
+	}
+	b.Hash = digest.sum()
+	if b, err = s.journal.CreateBulkPlanOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
+		return Bulk{}, err
+	}
+	return s.withCounts(ctx, b)
+}
+
+func itemFor(position int64, s postgres.Snapshot, gate Gate) postgres.BulkItem {
+	return postgres.BulkItem{Position: position, Run: s.Run.ID, Case: s.Case.ID, Head: s.Case.Head, Amount: s.Case.State.Reserved, Currency: s.Case.Currency, Gate: string(gate)}
+}
+
+// recordFinding records the finding of a plan.
+func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, guard *planGuard) error {
+	found := w.spec.Finding
+	if found == nil {
+		return &FieldError{Field: "finding", Problem: "is missing in the plan"}
+	}
+	f := Finding{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
+	var answered Class
+	if found.Lookup {
+		answered, guard.provenance.lookupURL = found.Class, found.LookupURL
+	}
+	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, answered, guard)
+	var refused *RefusedError
+	if errors.As(err, &refused) && refused.Gate == GateRunning {
+		return errAttemptRunning
+	}
+	return err
+}
+
+// errAttemptRunning means that the run of an item is being called. The item stays pending, and is
+// tried again once the attempt has ended.
+var errAttemptRunning = errors.New("postadjudication: the run is being called")

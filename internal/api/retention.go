@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -25,4 +26,81 @@ func (a *API) retentionOperations(h huma.API) {
 		out.Body.Retention = a.service.Retention()
 		return out, nil
 	})
+}
+
+type purgePlanInput struct {
+	Body struct {
+		Filter json.RawMessage `json:"filter" doc:"An object of the parameters of list-dead-letters; it must say something"`
+	}
+}
+
+type purgeInput struct {
+	Body struct {
+		Filter  json.RawMessage `json:"filter" doc:"An object of the parameters of list-dead-letters; it must say something"`
+		Reason  string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
+		Confirm string          `json:"confirm" minLength:"1" doc:"How many letters the plan counts, in digits; when it is another number by now, nothing is done"`
+	}
+}
+
+type clearPlanInput struct {
+	Body struct {
+		Family string `json:"family" minLength:"1" maxLength:"32"`
+	}
+}
+
+type clearInput struct {
+	Body struct {
+		Family  string `json:"family" minLength:"1" maxLength:"32"`
+		Reason  string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
+		Confirm string `json:"confirm" minLength:"1" doc:"The name of the family, once more"`
+	}
+}
+
+type purgePlanOutput struct{ Body postadjudication.PurgePlan }
+
+type purgeOutput struct{ Body postadjudication.Purged }
+
+func (a *API) purgeOperations(h huma.API) {
+	register(a, h, operation{
+		id: "plan-purge", method: http.MethodPost, path: "/dead-letters/purge/plan", action: access.Purge, idempotent: true, summary: "Count what a purge would remove",
+	}, a.planPurge)
+	register(a, h, operation{
+		id: "purge-dead-letters", method: http.MethodPost, path: "/dead-letters/purge", action: access.Purge, plannable: true, summary: "Remove dead letters by a filter",
+		description: "Held ones and those with unknown money stay, and so do cases, reservations and receipts. Its work may outlast the answer; asked again, it goes on. Where letters of settlements are among them it takes two people: 202 second_person_required with the plan that somebody else lets run, unless the tenant takes one.",
+	}, a.purge)
+	register(a, h, operation{
+		id: "plan-clear", method: http.MethodPost, path: "/dead-letters/clear/plan", action: access.Clear, idempotent: true, summary: "Count what a clear would remove",
+	}, a.planClear)
+	register(a, h, operation{
+		id: "clear-dead-letters", method: http.MethodPost, path: "/dead-letters/clear", action: access.Clear, plannable: true, summary: "Remove all dead letters of a family",
+		description: "As a purge does.",
+	}, a.clear)
+}
+
+func (a *API) planPurge(ctx context.Context, c Caller, in *purgePlanInput) (*purgePlanOutput, error) {
+	filter, err := postadjudication.ParseLetterFilter(in.Body.Filter)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := a.service.PlanPurge(ctx, c.Tenant, postadjudication.PurgeRequest{Filter: filter})
+	return &purgePlanOutput{plan}, err
+}
+
+func (a *API) purge(ctx context.Context, c Caller, in *purgeInput) (*purgeOutput, error) {
+	filter, err := postadjudication.ParseLetterFilter(in.Body.Filter)
+	if err != nil {
+		return nil, err
+	}
+	done, err := a.service.Purge(ctx, c.Tenant, postadjudication.PurgeRequest{Actor: c.Principal, Reason: in.Body.Reason, Filter: filter, Confirm: in.Body.Confirm})
+	return &purgeOutput{done}, err
+}
+
+func (a *API) planClear(ctx context.Context, c Caller, in *clearPlanInput) (*purgePlanOutput, error) {
+	plan, err := a.service.PlanClear(ctx, c.Tenant, postadjudication.ClearRequest{Family: in.Body.Family})
+	return &purgePlanOutput{plan}, err
+}
+
+func (a *API) clear(ctx context.Context, c Caller, in *clearInput) (*purgeOutput, error) {
+	done, err := a.service.Clear(ctx, c.Tenant, postadjudication.ClearRequest{Actor: c.Principal, Reason: in.Body.Reason, Family: in.Body.Family, Confirm: in.Body.Confirm})
+	return &purgeOutput{done}, err
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -188,4 +189,59 @@ func ageOf(at time.Time) float64 {
 		return 0
 	}
 	return max(0, time.Since(at).Seconds())
+}
+
+var keyExpires = newDesc("recourse_access_key_expires_timestamp_seconds", "When an access key ends that was shown to this process in its last 30 days, by its prefix.", "key")
+
+// expiringKeys shows the access keys that end soon.
+type expiringKeys struct {
+	api interface{ ExpiringKeys() map[string]time.Time }
+}
+
+// Describe implements prometheus.Collector.
+func (k expiringKeys) Describe(to chan<- *prometheus.Desc) { to <- keyExpires }
+
+// Collect implements prometheus.Collector.
+func (k expiringKeys) Collect(to chan<- prometheus.Metric) {
+	for prefix, end := range k.api.ExpiringKeys() {
+		to <- prometheus.MustNewConstMetric(keyExpires, prometheus.GaugeValue, float64(end.Unix()), prefix)
+	}
+}
+
+const (
+	// levelsTTL is for how long measured levels are shown, at least.
+	levelsTTL = 5 * time.Second
+	// levelsPauseFactor bounds the part of the time that measuring may take: after a
+	// measurement of a second the next waits for twenty.
+	levelsPauseFactor = 20
+	levelsTimeout     = 5 * time.Second
+)
+
+// levelCache remembers a measurement, so that scraping costs the database little
+// however often it is done.
+type levelCache struct {
+	measure func(context.Context) (postadjudication.Levels, error)
+	now     func() time.Time
+
+	mu    sync.Mutex
+	last  postadjudication.Levels
+	err   error
+	until time.Time
+}
+
+// get answers the last measurement, or a new one when that is over. An error is
+// remembered like a measurement.
+func (l *levelCache) get(ctx context.Context) (postadjudication.Levels, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	began := l.now()
+	if began.Before(l.until) {
+		return l.last, l.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), levelsTimeout) // others wait for it too
+	defer cancel()
+	l.last, l.err = l.measure(ctx)
+	ended := l.now()
+	l.until = ended.Add(max(levelsTTL, levelsPauseFactor*ended.Sub(began)))
+	return l.last, l.err
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -117,6 +118,33 @@ func TestOnlyLoopbackIsLoopback(t *testing.T) {
 		o := Options{Listen: listen}
 		if o.loopback() != want {
 			t.Errorf("%q: %v", listen, !want)
+		}
+	}
+}
+
+func TestRecoveriesAreANumberOrUnlimited(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]struct {
+		value Recoveries
+		told  string
+	}{"": {0, "5"}, "--max-recoveries=1": {1, "1"}, "--max-recoveries=12": {12, "12"}, "--max-recoveries=unlimited": {-1, "unlimited"}} {
+		var o Options
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.Bind(f)
+		var args []string
+		if flag != "" {
+			args = []string{flag}
+		}
+		if err := f.Parse(args); err != nil || o.MaxRecoveries != want.value || o.MaxRecoveries.String() != want.told {
+			t.Errorf("%q: %d, told as %s, %v", flag, o.MaxRecoveries, o.MaxRecoveries.String(), err)
+		}
+	}
+	for _, bad := range []string{"0", "-1", "none", "", "5.0", "1000001"} {
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.SetOutput(io.Discard)
+		new(Options).Bind(f)
+		if err := f.Parse([]string{"--max-recoveries=" + bad}); err == nil {
+			t.Errorf("%q is taken", bad)
 		}
 	}
 }

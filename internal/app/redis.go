@@ -1,14 +1,19 @@
 package app
 
 import (
+	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 )
 
 // The ports that are meant where none is named.
@@ -175,3 +180,18 @@ func (u *redisURL) cluster() (asynq.RedisConnOpt, error) {
 		DialTimeout: t.dial, ReadTimeout: t.read, WriteTimeout: t.write,
 	}, err
 }
+
+// redisLog is where what go-redis says goes: it has one logger for all clients of a
+// program. Without one it says nothing; what fails is returned as well.
+var redisLog atomic.Pointer[zap.Logger]
+
+type redisLogger struct{}
+
+// Printf implements go-redis's interface of a logger.
+func (redisLogger) Printf(_ context.Context, format string, values ...any) {
+	if log := redisLog.Load(); log != nil {
+		log.Warn("redis client", zap.String("said", strings.TrimSpace(fmt.Sprintf(format, values...))))
+	}
+}
+
+func init() { redis.SetLogger(redisLogger{}) }

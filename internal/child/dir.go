@@ -145,3 +145,13 @@ func ownedByUs(entry os.DirEntry) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }
+
+// TempRoots are the places for temporary directories, best first: in memory when nothing need be durable and there is
+// memory for it, then the system's temporary directory, then those that every Unix has.
+func TempRoots(durable bool) []string {
+	roots := []string{os.TempDir(), "/tmp", "/var/tmp"}
+	if memory := memoryRoot(); memory != "" && !durable {
+		roots = append([]string{memory}, roots...)
+	}
+	return roots
+}

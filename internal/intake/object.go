@@ -3,8 +3,10 @@ package intake
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 
 	"github.com/recourse-dev/recourse/internal/strictjson"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // member is one member of an object, as it was written.
@@ -44,4 +46,26 @@ func describeValue(value json.RawMessage) string {
 		return k
 	}
 	return string(value)
+}
+
+// ParseObject reads one object of the format for a tenant, who need not stand in it, and must
+// not be another. The adjudication is readable and not malformed exactly when there are no
+// problems; their Line is 0. A secret is none of them: whoever submits the adjudication is told
+// of it, unless it was accepted before.
+func ParseObject(text []byte, tenant string) (postadjudication.Adjudication, []Problem) {
+	p := parser{}
+	a := p.adjudication(text)
+	switch a.Tenant {
+	case tenant:
+	case "":
+		a.Tenant = tenant
+	default:
+		p.addProblem("tenant", "is not the one that this is asked for; leave it out")
+	}
+	if len(p.problems) == 0 {
+		if malformed, unsafe := a.Check(); malformed != nil {
+			p.refused(errors.Join(malformed, unsafe))
+		}
+	}
+	return a, p.problems
 }

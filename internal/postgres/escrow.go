@@ -2,9 +2,15 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 type escrowKey struct{ tenant, reference string }
@@ -120,3 +126,141 @@ func (j *Journal) EscrowWithCaseSum(ctx context.Context, tenant, reference strin
 		Scan(&e.Tenant, &e.Reference, &e.Currency, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached, &sum)
 	return e, sum, unavailableOrNil(err)
 }
+
+// Breaches is how often conservation was breached, of all tenants. Neither number falls.
+type Breaches struct {
+	Excesses  int64 // payments beyond what was adjudicated: receipts conservation-breach
+	Escrows   int64 // escrows that committed more than they hold, as their rows show it
+	Overdrawn int64 // by how much these did, added up over all currencies: it only tells that something rose
+}
+
+// breachesSQL names the predicates of the partial indexes on breaches.
+const breachesSQL = `SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'), count(*), least(coalesce(sum(breached), 0), 9223372036854775807)::bigint
+FROM recourse.escrows WHERE breached > 0`
+
+// Breaches counts breaches at one moment.
+func (j *Journal) Breaches(ctx context.Context) (b Breaches, err error) {
+	return b, b.read(ctx, j.readDB)
+}
+
+func (b *Breaches) read(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) error {
+	if err := q.QueryRowContext(ctx, breachesSQL).Scan(&b.Excesses, &b.Escrows, &b.Overdrawn); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// BreachedEscrows lists escrows of all tenants that committed more than they hold, the
+// youngest first.
+func (j *Journal) BreachedEscrows(ctx context.Context, limit int) ([]Escrow, error) {
+	var out []Escrow
+	if err := j.readDB.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, open, breached
+		FROM recourse.escrow_sums WHERE breached > 0 ORDER BY id DESC LIMIT $1`, limit); err != nil {
+		return nil, unavailable(err)
+	}
+	return out, nil
+}
+
+const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = 'conservation-breach' ORDER BY seq`
+
+// CaseExcess is by how much payments of a case went beyond what was adjudicated.
+func (j *Journal) CaseExcess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
+	var rows []receiptRow
+	if err := j.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
+		return 0, unavailable(err)
+	}
+	for i := range rows {
+		r := rows[i].receipt()
+		p, err := r.Payload()
+		if err != nil {
+			return 0, err
+		}
+		excess += p.Excess
+	}
+	return excess, nil
+}
+
+const unfoldedSQL = `SELECT DISTINCT escrow_id FROM recourse.escrow_deltas WHERE escrow_id > $1 ORDER BY escrow_id LIMIT $2`
+
+// foldDeltasSQL adds open deltas to the escrows that they are of. It counts only what its
+// own DELETE returned: its snapshot also shows deltas that another transaction has
+// folded while this one came to the lock. It never waits, and leaves an escrow that is
+// locked to whoever holds it.
+const foldDeltasSQL = `
+WITH e AS MATERIALIZED (
+  SELECT e.id FROM recourse.escrows e WHERE e.id = ANY($1) ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
+), fold AS (
+  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), x AS (
+  UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
+  FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s WHERE e.id = s.escrow_id
+)
+SELECT count(*) FROM fold`
+
+// foldBatch is how many escrows one statement folds at most.
+const foldBatch = 256
+
+// FoldDeltas folds the open deltas of all escrows that no transaction has locked, and
+// reports how many deltas that were. Until then they count as committed wherever the
+// sum of an escrow is read, and free no room.
+func (j *Journal) FoldDeltas(ctx context.Context) (folded int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	for after := int64(0); ; {
+		var open []int64
+		if err := j.readDB.SelectContext(ctx, &open, unfoldedSQL, after, foldBatch); err != nil {
+			return folded, unavailable(err)
+		}
+		if len(open) == 0 {
+			return folded, nil
+		}
+		n, err := j.foldEscrows(ctx, open)
+		if folded += n; err != nil {
+			return folded, err
+		}
+		after = open[len(open)-1]
+	}
+}
+
+func (j *Journal) foldEscrows(ctx context.Context, escrows []int64) (folded int64, err error) {
+	failpoint.Hit(failpoint.JournalBefore, failpoint.FoldDeltas)
+	err = j.batchDB.QueryRowContext(ctx, foldDeltasSQL, pq.Array(escrows)).Scan(&folded)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.FoldDeltas)
+	if err != nil {
+		return 0, busyOrUnavailable(err)
+	}
+	return folded, nil
+}
+
+// escrowCacheSize is how many escrows are remembered at most; a power of two.
+const escrowCacheSize = 1 << 16
+
+// escrowCache remembers escrows that are known to be there. Each is a hash in the slot that
+// the hash names, until another one falls there: what is forgotten is asked of the
+// database again. It holds no pointers, which the garbage collector would follow.
+type escrowCache struct {
+	seed  maphash.Seed
+	slots [escrowCacheSize]atomic.Uint64
+}
+
+func newEscrowCache() *escrowCache { return &escrowCache{seed: maphash.MakeSeed()} }
+
+func (m *escrowCache) has(e escrowKey) bool {
+	h := m.hash(e)
+	return m.slots[h%escrowCacheSize].Load() == h
+}
+
+func (m *escrowCache) add(e escrowKey) {
+	h := m.hash(e)
+	m.slots[h%escrowCacheSize].Store(h)
+}
+
+func (m *escrowCache) forget(e escrowKey) {
+	h := m.hash(e)
+	m.slots[h%escrowCacheSize].CompareAndSwap(h, 0)
+}
+
+// hash is never that of an empty slot.
+func (m *escrowCache) hash(e escrowKey) uint64 { return maphash.Comparable(m.seed, e) | 1<<63 }

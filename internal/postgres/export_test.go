@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Pools are all pools of connections, by their purpose.
@@ -82,4 +83,25 @@ func (o LetterOrder) Compare(a, b LetterPosition) int { return o.compare(a, b) }
 func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
 	e, sum, err := j.EscrowWithCaseSum(ctx, tenant, reference)
 	return e.Committed, sum, err
+}
+
+// EventPageSQL is the statement of Numbered.
+const EventPageSQL = eventPageSQL
+
+// MigrateTo brings a schema up to a version that need not be this program's.
+func MigrateTo(ctx context.Context, databaseURL string, version int64) (err error) {
+	db, err := openPool(databaseURL, poolConfig{purpose: "migrate", maxConns: 3})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS recourse`); err != nil {
+		return err
+	}
+	p, err := newProvider(db)
+	if err != nil {
+		return err
+	}
+	_, err = p.UpTo(ctx, version)
+	return err
 }

@@ -2,13 +2,16 @@ package escrowhttp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
@@ -140,4 +143,81 @@ func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) postadjudicat
 		a.Message = oneLine("body: " + err.Error())
 	}
 	return a
+}
+
+// errorText is what the body of a refusal says: its error and detail when it is a
+// JSON object that has them, else its text.
+func errorText(raw []byte) string {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(raw, &object) != nil {
+		return oneLine(string(raw))
+	}
+	name, detail := textOrMessage(object["error"]), textOrMessage(object["detail"])
+	switch {
+	case name == "" && detail == "":
+		return oneLine(string(raw))
+	case name == "" || name == detail:
+		return oneLine(detail)
+	case detail == "":
+		return oneLine(name)
+	}
+	return oneLine(name + ": " + detail)
+}
+
+// textOrMessage is a JSON string, or the message of an object that has one.
+func textOrMessage(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var object struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(raw, &object) == nil {
+		return object.Message
+	}
+	return ""
+}
+
+// oneLine makes one line out of hostile text. It cuts nothing: secrets are taken out of a
+// whole text by who keeps it, and only then it is cut. Half a card number is none that
+// anybody recognises.
+func oneLine(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsControl(r):
+			return ' '
+		case unicode.Is(unicode.Cf, r): // shows nothing, or turns the order of what is read
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD")))
+}
+
+// maxRetryAfter bounds what a service may ask for.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter is how long the answer asks to wait: whole seconds, or until a date,
+// which is measured by the service's own clock when it tells it. 0 when it does
+// not ask, or not in a way that can be read.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	s := strings.TrimSpace(h.Get("Retry-After"))
+	if s == "" {
+		return 0
+	}
+	if strings.Trim(s, "0123456789") == "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n > int64(maxRetryAfter/time.Second) {
+			return maxRetryAfter // digits only: the one error left is that they are too many
+		}
+		return time.Duration(n) * time.Second
+	}
+	at, err := http.ParseTime(s)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(at.Sub(now), 0), maxRetryAfter)
 }

@@ -60,7 +60,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a task that kills its workers ends",
-		Edits:    []Edit{{"background/observer.go", "case r.Recoveries+1 > o.m.cfg.MaxRecoveries:", "case false:"}},
+		Edits:    []Edit{{"background/recovery.go", "case r.Recoveries+1 > o.m.cfg.MaxRecoveries:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAPoisonPillEndsAsADeadLetter"},
 	},
 	{
@@ -75,18 +75,18 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:  "nobody calls on a claim that grew old",
-		Edits: []Edit{{"background/fresh.go", "age >= bound {", "age >= bound && false {"}},
+		Edits: []Edit{{"background/claim.go", "age >= bound {", "age >= bound && false {"}},
 		// A worker that wakes often finds that it was declared lost before it calls.
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
 		Name:     "the age of a claim counts from when it was sent",
-		Edits:    []Edit{{"background/fresh.go", "age := f.claim.sent.until(f.m.clocks())", "age := f.m.clocks().until(f.m.clocks())"}},
+		Edits:    []Edit{{"background/claim.go", "age := f.claim.sent.until(f.m.clocks())", "age := f.m.clocks().until(f.m.clocks())"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
 		Name:     "the last byte waits for the age of the claim to be looked at",
-		Edits:    []Edit{{"postadjudication/escrowhttp/lastbyte.go", "	if b.fresh != nil {", "	if false {"}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/gatedbody.go", "	if b.fresh != nil {", "	if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestTheLastByteLeavesOnlyWhileTheClaimIsFresh"},
 	},
 	{
@@ -116,47 +116,47 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "an attempt that has ended lets nothing leave",
-		Edits:    []Edit{{"background/fresh.go", "	if f.ctx.Err() != nil {", "	if false {"}},
+		Edits:    []Edit{{"background/claim.go", "	if f.ctx.Err() != nil {", "	if false {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAnEndedAttemptSendsNothing"},
 	},
 	{
 		Name:     "nothing is claimed for a while after a claim grew old",
-		Edits:    []Edit{{"background/slots.go", "case m.claimBackoff.remaining() > 0:", "case false:"}},
+		Edits:    []Edit{{"background/workers.go", "case m.claimBackoff.remaining() > 0:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestStaleClaimsPauseClaiming"},
 	},
 	{
 		Name:     "the last byte of a request waits to be let go",
-		Edits:    []Edit{{"postadjudication/escrowhttp/lastbyte.go", "	case !b.released:", "	case false:"}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/gatedbody.go", "	case !b.released:", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestTheLastByteLeavesOnlyWhileTheClaimIsFresh"},
 	},
 	{
 		Name:     "nothing leaves after the call has ended",
-		Edits:    []Edit{{"postadjudication/escrowhttp/lastbyte.go", "	case b.ended && !b.released:", "	case false:"}, {"postadjudication/escrowhttp/lastbyte.go", "	case b.ended:", "	case false:"}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/gatedbody.go", "	case b.ended && !b.released:", "	case false:"}, {"postadjudication/escrowhttp/gatedbody.go", "	case b.ended:", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestNothingLeavesAfterTheCall"},
 	},
 	{
 		Name:     "a machine whose clock alone is off claims nothing",
-		Edits:    []Edit{{"background/slots.go", "case m.clock.err() != nil:", "case false:"}},
+		Edits:    []Edit{{"background/workers.go", "case m.clock.err() != nil:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
 	},
 	{
 		Name:     "nobody is accused of removing the task of a run that another process paused",
-		Edits:    []Edit{{"background/breakers.go", "return last.After(b.m.now().Add(-within))", "return false && last.IsZero()"}},
+		Edits:    []Edit{{"background/breakerregistry.go", "return last.After(b.m.now().Add(-within))", "return false && last.IsZero()"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAPausedRunsTaskIsNotReportedRemoved"},
 	},
 	{
 		Name:     "a request to cancel leaves its receipt with its mark, or neither",
-		Edits:    []Edit{{"internal/postgres/cancel.go", "return errCancelNotMarked", "return nil"}},
+		Edits:    []Edit{{"internal/postgres/transition.go", "return errCancelNotMarked", "return nil"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARequestToCancelThatComesTooLateLeavesNothing"},
 	},
 	{
 		Name:     "a clock that most do not share is refused",
-		Edits:    []Edit{{"background/clockjudge.go", "|| 2*shared >= len(others)", "|| shared >= 0"}},
+		Edits:    []Edit{{"background/clock.go", "|| 2*shared >= len(others)", "|| shared >= 0"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestClockFilter"},
 	},
 	{
 		Name:     "another server's clock is gone by once three readings agree",
-		Edits:    []Edit{{"background/clockjudge.go", "len(j.candidates) >= clockAgreements", "len(j.candidates) >= 1"}},
+		Edits:    []Edit{{"background/clock.go", "len(j.candidates) >= clockAgreements", "len(j.candidates) >= 1"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestClockFilter"},
 	},
 	{

@@ -6,7 +6,7 @@ import "slices"
 var evidenceGuards = []Guard{
 	{
 		Name:     "free text is redacted before it is kept",
-		Edits:    []Edit{{"postadjudication/evidence.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
+		Edits:    []Edit{{"postadjudication/transitionreceipts.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsStayOutOfDatabaseAndLog"},
 	},
 	{
@@ -41,32 +41,32 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "the request that is sent is the one that was submitted",
-		Edits:    []Edit{{"postadjudication/binding.go", "		if sha256.Sum256(r.Payload) != t.RequestDigest {\n			return alteredRequest(\"another digest of the request\")", "		if false {\n			return alteredRequest(\"another digest of the request\")"}},
+		Edits:    []Edit{{"postadjudication/requestbinding.go", "		if sha256.Sum256(r.Payload) != t.RequestDigest {\n			return alteredRequest(\"another digest of the request\")", "		if false {\n			return alteredRequest(\"another digest of the request\")"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
 		Name:     "it is sent under the operation key that was submitted",
-		Edits:    []Edit{{"postadjudication/binding.go", "case t.OperationKey != operationKeyOf(t) || t.OperationKey != r.Operation:", "case false:"}},
+		Edits:    []Edit{{"postadjudication/requestbinding.go", "case t.OperationKey != operationKeyOf(t) || t.OperationKey != r.Operation:", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
 		Name:     "it is sent to the escrow service that was submitted",
-		Edits:    []Edit{{"postadjudication/binding.go", "	case t.Target != r.Target:", "	case false:"}},
+		Edits:    []Edit{{"postadjudication/requestbinding.go", "	case t.Target != r.Target:", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
 		Name:     "the payload of a task that is run is the one that was submitted",
-		Edits:    []Edit{{"postadjudication/binding.go", "if t.RequestDigest != [32]byte{} && sha256.Sum256(r.Payload) != t.RequestDigest {", "if false {"}},
+		Edits:    []Edit{{"postadjudication/requestbinding.go", "if t.RequestDigest != [32]byte{} && sha256.Sum256(r.Payload) != t.RequestDigest {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredTaskIsNotRun"},
 	},
 	{
 		Name:     "a request of an older program is bound by its content",
-		Edits:    []Edit{{"postadjudication/binding.go", "content != t.ContentDigest {", "content != t.ContentDigest && false {"}},
+		Edits:    []Edit{{"postadjudication/requestbinding.go", "content != t.ContentDigest {", "content != t.ContentDigest && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay"},
 	},
 	{
 		Name:     "what a submission fixed is never changed",
-		Edits:    []Edit{{"internal/postgres/guards.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
+		Edits:    []Edit{{"internal/postgres/triggers.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 	{

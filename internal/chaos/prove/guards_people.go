@@ -9,7 +9,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "who made the other's key is the same person",
-		Edits:    []Edit{{"internal/access/person.go", " || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)", ""}},
+		Edits:    []Edit{{"internal/access/principal.go", " || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
 	{
@@ -29,12 +29,12 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a cancelled fork frees nothing",
-		Edits:    []Edit{{"postadjudication/family.go", "return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
+		Edits:    []Edit{{"postadjudication/settlementfamily.go", "return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},
 	},
 	{
 		Name:     "a finding that closes a letter frees nothing",
-		Edits:    []Edit{{"postadjudication/family.go", "settlement.Event{Fact: settlement.Closed, KeepReserved: true}", "settlement.Event{Fact: settlement.Closed}"}},
+		Edits:    []Edit{{"postadjudication/settlementfamily.go", "settlement.Event{Fact: settlement.Closed, KeepReserved: true}", "settlement.Event{Fact: settlement.Closed}"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
 	},
 	{
@@ -54,12 +54,12 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "nothing is freed while its money is unknown",
-		Edits:    []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
+		Edits:    []Edit{{"postadjudication/freereservations.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
 	},
 	{
 		Name:     "nothing is freed while a call of any run of the case is out",
-		Edits:    []Edit{{"postadjudication/free.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
+		Edits:    []Edit{{"postadjudication/freereservations.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
 	},
 }

@@ -6,8 +6,6 @@
 // in Markdown. The command may import the standard library only.
 package main
 
-//go:generate sh -c "go run . > ../../../testdata/adjudications.jsonl"
-
 import (
 	"flag"
 	"fmt"
@@ -30,3 +28,55 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// kind is a sort of line. Ordinary kinds say how many there are and what they ask
+// the escrow service to play; the others are made from ordinary lines.
+type kind struct {
+	name     string
+	count    int // of ordinary lines
+	simulate any
+	meaning  string
+}
+
+// The meanings assume three attempts of at most 400ms each.
+var kinds = []kind{
+	{"ok", 191, "ok", "settled or refunded at the first attempt"},
+	{"retryable, ok", 34, []string{"retryable", "ok"}, "at the second"},
+	{"retryable twice, ok", 9, []string{"retryable", "retryable", "ok"}, "at the third"},
+	{"retryable", 14, "retryable", "dead letter after three attempts, nothing moved"},
+	{"refused", 22, "refused", "dead letter after one attempt, nothing moved"},
+	{"hang", 3, "hang", "three time-outs; the lookup proves that nothing moved; dead letter"},
+	{"hang, ok", 2, []string{"hang", "ok"}, "unknown, then executed under the same key"},
+	{"drop", 3, "drop", "paid without an answer, then already executed"},
+	{"retryable, drop", 3, []string{"retryable", "drop"}, "the same, at the third attempt"},
+	{"panic, ok", 3, []string{"panic", "ok"}, "paid, the executor panics, then already executed"},
+	{"panic", 3, "panic", "three panics; the lookup finds the money moved"},
+	{"late", 4, "late", "paid, answered after the limit, then already executed"},
+	{"partial", 5, "partial", "half is moved: partially settled"},
+	{"dark", 2, "dark", "paid without an answer, and no lookup says so: dead letter, unknown"},
+	{"lost", 2, "lost", "the same, but nothing was moved"},
+	{name: duplicate, meaning: "the run that is there already: nothing new"},
+	{name: otherContent, meaning: "refused: `retry_key_mismatch`"},
+	{name: opposite, meaning: "refused: the case goes, or has gone, the other way"},
+	{name: afterLive, meaning: "generation 2 while 1 is live, so refused: `conflicting_adjudication`"},
+	{name: afterDead, meaning: "generation 2 supersedes the dead letter of 1"},
+	{name: afterPartial, meaning: "generation 2 moves the rest"},
+	{name: stale, meaning: "generation 1 again, after 2: refused, `stale_generation`"},
+	{name: exceeds, meaning: "refused: `exceeds_held`"},
+	{name: otherHeld, meaning: "refused: `escrow_mismatch`"},
+	{name: malformed, meaning: "refused at the door, naming what is wrong"},
+}
+
+// The kinds that are made from ordinary lines.
+const (
+	duplicate    = "exact duplicate"
+	otherContent = "same generation, other content"
+	opposite     = "opposite outcome"
+	afterLive    = "re-adjudicated while live"
+	afterDead    = "re-adjudicated after death"
+	afterPartial = "re-adjudicated after a part"
+	stale        = "stale generation"
+	exceeds      = "over what is held"
+	otherHeld    = "other held or currency for the escrow"
+	malformed    = "malformed"
+)

@@ -1,0 +1,342 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+const (
+	archivePage          = 500
+	sweepsPerArchiveScan = 10 // sweeps from one look at the mirrors to the next
+)
+
+// ArchiveStore is what the journal tells about mirrors.
+type ArchiveStore interface {
+	// RunStatuses reads id, family, queue, state, letter, attempt and bell of runs. Runs
+	// that do not exist are left out.
+	RunStatuses(ctx context.Context, ids []RunID) ([]Run, error)
+}
+
+// taskArchive keeps asynq's archive a picture of the newest open letters: it removes
+// what is old, what is too much, and what is no longer an open letter. Nothing is
+// decided by what the archive holds, so several processes may do it at once, and
+// what is removed is not built again.
+type taskArchive struct {
+	m            *Manager
+	removed      atomic.Uint64
+	scans        atomic.Uint64            // that were carried through
+	pausedQueues atomic.Pointer[[]string] // queues that somebody paused
+
+	// Of the organ's goroutine alone:
+	snapshots map[string]archiveSnapshot // by queue
+	failing   bool
+}
+
+// archiveSnapshot is what one queue's archive held at one look.
+type archiveSnapshot struct {
+	generation   string
+	taskIDs      []string // oldest first
+	diedAt       map[string]time.Time
+	newestNumber map[RunID]int // the highest bell of each run that has a mirror
+	prunedUntil  time.Time     // nothing that died until then is missed
+	nextPage     int           // where the next page of letters to be examined begins
+}
+
+func newTaskArchive(m *Manager) *taskArchive {
+	k := &taskArchive{m: m, snapshots: map[string]archiveSnapshot{}}
+	k.pausedQueues.Store(&[]string{})
+	return k
+}
+
+func (k *taskArchive) run(ctx context.Context) {
+	tick := time.NewTicker(sweepsPerArchiveScan * k.m.cfg.SweepEvery)
+	defer tick.Stop()
+	for {
+		err := k.scan(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !k.failing:
+			k.m.log.Error("mirrors cannot be kept", zap.Error(err))
+		}
+		k.failing = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (k *taskArchive) scan(ctx context.Context) error {
+	var paused []string
+	for _, queue := range k.m.servedQueues() {
+		if err := k.prune(ctx, queue); err != nil {
+			return err
+		}
+		now, stopped, err := k.read(ctx, queue)
+		if err != nil {
+			return err
+		}
+		if stopped {
+			paused = append(paused, queue)
+		}
+		before := k.snapshots[queue]
+		if before.generation == now.generation {
+			k.detectRemoved(ctx, queue, before, now)
+			now.nextPage = before.nextPage
+		}
+		if err := k.removeStale(ctx, queue, &now); err != nil {
+			return err
+		}
+		k.snapshots[queue] = now
+	}
+	k.logPaused(paused)
+	k.scans.Add(1)
+	return nil
+}
+
+// read lists the archive of a queue and whether somebody paused the queue.
+func (k *taskArchive) read(ctx context.Context, queue string) (archiveSnapshot, bool, error) {
+	pipe := k.m.redis.Pipeline()
+	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
+	pruned := pipe.Get(ctx, prunedKey(queue)) // after the list: what is gone from it was told of before
+	marker, server := k.m.readGeneration(ctx, pipe)
+	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
+	_, err := pipe.Exec(ctx)
+	if err := ignoreInfoRefused(err, server, all, paused, pruned); err != nil && !errors.Is(err, redis.Nil) {
+		return archiveSnapshot{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
+	}
+	until, err := pruned.Float64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return archiveSnapshot{}, false, fmt.Errorf("background: how far the mirrors of %s are pruned: %w", queue, err)
+	}
+	now := archiveSnapshot{
+		generation: redisGeneration(marker, server), prunedUntil: timeOfScore(until),
+		diedAt: make(map[string]time.Time, len(all.Val())), newestNumber: make(map[RunID]int, len(all.Val())),
+	}
+	for _, z := range all.Val() {
+		id := fmt.Sprint(z.Member)
+		now.taskIDs, now.diedAt[id] = append(now.taskIDs, id), timeOfScore(z.Score)
+		if run := runIDOf(id); !run.IsZero() {
+			now.newestNumber[run] = max(now.newestNumber[run], notificationNumberOf(id))
+		}
+	}
+	return now, paused.Val() > 0, nil
+}
+
+// removeStale removes the mirrors of letters that are not open any more, and of several of
+// one letter all but the newest, one page a look.
+func (k *taskArchive) removeStale(ctx context.Context, queue string, now *archiveSnapshot) error {
+	if now.nextPage >= len(now.taskIDs) {
+		now.nextPage = 0
+	}
+	page := now.taskIDs[now.nextPage:min(now.nextPage+archivePage, len(now.taskIDs))]
+	now.nextPage += len(page)
+	statuses, err := k.runStatuses(ctx, page)
+	if err != nil {
+		return err
+	}
+	var stale []string
+	for _, id := range page {
+		run, ok := statuses[runIDOf(id)]
+		if ok && !run.State.Live() && (run.Letter != LetterOpen || notificationNumberOf(id) < now.newestNumber[run.ID]) {
+			stale = append(stale, id)
+		}
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	for _, id := range stale {
+		delete(now.diedAt, id) // by us: nobody is to wonder where it went
+	}
+	return k.remove(ctx, queue, stale)
+}
+
+func (k *taskArchive) runStatuses(ctx context.Context, tasks []string) (map[RunID]Run, error) {
+	ids := make([]RunID, 0, len(tasks))
+	for _, id := range tasks {
+		if run := runIDOf(id); !run.IsZero() {
+			ids = append(ids, run)
+		}
+	}
+	out := make(map[RunID]Run, len(ids))
+	if len(ids) == 0 {
+		return out, nil
+	}
+	runs, err := k.m.cfg.Store.RunStatuses(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("background: look up mirrored letters: %w", err)
+	}
+	for _, r := range runs {
+		out[r.ID] = r
+	}
+	return out, nil
+}
+
+// logPaused logs each pause and its end once.
+func (k *taskArchive) logPaused(now []string) {
+	was := *k.pausedQueues.Swap(&now)
+	for _, queue := range difference(now, was) {
+		k.m.log.Warn("a queue was paused in asynq by somebody: none of its runs is delivered until it is unpaused", zap.String("queue", queue))
+	}
+	for _, queue := range difference(was, now) {
+		k.m.log.Info("a paused queue goes on", zap.String("queue", queue))
+	}
+}
+
+func difference(all, these []string) (rest []string) {
+	gone := make(map[string]bool, len(these))
+	for _, s := range these {
+		gone[s] = true
+	}
+	for _, s := range all {
+		if !gone[s] {
+			rest = append(rest, s)
+		}
+	}
+	return rest
+}
+
+// timeOfScore reads a time out of a score: asynq's are whole seconds.
+func timeOfScore(score float64) time.Time { return time.Unix(int64(score), 0).UTC() }
+
+const (
+	// asynq trims its archive when it archives, beyond 10,000 tasks or 90 days, in one
+	// script that fails for good when too many are trimmed together. These bounds
+	// keep it from ever having anything to trim.
+	maxArchivedTasks  = 5000
+	archiveRetention  = 80 * 24 * time.Hour
+	archivePause      = 20 * time.Millisecond // between pages
+	deleteConcurrency = 16
+	// startPruneTimeout bounds what a start waits for it: no death must meet an archive
+	// that is over asynq's own bounds.
+	startPruneTimeout = 15 * time.Second
+)
+
+// prunedKey is where all processes are told until which death the mirrors of a queue
+// were pruned, so that none takes them for somebody else's doing.
+func prunedKey(queue string) string { return "recourse:pruned:{" + queue + "}" }
+
+// recordPrunedScript tells of a pruning, unless one that went further was told of. A script
+// that has written is let write by a full Redis, so it deletes first.
+//
+//	KEYS prunedKey · ARGV the second of the last death whose mirror goes
+var recordPrunedScript = redis.NewScript(`
+local told = tonumber(redis.call("GET", KEYS[1]) or 0)
+redis.call("DEL", KEYS[1])
+redis.call("SET", KEYS[1], math.max(told, tonumber(ARGV[1])))
+return 1`)
+
+// pruneAtStart prunes before the first delivery, for as long as a start may wait.
+func (k *taskArchive) pruneAtStart(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, startPruneTimeout)
+	defer cancel()
+	for _, queue := range k.m.servedQueues() {
+		if err := k.prune(ctx, queue); err != nil {
+			k.m.log.Warn("mirrors were not pruned at the start", zap.String("queue", queue), zap.Error(err))
+			return
+		}
+	}
+}
+
+// prune removes the oldest mirrors while there are too many or they are too old.
+func (k *taskArchive) prune(ctx context.Context, queue string) error {
+	for {
+		pipe := k.m.redis.Pipeline()
+		count := pipe.ZCard(ctx, queueKey(queue, "archived"))
+		oldest := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, archivePage-1)
+		if _, err := pipe.Exec(ctx); err != nil {
+			return fmt.Errorf("background: look at the mirrors of %s: %w", queue, err)
+		}
+		excess, cutoff := int(count.Val())-maxArchivedTasks, k.m.now().Add(-archiveRetention)
+		var remove []string
+		var until int64
+		for i, z := range oldest.Val() {
+			if i < excess || timeOfScore(z.Score).Before(cutoff) {
+				remove, until = append(remove, fmt.Sprint(z.Member)), int64(z.Score)
+			}
+		}
+		if len(remove) == 0 {
+			return nil
+		}
+		if err := recordPrunedScript.Run(ctx, k.m.redis, []string{prunedKey(queue)}, until).Err(); err != nil {
+			return fmt.Errorf("background: tell how far the mirrors of %s are pruned: %w", queue, err)
+		}
+		if err := k.remove(ctx, queue, remove); err != nil {
+			return err
+		}
+		if !sleep(ctx, archivePause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// remove deletes mirrors, and the places in the archive of those that are gone
+// already, as a failed trim of asynq's leaves them.
+func (k *taskArchive) remove(ctx context.Context, queue string, ids []string) error {
+	var (
+		all    sync.WaitGroup
+		failed atomic.Pointer[error]
+		next   atomic.Int64
+	)
+	for range min(deleteConcurrency, len(ids)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(ids)); i = next.Add(1) - 1 {
+				if err := k.m.inspector.DeleteTask(queue, ids[i]); err != nil && !isTaskError(err) {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return fmt.Errorf("background: remove mirrors of %s: %w", queue, *err)
+	}
+	members := make([]any, len(ids))
+	for i, id := range ids {
+		members[i] = id
+	}
+	if err := k.m.redis.ZRem(ctx, queueKey(queue, "archived"), members...).Err(); err != nil {
+		return fmt.Errorf("background: remove mirrors of %s: %w", queue, err)
+	}
+	k.removed.Add(uint64(len(ids)))
+	return nil
+}
+
+// isTaskError reports whether asynq answered about the task itself: that it is not there,
+// or that it counts as active after a trim that failed half way.
+func isTaskError(err error) bool {
+	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || strings.Contains(err.Error(), "active state")
+}
+
+// archivedNumbersBack is how many of a run's bells are looked through for its mirror.
+const archivedNumbersBack = 8
+
+// RemoveArchivedTasks removes the mirrors of letters that are not open any more from asynq's
+// archive, at once: the newest bell's, or that of one before it, as a bell that was rung
+// again may not have come yet when the run died. Without it they go all the same, one page
+// a look.
+func (m *Manager) RemoveArchivedTasks(ctx context.Context, letters []Run) error {
+	byQueue := map[string][]string{}
+	for _, r := range letters {
+		for first := max(0, r.NotificationNumber-archivedNumbersBack+1); r.NotificationNumber >= first; r.NotificationNumber-- {
+			byQueue[r.Queue] = append(byQueue[r.Queue], taskID(r))
+		}
+	}
+	var errs []error
+	for queue, ids := range byQueue {
+		errs = append(errs, m.archive.remove(ctx, queue, ids))
+	}
+	return errors.Join(errs...)
+}

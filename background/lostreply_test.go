@@ -1,0 +1,232 @@
+package background_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/localredis"
+)
+
+// Redis gives a task away, and the answer is lost. go-redis asks again and is told
+// that there is none.
+func TestATaskWhoseReplyWasLostIsResentAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]error{
+		"no answer in time": os.ErrDeadlineExceeded, "the connection broke": &net.OpError{Op: "read", Err: syscall.ECONNRESET}, "it ended": io.EOF,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+			lossy := &lossyRedis{redis: h.redis, broken: broken}
+			w := h.start(func(c *background.Config) { c.Redis, c.SweepEvery = lossy, 500*time.Millisecond })
+			enqueuer, err := background.New(h.config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = enqueuer.Close() }()
+			r := h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: w.Queue(family, "tx:release"), NotificationNumber: 1})
+			task := []byte(r.ID.String())
+			lossy.loseReplyTo.Store(&task)
+			if err := enqueuer.Notify(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 || lossy.loseReplyTo.Load() != nil {
+				t.Errorf("it was done by bell %d, swallowed before: %v", done.NotificationNumber, lossy.loseReplyTo.Load() == nil)
+			}
+		})
+	}
+}
+
+// A listener that hears nothing has lost nothing.
+func TestAListenersTimeoutIsNoLostReply(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	var lost atomic.Int64
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password(), ReadTimeout: time.Second, MaxRetries: -1})
+	defer func() { _ = client.Close() }()
+	client.AddHook(background.NewLostReplyHook(func() { lost.Add(1) }))
+	subscription := client.Subscribe(background.WithListenOnly(t.Context()), "nothing")
+	defer func() { _ = subscription.Close() }()
+	if _, err := subscription.ReceiveTimeout(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if message, err := subscription.ReceiveTimeout(t.Context(), 10*time.Millisecond); err == nil {
+		t.Errorf("heard %v", message)
+	}
+	if lost.Load() != 0 {
+		t.Errorf("%d answers are said to be lost by who only listens", lost.Load())
+	}
+	if err := client.Do(t.Context(), "client", "pause", 10_000, "all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Get(t.Context(), "nothing").Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("answered within its time: %v", err)
+	}
+	if lost.Load() == 0 {
+		t.Error("a question without an answer in time is not noticed")
+	}
+}
+
+// A connection that the pool closes while it is asked, as at a failover, loses an
+// answer; one that is closed when all is answered does not.
+func TestAConnectionClosedBeforeItsReplyLosesIt(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	for name, tc := range map[string]struct {
+		asked, answered bool
+		lost            int64
+	}{"never asked": {}, "asked and answered": {true, true, 0}, "asked": {true, false, 1}} {
+		var lost atomic.Int64
+		dial := background.NewLostReplyHook(func() { lost.Add(1) }).DialHook(func(_ context.Context, network, addr string) (net.Conn, error) {
+			return net.Dial(network, addr)
+		})
+		conn, err := dial(t.Context(), "tcp", server.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.asked {
+			_, err = conn.Write([]byte("?"))
+		}
+		if tc.answered && err == nil {
+			if _, err = other.Write([]byte("!")); err == nil {
+				_, err = conn.Read(make([]byte, 1))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || lost.Load() != tc.lost {
+			t.Errorf("%s: %v, %d lost", name, err, lost.Load())
+		}
+		_ = other.Close()
+	}
+}
+
+// lossyRedis makes clients of a Redis whose first answer that names a task is lost.
+type lossyRedis struct {
+	redis       *localredis.Server
+	broken      error
+	loseReplyTo atomic.Pointer[[]byte]
+}
+
+var _ asynq.RedisConnOpt = (*lossyRedis)(nil)
+
+func (l *lossyRedis) MakeRedisClient() any {
+	return redis.NewClient(&redis.Options{Addr: l.redis.Addr(), Password: l.redis.Password(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+		conn, err := net.Dial(network, addr)
+		return lossyConn{conn, l}, err
+	}})
+}
+
+type lossyConn struct {
+	net.Conn
+	of *lossyRedis
+}
+
+func (c lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if task := c.of.loseReplyTo.Load(); task != nil && bytes.Contains(b[:n], *task) && c.of.loseReplyTo.CompareAndSwap(task, nil) {
+		return 0, c.of.broken
+	}
+	return n, err
+}
+
+// A question for the next task that was given up, and that a stalled network hands to
+// Redis after all, takes its task along: the task is active, and nobody's.
+func TestATaskTakenByAnAbandonedDequeueIsResent(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	hook := &stallingHook{abandoned: make(chan []any), released: make(chan struct{})}
+	w := h.start(func(c *background.Config) {
+		c.Redis, c.Shards, c.SweepEvery = hookedRedis{c.Redis, hook}, 1, 50*time.Millisecond
+		c.Servers = 1 // so that one of two pipelines is left to the sweeper: each server holds a question back
+	})
+	end := sync.OnceFunc(func() { close(hook.released) })
+	t.Cleanup(end)                                     // before the worker is stopped, which waits for its questions
+	h.awaitState(h.submit(w).ID, background.Succeeded) // and Redis knows asynq's script
+	hook.begun.Store(true)
+	dequeued := <-hook.abandoned
+	enqueuer, err := background.New(h.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = enqueuer.Close() }()
+	r := h.submit(&worker{Manager: enqueuer}, func(r *background.Run) { r.Queue = w.Queue(family, r.RetryKey) })
+	for range 5 {
+		h.awaitSweep(r.Queue) // until the worker has looked for lost tasks, and found none
+	}
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
+	defer func() { _ = client.Close() }()
+	if err := client.Do(t.Context(), dequeued...).Err(); err != nil {
+		t.Fatalf("the late question took no task: %v", err)
+	}
+	end()
+	if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
+		t.Errorf("it was done by bell %d", done.NotificationNumber)
+	}
+}
+
+// stallingHook gives the first question for a task up, once it has begun, and holds every
+// other back until it is over.
+type stallingHook struct {
+	begun     atomic.Bool
+	abandoned chan []any // the question that was given up
+	released  chan struct{}
+}
+
+func (s *stallingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *stallingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (s *stallingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		question := dequeue(cmds)
+		if question == nil || !s.begun.Load() {
+			return next(ctx, cmds)
+		}
+		select {
+		case s.abandoned <- question:
+			for _, cmd := range cmds {
+				cmd.SetErr(os.ErrDeadlineExceeded)
+			}
+			return os.ErrDeadlineExceeded
+		case <-s.released:
+			return next(ctx, cmds)
+		}
+	}
+}
+
+// dequeue finds asynq's question for a task among commands: evalsha, its name, four
+// keys, the last of which is of the leases.
+func dequeue(cmds []redis.Cmder) []any {
+	for _, cmd := range cmds {
+		if args := cmd.Args(); len(args) > 6 && args[0] == "evalsha" && args[2] == 4 {
+			return args
+		}
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const (
+	attemptsPage       = 500
+	recoverConcurrency = 32
+	// removeSessionAfter is more than a claim can have been on its way.
+	removeSessionAfter = 30 * time.Second
+)
+
+// ObserverActor begins the actor of receipts about attempts whose worker was lost.
+const ObserverActor = "observer:"
+
+// recoverer watches the sessions of all processes. One whose counter stands still
+// for LostAfter on this process's own monotonic clock is declared lost: that depends on
+// no other machine's clock. The attempts that ran under it end as
+// interrupted, with an unknown outcome, and their runs continue elsewhere.
+//
+// A lost session is kept, and looked through, until every claim that was on its
+// way when it was declared lost must have come or gone.
+type recoverer struct {
+	m       *Manager
+	seen    map[SessionID]sessionObservation
+	missing *missingSessions
+}
+
+type sessionObservation struct {
+	beat  int64
+	since time.Time
+	lost  bool
+}
+
+func newRecoverer(m *Manager) *recoverer {
+	return &recoverer{m: m, seen: map[SessionID]sessionObservation{}, missing: newMissingSessions(m)}
+}
+
+func (o *recoverer) run(ctx context.Context) {
+	tick := time.NewTicker(o.m.cfg.BeatEvery)
+	defer tick.Stop()
+	for ailing := false; ; {
+		err := o.scan(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !ailing {
+			o.m.log.Error("other processes can't be watched", zap.Error(err))
+		}
+		ailing = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (o *recoverer) scan(ctx context.Context) error {
+	if errors.Is(o.m.serversErr(), ErrOtherDatabase) {
+		return nil
+	}
+	sessions, err := o.m.cfg.Store.Sessions(ctx)
+	if err != nil {
+		return err
+	}
+	own, _, _ := o.m.session.current()
+	o.m.clock.compare(sessions, own)
+	now, seen := time.Now(), make(map[SessionID]sessionObservation, len(sessions))
+	for _, s := range sessions {
+		if s.ID == own {
+			continue
+		}
+		last, known := o.seen[s.ID]
+		if !known || last.beat != s.Beat || last.lost != s.Lost {
+			last = sessionObservation{beat: s.Beat, since: now, lost: s.Lost}
+			if s.Lost {
+				o.m.sweeper.reportLost()
+			}
+		}
+		seen[s.ID] = last
+	}
+	o.seen = seen
+	o.m.redisOwner.compare(sessions, own, func(s Session) bool { return now.Sub(seen[s.ID].since) < o.m.cfg.LostAfter/2 })
+	for _, s := range sessions {
+		if s.ID == own {
+			continue
+		}
+		if err := o.checkSession(ctx, s, now.Sub(seen[s.ID].since)); err != nil {
+			return err
+		}
+	}
+	return o.recoverMissing(ctx, now)
+}
+
+// recoverMissing recovers what runs under sessions that are not there.
+func (o *recoverer) recoverMissing(ctx context.Context, now time.Time) error {
+	gone, err := o.missing.scan(ctx, now)
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		attempts, err := o.m.cfg.Store.AttemptsOf(ctx, id, attemptsPage)
+		if err != nil {
+			return err
+		}
+		o.m.log.Warn("runs were left under a session that is not there, they continue", zap.Stringer("session", id), zap.Int("runs", len(attempts)))
+		o.recoverAll(ctx, Session{ID: id, Worker: "of a session that is not there"}, attempts)
+	}
+	return nil
+}
+
+// checkSession does what a session calls for that has not changed for some time.
+func (o *recoverer) checkSession(ctx context.Context, s Session, unchangedFor time.Duration) error {
+	if !s.Lost {
+		if unchangedFor < o.m.cfg.LostAfter {
+			return nil
+		}
+		lost, err := o.m.cfg.Store.MarkLost(ctx, s)
+		if err != nil || !lost {
+			return err
+		}
+		o.m.log.Warn("a process was lost, its runs continue", zap.Stringer("session", s.ID), zap.String("worker", s.Worker))
+	}
+	attempts, err := o.m.cfg.Store.AttemptsOf(ctx, s.ID, attemptsPage)
+	if err != nil {
+		return err
+	}
+	o.recoverAll(ctx, s, attempts)
+	if s.Lost && len(attempts) == 0 && unchangedFor >= removeSessionAfter {
+		return o.m.cfg.Store.Remove(ctx, s.ID)
+	}
+	return nil
+}
+
+// recoverAll ends the attempts of a lost process, some at a time, and rings for the runs
+// that continue.
+func (o *recoverer) recoverAll(ctx context.Context, s Session, attempts []Run) {
+	limit := make(chan struct{}, recoverConcurrency)
+	var all sync.WaitGroup
+	for _, r := range attempts {
+		f := o.m.families[r.Family]
+		if f == nil {
+			continue // a process that has the family recovers it
+		}
+		limit <- struct{}{}
+		all.Go(func() {
+			defer func() { <-limit }()
+			o.recoverRun(ctx, f, s, r)
+		})
+	}
+	all.Wait()
+}
+
+func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) {
+	lookup, wasInterrupted := o.m.lookup(f, r)
+	if wasInterrupted || ctx.Err() != nil {
+		return
+	}
+	tr := o.lostTransition(s, r, lookup)
+	after, err := f.Record(ctx, tr)
+	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
+		o.m.unrecordable.Add(1)
+		tr = tr.reduced(o.m.cfg.NewID(), form, err)
+		after, err = f.Record(ctx, tr)
+	}
+	switch {
+	case errors.Is(err, ErrConflict):
+		return // another observer was first, or the process lives and ended it
+	case errors.Is(err, ErrUnreadable):
+		return // the ledger tells of it, once; a process that can read the run ends it
+	case err != nil:
+		o.m.log.Warn("a lost attempt could not be ended yet", zap.Stringer("run", r.ID), zap.Error(err))
+		return
+	}
+	if o.m.cfg.OnTransition != nil {
+		o.m.cfg.OnTransition(tr, after)
+	}
+	if after.State.Waiting() {
+		if err := o.m.sweeper.resend(ctx, []Run{after}); err != nil {
+			o.m.log.Warn("a recovered run was not rung for, the sweeper will", zap.Stringer("run", r.ID), zap.Error(err))
+		}
+	}
+}
+
+// lostTransition is how an attempt ends whose worker was lost. What the worker's last call
+// did is unknown, unless the other side says that it paid. That it says it did not
+// proves nothing: the worker may only be slow, and its call still on the way.
+func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
+	tr := o.m.newTransition(receipts.AttemptInterrupted, r)
+	tr.Actor = ObserverActor + o.m.cfg.Worker
+	tr.Result = unknownResult(FailureInterrupted, "the worker "+s.Worker+" was lost")
+	tr.Charge, tr.NextRetryAt, tr.CallStillRunning = ChargeRecovery, tr.At, true
+	switch {
+	case lookup.Class == Executed:
+		tr.Event, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed
+		tr.Result.Moved, tr.Result.Reference = lookup.Moved, lookup.Reference
+	case r.Recoveries+1 > o.m.cfg.MaxRecoveries:
+		// Nobody recovers the run from this loss, so it is not counted as a recovery.
+		tr.Event, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, ChargeNothing, time.Time{}, ReasonPoisonPill
+	}
+	return tr
+}
+
+const (
+	missingPage  = 5000 // live runs that are looked through at one time
+	missingPages = 4    // of a look
+)
+
+// missingSessions finds sessions that running runs name and that are not there, as after a restore
+// that lost them. No claim can be made under one any more, so that once it has been missed
+// for LostAfter it is as good as declared lost: its process has found out by then, or
+// stands still.
+//
+// It goes through the live runs page by page, from where it stopped last.
+type missingSessions struct {
+	m      *Manager
+	cursor Cursor
+	next   time.Time // of the next look, on the monotonic clock
+	pass   int
+	seen   map[SessionID]missingSession
+}
+
+type missingSession struct {
+	since time.Time
+	pass  int // in which it was seen last
+}
+
+func newMissingSessions(m *Manager) *missingSessions {
+	return &missingSessions{m: m, seen: map[SessionID]missingSession{}}
+}
+
+// scan returns the sessions that have been missed for long enough.
+func (s *missingSessions) scan(ctx context.Context, now time.Time) (gone []SessionID, err error) {
+	if now.Before(s.next) {
+		return nil, nil
+	}
+	s.next = now.Add(s.m.cfg.LostAfter / 3)
+	for range missingPages {
+		found, next, err := s.m.cfg.Store.MissingSessions(ctx, s.cursor, missingPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range found {
+			last, known := s.seen[id]
+			if !known {
+				last.since = now
+			}
+			last.pass = s.pass
+			s.seen[id] = last
+		}
+		if s.cursor = next; next == (Cursor{}) {
+			s.passDone()
+			break
+		}
+	}
+	for id, last := range s.seen {
+		if now.Sub(last.since) >= s.m.cfg.LostAfter {
+			gone = append(gone, id)
+		}
+	}
+	return gone, nil
+}
+
+// passDone begins a new round, and forgets what the last one did not meet.
+func (s *missingSessions) passDone() {
+	for id, last := range s.seen {
+		if last.pass != s.pass {
+			delete(s.seen, id)
+		}
+	}
+	s.pass++
+}

@@ -1,0 +1,135 @@
+package api
+
+import (
+	"math"
+	"net"
+	"net/http"
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// A remote address may fail to show a key this often at once, and then this often
+	// a second.
+	failureBurst      = 20
+	failuresPerSecond = 0.5
+
+	// An address that failed so often may still have this many keys looked up at once that
+	// were not found here before, and then this many a second: whoever shares the address,
+	// as behind a proxy, must not be kept out.
+	lookupBurst      = 50
+	lookupsPerSecond = 50
+
+	// A key may be refused so that a receipt is left this often at once, and then this often a
+	// second: by its roles, by a gate, or because a second person is required.
+	refusalBurst      = 120
+	refusalsPerSecond = 2
+
+	// limiterCacheSize is how many addresses and keys are kept in mind; the ones that were
+	// quiet for longest are forgotten first.
+	limiterCacheSize = 8192
+)
+
+// keyedLimiter counts what goes wrong by who does it, so that guessing is slow and the
+// trail is not flooded.
+type keyedLimiter struct {
+	perSecond rate.Limit
+	burst     int
+	limiters  *lru.Cache[string, *rate.Limiter]
+}
+
+func newKeyedLimiter(perSecond rate.Limit, burst int) (*keyedLimiter, error) {
+	limiters, err := lru.New[string, *rate.Limiter](limiterCacheSize)
+	return &keyedLimiter{perSecond, burst, limiters}, err
+}
+
+// take counts a failure. It gives the seconds to wait when there were too many, else 0.
+func (f *keyedLimiter) take(who string) int {
+	fresh := rate.NewLimiter(f.perSecond, f.burst)
+	limiter, known, _ := f.limiters.PeekOrAdd(who, fresh)
+	if !known {
+		limiter = fresh
+	}
+	f.limiters.Get(who) // it was heard of just now
+	r := limiter.Reserve()
+	if wait := r.Delay(); wait > 0 {
+		r.Cancel()
+		return int(math.Ceil(wait.Seconds()))
+	}
+	return 0
+}
+
+// exhausted reports whether the next failure would be one too many.
+func (f *keyedLimiter) exhausted(who string) bool {
+	limiter, known := f.limiters.Get(who)
+	return known && limiter.Tokens() < 1
+}
+
+// remoteAddress is where a request comes from, without its port.
+func remoteAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// quota divides a room of the process among keys and tenants, so that one of them can't
+// take all of it.
+type quota struct {
+	process, tenant, key int64 // bounds; of the key 0: none
+
+	mu              sync.Mutex
+	used            int64
+	byTenant, byKey map[string]int64
+}
+
+func newQuota(process, tenant, key int64) *quota {
+	return &quota{process: process, tenant: tenant, key: key, byTenant: map[string]int64{}, byKey: map[string]int64{}}
+}
+
+// quotaScope is what is full when nothing can be taken.
+type quotaScope string
+
+const (
+	scopeNone    quotaScope = ""
+	scopeKey     quotaScope = "key"
+	scopeTenant  quotaScope = "tenant"
+	scopeProcess quotaScope = "process"
+)
+
+// acquire takes n for a caller until release is called, once. It returns what is full
+// otherwise. Whoever needs no key has the share of the tenant only.
+func (s *quota) acquire(c Caller, n int64) (release func(), exceeded quotaScope) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.key > 0 && c.Key != "" && s.byKey[c.Key]+n > s.key:
+		return nil, scopeKey
+	case s.byTenant[c.Tenant]+n > s.tenant:
+		return nil, scopeTenant
+	case s.used+n > s.process:
+		return nil, scopeProcess
+	}
+	s.add(c, n)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.add(c, -n)
+	}, scopeNone
+}
+
+func (s *quota) add(c Caller, n int64) {
+	s.used += n
+	addTo(s.byTenant, c.Tenant, n)
+	addTo(s.byKey, c.Key, n)
+}
+
+// addTo keeps no names of which nothing is taken.
+func addTo(by map[string]int64, name string, n int64) {
+	if by[name] += n; by[name] == 0 {
+		delete(by, name)
+	}
+}

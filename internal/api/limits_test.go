@@ -1,0 +1,171 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+)
+
+// countingStore has some keys, and counts how often it is asked.
+type countingStore struct {
+	keys  map[string]access.Key
+	finds int
+}
+
+func (s *countingStore) FindKey(_ context.Context, prefix string) (access.Key, error) {
+	s.finds++
+	k, there := s.keys[prefix]
+	if !there {
+		return k, access.ErrUnknown
+	}
+	return k, nil
+}
+
+func (*countingStore) UseKey(context.Context, uuid.UUID, time.Time) error { return nil }
+
+func (s *countingStore) mint() string {
+	token, prefix, digest := access.Mint()
+	s.keys[prefix] = access.Key{Prefix: prefix, Digest: digest, Tenant: "acme", Roles: []access.Role{access.Auditor}}
+	return token
+}
+
+// Keys that are not there cost the store a bounded number of look-ups, and keep nobody out
+// who shares the address and was here before.
+func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
+	t.Parallel()
+	store := &countingStore{keys: map[string]access.Key{}}
+	now := time.Now()
+	ring, err := access.NewKeyring(store, func() time.Time { return now }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &API{keys: ring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), byAddress: map[string]*failureCount{}}}
+	for _, f := range []struct {
+		to     **keyedLimiter
+		atOnce int
+	}{{&a.keyFailures, 3}, {&a.keyLookups, 4}} {
+		if *f.to, err = newKeyedLimiter(0.001, f.atOnce); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// show says with which status a token is refused; 0 when it is not.
+	show := func(token, from string) int {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
+		r.RemoteAddr = from + ":1"
+		r.Header.Set("Authorization", "Bearer "+token)
+		_, err := a.authenticate(r)
+		var p *Problem
+		if errors.As(err, &p) {
+			return p.Status
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 0
+	}
+	before, late := store.mint(), store.mint()
+	if status := show(before, "10.0.0.1"); status != 0 {
+		t.Fatal(status)
+	}
+	store.finds = 0
+	answers := map[int]int{}
+	for range 500 {
+		forged, _, _ := access.Mint()
+		answers[show(forged, "10.0.0.1")]++
+	}
+	if store.finds != 3+4 || answers[http.StatusUnauthorized] != 3 || answers[http.StatusTooManyRequests] != 497 {
+		t.Errorf("%d look-ups, answers %v", store.finds, answers)
+	}
+	now = now.Add(access.CacheTTL) // the key is asked for anew
+	if status := show(before, "10.0.0.1"); status != 0 || store.finds != 8 {
+		t.Errorf("a key that was here before: %d, %d look-ups", status, store.finds)
+	}
+	if status := show(late, "10.0.0.2"); status != 0 {
+		t.Errorf("a key from elsewhere: %d", status)
+	}
+	if status := show("rck_nonsense", "10.0.0.3"); status != http.StatusUnauthorized || store.finds != 9 {
+		t.Errorf("what has no form of a key: %d, %d look-ups", status, store.finds)
+	}
+	var p *Problem
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
+	forged, _, _ := access.Mint()
+	if r.RemoteAddr = "10.0.0.1:1"; !errors.As(a.limitLookups(r, forged), &p) || p.Code != "too_many_failures" || p.GetHeaders().Get("Retry-After") == "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestFailuresAreLimitedByWhoMakesThem(t *testing.T) {
+	t.Parallel()
+	f, err := newKeyedLimiter(0.001, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if wait := f.take("a"); wait != 0 {
+			t.Fatalf("waits %d", wait)
+		}
+	}
+	for range 3 { // to be refused costs nothing more
+		if wait := f.take("a"); wait < 900 || wait > 1000 {
+			t.Errorf("waits %d", wait)
+		}
+	}
+	if wait := f.take("b"); wait != 0 {
+		t.Errorf("another waits %d", wait)
+	}
+	for i := range 2 * limiterCacheSize {
+		f.take(fmt.Sprint(i))
+	}
+	if f.limiters.Len() > limiterCacheSize {
+		t.Errorf("%d are kept in mind", f.limiters.Len())
+	}
+}
+
+// What is full is told by whose share it is, and what is released can be taken again.
+func TestQuotasAreDividedAmongKeysAndTenants(t *testing.T) {
+	t.Parallel()
+	s := newQuota(6, 4, 2)
+	one, other := Caller{Tenant: "acme", Key: "one"}, Caller{Tenant: "acme", Key: "other"}
+	local, bank, last := Caller{Tenant: "acme"}, Caller{Tenant: "bank", Key: "bank"}, Caller{Tenant: "last", Key: "last"}
+	var releases []func()
+	take := func(what string, c Caller, n int64, want quotaScope) {
+		t.Helper()
+		release, full := s.acquire(c, n)
+		if full != want {
+			t.Errorf("%s: %q, want %q", what, full, want)
+		}
+		if full == scopeNone {
+			releases = append(releases, release)
+		}
+	}
+	take("a key", one, 2, scopeNone)
+	take("more than a key may", one, 1, scopeKey)
+	take("another key", other, 1, scopeNone)
+	take("too much at once", other, 2, scopeKey)
+	take("no key", local, 1, scopeNone)
+	take("more than a tenant may", local, 1, scopeTenant)
+	take("a key of a full tenant", other, 1, scopeTenant)
+	take("another tenant", bank, 2, scopeNone)
+	take("more than the process has", last, 1, scopeProcess)
+	for _, release := range releases {
+		release()
+	}
+	if s.used != 0 || len(s.byTenant) != 0 || len(s.byKey) != 0 {
+		t.Errorf("%d are taken, by %v and %v", s.used, s.byTenant, s.byKey)
+	}
+	take("the key again", one, 2, scopeNone)
+	unbounded := newQuota(6, 4, 0)
+	if _, full := unbounded.acquire(one, 4); full != scopeNone {
+		t.Errorf("without a bound of keys: %q", full)
+	}
+}

@@ -1,0 +1,91 @@
+package prove
+
+// apiGuards is what guards the doors: who may ask for what, how much of it, and what is taken.
+var apiGuards = []Guard{
+	{
+		Name:     "a target that is not configured is refused at the door",
+		Edits:    []Edit{{"postadjudication/submit.go", "; !known {\n		problem = errors.Join(problem, unknownTargetError", "; !known && false {\n		problem = errors.Join(problem, unknownTargetError"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestATargetThatIsNotConfiguredIsRefused"},
+	},
+	{
+		Name:     "a server beyond this machine is reached with TLS that shows who it is",
+		Edits:    []Edit{{"internal/app/transport.go", "if !r.Protection.Safe() && !r.Trusted {", "if !r.Protection.Safe() && !r.Trusted && false {"}},
+		CaughtBy: Detector{Package: "./internal/app", Test: "TestRemoteServersMustAuthenticate"},
+	},
+	{
+		Name:     "a database is for demonstrations or for money",
+		Edits:    []Edit{{"postadjudication/databasemonitor.go", "case c.Executor == nil || c.Demonstration == of.Demonstration:", "case c.Executor != nil || !of.Demonstration:"}},
+		CaughtBy: Detector{Package: "./internal/app", Test: "TestADatabaseIsForDemonstrationsOrForMoneyForEver"},
+	},
+	{
+		Name:     "a key that has ended opens nothing",
+		Edits:    []Edit{{"internal/access/key.go", "	case k.ExpiresAt != nil && !now.Before(*k.ExpiresAt):\n		return ErrExpired\n", ""}},
+		CaughtBy: Detector{Package: "./internal/access", Test: "TestAnExpiredKeyIsRefusedAtOnce"},
+	},
+	{
+		Name:     "a key opens what its roles may do and nothing else",
+		Edits:    []Edit{{"internal/api/auth.go", "	if access.May(c.Roles, action) {", "	if access.May(c.Roles, action) || true {"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestARefusalAboutARunIsRecordedInItsCase"},
+	},
+	{
+		Name:     "asynqmon, which shows all tenants, is for the platform",
+		Edits:    []Edit{{"internal/access/action.go", "	Queues:    {Platform},", "	Queues:    {Platform, Operator},"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestAsynqmonAsksForAKey"},
+	},
+	{
+		Name:     "a submitter lists nothing of its tenant",
+		Edits:    []Edit{{"internal/access/action.go", "	List:      {Operator, ", "	List:      {Submitter, Operator, "}},
+		CaughtBy: Detector{Package: "./internal/access", Test: "TestEveryCellOfTheTable"},
+	},
+	{
+		Name:     "a principal has one pattern, without look-alikes",
+		Edits:    []Edit{{"internal/access/principal.go", "case !principals.MatchString(text):", "case !principals.MatchString(text) && false:"}},
+		CaughtBy: Detector{Package: "./internal/access", Test: "TestPrincipalsHaveOnePatternAndNoneIsTheMachines"},
+	},
+	{
+		Name:     "a principal is none that acts without a key",
+		Edits:    []Edit{{"internal/access/principal.go", "case slices.Contains(reserved, kind):", "case slices.Contains(reserved, kind) && false:"}},
+		CaughtBy: Detector{Package: "./internal/access", Test: "TestPrincipalsHaveOnePatternAndNoneIsTheMachines"},
+	},
+	{
+		Name:     "a member that is given twice is refused",
+		Edits:    []Edit{{"internal/strictjson/scan.go", "if p.repeated(name, first, &many) {", "if p.repeated(name, first, &many) && false {"}},
+		CaughtBy: Detector{Package: "./internal/strictjson", Test: "TestCheckNamesWhatIsAmbiguous"},
+	},
+	{
+		Name:     "a batch has no more items than it may",
+		Edits:    []Edit{{"internal/intake/batch.go", "		if len(out) == items {", "		if len(out) == items && false {"}},
+		CaughtBy: Detector{Package: "./internal/intake", Test: "TestABatchThatIsNoneIsRefused"},
+	},
+	{
+		Name:     "an item of a batch is no longer than it may",
+		Edits:    []Edit{{"internal/intake/batch.go", "errors.Is(err, errBound) || err == nil && len(text) > length {", "errors.Is(err, errBound) {"}},
+		CaughtBy: Detector{Package: "./internal/intake", Test: "TestABatchThatIsNoneIsRefused"},
+	},
+	{
+		Name:     "a key has its share of the streams",
+		Edits:    []Edit{{"internal/api/limits.go", "	case s.key > 0 && c.Key", "	case s.key < 0 && c.Key"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestQuotasAreDividedAmongKeysAndTenants"},
+	},
+	{
+		Name:     "keys that are not there are looked up no oftener than an address may",
+		Edits:    []Edit{{"internal/api/auth.go", "if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) {", "if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) || true {"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestLookUpsOfKeysThatAreNotThereAreBounded"},
+	},
+	{
+		Name:     "an operator gives a fork no more attempts than the policy",
+		Edits:    []Edit{{"internal/api/letters.go", "a.checkForkAttempts(ctx, c, id, policy)", "a.checkForkAttempts(ctx, c, id, nil)"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestAnOperatorGivesAForkNoMoreAttemptsThanThePolicy"},
+	},
+	{
+		Name:     "an operator plans forks with no more attempts than the policy",
+		Edits:    []Edit{{"internal/api/bulk.go", "a.checkPlanAttempts(ctx, c, q.Filter.Family, q.Policy)", "a.checkPlanAttempts(ctx, c, q.Filter.Family, nil)"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestAnOperatorGivesAForkNoMoreAttemptsThanThePolicy"},
+	},
+	{
+		Name: "the positions of a tenant tell nothing of the others",
+		Edits: []Edit{{"internal/postgres/sequencer.go", "own.last + sum(cardinality(o.seqs)) OVER (PARTITION BY o.tenant ORDER BY o.id),",
+			"before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id),"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPositionsTellNothingOfOtherTenants"},
+	},
+}

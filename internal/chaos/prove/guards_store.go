@@ -1,0 +1,71 @@
+package prove
+
+// storeGuards is what guards the statements that write.
+var storeGuards = []Guard{
+	{
+		Name: "a move is decided on the newest head of its case",
+		Edits: []Edit{
+			{"internal/postgres/statement_hottransition.go",
+				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
+			{"internal/postgres/statement_transition.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionDecidedOnAnOlderHeadIsDecidedAgain/narrow"},
+	},
+	{
+		Name: "a move is decided on the newest head of its case (wide statement alone)",
+		Edits: []Edit{
+			{"internal/postgres/statement_transition.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionDecidedOnAnOlderHeadIsDecidedAgain/wide"},
+	},
+	{
+		Name: "the claim's token, attempt and state",
+		Edits: []Edit{
+			{"internal/postgres/statement_hottransition.go", "r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND", ""},
+			{"internal/postgres/statement_transition.go", "r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND", ""},
+			{"internal/postgres/statement_hottransition.go",
+				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
+			{"internal/postgres/statement_transition.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		Redundant: "the head of the case",
+		CaughtBy:  Detector{Package: "./internal/postgres", Test: "TestTwoTransitionsOfOneRunRace"},
+	},
+	{
+		Name:     "a claim needs its session, alive (narrow statement)",
+		Edits:    []Edit{{"internal/postgres/statement_hottransition.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/narrow"},
+	},
+	{
+		Name:     "a claim needs its session, alive (wide statement)",
+		Edits:    []Edit{{"internal/postgres/statement_transition.go", "u.session IN (SELECT id FROM alive) AND ", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/wide"},
+	},
+	{
+		Name:     "nothing is claimed while a circuit breaker is open (narrow statement)",
+		Edits:    []Edit{{"internal/postgres/statement_hottransition.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed')", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:     "a circuit breaker bars the claims of its runs",
+		Edits:    []Edit{{"internal/postgres/statement_transition.go", " AND u.run NOT IN (SELECT id FROM barred)", ""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:     "a circuit breaker is led by who steps its version",
+		Edits:    []Edit{{"internal/postgres/breakers.go", "AND version = $4 - 1 AND state = $8", "AND state = $8"}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:     "a tenant is told of an opening once",
+		Edits:    []Edit{{"internal/postgres/breakers.go", "err != nil || row.RecordedOpening >= now.Openings {", "err != nil {"}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATenantsTrailRecordsEachOpeningOnce"},
+	},
+	{
+		Name:     "receipts are never changed or deleted",
+		Edits:    []Edit{{"internal/postgres/triggers.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
+		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
+	},
+}

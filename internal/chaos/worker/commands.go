@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// What a worker can be told to do.
+const (
+	Submit         = "submit"    // Adjudication
+	SubmitTx       = "submit-tx" // Adjudication, in a transaction of the worker's own
+	OpenTx         = "open-tx"   // Adjudication, in a transaction that stays open for Offset; with Attempts it is rolled back
+	SubmitTask     = "task"      // RetryKey, of the worker's plain family
+	Cancel         = "cancel"    // Tenant and Run
+	Fork           = "fork"      // Tenant and Run
+	Hold           = "hold"      // Tenant and Run
+	ReleaseHold    = "let-go"    // Tenant and Run, which is held
+	Mark           = "mark"      // Tenant and Run
+	Purge          = "purge"     // Tenant's open letters
+	Rebuild        = "rebuild"   // Tenant's list of dead letters
+	Bulk           = "bulk"      // all of Tenant's open letters are forked by a plan
+	CancelBulk     = "break"     // the same, slowly, and the plan is cancelled
+	Free           = "free"      // what all of Tenant's cases have reserved, by a plan
+	People         = "people"    // how many people Tenant's money takes: Attempts
+	Rule           = "rule"      // one that replays all of Tenant's open letters: Attempts times
+	OpenBreaker    = "pull"      // the brake of Tenant's escrow service
+	ReleaseBreaker = "release"   // the same
+	SetPolicy      = "tune"      // Tenant's settlement policy: Attempts
+	UseKeys        = "keys"      // one of Tenant is made, used and revoked
+	Refuse         = "refuse"    // Tenant something, about Run if there is one
+	Request        = "request"   // of Tenant, under an idempotency key
+	Clock          = "clock"     // Offset: a step of the worker's clock
+	Stats          = "stats"     // count what the process is doing
+)
+
+// Command is one line of a worker's input.
+type Command struct {
+	ID           int
+	Do           string
+	Adjudication postadjudication.Adjudication `json:",omitzero"`
+	RetryKey     string                        `json:",omitempty"`
+	Tenant       string                        `json:",omitempty"`
+	Run          string                        `json:",omitempty"`
+	Offset       time.Duration                 `json:",omitempty"`
+	Attempts     int                           `json:",omitempty"`
+}
+
+// Reply is one line of its output. The first has no ID: the worker is open.
+type Reply struct {
+	ID      int
+	Reply   postadjudication.Reply `json:",omitempty"` // of a submission
+	Run     string                 `json:",omitempty"`
+	State   string                 `json:",omitempty"`
+	Running int                    `json:",omitempty"` // of Stats: calls going on
+	Error   string                 `json:",omitempty"`
+}
+
+// Operator is in whose name a worker does what it is told to.
+const Operator = "operator:chaos"
+
+const (
+	tenant      = "chaos"
+	actor       = Operator
+	secondActor = "operator:second" // who lets run what takes two
+	reason      = "chaos"
+)
+
+func (p *process) do(ctx context.Context, c Command) Reply {
+	r := Reply{ID: c.ID}
+	var err error
+	switch c.Do {
+	case Submit:
+		var s postadjudication.Submitted
+		s, err = p.service.Submit(ctx, c.Adjudication)
+		r.submitted(s, err)
+	case SubmitTx, OpenTx:
+		var s postadjudication.Submitted
+		s, err = p.submitTx(ctx, c)
+		r.submitted(s, err)
+	case SubmitTask:
+		var s postadjudication.Submitted
+		s, err = p.service.SubmitTask(ctx, postadjudication.Task{Tenant: tenant, Family: plainFamilyName, RetryKey: c.RetryKey})
+		r.submitted(s, err)
+	case Cancel:
+		err = p.cancel(ctx, c, &r)
+	case Fork:
+		err = p.fork(ctx, c, &r)
+	case OpenBreaker:
+		_, err = p.service.OpenBreaker(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+	case ReleaseBreaker:
+		_, err = p.service.ReleaseBreaker(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+	case SetPolicy:
+		_, err = p.service.SetPolicy(ctx, postadjudication.PolicyChange{Tenant: c.Tenant, Family: postadjudication.Family, Actor: actor, Reason: reason,
+			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
+	case Hold, ReleaseHold, Mark, Purge:
+		err = p.annotate(ctx, c)
+	case Rebuild:
+		_, err = p.service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: c.Tenant, Actor: actor, Reason: reason})
+	case Bulk, CancelBulk:
+		err = p.bulk(ctx, c)
+	case Free:
+		err = p.free(ctx, c)
+	case People:
+		_, err = p.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: c.Attempts, Actor: actor, Reason: reason})
+	case Rule:
+		err = p.rule(ctx, c)
+	case UseKeys, Refuse, Request:
+		err = p.access(ctx, c)
+	case Clock:
+		p.offset.Store(int64(c.Offset))
+	case Stats:
+		r.Running = p.service.Stats().Running
+	default:
+		err = fmt.Errorf("worker: command %q", c.Do)
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+func (r *Reply) submitted(s postadjudication.Submitted, err error) {
+	if err == nil {
+		r.Reply, r.Run, r.State = s.Reply, s.Run.String(), string(s.State)
+	}
+}
+
+// submitTx hands over beside a statement of the caller's own, in one transaction, which
+// may stay open for a while. What was rolled back has no reply.
+func (p *process) submitTx(ctx context.Context, c Command) (s postadjudication.Submitted, err error) {
+	tx, err := p.db.BeginTx(ctx, nil)
+	if err != nil {
+		return s, err
+	}
+	defer func() {
+		if undo := tx.Rollback(); undo != nil && !errors.Is(undo, sql.ErrTxDone) {
+			err = errors.Join(err, undo)
+		}
+	}()
+	if s, err = p.service.SubmitTx(ctx, tx, c.Adjudication); err != nil {
+		return s, err
+	}
+	if c.Do == OpenTx {
+		select {
+		case <-time.After(c.Offset):
+		case <-ctx.Done():
+			return postadjudication.Submitted{}, ctx.Err()
+		}
+		if c.Attempts > 0 {
+			return postadjudication.Submitted{}, nil
+		}
+	}
+	if s.Reply != postadjudication.Created {
+		return s, nil
+	}
+	if err := tx.Commit(); err != nil {
+		return s, err
+	}
+	// A bell that fails is no failure: the run is committed, and the sweeper rings.
+	_ = s.Notify(ctx)
+	return s, nil
+}
+
+func (p *process) cancel(ctx context.Context, c Command, r *Reply) error {
+	id, err := receipts.ParseRunID(c.Run)
+	if err != nil {
+		return err
+	}
+	status, err := p.service.Cancel(ctx, c.Tenant, id, actor, reason)
+	r.Run, r.State = c.Run, string(status.State)
+	return err
+}
+
+func (p *process) fork(ctx context.Context, c Command, r *Reply) error {
+	id, err := receipts.ParseRunID(c.Run)
+	if err != nil {
+		return err
+	}
+	s, err := p.service.Fork(ctx, c.Tenant, id, postadjudication.ForkRequest{Actor: actor, Reason: reason})
+	r.submitted(s, err)
+	return err
+}
+
+func zapTime(t time.Time, e zapcore.PrimitiveArrayEncoder) {
+	e.AppendString(t.UTC().Format("15:04:05.000"))
+}

@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// annotate does what people do with a letter that they do not fork.
+func (p *process) annotate(ctx context.Context, c Command) error {
+	id, err := receipts.ParseRunID(c.Run)
+	if err != nil {
+		return err
+	}
+	q := postadjudication.HoldRequest{Actor: actor, Reason: reason}
+	switch c.Do {
+	case Hold:
+		_, err = p.service.Hold(ctx, c.Tenant, id, q)
+	case ReleaseHold:
+		_, err = p.service.ReleaseHold(ctx, c.Tenant, id, q)
+	case Mark:
+		review := true
+		_, err = p.service.Mark(ctx, c.Tenant, id, postadjudication.MarkRequest{Actor: actor, Reason: reason, ManualReviewRequired: &review})
+	case Purge:
+		err = p.purge(ctx, c.Tenant)
+	}
+	return err
+}
+
+// purge removes the refused letters of a tenant.
+func (p *process) purge(ctx context.Context, tenant string) error {
+	q := postadjudication.PurgeRequest{Actor: actor, Reason: reason, Filter: postadjudication.LetterFilter{Status: "open", Outcome: "release"}}
+	plan, err := p.service.PlanPurge(ctx, tenant, q)
+	if err != nil {
+		return err
+	}
+	q.Confirm = strconv.Itoa(plan.Letters)
+	done, err := p.service.Purge(postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true}), tenant, q)
+	if err == nil && done.Letters != plan.Letters {
+		err = fmt.Errorf("worker: %d letters were purged of %d", done.Letters, plan.Letters)
+	}
+	return err
+}
+
+// configureRetention has letters kept as the settings say.
+func (s Settings) configureRetention(c *postadjudication.Config) (err error) {
+	if s.Archive == "" {
+		return nil
+	}
+	if s.Retain != "" {
+		c.Retention = []postadjudication.RetentionRule{{Family: postadjudication.Family, MaxAge: s.Retain}}
+		c.PruneEvery = 100 * time.Millisecond
+	}
+	c.Archive, err = postadjudication.ArchiveDir(s.Archive)
+	return err
+}
+
+// free frees what the tenant's cases have reserved, by a plan.
+func (p *process) free(ctx context.Context, c Command) error {
+	b, err := p.service.PlanFree(ctx, postadjudication.FreeRequest{Tenant: c.Tenant, All: true, Actor: actor, Reason: reason, Reference: "chaos"})
+	if err != nil {
+		return unlessNothing(err)
+	}
+	_, err = p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, secondActor)
+	return err
+}
+
+// unlessNothing returns the error of a plan, nil where there was nothing to plan.
+func unlessNothing(err error) error {
+	var nothing *postadjudication.NothingSelectedError
+	if errors.As(err, &nothing) {
+		return nil
+	}
+	return err
+}
+
+// bulk forks all letters of a tenant by a plan, or begins to and cancels it.
+func (p *process) bulk(ctx context.Context, c Command) error {
+	q := postadjudication.BulkRequest{Tenant: c.Tenant, All: true, Action: postadjudication.BulkFork, Actor: actor, Reason: reason}
+	if c.Do == CancelBulk {
+		q.Throttle = 1 // so that it is not done before it is cancelled
+	}
+	b, err := p.service.PlanBulk(ctx, q)
+	if err != nil {
+		return unlessNothing(err)
+	}
+	if _, err := p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, secondActor); err != nil || c.Do == Bulk {
+		return err
+	}
+	_, err = p.service.CancelBulk(ctx, c.Tenant, b.ID, actor, reason)
+	return err
+}
+
+// rule has all letters of a tenant replayed so many times.
+func (p *process) rule(ctx context.Context, c Command) error {
+	_, err := p.service.SetRule(ctx, postadjudication.RuleChange{Tenant: c.Tenant, Actor: actor, Reason: reason,
+		Rule: postadjudication.Rule{Name: "all", Enabled: true, All: true, Delay: "0s", MaxReplays: c.Attempts}})
+	return err
+}
+
+// access does what faces ask of the journal: keys, refusals, and requests that must
+// not be done twice.
+func (p *process) access(ctx context.Context, c Command) error {
+	switch c.Do {
+	case UseKeys:
+		return p.keys(ctx, c.Tenant)
+	case Refuse:
+		refusal := postadjudication.AccessRefusal{Tenant: c.Tenant, Actor: actor, Action: "fork", Rule: "role_missing"}
+		if c.Run != "" {
+			var err error
+			if refusal.Run, err = receipts.ParseRunID(c.Run); err != nil {
+				return err
+			}
+		}
+		return p.service.RecordRefusal(ctx, refusal)
+	}
+	_, begun, err := p.service.BeginRequest(ctx, c.Tenant, reason, sha256.Sum256([]byte(actor)))
+	if err != nil || begun == nil {
+		return err
+	}
+	return begun.Answer(ctx, postadjudication.StoredResponse{Status: 200, Body: []byte("{}")})
+}
+
+// keys makes a key, uses it and revokes it.
+func (p *process) keys(ctx context.Context, tenant string) error {
+	_, k, err := p.service.CreateKey(ctx, postadjudication.NewKey{
+		Tenant: tenant, Principal: actor, Roles: []postadjudication.AccessRole{"operator"}, Actor: actor, Reason: reason,
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.service.KeyStore().UseKey(ctx, k.ID, k.CreatedAt); err != nil {
+		return err
+	}
+	gone, err := p.service.RevokeKey(ctx, tenant, k.Prefix, actor, reason)
+	if err == nil && gone.RevokedAt == nil {
+		err = errors.New("worker: the key is not revoked")
+	}
+	return err
+}

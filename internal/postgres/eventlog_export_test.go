@@ -1,4 +1,0 @@
-package postgres
-
-// EventPageSQL is the statement of Numbered.
-const EventPageSQL = eventPageSQL

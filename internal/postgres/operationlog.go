@@ -1,0 +1,285 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
+
+// RecordRefusalOnce leaves the receipt that a case refused something, unless one of the same
+// content digest was left there since a time: who asks for the same again and again must
+// not fill the trail. Of many who ask at once, one writes it. ErrBusy when another
+// transaction holds the case: at once, or after a while if the caller may wait.
+func (j *Journal) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
+	draft.Subtype = receipts.Refused
+	if recorded, err := refusalRecorded(ctx, j.readDB, id, draft, since); recorded || err != nil {
+		return unavailableOrNil(err)
+	}
+	record := func(ctx context.Context, tx *sql.Tx) error {
+		lock := withSkipLocked(lockCaseSQL)
+		if wait {
+			lock = withLockWait(lockCaseSQL)
+		}
+		var seq int64
+		switch err := tx.QueryRowContext(ctx, lock, id.String(), tenant).Scan(&seq); {
+		case errors.Is(err, sql.ErrNoRows):
+			return ErrBusy // cases are never removed
+		case err != nil:
+			return err
+		}
+		// Asked again under the lock: the statement before may have been another's.
+		if recorded, err := refusalRecorded(ctx, tx, id, draft, since); recorded || err != nil {
+			return err
+		}
+		return appendCaseReceipt(ctx, tx, tenant, id, draft)
+	}
+	if wait {
+		return j.inSlowPathTx(ctx, failpoint.SubmissionRefusal, record)
+	}
+	return j.inTx(ctx, j.batchDB, failpoint.SubmissionRefusal, record)
+}
+
+// RefusalRecorded reports whether a refusal of the same content digest was left since a time in a
+// case, or, when that is zero, in the tenant's register of refusals.
+func (j *Journal) RefusalRecorded(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
+	draft.Subtype = receipts.Refused
+	if id.IsZero() {
+		logCase, found, err := j.OperationLogCase(ctx, tenant, RefusalLog)
+		if !found || err != nil {
+			return false, err
+		}
+		id, draft.Subtype = logCase, receipts.AccessRefused
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	recorded, err := refusalRecorded(ctx, j.readDB, id, draft, since)
+	return recorded, unavailableOrNil(err)
+}
+
+// RecordAccessRefusalOnce is RecordRefusalOnce where no case is named: in the tenant's register of
+// refusals.
+func (j *Journal) RecordAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
+	draft.Subtype = receipts.AccessRefused
+	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+		id, err := lockOperationLog(ctx, tx, tenant, RefusalLog)
+		if err != nil {
+			return err
+		}
+		if recorded, err := refusalRecorded(ctx, tx, id, draft, since); recorded || err != nil {
+			return err
+		}
+		return appendOperation(ctx, tx, tenant, RefusalLog, draft)
+	})
+}
+
+func refusalRecorded(ctx context.Context, q querier, id receipts.CaseID, draft receipts.Draft, since time.Time) (recorded bool, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT EXISTS (SELECT FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND at >= $3
+		AND body::json -> 'payload' ->> 'content_digest' = $4)`, id.String(), string(draft.Subtype), since, draft.Payload.ContentDigest)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&recorded); err != nil {
+			return false, err
+		}
+	}
+	return recorded, rows.Err()
+}
+
+// OperationsCases lists the cases of a tenant that have receipts but no run.
+func (j *Journal) OperationsCases(ctx context.Context, tenant string) ([]receipts.CaseID, error) {
+	var ids []uuid.UUID
+	if err := j.readDB.SelectContext(ctx, &ids, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]receipts.CaseID, len(ids))
+	for i, id := range ids {
+		out[i] = receipts.CaseID(id)
+	}
+	return out, nil
+}
+
+// OperationsCase is the case of a tenant without runs that has a subject; found is false when
+// nothing was ever written there.
+func (j *Journal) OperationsCase(ctx context.Context, tenant, subject string) (id receipts.CaseID, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var caseID uuid.UUID
+	err = j.readDB.QueryRowContext(ctx, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' AND subject = $2`, tenant, subject).Scan(&caseID)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return id, false, nil
+	case err != nil:
+		return id, false, unavailable(err)
+	}
+	return receipts.CaseID(caseID), true, nil
+}
+
+// OperationLog is a case without runs that a tenant has once.
+type OperationLog string
+
+// The registers.
+const (
+	KeyLog     OperationLog = "keys"
+	RefusalLog OperationLog = "refusals"
+)
+
+// appendOperation writes a receipt into a register, in the caller's transaction. It holds
+// the register's row until that ends.
+func appendOperation(ctx context.Context, tx *sql.Tx, tenant string, r OperationLog, draft receipts.Draft) error {
+	id, err := lockOperationLog(ctx, tx, tenant, r)
+	if err != nil {
+		return err
+	}
+	return appendReceipt(ctx, tx, Case{ID: id, Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
+}
+
+// lockOperationLog makes a register unless it is there, and holds its row until the transaction
+// ends.
+func lockOperationLog(ctx context.Context, tx *sql.Tx, tenant string, r OperationLog) (receipts.CaseID, error) {
+	newID, err := uuid.NewV7()
+	if err != nil {
+		return receipts.CaseID{}, err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.registers (tenant, subject, case_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, tenant, string(r), newID); err != nil {
+		return receipts.CaseID{}, err
+	}
+	var id uuid.UUID
+	err = tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(r)).Scan(&id)
+	return receipts.CaseID(id), err
+}
+
+// OperationLogCase is the case of a tenant's register; found is false when nothing was ever
+// written there.
+func (j *Journal) OperationLogCase(ctx context.Context, tenant string, r OperationLog) (id receipts.CaseID, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var caseID uuid.UUID
+	err = j.readDB.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&caseID)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return id, false, nil
+	case err != nil:
+		return id, false, unavailable(err)
+	}
+	return receipts.CaseID(caseID), true, nil
+}
+
+// appendCaseReceiptSQL adds a receipt to a case in which nothing else changes.
+const appendCaseReceiptSQL = `
+WITH c AS (
+  UPDATE recourse.cases SET last_seq = $2::bigint, last_link = $10::bytea WHERE id = $1::uuid RETURNING id
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT $1::uuid, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::timestamptz, $9::text, $10::bytea FROM c RETURNING case_id, seq, tenant
+)` + outboxSQL
+
+// RecordRefusal leaves the receipt that somebody was refused something: in the case
+// named, if the tenant has it and it has runs, else in the tenant's register of refusals.
+func (j *Journal) RecordRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
+	draft.Subtype, draft.Run = receipts.Refused, run
+	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+		err := appendCaseReceipt(ctx, tx, tenant, id, draft)
+		if errors.Is(err, sql.ErrNoRows) {
+			draft.Subtype, draft.Run = receipts.AccessRefused, receipts.RunID{}
+			err = appendOperation(ctx, tx, tenant, RefusalLog, draft)
+		}
+		return err
+	})
+}
+
+// appendCaseReceipt is sql.ErrNoRows when the tenant has no such case, or it is one without runs:
+// there the receipts are what its thing has become, and are counted.
+func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, draft receipts.Draft) error {
+	head := receipts.Head{}
+	var link []byte
+	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 AND tenant = $2 AND kind <> 'operations' FOR NO KEY UPDATE`, id.String(), tenant).Scan(&head.Seq, &link)
+	if err != nil {
+		return err
+	}
+	copy(head.Link[:], link)
+	chained, _, err := receipts.Chain(id, tenant, head, draft)
+	if err != nil {
+		return fmt.Errorf("postgres: seal receipts: %w", err)
+	}
+	r := chained[0]
+	_, err = tx.ExecContext(ctx, appendCaseReceiptSQL, id.String(), r.Seq, nullableRunID(r.Run), r.Tenant, string(r.Source), string(r.Subtype), r.Actor, r.At, string(r.Body), r.Link[:])
+	return err
+}
+
+// inSlowPathTx runs a transaction on the lane of lone moves, between its two failpoints.
+// Nothing of it is written when it returns an error, unless the commit's own answer
+// was lost.
+func (j *Journal) inSlowPathTx(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
+	if !j.txPath.acquire(ctx) {
+		return ErrBusy
+	}
+	defer j.txPath.release()
+	return j.inTx(ctx, j.txPath.db, point, do)
+}
+
+// inTx is inSlowPathTx on another pool, whose statements must not wait.
+func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	defer cancel()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	if err := do(ctx, tx); err != nil {
+		if isContention(err) {
+			return ErrBusy
+		}
+		return err
+	}
+	failpoint.Hit(failpoint.JournalBefore, point)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, point)
+	if err != nil {
+		return unavailable(err)
+	}
+	j.signalCommitted()
+	return nil
+}
+
+// appendReceipt writes a receipt into a case without runs, which it opens with the first one,
+// by the statements that write all receipts. Whoever calls it holds a row that stands
+// for the case, so that nobody else writes there meanwhile.
+func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts.Draft) error {
+	before := opsCase
+	var link []byte
+	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 FOR NO KEY UPDATE`, opsCase.ID.String()).Scan(&before.Head.Seq, &link)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	copy(before.Head.Link[:], link)
+	drafts := []receipts.Draft{draft}
+	markSelfDeclared(ctx, drafts)
+	row, err := chain(&Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: drafts})
+	if err != nil {
+		return err
+	}
+	if row.isOpening() {
+		o, err := applyOpens(ctx, tx, withSubjectLock(openCaseSQL), []*chainedChange{row})
+		if err == nil && o[0].result != applied {
+			err = fmt.Errorf("the case of %s is there, but not what it is about", opsCase.Subject)
+		}
+		return err
+	}
+	v, err := applyTransitions(ctx, tx, withLockWait(transitionSQL), []*chainedChange{row})
+	if err == nil && v[0] != applied {
+		err = fmt.Errorf("the case of %s was moved by somebody else", opsCase.Subject)
+	}
+	return err
+}

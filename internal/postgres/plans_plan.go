@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// BulkState is where a bulk plan stands.
+type BulkState string
+
+// The states. The last two are ends.
+const (
+	BulkPlanned   BulkState = "planned"
+	BulkRunning   BulkState = "running"
+	BulkPaused    BulkState = "paused"
+	BulkDone      BulkState = "done"
+	BulkCancelled BulkState = "cancelled"
+)
+
+// BulkPlan is a plan to do one thing with many letters of a tenant.
+type BulkPlan struct {
+	ID             uuid.UUID
+	Number         int32 // names the lock of whoever works on it
+	Tenant         string
+	State          BulkState
+	OutcomesKnown  bool // false: cancelled, and what of it was acted on is in doubt
+	Action         string
+	Request        string // what is to be done, as JSON
+	Actor          string
+	PlannedKey     string // prefix of the key with which it was planned; empty: none proves who it was
+	Reason         string
+	HasSettlements bool // it is about a settlement
+	Parallel       int
+	Throttle       int // items a second; 0 for no limit
+	Items          int64
+	Hash           [32]byte
+
+	PlannedAt      time.Time
+	StartedBy      string
+	StartedKey     string // likewise
+	IncidentReason string // of one who let it run alone, for an incident
+	StartedAt      time.Time
+	People         int    // it took to start it; 0: it moves no money, or an older program started it
+	SelfDeclared   bool   // one of those who planned and started it is as that person says
+	Incident       string // for which one person let it run who needs a second one
+	ChangedBy      string // who paused, resumed or cancelled it, or found it done
+	ChangeReason   string
+	ChangedAt      time.Time
+	EndedAt        time.Time
+}
+
+type bulkPlanRow struct {
+	ID             uuid.UUID    `db:"id"`
+	Number         int32        `db:"number"`
+	Tenant         string       `db:"tenant"`
+	State          string       `db:"state"`
+	OutcomesKnown  bool         `db:"settled"`
+	Action         string       `db:"action"`
+	Request        string       `db:"asked"`
+	Actor          string       `db:"actor"`
+	PlannedKey     string       `db:"planned_key"`
+	Reason         string       `db:"reason"`
+	HasSettlements bool         `db:"settles"`
+	Parallel       int          `db:"parallel"`
+	Throttle       int          `db:"throttle"`
+	Items          int64        `db:"items"`
+	Hash           []byte       `db:"hash"`
+	PlannedAt      time.Time    `db:"planned_at"`
+	StartedBy      string       `db:"started_by"`
+	StartedKey     string       `db:"started_key"`
+	IncidentReason string       `db:"started_why"`
+	StartedAt      sql.NullTime `db:"started_at"`
+	People         int          `db:"people"`
+	SelfDeclared   bool         `db:"declared"`
+	Incident       string       `db:"incident"`
+	ChangedBy      string       `db:"moved_by"`
+	ChangeReason   string       `db:"moved_why"`
+	ChangedAt      sql.NullTime `db:"moved_at"`
+	EndedAt        sql.NullTime `db:"ended_at"`
+}
+
+func (r *bulkPlanRow) plan() BulkPlan {
+	b := BulkPlan{
+		ID: r.ID, Number: r.Number, Tenant: r.Tenant, State: BulkState(r.State), OutcomesKnown: r.OutcomesKnown, Action: r.Action, Request: r.Request,
+		Actor: r.Actor, PlannedKey: r.PlannedKey, Reason: r.Reason, HasSettlements: r.HasSettlements, Parallel: r.Parallel, Throttle: r.Throttle, Items: r.Items, PlannedAt: r.PlannedAt.UTC(),
+		StartedBy: r.StartedBy, StartedKey: r.StartedKey, IncidentReason: r.IncidentReason, StartedAt: utcOrZero(r.StartedAt), People: r.People, SelfDeclared: r.SelfDeclared, Incident: r.Incident,
+		ChangedBy: r.ChangedBy, ChangeReason: r.ChangeReason, ChangedAt: utcOrZero(r.ChangedAt), EndedAt: utcOrZero(r.EndedAt),
+	}
+	copy(b.Hash[:], r.Hash)
+	return b
+}
+
+func utcOrZero(t sql.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+const bulkPlanSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, planned_key, reason, settles, parallel, throttle, items, hash, planned_at,
+  started_by, started_key, started_why, started_at, people, declared, incident, moved_by, moved_why, moved_at, ended_at FROM recourse.bulks `
+
+// FindBulkPlan reads a plan of a tenant. ErrNotFound when it has none such.
+func (j *Journal) FindBulkPlan(ctx context.Context, tenant string, id uuid.UUID) (BulkPlan, error) {
+	found, err := selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND id = $2`, tenant, id)
+	if err == nil && len(found) == 0 {
+		err = background.ErrNotFound
+	}
+	if err != nil {
+		return BulkPlan{}, err
+	}
+	return found[0], nil
+}
+
+// BulkPlans lists plans of a tenant, newest first, before one; the zero id is after all.
+func (j *Journal) BulkPlans(ctx context.Context, tenant string, before uuid.UUID, limit int) ([]BulkPlan, error) {
+	if before == (uuid.UUID{}) {
+		before = uuid.Max
+	}
+	return selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, tenant, before, limit)
+}
+
+// UnfinishedBulkPlans lists the plans of all tenants that somebody should work on.
+func (j *Journal) UnfinishedBulkPlans(ctx context.Context) ([]BulkPlan, error) {
+	return selectBulkPlans(ctx, j.readDB, `WHERE state = 'running' OR NOT settled ORDER BY number`)
+}
+
+func selectBulkPlans(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]BulkPlan, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var rows []bulkPlanRow
+	if err := sqlx.SelectContext(ctx, q, &rows, bulkPlanSQL+where, args...); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]BulkPlan, len(rows))
+	for i := range rows {
+		out[i] = rows[i].plan()
+	}
+	return out, nil
+}
+
+// BulkCount is how many items of a plan have a word in common, and their money.
+type BulkCount struct {
+	ByOutcome bool   `db:"ran"`  // Word is an outcome; else the gate that refused them when the plan was made
+	Label     string `db:"word"` // empty: they were not refused. BulkScanned and BulkUndecided count letters that need not be items
+	Currency  string `db:"currency"`
+	Items     int64  `db:"items"`
+	Amount    int64  `db:"amount"`
+}
+
+// Words of counts of what was looked at for the condition of a plan. No gate has them.
+const (
+	BulkScanned   = "-scanned"
+	BulkUndecided = "-undecided" // of these
+)
+
+// BulkCounts reads the counts of a plan.
+func (j *Journal) BulkCounts(ctx context.Context, id uuid.UUID) ([]BulkCount, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var out []BulkCount
+	err := j.readDB.SelectContext(ctx, &out, `SELECT ran, word, currency, items, amount FROM recourse.bulk_counts WHERE bulk_id = $1 ORDER BY ran, word, currency`, id)
+	return out, unavailableOrNil(err)
+}
+
+const bulkForksSQL = `SELECT CASE WHEN r.live THEN 'live' ELSE r.state END, count(*) FROM recourse.bulk_items i JOIN recourse.runs r ON r.id = i.new_run
+WHERE i.bulk_id = $1 GROUP BY 1`
+
+// CountBulkForks counts the runs that a plan has made by the state that they ended in; those that
+// have not ended are "live".
+func (j *Journal) CountBulkForks(ctx context.Context, id uuid.UUID) (map[string]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	rows, err := j.readDB.QueryContext(ctx, bulkForksSQL, id)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer rows.Close()
+	forks := map[string]int64{}
+	for rows.Next() {
+		var state string
+		var n int64
+		if err := rows.Scan(&state, &n); err != nil {
+			return nil, unavailable(err)
+		}
+		forks[state] = n
+	}
+	if err := rows.Err(); err != nil {
+		return nil, unavailable(err)
+	}
+	return forks, nil
+}

@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// What the receipts of a plan call what it was before it was made, and what it is when
+// nobody started it and it was forgotten.
+const (
+	BulkUnplanned = "none"
+	BulkForgotten = "forgotten"
+)
+
+// bulkSystemActor is whom the receipts of forgotten plans name.
+const bulkSystemActor = "system:bulk"
+
+// insertPlanTries is how often a plan is kept whose register somebody else writes to for long.
+const insertPlanTries = 10
+
+// insertBulkPlan stores a plan whose items are stored, with the receipt that says who made it.
+func (j *Journal) insertBulkPlan(ctx context.Context, b *BulkPlan) error {
+	err := ErrBusy
+	for try := 0; try < insertPlanTries && errors.Is(err, ErrBusy); try++ {
+		err = j.inSlowPathTx(ctx, failpoint.BulkPlan, func(ctx context.Context, tx *sql.Tx) error {
+			if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING number`,
+				b.ID, b.Tenant, string(b.State), b.Action, b.Request, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt, b.PlannedKey, b.HasSettlements).Scan(&b.Number); err != nil {
+				return err
+			}
+			return appendOperation(ctx, tx, b.Tenant, BulkLog, bulkReceipt(*b, b.Actor, b.PlannedAt, b.Reason, BulkUnplanned+" to "+string(b.State)))
+		})
+	}
+	return err
+}
+
+func bulkReceipt(b BulkPlan, actor string, at time.Time, reason, changes string) receipts.Draft {
+	return receipts.Draft{Subtype: receipts.BulkChanged, Actor: actor, At: at, Payload: receipts.Payload{
+		Bulk: b.ID.String(), AskedFor: b.Action, ContentDigest: hex.EncodeToString(b.Hash[:]), Reason: reason, Changes: changes,
+	}}
+}
+
+// deleteStalePlan forgets a plan that nobody started: nothing was done for it. Its receipt says
+// so. It also drops what is left of a plan that was never kept, of whatever tenant.
+func (j *Journal) deleteStalePlan(ctx context.Context, tenant string, staleBefore, now time.Time) error {
+	stale, err := selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1`, tenant, staleBefore)
+	if err != nil {
+		return err
+	}
+	for _, b := range stale {
+		err := j.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error {
+			n, err := rowsAffected(tx.ExecContext(ctx, `DELETE FROM recourse.bulks WHERE id = $1 AND started_at IS NULL`, b.ID))
+			if err != nil || n == 0 {
+				return err
+			}
+			if err := deleteItems(ctx, tx, b.ID); err != nil {
+				return err
+			}
+			return appendOperation(ctx, tx, tenant, BulkLog, bulkReceipt(b, bulkSystemActor, now, "nobody started it", string(b.State)+" to "+BulkForgotten))
+		})
+		if err != nil && !errors.Is(err, ErrBusy) { // it is forgotten with the next plan
+			return err
+		}
+	}
+	return j.deleteAbandonedItems(ctx, staleBefore)
+}
+
+func deleteItems(ctx context.Context, tx *sql.Tx, id uuid.UUID) error {
+	_, err := tx.ExecContext(ctx, `WITH i AS (DELETE FROM recourse.bulk_items WHERE bulk_id = $1) DELETE FROM recourse.bulk_counts WHERE bulk_id = $1`, id)
+	return err
+}
+
+const abandonedPlanSQL = `SELECT c.bulk_id FROM recourse.bulk_counts c WHERE c.bulk_id < $1 AND NOT EXISTS (SELECT FROM recourse.bulks b WHERE b.id = c.bulk_id) LIMIT 1`
+
+// deleteAbandonedItems drops the items of a plan that was not kept: whoever made it died over it. The
+// time is in the ids of plans.
+func (j *Journal) deleteAbandonedItems(ctx context.Context, staleBefore time.Time) error {
+	var before, id uuid.UUID
+	binary.BigEndian.PutUint64(before[:8], uint64(staleBefore.UnixMilli())<<16)
+	switch err := j.readDB.QueryRowContext(ctx, abandonedPlanSQL, before).Scan(&id); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return unavailable(err)
+	}
+	return j.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
+}
+
+// BulkLock is held by the one process that works on a plan. It goes with its
+// connection: a process that dies or is cut off makes way at once, and one that says
+// nothing for SequencerIdle does too. It saves work, and is no guard: what is done to
+// an item guards itself. It is for one goroutine.
+type BulkLock struct {
+	conn *sql.Conn
+	id   uuid.UUID
+}
+
+// The locks of plans, by their numbers: the bytes of "rcrt".
+const tryBulkLockSQL = `SELECT pg_try_advisory_lock(1919119988, $1)`
+
+// LockBulkPlan takes the lock of a plan; nil when another process has it.
+func (j *Journal) LockBulkPlan(ctx context.Context, b BulkPlan) (*BulkLock, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
+	defer cancel()
+	conn, err := j.sequencerDB.Conn(ctx)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var acquired bool
+	if err := conn.QueryRowContext(ctx, tryBulkLockSQL, b.Number).Scan(&acquired); err != nil || !acquired {
+		return nil, errors.Join(unavailableOrNil(err), releaseLocks(ctx, conn))
+	}
+	return &BulkLock{conn, b.ID}, nil
+}
+
+// State tells where the plan stands, over the connection that holds the lock, and so
+// that it is held. It must be asked more often than every SequencerIdle.
+func (l *BulkLock) State(ctx context.Context) (s BulkState, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
+	defer cancel()
+	err = l.conn.QueryRowContext(ctx, `SELECT state FROM recourse.bulks WHERE id = $1`, l.id).Scan(&s)
+	return s, unavailableOrNil(err)
+}
+
+// Release lets the plan go.
+func (l *BulkLock) Release(ctx context.Context) error { return releaseLocks(ctx, l.conn) }
+
+// BulkLog has the receipts of a tenant's bulk plans.
+const BulkLog OperationLog = "bulks"
+
+// ErrNoChange is what a decision answers that leaves everything as it is.
+var ErrNoChange = errors.New("postgres: nothing is to be changed")
+
+// UpdateBulkPlan changes where a plan stands, together with its receipt. decide gives the
+// plan as it is to be, or why it is not; it is called once, on the locked row. left
+// tells how many items have no outcome yet, as far as that matters: one or none. The
+// plan settles when any of its items is of a settlement, whatever its row says.
+// ErrNotFound when the tenant has no such plan. After any other error but decide's it
+// is not known whether it was changed: look again.
+func (j *Journal) UpdateBulkPlan(ctx context.Context, tenant string, id uuid.UUID, decide func(now BulkPlan, pending bool) (BulkPlan, receipts.Draft, error)) (now BulkPlan, err error) {
+	err = j.inSlowPathTx(ctx, failpoint.BulkTransition, func(ctx context.Context, tx *sql.Tx) error {
+		var pending bool
+		if now, pending, err = lockBulkPlanRow(ctx, tx, tenant, id); err != nil {
+			return err
+		}
+		next, draft, err := decide(now, pending)
+		if err != nil {
+			return err
+		}
+		draft.Subtype = receipts.BulkChanged
+		if err := updateBulkPlanRow(ctx, tx, next); err != nil {
+			return err
+		}
+		now = next
+		return appendOperation(ctx, tx, tenant, BulkLog, draft)
+	})
+	if errors.Is(err, ErrNoChange) {
+		err = nil
+	}
+	return now, err
+}
+
+func lockBulkPlanRow(ctx context.Context, tx *sql.Tx, tenant string, id uuid.UUID) (b BulkPlan, pending bool, err error) {
+	rows, err := tx.QueryContext(ctx, bulkPlanSQL+`WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`, tenant, id)
+	if err != nil {
+		return b, false, err
+	}
+	var found []bulkPlanRow
+	if err := sqlx.StructScan(rows, &found); err != nil {
+		return b, false, err
+	}
+	if len(found) != 1 {
+		return b, false, background.ErrNotFound
+	}
+	b = found[0].plan()
+	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE bulk_id = $1 AND outcome = ''),
+		$2 OR EXISTS (SELECT FROM recourse.bulk_items i JOIN recourse.cases c ON c.id = i.case_id WHERE i.bulk_id = $1 AND c.kind = 'settlement')`, id, b.HasSettlements).Scan(&pending, &b.HasSettlements)
+	return b, pending, err
+}
+
+func updateBulkPlanRow(ctx context.Context, tx *sql.Tx, b BulkPlan) error {
+	nullable := func(t sql.NullTime) sql.NullTime { t.Valid = !t.Time.IsZero(); return t }
+	_, err := tx.ExecContext(ctx, `UPDATE recourse.bulks SET state = $2, settled = $3, started_by = $4, started_at = $5, moved_by = $6, moved_why = $7, moved_at = $8, ended_at = $9,
+		started_key = $10, started_why = $11, people = $12, declared = $13, incident = $14 WHERE id = $1`,
+		b.ID, string(b.State), b.OutcomesKnown, b.StartedBy, nullable(sql.NullTime{Time: b.StartedAt}), b.ChangedBy, b.ChangeReason, nullable(sql.NullTime{Time: b.ChangedAt}), nullable(sql.NullTime{Time: b.EndedAt}),
+		b.StartedKey, b.IncidentReason, b.People, b.SelfDeclared, b.Incident)
+	return err
+}
+
+// MarkBulkOutcomesKnown notes that nothing of a cancelled plan is in doubt any more.
+func (j *Journal) MarkBulkOutcomesKnown(ctx context.Context, id uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	_, err := execWithFailpoints(ctx, j.readDB.DB, failpoint.BulkSettled, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
+	return unavailableOrNil(err)
+}

@@ -1,0 +1,320 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lib/pq"
+)
+
+// LetterTally is how many letters of one shape a filter selects, and the money that
+// stays reserved for those of them that are open.
+type LetterTally struct {
+	Status, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Currency, Signature, ReplayedBy string
+
+	Held, Eligible, Review bool
+
+	Letters  int64
+	AtRisk   int64
+	Attempts int64 // of all of them
+
+	group int64
+}
+
+// LetterAnalysis is what the letters that a filter selects have in common.
+type LetterAnalysis struct {
+	Tallies        []LetterTally
+	SignatureCount int           // of all of them
+	Largest        []LetterGroup // of these, the largest first
+}
+
+// TallyLetters counts the letters of a tenant that a filter selects, by what they have
+// in common, and does the counts of deaths that are asked for beside it: exactly, and
+// all at one moment.
+func (j *Journal) TallyLetters(ctx context.Context, tenant string, f LetterFilter, deaths ...*DeathHistogram) ([]LetterTally, error) {
+	out, err := j.AnalyzeLetters(ctx, tenant, f, 0, deaths...)
+	return out.Tallies, err
+}
+
+// AnalyzeLetters tallies letters and gives so many of their largest groups, of the same
+// moment.
+func (j *Journal) AnalyzeLetters(ctx context.Context, tenant string, f LetterFilter, largest int, deaths ...*DeathHistogram) (out LetterAnalysis, err error) {
+	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
+		if err != nil {
+			return err
+		}
+		out.Tallies = tallies
+		for _, d := range deaths {
+			if err := d.count(ctx, tx, p); err != nil {
+				return err
+			}
+		}
+		if largest == 0 {
+			return nil
+		}
+		groups := groupBySignature(tallies)
+		out.SignatureCount = len(groups)
+		for i := range groups {
+			groups[i].orderValue = groups[i].Letters
+		}
+		slices.SortFunc(groups, func(a, b LetterGroup) int { return a.position().compare(b.position()) })
+		out.Largest = groups[:min(largest, len(groups))]
+		return p.setDeathTimes(ctx, tx, out.Largest)
+	})
+	return out, err
+}
+
+// inReadSnapshot runs searches that see the same letters, within the time of a count.
+func (j *Journal) inReadSnapshot(ctx context.Context, read func(context.Context, *sql.Tx) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	tx, err := j.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	return unavailableOrNil(read(ctx, tx))
+}
+
+// planFullRead plans to read all that a filter leaves: by what is narrowest.
+func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p searchPlan, err error) {
+	p = searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
+	var all int64
+	if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.empty() {
+		return p, err
+	}
+	p.foldDeathBounds()
+	p.allGroups = p.letterCount() == all
+	if p.path = byKey; p.filter.hasKey() {
+		return p, nil
+	}
+	sizes, err := p.probeRanges(ctx, tx)
+	p.chooseSmallest(sizes)
+	return p, err
+}
+
+// selectsWholeGroups reports whether all letters of the plan's shapes are selected.
+func (p *searchPlan) selectsWholeGroups() bool { return !p.filtersWithinGroups() && !p.checksText() }
+
+// filtersWithinGroups reports whether something but the text is asked that shapes don't tell.
+func (p *searchPlan) filtersWithinGroups() bool {
+	return len(p.filter.rangedColumns()) > 0 || p.filter.hasKey() || p.filter.filtersReplays() || p.hasDeathBounds()
+}
+
+func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p searchPlan, out []LetterTally, err error) {
+	if p, err = planFullRead(ctx, tx, tenant, f); err != nil || p.empty() {
+		return p, nil, err
+	}
+	whole := p.selectsWholeGroups()
+	counted := map[int64][3]int64{}
+	if !whole {
+		if counted, err = p.countMatches(ctx, tx); err != nil {
+			return p, nil, err
+		}
+	}
+	out, err = p.groupTallies(ctx, tx)
+	if whole || err != nil {
+		return p, out, err
+	}
+	kept := out[:0]
+	for _, t := range out {
+		if n, any := counted[t.group]; any {
+			t.Letters, t.AtRisk, t.Attempts = n[0], n[1], n[2]
+			kept = append(kept, t)
+		}
+	}
+	return p, kept, nil
+}
+
+// groupTallies reads the plan's shapes, with all their letters.
+func (p *searchPlan) groupTallies(ctx context.Context, tx *sql.Tx) (out []LetterTally, err error) {
+	ids := make([]int64, len(p.groups))
+	for i, s := range p.groups {
+		ids[i] = s.id
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT s.id, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
+FROM unnest($1::bigint[]) AS i(id) JOIN recourse.letter_shapes s ON s.id = i.id`, pq.Array(ids))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out = make([]LetterTally, 0, len(ids))
+	for rows.Next() {
+		var t LetterTally
+		if err := rows.Scan(&t.group, &t.Status, &t.Family, &t.Queue, &t.JobType, &t.Outcome, &t.Reason, &t.Class, &t.ErrorType, &t.Currency, &t.Signature, &t.ReplayedBy,
+			&t.Held, &t.Eligible, &t.Review, &t.Letters, &t.AtRisk, &t.Attempts); err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, rows.Err()
+}
+
+// countMatches counts and adds up what is selected of each shape, of which there is any.
+func (p *searchPlan) countMatches(ctx context.Context, tx *sql.Tx) (map[int64][3]int64, error) {
+	out := map[int64][3]int64{}
+	rest, err := p.countByTrigrams(ctx, tx, out)
+	if err != nil || rest.empty() {
+		return out, err
+	}
+	return out, rest.countByPath(ctx, tx, out)
+}
+
+func (p *searchPlan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {
+	const sums = `count(*), coalesce(sum(l.at_risk), 0), coalesce(sum(l.attempts), 0)`
+	var c conditions
+	var query string
+	switch {
+	case p.scansMessages():
+		p.heapScanConditions(&c)
+		query = `SELECT l.shape, ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.shape`
+	case p.path == byFacet:
+		table := p.joinGroups(&c)
+		query = `SELECT s.id, m.* FROM ` + table + ` CROSS JOIN LATERAL (SELECT ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + `) AS m(n, risk, tries) WHERE m.n > 0`
+	default:
+		query = p.matchesCTE(&c) + ` SELECT l.shape, ` + sums + ` FROM g l GROUP BY l.shape`
+	}
+	return p.inHeapOrder(ctx, tx, func() error {
+		rows, err := tx.QueryContext(ctx, query, c.args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var group int64
+			var n [3]int64
+			if err := rows.Scan(&group, &n[0], &n[1], &n[2]); err != nil {
+				return err
+			}
+			into[group] = n
+		}
+		return rows.Err()
+	})
+}
+
+// matchesCTE gathers the few letters that a key or a narrow range leaves, as g.
+func (p *searchPlan) matchesCTE(c *conditions) string {
+	p.restrictToPlan(c)
+	ordered := ""
+	if p.path == byRange {
+		ordered = ` ORDER BY l.` + string(p.column)
+	}
+	return `WITH g AS MATERIALIZED (SELECT l.shape, l.run_id, l.dead_at, l.at_risk, l.attempts FROM recourse.letters l WHERE ` + c.String() + ordered + `)`
+}
+
+// countTimeout bounds a count.
+const countTimeout = 5 * time.Second
+
+// CountLetters counts the letters of a tenant that a filter selects, by standing: all
+// at one moment. It counts what letters have in common without looking at them, else
+// those that the narrowest part of the filter leaves.
+func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
+	out := map[string]int64{}
+	err := j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		p := searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
+		var all int64
+		var err error
+		if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.empty() {
+			return err
+		}
+		p.foldDeathBounds()
+		p.allGroups = p.letterCount() == all
+		return p.countByStatus(ctx, tx, out)
+	})
+	return out, err
+}
+
+// countByStatus adds the letters of a plan's shapes that are selected, by standing.
+func (p *searchPlan) countByStatus(ctx context.Context, tx *sql.Tx, into map[string]int64) error {
+	status := make(map[int64]string, len(p.groups))
+	for _, s := range p.groups {
+		status[s.id] = s.status
+	}
+	found := map[int64][3]int64{}
+	rest, err := p.countByTrigrams(ctx, tx, found)
+	if err != nil {
+		return err
+	}
+	for id, n := range found {
+		into[status[id]] += n[0]
+	}
+	for _, s := range rest.takeWholeGroups() {
+		into[s.status] += s.letters
+	}
+	if rest.empty() {
+		return nil
+	}
+	if rest.path = byKey; !p.filter.hasKey() {
+		sizes, err := rest.probeRanges(ctx, tx)
+		if err != nil {
+			return err
+		}
+		rest.chooseSmallest(sizes)
+	}
+	query, args := rest.countStatement()
+	return rest.inHeapOrder(ctx, tx, func() error {
+		rows, err := tx.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id, n int64
+			if err := rows.Scan(&id, &n); err != nil {
+				return err
+			}
+			if n > 0 {
+				into[status[id]] += n
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// takeWholeGroups takes those shapes out of a plan of which all letters are selected.
+func (p *searchPlan) takeWholeGroups() (whole []facetGroup) {
+	if p.filtersWithinGroups() {
+		return nil
+	}
+	var others []facetGroup
+	for _, s := range p.groups {
+		if s.checkText {
+			others = append(others, s)
+			continue
+		}
+		whole = append(whole, s)
+	}
+	p.groups, p.allGroups = others, p.allGroups && len(whole) == 0
+	return whole
+}
+
+// countByTrigrams counts what can be counted by the grams of a text, and gives the plan
+// for what is left.
+func (p *searchPlan) countByTrigrams(ctx context.Context, q querier, into map[int64][3]int64) (searchPlan, error) {
+	indexed, others, ok := p.splitByTrigrams()
+	if ok {
+		var err error
+		if ok, err = indexed.countByGroup(ctx, q, into); err != nil {
+			return *p, err
+		}
+	}
+	if !ok {
+		return *p, nil
+	}
+	return others, nil
+}
+
+// chooseSmallest chooses what to read all of: a range, or the shapes.
+func (p *searchPlan) chooseSmallest(sizes map[LetterColumn]int64) {
+	p.path = byFacet
+	least := p.letterCount()
+	for column, n := range sizes {
+		if n < probeLimit && n < least && !p.hasDeathBounds() {
+			p.path, p.column, least = byRange, column, n
+		}
+	}
+}

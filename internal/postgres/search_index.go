@@ -1,0 +1,314 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// The projection of letters: see recourse.letters. It follows the order of events:
+//
+//	event log ─▶ cases told of since ─▶ their dead runs as they are now ─▶ letters
+//
+// A step is one transaction, which holds the row of recourse.projected; so nobody
+// ever writes an older reading of a letter over a newer one, a step that ends
+// anywhere has done nothing, and one done twice changes nothing.
+
+// maxStepReceipts is how many receipts a step takes at most, but for those of one
+// statement.
+const maxStepReceipts = 4000
+
+// maxPendingOutbox is how many statements' receipts are looked at again and again while
+// they have no place in the order of events; of more, a drain gives them their places.
+const maxPendingOutbox = 500
+
+// ProjectionStep is what one step did.
+type ProjectionStep struct {
+	Cases int  // that it looked at
+	More  bool // there is more that can be taken at once
+}
+
+const (
+	projectionLagSQL = `SELECT coalesce((SELECT max(last) FROM recourse.event_log), 0) > last, (SELECT count(*) FROM (SELECT FROM recourse.outbox ORDER BY id LIMIT $1) o)
+FROM recourse.projected WHERE name = 'letters'`
+
+	lockProjectionSQL = `SELECT last FROM recourse.projected WHERE name = 'letters' FOR NO KEY UPDATE`
+
+	// stepEndSQL gives the end of what a step takes, and whether that is all.
+	stepEndSQL = `SELECT coalesce(max(last) FILTER (WHERE last <= $1 + $2), min(last), $1), count(*) FILTER (WHERE last > $1 + $2) > 0
+FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2 + 1) l`
+
+	recordProjectedSQL = `UPDATE recourse.projected SET last = $1 WHERE name = 'letters' AND last <> $1`
+)
+
+// ProjectLetters takes a step, as the one process that does; it does nothing when
+// another one is at it.
+func (j *Journal) ProjectLetters(ctx context.Context) (ProjectionStep, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	behind, _, err := j.projectionLag(ctx)
+	if err != nil || !behind {
+		return ProjectionStep{}, unavailableOrNil(err)
+	}
+	done, err := j.projectStep(ctx, lockProjectionSQL+` SKIP LOCKED`, false)
+	return done, unavailableOrNil(err)
+}
+
+// CatchUpLetters returns when everything that was committed before the call can be
+// found among the letters. It costs one look when nothing waits; else it does the
+// work itself, with what has no place in the order of events yet as well.
+func (j *Journal) CatchUpLetters(ctx context.Context) error {
+	behind, waiting, err := j.projectionLag(ctx)
+	if err != nil || !behind && waiting == 0 {
+		return unavailableOrNil(err)
+	}
+	if waiting > maxPendingOutbox {
+		if err := j.DrainOutbox(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		done, err := j.projectStep(ctx, lockProjectionSQL, true)
+		if err != nil || !done.More {
+			return unavailableOrNil(err)
+		}
+	}
+}
+
+// projectionLag reports whether the order of events goes on behind what is projected, and how
+// many statements' receipts have no place in it yet, as far as that matters.
+func (j *Journal) projectionLag(ctx context.Context) (behind bool, waiting int, err error) {
+	err = j.projectionDB.QueryRowContext(ctx, projectionLagSQL, maxPendingOutbox+1).Scan(&behind, &waiting)
+	return behind, waiting, err
+}
+
+func unavailableOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unavailable(err)
+}
+
+// projectStep takes one step. The last one before the end, when includePending is asked for,
+// also takes whatever is committed behind the order of events when it looks: all at
+// one moment, so that nothing slips by while it is given its place.
+func (j *Journal) projectStep(ctx context.Context, lockSQL string, includePending bool) (done ProjectionStep, err error) {
+	tx, err := j.projectionDB.BeginTx(ctx, nil)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	var last, upTo int64
+	switch err := tx.QueryRowContext(ctx, lockSQL).Scan(&last); {
+	case errors.Is(err, sql.ErrNoRows):
+		return done, nil
+	case err != nil:
+		return done, err
+	}
+	if err := tx.QueryRowContext(ctx, stepEndSQL, last, maxStepReceipts).Scan(&upTo, &done.More); err != nil {
+		return done, err
+	}
+	found, err := deadRuns(ctx, tx, last, upTo, includePending && !done.More)
+	if err != nil {
+		return done, err
+	}
+	result, err := writeLetters(ctx, tx, found)
+	if err != nil {
+		return done, err
+	}
+	done.Cases = result.cases
+	if _, err := tx.ExecContext(ctx, recordProjectedSQL, upTo); err != nil {
+		return done, err
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Projection)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Projection)
+	return done, err
+}
+
+// projectionSettings pin the plans, end a session that stands still while it holds
+// the projection, and don't wait for the disk: what is lost with the server is
+// projected again.
+func projectionSettings() map[string]string {
+	settings := sequencerSettings()
+	settings["idle_in_transaction_session_timeout"] = settings["idle_session_timeout"]
+	delete(settings, "idle_session_timeout")
+	settings["enable_mergejoin"], settings["enable_hashjoin"], settings["synchronous_commit"] = "off", "off", "off"
+	return settings
+}
+
+// deadRunsSQL reads the dead runs of the cases that a stretch of the order of events
+// tells of, ($1, $2], and with $3 of those that have no place in it yet.
+const deadRunsSQL = `
+WITH told AS MATERIALIZED (
+  SELECT u.id FROM recourse.event_log l, unnest(l.case_ids) AS u(id) WHERE l.last > $1 AND l.last <= $2
+  UNION
+  SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE $3
+)` + deadRunsOfSQL
+
+// deadRunsOfSQL reads the dead runs of the cases told.
+const deadRunsOfSQL = `
+SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.bell, r.dead_at,
+  c.kind, c.subject, c.submission, c.adjudication, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS at_risk, c.unknown_open, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency,
+  o.request, coalesce(n.at, r.dead_at) AS seen_at, coalesce(d.held, false) AS held, d.reprocess_eligible, d.manual_review_required
+FROM told t JOIN recourse.runs r ON r.case_id = t.id AND r.dead_at IS NOT NULL JOIN recourse.cases c ON c.id = r.case_id
+  LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.operations o ON o.key = r.operation_key
+  LEFT JOIN recourse.receipts n ON n.case_id = c.id AND n.seq = c.last_seq LEFT JOIN recourse.desk d ON d.run_id = r.id`
+
+// deadRun is one line of deadRunsSQL.
+type deadRun struct {
+	ID                 uuid.UUID     `db:"id"`
+	CaseID             uuid.UUID     `db:"case_id"`
+	ParentID           uuid.NullUUID `db:"parent_id"`
+	Tenant             string        `db:"tenant"`
+	Family             string        `db:"family"`
+	Queue              string        `db:"queue"`
+	RetryKey           string        `db:"retry_key"`
+	Letter             string        `db:"letter"`
+	Reason             string        `db:"reason"`
+	Class              string        `db:"class"`
+	ErrorType          string        `db:"error_type"`
+	ErrorText          string        `db:"error_text"`
+	Attempts           int           `db:"attempt_count"`
+	NotificationNumber int           `db:"bell"`
+	DeadAt             time.Time     `db:"dead_at"`
+	Kind               string        `db:"kind"`
+	Subject            string        `db:"subject"`
+	Submission         string        `db:"submission"`
+	Outcome            string        `db:"adjudication"`
+	Amount             int64         `db:"asked"`
+	AtRisk             int64         `db:"at_risk"`
+	UnknownOpen        int           `db:"unknown_open"`
+	Escrow             string        `db:"reference"`
+	Currency           string        `db:"currency"`
+	Request            []byte        `db:"request"`
+	SeenAt             time.Time     `db:"seen_at"`
+	Held               bool          `db:"held"`
+	Eligible           sql.NullBool  `db:"reprocess_eligible"`
+	Review             sql.NullBool  `db:"manual_review_required"`
+
+	replays    int
+	replayedBy string
+}
+
+func deadRuns(ctx context.Context, tx *sql.Tx, after, upTo int64, includePending bool) ([]deadRun, error) {
+	if includePending { // also what is given its place just now
+		upTo = math.MaxInt64
+	}
+	return readDeadRuns(ctx, tx, deadRunsSQL, after, upTo, includePending)
+}
+
+func readDeadRuns(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]deadRun, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	var found []deadRun
+	if err := sqlx.StructScan(rows, &found); err != nil {
+		return nil, err
+	}
+	for i := range found {
+		found[i].setFromRequest()
+	}
+	return found, setReplays(ctx, tx, found)
+}
+
+// setFromRequest sets what the run was about itself, which for an older generation is not what
+// its case is about now: from the request that was sent for it. Where that tells
+// nothing, what the case says stands; it must not keep other letters from being found.
+func (d *deadRun) setFromRequest() {
+	var sent struct {
+		Outcome    string           `json:"outcome"`
+		Amount     settlement.Money `json:"amount"`
+		Submission string           `json:"submission_receipt_id"`
+	}
+	if json.Unmarshal(d.Request, &sent) == nil && sent.Outcome != "" {
+		d.Outcome, d.Amount, d.Submission = sent.Outcome, sent.Amount.Minor, sent.Submission
+	}
+}
+
+// transaction is the transaction receipt id; what the caller called it, of a plain
+// family.
+func (d *deadRun) transaction() string {
+	if Kind(d.Kind) == KindSettlement {
+		return d.Subject
+	}
+	return strings.TrimPrefix(d.Subject, d.Family+":")
+}
+
+// eligible and review are what somebody marked, else what the class says.
+func (d *deadRun) eligible() bool {
+	if d.Eligible.Valid {
+		return d.Eligible.Bool
+	}
+	c := background.Class(d.Class)
+	failed := c == background.NotExecuted || c == background.Unknown && Kind(d.Kind) != KindSettlement
+	return failed && d.Reason == background.ReasonRetryExhausted
+}
+
+func (d *deadRun) review() bool {
+	if d.Review.Valid {
+		return d.Review.Bool
+	}
+	return d.unresolved()
+}
+
+// unresolved reports whether it is not known what became of money.
+func (d *deadRun) unresolved() bool { return Kind(d.Kind) == KindSettlement && d.UnknownOpen > 0 }
+
+const replaysSQL = `SELECT case_id, run_id, actor FROM recourse.receipts
+WHERE case_id = ANY($1::uuid[]) AND subtype IN ('manual-retry-requested', 'replayed') AND run_id IS NOT NULL ORDER BY case_id, seq`
+
+// setReplays sets how often each letter's lineage was tried again, itself included, and
+// who did it last.
+func setReplays(ctx context.Context, tx *sql.Tx, found []deadRun) error {
+	byID := make(map[uuid.UUID]*deadRun, len(found))
+	cases, requested := newColumns(1, 0), map[uuid.UUID]bool{}
+	for i := range found {
+		d := &found[i]
+		byID[d.ID] = d
+		if hasFork := d.ParentID.Valid || background.LetterStatus(d.Letter) == background.LetterForked; hasFork && !requested[d.CaseID] {
+			requested[d.CaseID] = true
+			cases.id(d.CaseID)
+		}
+	}
+	if len(requested) == 0 {
+		return nil
+	}
+	rows, err := tx.QueryContext(ctx, replaysSQL, cases.args()...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	actors := map[uuid.UUID]string{}
+	for rows.Next() {
+		var caseID, run uuid.UUID
+		var actor string
+		if err := rows.Scan(&caseID, &run, &actor); err != nil {
+			return err
+		}
+		actors[run] = actor
+	}
+	for _, d := range byID {
+		for ancestor := d; ancestor != nil; ancestor = byID[ancestor.ParentID.UUID] {
+			if ancestor == d && background.LetterStatus(d.Letter) != background.LetterForked {
+				continue
+			}
+			if d.replays++; d.replays == 1 {
+				d.replayedBy = actors[ancestor.ID]
+			}
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,294 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// FoundLetter is a letter as it is now, with what the projection knows of it. Of run
+// and case it holds what lists show and what decides whether it may be forked; not
+// their policy, payload and keys.
+type FoundLetter struct {
+	Run  background.Run
+	Case Case
+
+	JobType    string
+	Signature  string
+	Outcome    settlement.Outcome
+	Currency   string
+	Amount     int64
+	Submission string
+	Escrow     string
+	Replays    int
+	ReplayedBy string
+	SeenAt     time.Time
+
+	Held, Eligible, Review bool
+
+	Position LetterPosition // that it was found at
+}
+
+const foundLettersSQL = `
+SELECT l.run_id, l.tenant, l.transaction, l.submission, l.escrow, l.amount, l.replays, l.last_seen_at,
+  s.job_type, s.signature, s.outcome, s.currency, s.replayed_by, s.held, s.eligible, s.review,
+  r.case_id, r.family, r.queue, r.parent_id, r.state, r.letter, r.attempt_count, r.class, r.bell, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
+  c.kind, c.progression, c.asked, c.moved, c.reserved, c.run_id, c.unknown_open, c.first_sent_at
+FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape JOIN recourse.runs r ON r.id = l.run_id JOIN recourse.cases c ON c.id = r.case_id
+WHERE l.run_id = ANY($1::uuid[])`
+
+// readLetters reads the letters at places, in their order. What is no letter any more
+// is left out.
+func (j *Journal) readLetters(ctx context.Context, positions []LetterPosition) ([]FoundLetter, error) {
+	return readLetters(ctx, j.searchDB, positions)
+}
+
+func readLetters(ctx context.Context, q querier, positions []LetterPosition) ([]FoundLetter, error) {
+	c := newColumns(1, len(positions))
+	for _, p := range positions {
+		c.id(p.Run)
+	}
+	rows, err := q.QueryContext(ctx, foundLettersSQL, c.args()...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	byRun := make(map[background.RunID]FoundLetter, len(positions))
+	for rows.Next() {
+		l, err := scanLetter(rows)
+		if err != nil {
+			return nil, err
+		}
+		byRun[l.Run.ID] = l
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	out := make([]FoundLetter, 0, len(positions))
+	for _, p := range positions {
+		if l, exists := byRun[p.Run]; exists && l.Run.State == background.DeadLettered && l.Run.Letter != background.LetterPurged {
+			l.Position = p
+			out = append(out, l)
+		}
+	}
+	return out, nil
+}
+
+func scanLetter(rows *sql.Rows) (l FoundLetter, err error) {
+	var run, caseID, active uuid.UUID
+	var parent uuid.NullUUID
+	var sent sql.NullTime
+	var failure background.Failure
+	r, c := &l.Run, &l.Case
+	err = rows.Scan(&run, &r.Tenant, &c.Subject, &l.Submission, &l.Escrow, &l.Amount, &l.Replays, &l.SeenAt,
+		&l.JobType, &l.Signature, &l.Outcome, &l.Currency, &l.ReplayedBy, &l.Held, &l.Eligible, &l.Review,
+		&caseID, &r.Family, &r.Queue, &parent, &r.State, &r.Letter, &r.Attempt, &r.Class, &r.NotificationNumber, &r.DeadAt, &r.Reason, &failure.Type, &failure.Code, &failure.Message,
+		&c.Kind, &c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &active, &r.UnresolvedUnknowns, &sent)
+	if err != nil {
+		return l, err
+	}
+	r.ID, r.Case, r.Parent, c.ID, c.ActiveRun = background.RunID(run), background.CaseID(caseID), background.RunID(parent.UUID), receipts.CaseID(caseID), background.RunID(active)
+	r.DeadAt, r.FirstSentAt, l.SeenAt, c.Tenant = r.DeadAt.UTC(), sent.Time.UTC(), l.SeenAt.UTC(), r.Tenant
+	if !sent.Valid {
+		r.FirstSentAt = time.Time{}
+	}
+	if failure != (background.Failure{}) {
+		r.Failure = &failure
+	}
+	return l, nil
+}
+
+// LetterFilter selects dead letters of a tenant; zero members select everything.
+type LetterFilter struct {
+	Facets FacetFilter
+
+	Transaction, Submission, Escrow string
+	Run                             background.RunID
+	NotificationNumber              int // of Run; 0 for any
+
+	DeadFrom, DeadTo         time.Time // DeadTo is excluded
+	MinAttempts, MaxAttempts *int64
+	MinAmount, MaxAmount     *int64
+	MinReplays, MaxReplays   *int64
+
+	Lifetime     func(family, queue string) (time.Duration, bool) // how long letters are kept; false for ever
+	ExpiresUntil time.Time                                        // by Lifetime; included
+}
+
+// FacetFilter selects by what letters have in common.
+type FacetFilter struct {
+	Status, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Signature, Currency, ReplayedBy string
+
+	Held, Eligible, Review *bool
+	Text                   string // contained in the error's message, in lower case
+}
+
+// LetterOrder is an order of letters: by a column, then by run.
+type LetterOrder struct {
+	Column     LetterColumn
+	Descending bool
+}
+
+// LetterColumn is a column that letters can be ordered by.
+type LetterColumn string
+
+// The columns.
+const (
+	ByDeath    LetterColumn = "dead_at"
+	BySeen     LetterColumn = "last_seen_at"
+	ByAmount   LetterColumn = "amount"
+	ByAttempts LetterColumn = "attempts"
+)
+
+func (c LetterColumn) isTime() bool { return c == ByDeath || c == BySeen }
+
+// LetterPosition is a place in an order: the value of its column, in microseconds since
+// 1970 where that is a time, and the run. The zero place is before all.
+type LetterPosition struct {
+	Value int64
+	Run   background.RunID
+}
+
+// Letters finds dead letters of a tenant, strictly after a place. It gives the place
+// of the last one, also when that could not be read, and whether others follow. What
+// a letter is like now is read after it was found: one that changes meanwhile is
+// shown as it is.
+func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	plan, err := j.planSearch(ctx, tenant, f, o, after, limit+1)
+	if err != nil || plan.empty() {
+		return nil, false, after, unavailableOrNil(err)
+	}
+	positions, err := j.findPositions(ctx, plan, after, limit+1)
+	if err != nil || len(positions) == 0 {
+		return nil, false, after, unavailableOrNil(err)
+	}
+	if more = len(positions) > limit; more {
+		positions = positions[:limit]
+	}
+	found, err = j.readLetters(ctx, positions)
+	return found, more, positions[len(positions)-1], unavailableOrNil(err)
+}
+
+// findPositions finds so many places after one: those of a text by its grams, where that can
+// be, and the others in the way that was chosen.
+func (j *Journal) findPositions(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
+	indexed, others, ok := p.splitByTrigrams()
+	if !ok {
+		return j.findByOrderedScan(ctx, p, after, limit)
+	}
+	found, ok, err := indexed.findFirst(ctx, j.searchDB, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return j.findByOrderedScan(ctx, p, after, limit)
+	}
+	if others.empty() {
+		return found, nil
+	}
+	others.envelope()
+	others.choosePath(int64(limit))
+	others.considerOrderedScan(int64(limit))
+	rest, err := j.findByOrderedScan(ctx, others, after, limit)
+	found = append(found, rest...)
+	slices.SortFunc(found, p.order.compare)
+	return found[:min(limit, len(found))], err
+}
+
+// findByOrderedScan finds places, perhaps by a walk. One that finds too few before it is
+// given up is gone on with in another way; but who looks for what any message may
+// contain reads the fewest of them in the order itself, unless few contain it.
+func (j *Journal) findByOrderedScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
+	if p.path != orderedScan || p.scanLimit == 0 {
+		return j.findByPath(ctx, p, after, limit)
+	}
+	query, args := p.boundedScanStatement(after, limit)
+	if found, err = queryPositions(ctx, j.searchDB, query, args); err != nil || len(found) == limit {
+		return found, err
+	}
+	if len(found) > 0 {
+		after = found[len(found)-1]
+	}
+	limit -= len(found)
+	if p.tenantLetters > 0 {
+		p.clip(after)
+	} else if err := j.readGroups(ctx, &p, after); err != nil {
+		return nil, err
+	}
+	switch {
+	case !p.checksText():
+		if p.choosePath(int64(limit)); p.path == byRange && p.scanLimit < maxScan && p.estimate() > maxScan { // more than to walk further costs
+			p.path, p.scanLimit = orderedScan, maxScan
+			rest, err := j.findByOrderedScan(ctx, p, after, limit)
+			return append(found, rest...), err
+		}
+	case p.matchesAreRare(len(found), limit):
+		rest, err := j.findByHeapScan(ctx, p, after, limit)
+		return append(found, rest...), err
+	}
+	rest, err := j.findByPath(ctx, p, after, limit)
+	return append(found, rest...), err
+}
+
+// findByPath finds them in the way that was chosen.
+func (j *Journal) findByPath(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
+	if p.empty() {
+		return nil, nil
+	}
+	return p.find(ctx, j.searchDB, after, limit)
+}
+
+// find finds them in the plan's way, however far it goes.
+func (p *searchPlan) find(ctx context.Context, q querier, after LetterPosition, limit int) ([]LetterPosition, error) {
+	query, args := p.statement(after, limit)
+	return queryPositions(ctx, q, query, args)
+}
+
+func queryPositions(ctx context.Context, q querier, query string, args []any) ([]LetterPosition, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []LetterPosition
+	for rows.Next() {
+		var id uuid.UUID
+		var value any
+		if err := rows.Scan(&id, &value); err != nil {
+			return nil, err
+		}
+		out = append(out, positionOf(id, value))
+	}
+	return out, rows.Err()
+}
+
+// positionOf is a place as the order's column gives it.
+func positionOf(id uuid.UUID, value any) LetterPosition {
+	position := LetterPosition{Run: background.RunID(id)}
+	switch v := value.(type) {
+	case time.Time:
+		position.Value = v.UnixMicro()
+	case int64:
+		position.Value = v
+	}
+	return position
+}
+
+// compare tells which of two places comes first.
+func (o LetterOrder) compare(a, b LetterPosition) int {
+	if o.Descending {
+		a, b = b, a
+	}
+	return cmp.Or(cmp.Compare(a.Value, b.Value), bytes.Compare(a.Run[:], b.Run[:]))
+}

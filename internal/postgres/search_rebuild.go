@@ -1,0 +1,297 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// The list of letters follows the order of events, so that what has not been taken up yet
+// is no fault: cases that are told of behind it are left out. All is seen at one moment.
+var indexMismatchSQL = `
+WITH waiting AS MATERIALIZED (
+  SELECT u.id FROM recourse.event_log e, unnest(e.case_ids) AS u(id) WHERE e.tenant = $1 AND e.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
+  UNION
+  SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE o.tenant = $1
+), dead AS (
+  SELECT r.*, c.run_id AS holder, c.kind, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS risk
+  FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+  WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND r.letter <> 'purged' AND r.case_id NOT IN (SELECT id FROM waiting) AND ($2::uuid IS NULL OR r.case_id = $2)
+)
+SELECT d.case_id, d.id, 'run ' || d.id || CASE WHEN l.run_id IS NULL THEN ' is not in the list of letters' ELSE ' is in the list of letters with other columns' END,
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
+FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.letter_shapes s ON s.id = l.shape
+WHERE l.run_id IS NULL OR (s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
+  OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
+UNION ALL
+SELECT r.case_id, l.run_id, 'run ' || l.run_id || ' is in the list of letters, and is none', NULL, NULL FROM recourse.letters l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
+WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)
+UNION ALL
+SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.standing || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
+  || ' and error type ' || coalesce(nullif(s.error_type, ''), 'none') || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk,
+  s.letters || ' letters, ' || s.at_risk || ' at risk, ' || s.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
+FROM recourse.letter_shapes s JOIN (` + groupCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + groupDiffersSQL + `
+ORDER BY 3`
+
+// describeLetterSQL is the SQL for the words for what a list shows of a letter, from its columns.
+func describeLetterSQL(columns string) string {
+	return `format('letter %s, family %s, queue %s, reason %s, class %s, error type %s, died %s, attempts %s, at risk %s, amount %s', ` + columns + `)`
+}
+
+// EachIndexMismatch gives the runs of a tenant, or of one case of it, that the list of letters
+// shows otherwise than they are, or not at all, or though they are no letters.
+func (j *Journal) EachIndexMismatch(ctx context.Context, tenant string, caseID receipts.CaseID, visit func(Discrepancy)) error {
+	return j.eachDiscrepancy(ctx, visit, indexMismatchSQL, tenant, optionalCase(caseID))
+}
+
+// IndexLog has the receipts of who made a tenant's list of letters anew.
+const IndexLog OperationLog = "dead-letters"
+
+// RebuildResult is what was found wrong in a list of letters, and put right.
+type RebuildResult struct {
+	Examined    int // letters that were looked at
+	Added       int // rows that were missing
+	Changed     int // rows that were otherwise
+	Removed     int // rows of what is no letter
+	FacetGroups int // counts, and what letters have in common, that were otherwise
+}
+
+// Repaired is how much was put right.
+func (r *RebuildResult) Repaired() int { return r.Added + r.Changed + r.Removed + r.FacetGroups }
+
+// RebuildPart is which part of the list a step is about; they are done in this order.
+type RebuildPart int
+
+// The parts.
+const (
+	RebuildGroups    RebuildPart = iota // what the list counts
+	RebuildLetters                      // the letters that there are
+	RebuildExtraRows                    // rows of what is none
+	rebuildParts
+)
+
+// RebuildPosition is how far a list has been made anew. Its zero value is the beginning.
+type RebuildPosition struct {
+	Part  RebuildPart
+	After LetterPosition // of the last one that was looked at
+}
+
+// Done reports whether there is nothing left to look at.
+func (p RebuildPosition) Done() bool { return p.Part == rebuildParts }
+
+// Letters of cases that are told of behind what is projected are left to the projection:
+// what it has not come to is no fault.
+const (
+	unprojectedSQL = `
+WITH waiting AS MATERIALIZED (
+  SELECT u.id FROM recourse.event_log e, unnest(e.case_ids) AS u(id) WHERE e.tenant = $1 AND e.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
+  UNION
+  SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE o.tenant = $1
+)`
+	deadPageSQL = unprojectedSQL + `
+SELECT r.id, r.dead_at, r.case_id, r.case_id IN (SELECT id FROM waiting) FROM recourse.runs r
+WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND (r.dead_at, r.id) > ($2, $3) ORDER BY r.dead_at, r.id LIMIT $4`
+	extraPageSQL = unprojectedSQL + `
+SELECT l.run_id, l.dead_at, coalesce(r.case_id, l.run_id), r.id IS NOT NULL AND (r.dead_at IS NOT NULL AND r.letter <> 'purged' OR r.case_id IN (SELECT id FROM waiting))
+FROM (SELECT run_id, dead_at FROM recourse.letters WHERE tenant = $1 AND (dead_at, run_id) > ($2, $3) ORDER BY dead_at, run_id LIMIT $4) l
+  LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = $1 ORDER BY l.dead_at, l.run_id`
+	deadOfCasesSQL = `WITH told AS MATERIALIZED (SELECT DISTINCT id FROM unnest($1::uuid[]) AS u(id))` + deadRunsOfSQL
+
+	// recountGroupsSQL sets what is counted of letters, and widens bounds that are too narrow.
+	recountGroupsSQL = `
+UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries,
+  first_dead = least(s.first_dead, d.first_dead), last_dead = greatest(s.last_dead, d.last_dead), first_seen = least(s.first_seen, d.first_seen), last_seen = greatest(s.last_seen, d.last_seen),
+  least_amount = least(s.least_amount, d.least_amount), most_amount = greatest(s.most_amount, d.most_amount),
+  least_attempts = least(s.least_attempts, d.least_attempts), most_attempts = greatest(s.most_attempts, d.most_attempts), most_lag = greatest(s.most_lag, d.most_lag)
+FROM (` + groupCountsSQL + `) d
+WHERE s.id = d.id AND ` + groupDiffersSQL
+
+	// groupCountsSQL counts the letters of a tenant's shapes.
+	groupCountsSQL = `
+  SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries,
+    (extract(epoch FROM min(l.dead_at)) * 1000000)::bigint AS first_dead, (extract(epoch FROM max(l.dead_at)) * 1000000)::bigint AS last_dead,
+    (extract(epoch FROM min(l.last_seen_at)) * 1000000)::bigint AS first_seen, (extract(epoch FROM max(l.last_seen_at)) * 1000000)::bigint AS last_seen,
+    min(l.amount) AS least_amount, max(l.amount) AS most_amount, min(l.attempts) AS least_attempts, max(l.attempts) AS most_attempts,
+    (extract(epoch FROM max(l.last_seen_at - l.dead_at)) * 1000000)::bigint AS most_lag
+  FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id WHERE s.tenant = $1 GROUP BY s.id`
+	groupDiffersSQL = `((s.letters, s.at_risk, s.attempts) IS DISTINCT FROM (d.n, d.risk, d.tries) OR d.n > 0 AND NOT coalesce(
+  s.first_dead <= d.first_dead AND s.last_dead >= d.last_dead AND s.first_seen <= d.first_seen AND s.last_seen >= d.last_seen AND s.least_amount <= d.least_amount AND s.most_amount >= d.most_amount
+  AND s.least_attempts <= d.least_attempts AND s.most_attempts >= d.most_attempts AND s.most_lag >= d.most_lag, false))`
+
+	repairGroupsSQL = `UPDATE recourse.letter_shapes s SET (tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
+  = (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)
+FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
+  $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) AS u(digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
+  whole, held, unresolved, eligible, review)
+WHERE s.digest = u.digest AND (s.tenant, s.standing, s.family, s.queue, s.job_type, s.outcome, s.reason_code, s.class, s.error_type, s.currency, s.signature, s.constant, s.replayed_by, s.whole, s.held, s.unresolved, s.eligible, s.review)
+  IS DISTINCT FROM (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)`
+)
+
+// RebuildLetters compares the next rows of a tenant's list of letters with what they show,
+// and writes those that differ, with a receipt of it in the same commit; nothing is written
+// when none does. It holds the projection meanwhile, so that it can be done beside it, and
+// a step that is done twice, or anew, changes nothing more.
+func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from RebuildPosition, limit int, receiptOf func(RebuildResult) receipts.Draft) (done RebuildResult, next RebuildPosition, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	tx, err := j.projectionDB.BeginTx(ctx, nil)
+	if err != nil {
+		return done, from, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	if done, next, err = rebuildStep(ctx, tx, tenant, from, limit); err != nil {
+		return done, from, unavailable(err)
+	}
+	if done.Repaired() == 0 {
+		return done, next, nil
+	}
+	draft := receiptOf(done)
+	draft.Subtype = receipts.DeadLettersRebuilt
+	if err := appendOperation(ctx, tx, tenant, IndexLog, draft); err != nil {
+		return done, from, unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Rebuild)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Rebuild)
+	if err != nil {
+		return done, from, unavailable(err)
+	}
+	j.signalCommitted()
+	return done, next, nil
+}
+
+func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPosition, limit int) (done RebuildResult, next RebuildPosition, err error) {
+	// The receipt must outlive the server, unlike what is projected.
+	if _, err := tx.ExecContext(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
+		return done, from, err
+	}
+	var last int64
+	if err := tx.QueryRowContext(ctx, lockProjectionSQL).Scan(&last); err != nil {
+		return done, from, err
+	}
+	switch from.Part {
+	case RebuildGroups:
+		done.FacetGroups, err = rowsAffected(tx.ExecContext(ctx, recountGroupsSQL, tenant))
+		return done, RebuildPosition{Part: RebuildLetters}, err
+	case RebuildLetters:
+		page, err := readRebuildPage(ctx, tx, deadPageSQL, tenant, from.After, limit)
+		if err != nil || len(page.rows) == 0 {
+			return done, RebuildPosition{Part: RebuildExtraRows}, err
+		}
+		done, err = page.write(ctx, tx)
+		return done, RebuildPosition{RebuildLetters, page.last}, err
+	case RebuildExtraRows:
+		page, err := readRebuildPage(ctx, tx, extraPageSQL, tenant, from.After, limit)
+		if err != nil || len(page.rows) == 0 {
+			return done, RebuildPosition{Part: rebuildParts}, err
+		}
+		done.Removed, err = page.remove(ctx, tx)
+		return done, RebuildPosition{RebuildExtraRows, page.last}, err
+	}
+	return done, from, fmt.Errorf("a list of letters has no part %d", from.Part)
+}
+
+// rebuildPage are rows that a step looks at.
+type rebuildPage struct {
+	rows []rebuildRow
+	last LetterPosition
+}
+
+type rebuildRow struct {
+	run, caseID uuid.UUID
+	skip        bool // as it is
+}
+
+func readRebuildPage(ctx context.Context, tx *sql.Tx, query, tenant string, after LetterPosition, limit int) (page rebuildPage, err error) {
+	from := time.UnixMicro(after.Value).UTC()
+	if after == (LetterPosition{}) {
+		from = time.Time{}
+	}
+	rows, err := tx.QueryContext(ctx, query, tenant, from, after.Run.String(), limit)
+	if err != nil {
+		return page, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r rebuildRow
+		var died time.Time
+		if err := rows.Scan(&r.run, &died, &r.caseID, &r.skip); err != nil {
+			return page, err
+		}
+		page.rows, page.last = append(page.rows, r), LetterPosition{died.UnixMicro(), background.RunID(r.run)}
+	}
+	return page, rows.Err()
+}
+
+// write brings the letters of the page up to date, as the projection does.
+func (p *rebuildPage) write(ctx context.Context, tx *sql.Tx) (done RebuildResult, err error) {
+	cases := newColumns(1, len(p.rows))
+	for _, r := range p.rows {
+		if !r.skip {
+			cases.id(r.caseID)
+			done.Examined++
+		}
+	}
+	found, err := readDeadRuns(ctx, tx, deadOfCasesSQL, cases.args()...)
+	if err != nil {
+		return done, err
+	}
+	if done.FacetGroups, err = repairGroups(ctx, tx, found); err != nil {
+		return done, err
+	}
+	w, err := writeLetters(ctx, tx, found)
+	done.Added, done.Changed, done.Removed = w.added, w.changed, w.removed
+	return done, err
+}
+
+// repairGroups puts right what shapes say, which their digests name.
+func repairGroups(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error) {
+	seen, c := map[facetDigest]bool{}, newColumns(19, 0)
+	for i := range found {
+		s := found[i].facetKey()
+		d := s.digest()
+		if seen[d] || background.LetterStatus(found[i].Letter) == background.LetterPurged {
+			continue
+		}
+		seen[d] = true
+		c.bytes(d[:])
+		for _, t := range s.texts() {
+			c.str(t)
+		}
+		for _, f := range s.flags() {
+			c.bool(f)
+		}
+	}
+	return rowsAffected(tx.ExecContext(ctx, repairGroupsSQL, c.args()...))
+}
+
+// remove takes away the rows of what is no letter.
+func (p *rebuildPage) remove(ctx context.Context, tx *sql.Tx) (int, error) {
+	extra := newColumns(1, 0)
+	for _, r := range p.rows {
+		if !r.skip {
+			extra.id(r.run)
+		}
+	}
+	if extra.rows == 0 {
+		return 0, nil
+	}
+	return rowsAffected(tx.ExecContext(ctx, `DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])`, extra.args()...))
+}
+
+func rowsAffected(res sql.Result, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}

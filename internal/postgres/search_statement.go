@@ -1,0 +1,307 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/lib/pq"
+)
+
+// Where most messages of shapes are to be looked at, they are read in the order in
+// which they lie: in any other, each is read from another page.
+
+// randomReadCost is how many messages are read in that order in the time of one elsewhere.
+const randomReadCost = 6
+
+// scansMessages reports whether all messages of shapes are looked at.
+func (p *searchPlan) scansMessages() bool { return p.path == byFacet && p.checksText() }
+
+// heapOrderSQL lets a transaction read letters in the order in which they lie, or no more.
+const heapOrderSQL = `SELECT set_config('enable_bitmapscan', $1, true), set_config('enable_indexscan', $2, true), set_config('enable_indexonlyscan', $2, true)`
+
+// inHeapOrder runs a query of the plan. One that looks at all messages reads them in the
+// order in which they lie: in any other, each would be read from another page.
+func (p *searchPlan) inHeapOrder(ctx context.Context, tx *sql.Tx, run func() error) error {
+	if !p.scansMessages() {
+		return run()
+	}
+	if _, err := tx.ExecContext(ctx, heapOrderSQL, "on", "off"); err != nil {
+		return err
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, heapOrderSQL, "off", "on")
+	return err
+}
+
+// heapScanConditions restricts l as restrictToPlan does, in a way that shapes alone lead to: they are of
+// the tenant.
+func (p *searchPlan) heapScanConditions(c *conditions) {
+	ids := make([]int64, len(p.groups))
+	for i, s := range p.groups {
+		ids[i] = s.id
+	}
+	c.add("l.shape = ANY(?::bigint[])", pq.Array(ids))
+	p.restrictToText(c, "l.error_text")
+	p.restrictToDeathBounds(c)
+	p.filter.addRanges(c)
+}
+
+// matchesAreRare reports whether so few were found in a glance that to go on until all that are
+// wanted are found costs more than to look at all.
+func (p *searchPlan) matchesAreRare(found, wanted int) bool {
+	return randomReadCost*int64(wanted)*maxScanMessages/int64(found+1) >= p.estimate()
+}
+
+// findByHeapScan finds places among all messages.
+func (j *Journal) findByHeapScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
+	tx, err := j.searchDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	p.path = byFacet
+	var c conditions
+	p.heapScanConditions(&c)
+	p.restrictToRange(&c)
+	p.restrictAfter(&c, after)
+	column := string(p.order.Column)
+	query := `SELECT l.run_id, l.` + column + ` AS value FROM recourse.letters l WHERE ` + c.String() + p.order.orderByLimit("value", "run_id", limit)
+	err = p.inHeapOrder(ctx, tx, func() error {
+		found, err = queryPositions(ctx, tx, query, c.args)
+		return err
+	})
+	return found, err
+}
+
+// statement is the search as SQL: runs with the value of the order's column.
+func (p *searchPlan) statement(after LetterPosition, limit int) (string, []any) {
+	var c conditions
+	column, ends := string(p.order.Column), p.order.orderByLimit("value", "run_id", limit)
+	list := `SELECT l.run_id, l.` + column + ` AS value FROM recourse.letters l`
+	if p.path == byFacet || p.path == kWayMerge {
+		table := p.joinGroups(&c)
+		p.restrictToRange(&c)
+		p.restrictAfter(&c, after)
+		if p.path == kWayMerge {
+			return p.mergeStatement(table, list+` WHERE `+c.String(), limit), c.args
+		}
+		return `SELECT m.* FROM ` + table + ` CROSS JOIN LATERAL (` + list + ` WHERE ` + c.String() + ` OFFSET 0) m` + ends, c.args
+	}
+	p.restrictToPlan(&c)
+	p.restrictToRange(&c)
+	p.restrictAfter(&c, after)
+	switch p.path {
+	case orderedScan:
+		return list + ` WHERE ` + c.String() + p.order.orderByLimit("l."+column, "l.run_id", limit), c.args
+	case byRange:
+		return `SELECT * FROM (` + list + ` WHERE ` + c.String() + ` ORDER BY l.` + string(p.column) + ` OFFSET 0) g` + ends, c.args
+	}
+	return `WITH g AS MATERIALIZED (` + list + ` WHERE ` + c.String() + `) SELECT * FROM g` + ends, c.args
+}
+
+// orderByLimit sorts and cuts what is found.
+func (o LetterOrder) orderByLimit(column, run string, limit int) string {
+	direction := ""
+	if o.Descending {
+		direction = " DESC"
+	}
+	return ` ORDER BY ` + column + direction + `, ` + run + direction + ` LIMIT ` + strconv.Itoa(limit)
+}
+
+// mergeStatement looks for the first of each shape, and for what follows only in the shapes
+// whose first are among the first: no further than the last of these, for as many
+// come before that.
+func (p *searchPlan) mergeStatement(table, list string, limit int) string {
+	column := string(p.order.Column)
+	ends, own := p.order.orderByLimit("value", "run_id", limit), func(n int) string { return p.order.orderByLimit("l."+column, "l.run_id", n) }
+	last, sign, furthest, run := ` ORDER BY value, run_id LIMIT 1`, ` >= `, `'-infinity'::timestamptz`, `'00000000-0000-0000-0000-000000000000'::uuid`
+	if !p.order.Descending {
+		last, sign, furthest, run = ` ORDER BY value DESC, run_id DESC LIMIT 1`, ` <= `, `'infinity'::timestamptz`, `'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid`
+	}
+	if !p.order.Column.isTime() {
+		furthest = map[bool]string{true: `'-9223372036854775808'::bigint`, false: `9223372036854775807`}[p.order.Descending]
+	}
+	return `WITH f AS MATERIALIZED (SELECT s.*, m.run_id, m.value FROM ` + table + ` CROSS JOIN LATERAL (` + list + own(1) + `) m),
+b AS MATERIALIZED (SELECT * FROM f` + ends + `),
+z AS MATERIALIZED (SELECT value, run_id FROM b WHERE (SELECT count(*) FROM b) >= ` + strconv.Itoa(limit) + last + `)
+SELECT m.* FROM b s CROSS JOIN LATERAL (` + list + ` AND (l.` + column + `, l.run_id)` + sign +
+		`(coalesce((SELECT value FROM z), ` + furthest + `), coalesce((SELECT run_id FROM z), ` + run + `))` + own(limit) + `) m` + ends
+}
+
+// boundedScanStatement is a walk that is given up after so many entries, as SQL. Messages are read
+// only of letters that have all else, and not many.
+func (p *searchPlan) boundedScanStatement(after LetterPosition, limit int) (string, []any) {
+	var c conditions
+	c.add("l.tenant = ?", p.tenant)
+	if slices.Contains(p.filter.rangedColumns(), p.order.Column) {
+		p.filter.addRange(&c, p.order.Column)
+	}
+	p.restrictToRange(&c)
+	p.restrictAfter(&c, after)
+	column := "l." + string(p.order.Column)
+	entries := `SELECT l.tenant, l.run_id, l.shape, l.dead_at, l.last_seen_at, l.amount, l.attempts, l.replays FROM recourse.letters l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", p.scanLimit)
+	c.parts = nil
+	if !p.checksText() {
+		p.restrictToPlan(&c)
+		return `SELECT l.run_id, ` + column + ` AS value FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
+	}
+	alike := *p
+	alike.groups = slices.Clone(p.groups)
+	for i := range alike.groups {
+		alike.groups[i].checkText = false
+	}
+	alike.restrictToPlan(&c)
+	few := `SELECT l.run_id, l.shape, ` + column + ` FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", maxScanMessages)
+	c.parts = nil
+	p.restrictToText(&c, "t.error_text")
+	return `SELECT l.run_id, ` + column + ` AS value FROM (` + few + `) l JOIN recourse.letters t ON t.run_id = l.run_id WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
+}
+
+// countStatement is the search as SQL that counts letters by shape.
+func (p *searchPlan) countStatement() (string, []any) {
+	var c conditions
+	if p.scansMessages() {
+		p.heapScanConditions(&c)
+		return `SELECT l.shape, count(*) FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.shape`, c.args
+	}
+	if p.path == byFacet {
+		table := p.joinGroups(&c)
+		return `SELECT s.id, m.n FROM ` + table + ` CROSS JOIN LATERAL (SELECT count(*) AS n FROM recourse.letters l WHERE ` + c.String() + `) m`, c.args
+	}
+	p.restrictToPlan(&c)
+	ordered := ""
+	if p.path == byRange {
+		ordered = ` ORDER BY l.` + string(p.column)
+	}
+	return `WITH g AS MATERIALIZED (SELECT l.shape FROM recourse.letters l WHERE ` + c.String() + ordered + `) SELECT shape, count(*) FROM g GROUP BY shape`, c.args
+}
+
+// joinGroups restricts l to the shape s, and gives the shapes as a table s.
+func (p *searchPlan) joinGroups(c *conditions) string {
+	n := len(p.groups)
+	ids, checks, until := make([]int64, n), make([]bool, n), newColumns(1, n)
+	for i := range p.groups {
+		s := &p.groups[i]
+		ids[i], checks[i] = s.id, s.checkText
+		until.time(s.diedBy)
+	}
+	table := `unnest(` + c.arg(pq.Array(ids)) + `::bigint[], ` + c.arg(pq.Array(checks)) + `::bool[]`
+	names := `s(id, differs`
+	c.parts = append(c.parts, "l.shape = s.id")
+	if p.hasDeathBounds() {
+		table += `, ` + c.arg(until.args()[0]) + `::timestamptz[]`
+		names += `, until`
+		c.parts = append(c.parts, "l.dead_at <= s.until")
+	}
+	if p.checksText() {
+		c.add("(NOT s.differs OR strpos(l.error_text, ?) > 0)", p.filter.Facets.Text)
+	}
+	p.filter.addRanges(c)
+	return table + `) AS ` + names + `)`
+}
+
+// restrictToPlan restricts l to what the plan's shapes and keys are.
+func (p *searchPlan) restrictToPlan(c *conditions) {
+	c.add("l.tenant = ?", p.tenant)
+	all := make([]int64, len(p.groups))
+	for i, s := range p.groups {
+		all[i] = s.id
+	}
+	if !p.allGroups {
+		c.add("l.shape = ANY(?::bigint[])", pq.Array(all))
+	}
+	if p.checksText() {
+		p.restrictToText(c, "l.error_text")
+	}
+	p.restrictToDeathBounds(c)
+	f := p.filter
+	for _, is := range []struct{ column, value string }{{"l.transaction", f.Transaction}, {"l.submission", f.Submission}, {"l.escrow", f.Escrow}} {
+		if is.value != "" {
+			c.add(is.column+" = ?", is.value)
+		}
+	}
+	if !f.Run.IsZero() {
+		c.add("l.run_id = ?", f.Run.String())
+	}
+	if f.NotificationNumber > 0 {
+		c.add("l.bell = ?", f.NotificationNumber)
+	}
+	f.addRanges(c)
+}
+
+// restrictToText restricts l to letters whose message contains the text.
+func (p *searchPlan) restrictToText(c *conditions, message string) {
+	var unchecked []int64
+	for _, s := range p.groups {
+		if !s.checkText {
+			unchecked = append(unchecked, s.id)
+		}
+	}
+	c.add("(l.shape = ANY(?::bigint[]) OR strpos("+message+", "+c.arg(p.filter.Facets.Text)+") > 0)", pq.Array(unchecked))
+}
+
+// restrictToDeathBounds restricts l to what died by the ends that its shape has of its own.
+func (p *searchPlan) restrictToDeathBounds(c *conditions) {
+	if !p.hasDeathBounds() {
+		return
+	}
+	ids, until := make([]int64, len(p.groups)), newColumns(1, len(p.groups))
+	for i := range p.groups {
+		ids[i] = p.groups[i].id
+		until.time(p.groups[i].diedBy)
+	}
+	c.parts = append(c.parts, "EXISTS (SELECT FROM unnest("+c.arg(pq.Array(ids))+"::bigint[], "+c.arg(until.args()[0])+"::timestamptz[]) AS s(id, until) WHERE s.id = l.shape AND l.dead_at <= s.until)")
+}
+
+// addRanges adds what is neither of the shape nor a key.
+func (f *LetterFilter) addRanges(c *conditions) {
+	for _, column := range f.rangedColumns() {
+		f.addRange(c, column)
+	}
+	if f.MinReplays != nil {
+		c.add("l.replays >= ?", *f.MinReplays)
+	}
+	if f.MaxReplays != nil {
+		c.add("l.replays <= ?", *f.MaxReplays)
+	}
+}
+
+// addRange adds the range of a column.
+func (f *LetterFilter) addRange(c *conditions, column LetterColumn) {
+	least, most := f.MinAmount, f.MaxAmount
+	switch column {
+	case ByDeath:
+		if !f.DeadFrom.IsZero() {
+			c.add("l.dead_at >= ?", f.DeadFrom)
+		}
+		if !f.DeadTo.IsZero() {
+			c.add("l.dead_at < ?", f.DeadTo)
+		}
+		return
+	case ByAttempts:
+		least, most = f.MinAttempts, f.MaxAttempts
+	}
+	if least != nil {
+		c.add("l."+string(column)+" >= ?", *least)
+	}
+	if most != nil {
+		c.add("l."+string(column)+" <= ?", *most)
+	}
+}
+
+// restrictAfter adds the place that the letters come behind.
+func (p *searchPlan) restrictAfter(c *conditions, position LetterPosition) {
+	if position.Run.IsZero() {
+		return
+	}
+	sign := " > ("
+	if p.order.Descending {
+		sign = " < ("
+	}
+	c.parts = append(c.parts, "(l."+string(p.order.Column)+", l.run_id)"+sign+c.arg(p.order.columnValue(position.Value))+", "+c.arg(position.Run.String())+")")
+}

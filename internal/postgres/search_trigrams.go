@@ -1,0 +1,205 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/signature"
+)
+
+// anyTrigram stands for all grams: of a message with more than maxTrigrams of its own, and
+// of letters that were listed before there were grams.
+const (
+	anyTrigram  = 0
+	maxTrigrams = 300
+	trigramSize = 3 // characters
+)
+
+// trigrams are the texts of trigramSize characters that a text in lower case contains, as
+// numbers, which two of them may share. Those of two tenants differ, so that what one
+// looks for is not looked for among another's.
+func trigrams(tenant string, texts ...string) map[int32]bool {
+	out := map[int32]bool{}
+	for _, text := range texts {
+		runes := []rune(text)
+		for i := 0; i+trigramSize <= len(runes); i++ {
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(tenant + "\x00" + string(runes[i:i+trigramSize]))) // a hash takes everything
+			if g := int32(h.Sum32()); g != anyTrigram {
+				out[g] = true
+			}
+		}
+	}
+	return out
+}
+
+// trigramsWithout are those grams of a text that the constant part of messages does not
+// have. A message with that constant that contains the text has all of them.
+func trigramsWithout(tenant, text, constant string) []int32 {
+	inConstant := trigrams(tenant, strings.Split(constant, signature.Gap)...)
+	var out []int32
+	for g := range trigrams(tenant, text) {
+		if !inConstant[g] {
+			out = append(out, g)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// storedTrigrams is what is kept of a message: what it has beside its constant part.
+func storedTrigrams(tenant, message, constant string) []int32 {
+	out := trigramsWithout(tenant, message, constant)
+	if len(out) > maxTrigrams {
+		return []int32{anyTrigram}
+	}
+	return out
+}
+
+// arrayLiteral writes grams as a literal.
+func arrayLiteral(values []int32) string {
+	b := []byte{'{'}
+	for i, g := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(g), 10)
+	}
+	return string(append(b, '}'))
+}
+
+// A text that messages may contain where they differ is looked for by its grams:
+//
+//	shapes ─┬─▶ whose constant part contains it: all their letters
+//	        ├─▶ whose messages must have some grams of it: those few letters that have them
+//	        └─▶ others, as when a text is too short to have grams: each letter is looked
+//	            at, unless none has such a text (lettershort.go); where few contain it,
+//	            all as they lie (letterlying.go)
+
+const (
+	maxTextCandidates = 10_000 // letters that have the grams and are looked at; of more, all are
+	maxTrigramSets    = 16     // different sets of grams that are looked for at once
+)
+
+// trigramPlan is the part of a plan whose letters are found by grams.
+type trigramPlan struct {
+	searchPlan
+	sets []string // of grams, as literals: letters have all of one
+}
+
+// splitByTrigrams divides a plan. It is false when there is nothing to be found by grams.
+func (p *searchPlan) splitByTrigrams() (indexed trigramPlan, others searchPlan, ok bool) {
+	if !p.checksText() || p.filter.hasKey() {
+		return indexed, others, false
+	}
+	indexed, others = trigramPlan{searchPlan: *p}, *p
+	indexed.groups, others.groups, indexed.allGroups, others.allGroups = nil, nil, false, false
+	needs := map[string][]int32{} // by constant part
+	for _, s := range p.groups {
+		need, seen := needs[s.constant]
+		if s.checkText && !seen {
+			need = trigramsWithout(p.tenant, p.filter.Facets.Text, s.constant)
+			needs[s.constant] = need
+		}
+		if s.checkText && len(need) > 0 {
+			indexed.groups = append(indexed.groups, s)
+			if set := arrayLiteral(need); !slices.Contains(indexed.sets, set) {
+				indexed.sets = append(indexed.sets, set)
+			}
+			continue
+		}
+		others.groups = append(others.groups, s)
+	}
+	return indexed, others, len(indexed.sets) > 0 && len(indexed.sets) <= maxTrigramSets
+}
+
+// candidates are the letters that have the grams, as the table c: one more than may be
+// looked at, where there are too many.
+func (p *trigramPlan) candidates(c *conditions) string {
+	having := []string{`l.grams @> '{0}'`}
+	for _, set := range p.sets {
+		having = append(having, "l.grams @> "+c.arg(set)+"::int[]")
+	}
+	return fmt.Sprintf(`WITH h AS MATERIALIZED (SELECT l.tenant, l.run_id, l.shape, l.dead_at, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.error_text FROM recourse.letters l WHERE %s),
+c AS MATERIALIZED (SELECT l.tenant, l.run_id, l.shape, l.dead_at, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, strpos(l.error_text, %s) > 0 AS has FROM (SELECT * FROM h LIMIT %d) l)`,
+		strings.Join(having, " OR "), c.arg(p.filter.Facets.Text), p.textLimit+1)
+}
+
+// addMatching restricts l, which is c, to what is looked for.
+func (p *trigramPlan) addMatching(c *conditions) {
+	ids := make([]int64, len(p.groups))
+	for i, s := range p.groups {
+		ids[i] = s.id
+	}
+	c.parts = append(c.parts, "l.has")
+	c.add("l.tenant = ?", p.tenant)
+	c.add("l.shape = ANY(?::bigint[])", pq.Array(ids))
+	p.restrictToDeathBounds(c)
+	p.filter.addRanges(c)
+}
+
+// findFirst finds so many of the letters after a place. It is false when too many have
+// the grams.
+func (p *trigramPlan) findFirst(ctx context.Context, q querier, after LetterPosition, limit int) (out []LetterPosition, ok bool, err error) {
+	var c conditions
+	having := p.candidates(&c)
+	p.addMatching(&c)
+	p.restrictAfter(&c, after)
+	rows, err := q.QueryContext(ctx, having+` SELECT k.n, m.run_id, m.value FROM (SELECT count(*) AS n FROM c) k LEFT JOIN LATERAL (
+  SELECT l.run_id, l.`+string(p.order.Column)+` AS value FROM c l WHERE `+c.String()+p.order.orderByLimit("value", "run_id", limit)+`) m ON true`, c.args...)
+	if err != nil {
+		return nil, false, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int64
+		var id uuid.NullUUID
+		var value any
+		if err := rows.Scan(&n, &id, &value); err != nil {
+			return nil, false, err
+		}
+		if n > int64(p.textLimit) {
+			return nil, false, nil
+		}
+		if id.Valid {
+			out = append(out, positionOf(id.UUID, value))
+		}
+	}
+	return out, true, rows.Err()
+}
+
+// countByGroup counts and adds up the letters by shape. It is false when too many have the
+// grams.
+func (p *trigramPlan) countByGroup(ctx context.Context, q querier, into map[int64][3]int64) (ok bool, err error) {
+	var c conditions
+	having := p.candidates(&c)
+	p.addMatching(&c)
+	rows, err := q.QueryContext(ctx, having+` SELECT k.n, m.* FROM (SELECT count(*) AS n FROM c) k LEFT JOIN LATERAL (
+  SELECT l.shape, count(*), sum(l.at_risk), sum(l.attempts) FROM c l WHERE `+c.String()+` GROUP BY l.shape) m ON true`, c.args...)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var all int64
+		var groupID, n, risk, tries sql.NullInt64
+		if err := rows.Scan(&all, &groupID, &n, &risk, &tries); err != nil {
+			return false, err
+		}
+		if all > int64(p.textLimit) {
+			return false, nil
+		}
+		if groupID.Valid {
+			into[groupID.Int64] = [3]int64{n.Int64, risk.Int64, tries.Int64}
+		}
+	}
+	return true, rows.Err()
+}

@@ -1,0 +1,105 @@
+package postadjudication
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gowebpki/jcs"
+	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func TestPlainTextHasNoCharacterThatMisleadsAReader(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "user:ada", "die Straße, 日本, é"} {
+		if !isPlainText(text) {
+			t.Errorf("%q is refused", text)
+		}
+	}
+	for _, text := range []string{"\x1b[31m", "user:\u009b31mada", "\u202euser:ada", "user:ada\u200b", "\u2066x", "a\nb", "\ufeffx", "\u00ad", "\xff"} {
+		if isPlainText(text) {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// The bytes that the escrow service is sent are those that RFC 8785 makes of the
+// same members, whatever the texts hold.
+func TestRequestIsCanonical(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String()
+		money := func() settlement.Money {
+			return settlement.Money{Minor: rapid.Int64Range(0, settlement.MaxMinor).Draw(t, "minor"), Currency: text.Draw(t, "currency")}
+		}
+		a := Adjudication{Instruction: settlement.Instruction{
+			Tenant: text.Draw(t, "tenant"), TransactionReceiptID: text.Draw(t, "transaction"), SubmissionReceiptID: text.Draw(t, "submission"),
+			AdjudicationID: text.Draw(t, "adjudication"), EscrowReference: text.Draw(t, "escrow"), Outcome: settlement.Outcome(text.Draw(t, "outcome")),
+			Generation: rapid.IntRange(0, 1<<31).Draw(t, "generation"), Amount: money(), Held: money(),
+		}}
+		payload, err := json.Marshal(rapid.MapOf(text, text).Draw(t, "payload"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.request(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := json.Marshal(map[string]any{
+			"adjudication_id": a.AdjudicationID, "amount": a.Amount, "escrow_reference": a.EscrowReference, "generation": a.Generation, "held": a.Held,
+			"outcome": a.Outcome, "payload": json.RawMessage(payload), "submission_receipt_id": a.SubmissionReceiptID, "tenant": a.Tenant,
+			"transaction_receipt_id": a.TransactionReceiptID,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := jcs.Transform(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Fatalf("%s\nwant %s", got, want)
+		}
+	})
+}
+
+// A number that canonical JSON would round is refused, by where it stands.
+func TestAPayloadNamesTheNumberThatWouldBeRounded(t *testing.T) {
+	t.Parallel()
+	for text, field := range map[string]string{
+		`{"a":9007199254740993}`:                      "payload.a",
+		`{"a":[1,{"b":[0,-9007199254740993]}]}`:       "payload.a[1].b[1]",
+		`{"a":1e400}`:                                 "payload.a",
+		`{"a":9007199254740991,"b":0.1,"c":[1e3,-0]}`: "",
+	} {
+		_, err := canonicalPayload(json.RawMessage(text))
+		var refused *FieldError
+		if errors.As(err, &refused); (refused == nil) != (field == "") || refused != nil && refused.Field != field {
+			t.Errorf("%s: %v, want %q", text, err, field)
+		}
+	}
+}
+
+// Who logs what became of a submission logs nothing that was handed over.
+func TestASubmissionIsPrintedWithoutWhatWasHandedOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := release(1)
+	a.Payload = json.RawMessage(`{"note":"geheim"}`)
+	s := r.mustSubmit(a)
+	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+		for _, value := range []any{s, &s, []any{s}} {
+			text := fmt.Sprintf(format, value)
+			if strings.Contains(text, "geheim") || strings.Contains(text, "103 101 104") || strings.Contains(text, "Payload") || strings.Contains(text, "0x67, 0x65") {
+				t.Errorf("%s of %T: %s", format, value, text)
+			}
+		}
+	}
+	if text := s.String(); !strings.Contains(text, s.Run.String()) || !strings.Contains(text, "created") {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,272 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+var holdRequest = HoldRequest{Actor: "user:ada", Reason: "the auditors asked for it"}
+
+// payloadsOf are the receipts of a case with a subtype.
+func (r *rig) payloadsOf(of Submitted, subtype receipts.Subtype) (out []receipts.Payload) {
+	r.t.Helper()
+	trail, err := r.Receipts(context.Background(), "acme", of.Case, 0, 1000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, rc := range trail {
+		if rc.Subtype != subtype {
+			continue
+		}
+		p, err := rc.Payload()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	ctx := context.Background()
+	var refusal *RefusedError
+	if _, err := r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotHeld {
+		t.Errorf("release of what nobody holds: %v", err)
+	}
+	d, err := r.Hold(ctx, "acme", letter.Run, holdRequest)
+	if err != nil || !d.Held || d.HoldReason != holdRequest.Reason || d.ExpiresAt != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateHeld {
+		t.Errorf("held again: %v", err)
+	}
+	if again, err := r.Annotations(ctx, "acme", letter.Run); err != nil || again != d {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if d, err = r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	placed, released := r.payloadsOf(letter, receipts.HoldPlaced), r.payloadsOf(letter, receipts.HoldReleased)
+	if len(placed) != 1 || len(released) != 1 || placed[0].Reason != holdRequest.Reason {
+		t.Errorf("%+v, %+v", placed, released)
+	}
+	r.mustAudit()
+}
+
+// Who holds a letter because its end was announced, and lets it go after that end, has
+// as long as ever until it is taken: it is announced again.
+func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	ctx := context.Background()
+	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k.prune(PruneReport{Announced: 1})
+	if _, err := k.Hold(ctx, "acme", letter.Run, holdRequest); err != nil {
+		t.Fatal(err)
+	}
+	k.at(300 * day).prune(PruneReport{})
+	if _, err := k.ReleaseHold(ctx, "acme", letter.Run, holdRequest); err != nil {
+		t.Fatal(err)
+	}
+	r.mustAudit()
+	of := ` WHERE run_id = '` + letter.Run.String() + `'`
+	r.checkAuditDetects("the end from before the hold is back", `UPDATE recourse.desk SET warned = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
+		`UPDATE recourse.desk SET warned = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
+	k.prune(PruneReport{Announced: 1})
+	payloads := k.payloadsOf(letter, receipts.RetentionEnding)
+	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.now().Add(6*day)) {
+		t.Errorf("%+v", payloads)
+	}
+	k.at(306 * day).prune(PruneReport{})
+	k.at(308 * day).prune(PruneReport{Pruned: 1})
+	r.mustAudit()
+}
+
+func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	letter, paid := r.deadLetter(1, func(Call) Answer { return refused() }), r.mustSubmit(release(2))
+	r.untilNoneLive()
+	ctx := context.Background()
+	for field, q := range map[string]HoldRequest{"actor": {Reason: "x"}, "reason": {Actor: "user:ada", Reason: " "}} {
+		var bad *FieldError
+		if _, err := r.Hold(ctx, "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", q, err)
+		}
+		if _, err := r.ReleaseHold(ctx, "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	for _, tenant := range []string{"", "other"} {
+		if _, err := r.Hold(ctx, tenant, letter.Run, holdRequest); !errors.Is(err, ErrNotFound) {
+			t.Errorf("tenant %q: %v", tenant, err)
+		}
+	}
+	var refusal *RefusedError
+	if _, err := r.Hold(ctx, "acme", paid.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
+		t.Errorf("hold of a run that succeeded: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
+		t.Errorf("%d desks", n)
+	}
+	r.mustAudit()
+}
+
+// A hold keeps the evidence, not the money: a person who names the letter may fork it.
+func TestAPersonMayForkAHeldLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); err != nil {
+		t.Fatal(err)
+	}
+	r.untilNoneLive()
+	var refusal *RefusedError
+	if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked {
+		t.Errorf("hold of a forked letter: %v", err)
+	}
+	r.mustAudit()
+}
+
+func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			var refusal *RefusedError
+			if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateHeld) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(r.payloadsOf(letter, receipts.HoldPlaced)); n != 1 {
+		t.Errorf("%d receipts", n)
+	}
+	r.mustAudit()
+}
+
+// A process that does not have the family knows nothing of how long its letters stay.
+func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Families = []PlainFamily{{Name: "chores", Handle: failTask}} }).startWorkers()
+	ctx := context.Background()
+	task, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.untilNoneLive()
+	if d, err := r.Annotations(ctx, "acme", task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.status(task.Run).DeadAt) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
+	if d, err := elsewhere.Annotations(ctx, "acme", task.Run); err != nil || d.ExpiresAt != nil {
+		t.Errorf("in a process without the family: %+v, %v", d, err)
+	}
+}
+
+func TestNoSecretOfAPersonEntersTheAnnotations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	q := holdRequest
+	q.Reason = "paid with card 4111 1111 1111 1111"
+	d, err := r.Hold(context.Background(), "acme", letter.Run, q)
+	if err != nil || strings.Contains(d.HoldReason, "4111") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if p := r.payloadsOf(letter, receipts.HoldPlaced); strings.Contains(p[0].Reason, "4111") {
+		t.Errorf("the receipt says %q", p[0].Reason)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.startWorkers()
+	spent, final, unknown := r.deadLetter(1, func(Call) Answer { return busy429() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return noAnswer() })
+	ctx := context.Background()
+	for _, c := range []struct {
+		letter            Submitted
+		reprocess, review bool
+	}{{spent, true, false}, {final, false, false}, {unknown, false, true}} {
+		if d, err := r.Annotations(ctx, "acme", c.letter.Run); err != nil || d.ReprocessEligible != c.reprocess || d.ManualReviewRequired != c.review || d.MarkReason != "" {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	for _, c := range []struct {
+		filter LetterFilter
+		want   int64
+	}{{LetterFilter{Reprocess: ptr(true)}, 1}, {LetterFilter{Review: ptr(true)}, 1}, {LetterFilter{Reprocess: ptr(false), Review: ptr(false)}, 1}} {
+		if n, err := r.CountLetters(ctx, "acme", c.filter); err != nil || n.Total != c.want {
+			t.Errorf("%+v: %+v, %v", c.filter, n, err)
+		}
+	}
+	q := MarkRequest{Actor: "user:ada", Reason: "the account is open again", ReprocessEligible: ptr(true)}
+	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || d.ManualReviewRequired || d.MarkReason != q.Reason {
+		t.Errorf("%+v, %v", d, err)
+	}
+	q = MarkRequest{Actor: "user:ben", Reason: "look at the contract first", ManualReviewRequired: ptr(true)}
+	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || !d.ManualReviewRequired || d.MarkReason != q.Reason {
+		t.Errorf("%+v, %v", d, err)
+	}
+	payloads := r.payloadsOf(final, receipts.Marked)
+	if len(payloads) != 2 || payloads[0].Changes != "reprocess_eligible=true" || payloads[1].Changes != "manual_review_required=true" {
+		t.Errorf("%+v", payloads)
+	}
+	r.mustAudit()
+}
+
+// A mark opens no gate: unknown money that is marked stays to be reconciled.
+func TestAMarkIsNoKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.keyLifetime = 0
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
+	ctx := context.Background()
+	if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
+		t.Fatal(err)
+	}
+	var refusal *RefusedError
+	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+		t.Errorf("%v", err)
+	}
+	r.mustAudit()
+}
+
+func TestAMarkSaysSomethingAndWhy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	for field, q := range map[string]MarkRequest{
+		"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {Actor: "user:ada", ReprocessEligible: ptr(true)}, "marks": {Actor: "user:ada", Reason: "x"},
+	} {
+		var bad *FieldError
+		if _, err := r.Mark(context.Background(), "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	if n := len(r.payloadsOf(letter, receipts.Marked)); n != 0 {
+		t.Errorf("%d receipts", n)
+	}
+}

@@ -1,0 +1,237 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// asynqInspector is an operator's: asynq's own inspector, and Redis.
+type asynqInspector struct {
+	*asynq.Inspector
+	redis *redis.Client
+}
+
+func (r *rig) inspector() asynqInspector {
+	d := asynqInspector{asynq.NewInspector(r.redis), r.redis.MakeRedisClient().(*redis.Client)}
+	r.t.Cleanup(func() {
+		if err := d.Inspector.Close(); err != nil {
+			r.t.Errorf("close: %v", err)
+		}
+		if err := d.redis.Close(); err != nil {
+			r.t.Errorf("close: %v", err)
+		}
+	})
+	return d
+}
+
+// insertArchivedTasks puts tasks into asynq's archive as asynq does, that died at a time.
+func (d asynqInspector) insertArchivedTasks(t testing.TB, queue string, n int, died time.Time) {
+	t.Helper()
+	ctx := context.Background()
+	pipe := d.redis.Pipeline()
+	pipe.SAdd(ctx, "asynq:queues", queue)
+	for i := range n {
+		id := fmt.Sprintf("%s.1", background.RunID(newID()))
+		pipe.HSet(ctx, "asynq:{"+queue+"}:t:"+id, "msg", "", "state", "archived")
+		pipe.ZAdd(ctx, "asynq:{"+queue+"}:archived", redis.Z{Score: float64(died.Unix()), Member: id})
+		if i%1000 == 999 || i == n-1 {
+			if _, err := pipe.Exec(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (d asynqInspector) archived(t testing.TB, queue string) int {
+	t.Helper()
+	n, err := d.redis.ZCard(context.Background(), "asynq:{"+queue+"}:archived").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+// untilArchivedTasks waits for the archives of the queues to hold so many mirrors in all.
+func (r *rig) untilArchivedTasks(d asynqInspector, want int, queues ...string) {
+	r.t.Helper()
+	r.untilTrue(fmt.Sprint(want, " mirrors are archived"), func() bool {
+		n := 0
+		for _, q := range queues {
+			n += d.archived(r.t, q)
+		}
+		return n == want
+	})
+}
+
+func oneQueue(c *Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }
+
+const onlyQueue = Family + ":0"
+
+// asynq's own trim of so many old tasks fails for good in its script, and takes
+// the task of every later death with it.
+func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.inspector()
+	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.startWorkers()
+	_, taskID := r.archivedTask(d, 1)
+	info, err := d.GetTaskInfo(onlyQueue, taskID)
+	if err != nil || !strings.Contains(info.LastErr, "http.refused") || strings.Contains(info.LastErr, "account closed") {
+		t.Errorf("the mirror: %+v, %v", info, err)
+	}
+	r.mustAudit()
+}
+
+func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.inspector()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	const deaths, kept = 6000, 5000
+	r.startWorkers()
+	all := make([]Adjudication, deaths)
+	for i := range all {
+		all[i] = release(i)
+	}
+	_, errs := r.SubmitBatch(context.Background(), all)
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.untilNoneLive()
+	r.untilArchivedTasks(d, kept, onlyQueue)
+	if open := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
+		t.Errorf("%d open letters of %d deaths", open, deaths)
+	}
+	if found := r.tamperingReceipts(); found != 0 {
+		t.Errorf("%d receipts say that somebody else pruned", found)
+	}
+	r.mustAudit()
+}
+
+func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.inspector()
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Request == nil || !strings.Contains(string(c.Request), `"generation":1`) {
+			return r.escrow.pay(c, c.Amount.Minor)
+		}
+		return refused()
+	}
+	r.startWorkers()
+	r.mustSubmit(release(1))
+	r.mustSubmit(release(2))
+	r.untilNoneLive()
+	r.untilArchivedTasks(d, 2, onlyQueue)
+	again := release(1)
+	again.Generation = 2
+	if s := r.mustSubmit(again); s.Reply != Created {
+		t.Fatalf("%+v", s)
+	}
+	r.untilNoneLive()
+	r.untilArchivedTasks(d, 1, onlyQueue)
+	if found := r.tamperingReceipts(); found != 0 {
+		t.Errorf("%d receipts say that somebody else removed it", found)
+	}
+	r.mustAudit()
+}
+
+func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.inspector()
+	d.insertArchivedTasks(t, onlyQueue, 5600, time.Now().Add(-time.Hour))
+	var others []*rig
+	for range 2 {
+		others = append(others, joinRig(t, r.url, r.redis, r.escrow, oneQueue))
+	}
+	var started sync.WaitGroup
+	for _, o := range append(others, r) {
+		started.Go(func() { o.startWorkers() })
+	}
+	started.Wait()
+	r.untilArchivedTasks(d, 5000, onlyQueue)
+	r.mustAudit()
+}
+
+// asynq keeps at most 10,000 archived tasks, for 90 days, and all of them may be
+// gone; letters are none of its business.
+func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.inspector()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	const deaths = 12_000
+	r.startWorkers()
+	var letters []Submitted
+	for from := 0; from < deaths; from += 2000 {
+		some := make([]Adjudication, 2000)
+		for i := range some {
+			some[i] = release(from + i)
+		}
+		out, errs := r.SubmitBatch(context.Background(), some)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		letters = append(letters, out...)
+		r.untilNoneLive()
+	}
+	r.untilTrue("the mirrors are within their bound", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
+	r.escrow.mu.Lock()
+	r.escrow.script = nil
+	r.escrow.mu.Unlock()
+	ctx := context.Background()
+	fork := func(l Submitted) {
+		t.Helper()
+		if _, err := r.Fork(ctx, "acme", l.Run, forkRequest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fork(letters[0])
+	r.until("the first of all settled", `SELECT count(*) = 1 FROM recourse.cases WHERE progression = 'settled'`)
+
+	if err := d.redis.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
+	n, forkable := 0, 0
+	for q := (LetterQuery{Filter: LetterFilter{Status: background.LetterOpen}, Limit: 1000}); ; {
+		page, err := r.Letters(ctx, "acme", q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range page.Letters {
+			if n++; l.CanFork {
+				forkable++
+			}
+		}
+		if !page.More {
+			break
+		}
+		q.After = page.Next
+	}
+	if n != deaths-1 || forkable != n {
+		t.Errorf("%d open letters, %d can be forked", n, forkable)
+	}
+	const some = 200
+	for i := range some {
+		fork(letters[1+i*(deaths-2)/some])
+	}
+	r.until("the forks settled", `SELECT count(*) = 201 FROM recourse.cases WHERE progression = 'settled'`)
+	r.untilNoneLive()
+	r.mustAudit()
+}

@@ -1,0 +1,134 @@
+package postadjudication
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// What keeps a run from ever being called, or a register from being found, decides. So the
+// audit compares it with the receipts.
+func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	r := newRig(t, withDailyRetries).startWorkers()
+	r.waitingUnknownRun(1, false)
+	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "nobody else is there"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 2, Actor: "user:root", Reason: "ada is back"}); err != nil {
+		t.Fatal(err)
+	}
+	r.stopWork()
+	r.mustAudit()
+	for _, c := range []struct{ what, harm, mend string }{
+		{"due time of a run that is scheduled", `UPDATE recourse.runs SET due_at = due_at + interval '1000 years'`, `UPDATE recourse.runs SET due_at = due_at - interval '1000 years'`},
+		{"how many people it took, without its register", `WITH g AS (DELETE FROM recourse.registers WHERE subject = 'people') DELETE FROM recourse.people`, ``},
+	} {
+		testkit.Tamper(t, r.db, c.harm)
+		a, err := r.Audit(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.OK() {
+			t.Errorf("%s: the audit says ok", c.what)
+		}
+		if c.mend != "" {
+			testkit.Tamper(t, r.db, c.mend)
+		}
+	}
+}
+
+// Each column that decides, or that a list shows, is what the receipts say, or the audit
+// names it: whoever changed it, and though every other row was changed to match.
+func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	// Case 0 is a letter that was forked, case 1 a letter, case 2 is settled, case 3 has a second generation, case 4 waits.
+	for n := range 4 {
+		r.mustSubmit(withPayee(n))
+	}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if strings.Contains(string(c.Request), "txr_2") {
+			return r.escrow.pay(c, c.Amount.Minor)
+		}
+		return refused()
+	}
+	w := r.otherProcess().startWorkers()
+	w.untilNoneLive()
+	for _, l := range w.letters(LetterFilter{}) {
+		switch l.Transaction {
+		case "txr_0":
+			r.mustFork(Submitted{Run: l.Run})
+		case "txr_3":
+			a := refund(3)
+			a.Generation = 2
+			r.mustSubmit(a)
+		}
+	}
+	w.untilNoneLive()
+	w.stopWork()
+	r.mustSubmit(withPayee(4))
+	verdict := func() map[string]string {
+		t.Helper()
+		if err := r.DrainEvents(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.journal.CatchUpLetters(ctx); err != nil {
+			t.Fatal(err)
+		}
+		a, err := r.Audit(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Broken
+	}
+	if broken := verdict(); len(broken) > 0 {
+		t.Fatalf("before: %v", broken)
+	}
+	for _, c := range []struct{ what, table, harm, word string }{
+		{"request", "operations", `request = convert_to(replace(convert_from(request,'UTF8'), 'honest', 'mallory'), 'UTF8')`, "digest of the request"},
+		{"operation key of a run", "runs", `operation_key = (SELECT min(key::text)::bytea FROM recourse.operations)`, "operation key"},
+		{"retry key", "runs", `retry_key = retry_key || 'x'`, "retry key"},
+		{"target", "runs", `target = 'mallory'`, "target"},
+		{"queue", "runs", `queue = 'nobody:9'`, "queue"},
+		{"policy", "runs", `policy = replace(policy, '"max_retry_attempts":3', '"max_retry_attempts":9')`, "policy"},
+		{"parent", "runs", `parent_id = gen_random_uuid()`, "parent run"},
+		{"family", "runs", `family = 'chores'`, "family"},
+		{"due time of what waits", "runs", `due_at = due_at + interval '1 year'`, "due time"},
+		{"reason of a death", "runs", `reason = 'framed' WHERE letter <> ''`, "reason"},
+		{"failure of a death", "runs", `error_text = 'framed' WHERE letter <> ''`, "failure"},
+		{"subject", "cases", `subject = subject || 'x'`, "subject"},
+		{"submission", "cases", `submission = 'sub_x'`, "submission"},
+		{"content", "cases", `content = sha256('x')`, "content"},
+		{"epoch", "cases", `epoch = 7`, "epoch"},
+		{"time of the first call", "cases", `first_sent_at = now() + interval '1 year'`, "first sent at"},
+		{"sum held", "escrows", `held = held * 10`, "sum held"},
+		{"currency held", "escrows", `currency = 'SEK'`, "currency held"},
+		{"reference", "escrows", `reference = reference || 'x'`, "escrow"},
+		{"amount of a letter", "letters", `amount = amount + 1`, "other columns"},
+		{"money at risk of a letter", "letters", `at_risk = 0`, "other columns"},
+		{"attempts of a letter", "letters", `attempts = 9`, "other columns"},
+	} {
+		testkit.Tamper(t, r.db, `CREATE TABLE kept AS TABLE recourse.`+c.table, `UPDATE recourse.`+c.table+` SET `+c.harm)
+		if broken := verdict(); !strings.Contains(broken[InvariantFold]+broken[InvariantLetters], c.word) {
+			t.Errorf("%s: %v", c.what, broken)
+		}
+		testkit.Tamper(t, r.db, `DELETE FROM recourse.`+c.table, `INSERT INTO recourse.`+c.table+` OVERRIDING SYSTEM VALUE TABLE kept`, `DROP TABLE kept`)
+	}
+	testkit.Tamper(t, r.db, `CREATE TABLE kept AS TABLE recourse.letters`, `DELETE FROM recourse.letters WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'open' LIMIT 1)`)
+	if broken := verdict(); !strings.Contains(broken[InvariantLetters], "is not in the list of letters") {
+		t.Errorf("a letter that is not listed: %v", broken)
+	}
+	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`, `UPDATE recourse.letters SET run_id = gen_random_uuid() WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'forked')`)
+	if broken := verdict(); !strings.Contains(broken[InvariantLetters], "list of letters") {
+		t.Errorf("a letter that is none: %v", broken)
+	}
+	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`)
+	if broken := verdict(); len(broken) > 0 {
+		t.Errorf("afterwards: %v", broken)
+	}
+}

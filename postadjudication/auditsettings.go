@@ -1,0 +1,133 @@
+package postadjudication
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// recordedKey is an access key as the receipts of its register tell it.
+type recordedKey struct {
+	created                        string // what was made
+	createdBy, revokedBy           string
+	createdAt, revokedAt           time.Time
+	createdReceipt, revokedReceipt string // revokedReceipt is empty unless it was revoked
+}
+
+// auditKeys checks that a tenant's access keys are what the receipts of their register
+// say: whose they are, with which roles, until when, and whether they are revoked. Of the
+// secret no receipt tells anything.
+func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error {
+	keys, trail, err := s.journal.KeysWithTrail(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	recorded, err := foldKeys(trail)
+	if err != nil {
+		return err
+	}
+	for i := range keys {
+		k := &keys[i]
+		t, known := recorded[k.Prefix]
+		delete(recorded, k.Prefix)
+		var revokedAt time.Time
+		if k.RevokedAt != nil {
+			revokedAt = *k.RevokedAt
+		}
+		switch {
+		case !known || t.createdReceipt == "":
+			a.fail(InvariantFold, breakSubject{tenant: tenant}, "the access key %s of %s: no receipt says that it was made", k.Prefix, tenant)
+		case keyText(*k) != t.created || k.CreatedBy != t.createdBy || !k.CreatedAt.Equal(t.createdAt):
+			a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, keyText(*k)+", made by "+k.CreatedBy, t.created+", made by "+t.createdBy, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, keyText(*k), k.CreatedBy, t.createdReceipt, t.created, t.createdBy)
+		case (k.RevokedAt != nil) != (t.revokedReceipt != "") || k.RevokedBy != t.revokedBy || !revokedAt.Equal(t.revokedAt):
+			a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, revokedText(k.RevokedBy), revokedText(t.revokedBy), "the access key %s of %s: stored as revoked %t by %q, its receipts say %t by %q", k.Prefix, tenant, k.RevokedAt != nil, k.RevokedBy, t.revokedReceipt != "", t.revokedBy)
+		}
+	}
+	for prefix, t := range recorded {
+		a.fail(InvariantFold, breakSubject{tenant: tenant}, "the access key %s of %s was made by receipt %s, and is not there", prefix, tenant, t.createdReceipt)
+	}
+	return nil
+}
+
+// foldKeys derives the keys of a tenant from the receipts of their register.
+func foldKeys(trail []receipts.Receipt) (map[string]recordedKey, error) {
+	out := map[string]recordedKey{}
+	for _, r := range trail {
+		p, err := r.Payload()
+		if err != nil {
+			return nil, err
+		}
+		t := out[p.Reference]
+		switch r.Subtype {
+		case receipts.KeyCreated:
+			t.created, t.createdBy, t.createdAt, t.createdReceipt = p.Changes, r.Actor, r.At, r.ID()
+		case receipts.KeyRevoked:
+			t.revokedBy, t.revokedAt, t.revokedReceipt = r.Actor, r.At, r.ID()
+		default:
+			continue
+		}
+		out[p.Reference] = t
+	}
+	return out, nil
+}
+
+// keyText is what the receipt of a key says of it.
+func keyText(k access.Key) string {
+	until := "for ever"
+	if k.ExpiresAt != nil {
+		until = "until " + k.ExpiresAt.Format(time.RFC3339)
+	}
+	if k.SuccessorOf != "" {
+		until += " as successor of " + k.SuccessorOf
+	}
+	return k.Principal + " as " + roleText(k.Roles) + " " + until
+}
+
+// revokedText tells who revoked a key.
+func revokedText(by string) string {
+	if by == "" {
+		return "not revoked"
+	}
+	return "revoked by " + by
+}
+
+// auditPolicies checks that each policy that was set is what the receipt of its
+// version says. Receipts stay as they are, so that others may set policies meanwhile.
+func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) error {
+	set, err := s.journal.TenantPolicies(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, p := range set {
+		trail, err := s.journal.Trail(ctx, tenant, p.Case, postgres.TrailPosition{Case: p.Case, Seq: p.Version - 1}, 1)
+		if err != nil {
+			return err
+		}
+		if len(trail) == 0 {
+			a.fail(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, "the policy of family %s of %s is at version %d, of which there is no receipt", p.Family, tenant, p.Version)
+			continue
+		}
+		recorded, err := trail[0].Payload()
+		if err != nil {
+			return err
+		}
+		if recorded.Policy != p.Encoded() || recorded.Family != p.Family {
+			a.failDiffering(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, p.Encoded(), recorded.Policy, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Encoded(), recorded.Policy)
+		}
+	}
+	return nil
+}
+
+// auditHandlers checks that letters and their handlers' runs tell of each other.
+func (s *Service) auditHandlers(ctx context.Context, a *Audit, tenant string) error {
+	return s.journal.EachHandlerMismatch(ctx, tenant, a.addFound(InvariantLetters, tenant))
+}
+
+// auditLetterList checks that the list of letters shows each dead letter, or each of one case, as
+// it is, and nothing else: what is not in it, nobody sees.
+func (s *Service) auditLetterList(ctx context.Context, a *Audit, tenant string, caseID receipts.CaseID) error {
+	return s.journal.EachIndexMismatch(ctx, tenant, caseID, a.addFound(InvariantLetters, tenant))
+}

@@ -1,0 +1,159 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// LetterHandler says what is run when a run of a family dies: a function of its own,
+// or another family. Either is a plain task with the retry key "dlq:<run id>", which
+// begins in the very commit in which the run dies: it exists exactly once, survives
+// whatever happens to the process, is tried again by its policy, and is linked with
+// the letter both ways (Status). A handler that fails for good is a dead letter
+// itself, and has no handler: there is no loop. The letter stays open whatever its
+// handler does; closing it is a person's, or Fork's.
+//
+// Deaths with handlers share transactions among themselves only. All processes of a
+// service have to name the same handlers.
+type LetterHandler struct {
+	Handle    func(ctx context.Context, l DeadLetter) background.Result // its own; run as the family "<family>-dlq"
+	Policy    retrypolicy.Policy                                        // of Handle
+	TimeLimit time.Duration                                             // of Handle, per attempt; 30s when 0
+	Family    string                                                    // or another plain family; see ReadDeadLetter
+}
+
+// DefaultHandlerFamily is the family that runs Config.OnAnyDeath.Handle.
+const DefaultHandlerFamily = "dlq"
+
+func (h LetterHandler) isSet() bool { return h.Handle != nil || h.Family != "" }
+
+// family is the family that runs a handler's own function.
+func (h LetterHandler) family(name string) PlainFamily {
+	return PlainFamily{Name: name, Policy: h.Policy, TimeLimit: h.TimeLimit, Handle: func(ctx context.Context, a background.Attempt) background.Result {
+		l, err := ReadDeadLetter(a)
+		if err != nil {
+			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "letter.unreadable", Message: err.Error()}}
+		}
+		return h.Handle(ctx, l)
+	}}
+}
+
+// withHandlers gives the families with those that handlers need, and which family
+// handles whose letters.
+func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]string, err error) {
+	families, handlerFor = append(families, c.Families...), map[string]string{}
+	known := map[string]bool{}
+	for _, p := range c.Families {
+		known[p.Name] = true
+	}
+	add := func(family, ownName string, h LetterHandler) error {
+		wrong := ""
+		switch {
+		case h.Handle != nil && h.Family != "":
+			wrong = fmt.Sprintf("there are two, a function and family %q; name one", h.Family)
+		case h.Handle != nil && (known[ownName] || !familyNamePattern.MatchString(ownName)):
+			wrong = fmt.Sprintf("it would be family %q, which is taken or too long a name", ownName)
+		case h.Handle != nil:
+			h.Family, known[ownName], families = ownName, true, append(families, h.family(ownName))
+		case h.Family == family:
+			wrong = "a family can't be its own"
+		case !known[h.Family]:
+			wrong = fmt.Sprintf("there is no plain family %q", h.Family)
+		}
+		if handlerFor[family] = h.Family; wrong == "" {
+			return nil
+		}
+		if family == "" {
+			family = "any family that names none"
+		}
+		return fmt.Errorf("postadjudication: the handler of the dead letters of %s: %s", family, wrong)
+	}
+	every := append([]PlainFamily{{Name: Family, OnDeath: c.OnDeath}}, c.Families...)
+	for _, p := range every {
+		if p.OnDeath.isSet() {
+			if err := add(p.Name, p.Name+"-dlq", p.OnDeath); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if !c.OnAnyDeath.isSet() {
+		return families, handlerFor, nil
+	}
+	if err := add("", DefaultHandlerFamily, c.OnAnyDeath); err != nil {
+		return nil, nil, err
+	}
+	for _, p := range every {
+		if handlerFor[p.Name] == "" && p.Name != handlerFor[""] {
+			handlerFor[p.Name] = handlerFor[""]
+		}
+	}
+	delete(handlerFor, "")
+	return families, handlerFor, nil
+}
+
+// DeadLetter is a run that died, as its handler and its subscribers are told of it.
+// Its texts are redacted.
+type DeadLetter struct {
+	Run         background.RunID  `json:"run_id"`
+	Case        background.CaseID `json:"case_id"`
+	Tenant      string            `json:"tenant"`
+	Family      string            `json:"family"`
+	RetryKey    string            `json:"retry_key"`
+	Transaction string            `json:"transaction_receipt_id,omitempty"` // of a settlement
+	Attempts    int               `json:"attempts"`
+	ReasonCode  string            `json:"reason_code"`
+	Class       background.Class  `json:"outcome_class,omitempty"`
+	Error       receipts.Failure  `json:"error,omitzero"` // the last one, without its stack
+	DeadAt      time.Time         `json:"dead_lettered_at"`
+	Handler     background.RunID  `json:"-"` // the run that handles it, as subscribers are told
+}
+
+// ReadDeadLetter reads the letter that an attempt is to handle: for a family that is
+// named as the handler of others.
+func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
+	var l DeadLetter
+	if _, is := handledRun(a.Run); !is {
+		return l, fmt.Errorf("postadjudication: run %s handles no dead letter", a.Run.ID)
+	}
+	err := json.Unmarshal(a.Run.Payload, &l)
+	return l, err
+}
+
+// deadLetterOf is the letter of a run that has just died.
+func deadLetterOf(s postgres.Snapshot) DeadLetter {
+	r := s.Run
+	l := DeadLetter{
+		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Attempts: r.Attempt, ReasonCode: r.Reason, Class: r.Class, DeadAt: r.DeadAt,
+	}
+	if s.Case.Kind == postgres.KindSettlement {
+		l.Transaction = s.Case.Subject
+	}
+	if r.Failure != nil {
+		l.Error = receipts.Failure{Type: r.Failure.Type, Code: r.Failure.Code, Message: r.Failure.Message}
+	}
+	return l
+}
+
+// deadLetterFromReceipt reads a letter off the receipt of its death.
+func deadLetterFromReceipt(d postgres.DeathEvent) (DeadLetter, error) {
+	p, err := d.Known()
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	l := DeadLetter{
+		Run: d.Run, Case: d.Case, Tenant: d.Tenant, Family: d.Family, RetryKey: d.RetryKey, Attempts: p.Attempts, ReasonCode: p.ReasonCode,
+		Class: background.Class(p.OutcomeClass), DeadAt: p.DeadLetteredAt, Handler: p.NewRun,
+		Error: receipts.Failure{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message},
+	}
+	if d.Kind == postgres.KindSettlement {
+		l.Transaction = d.Subject
+	}
+	return l, nil
+}

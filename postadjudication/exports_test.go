@@ -1,0 +1,242 @@
+package postadjudication
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/sheet"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// insertLetters puts so many open letters of settlements into the journal, as their deaths
+// would have left them but for the receipts before the last. Their causes look like
+// formulas.
+func (r *rig) insertLetters(n int) {
+	r.t.Helper()
+	for _, q := range []string{
+		`CREATE TABLE planted AS SELECT n, gen_random_uuid() AS run, gen_random_uuid() AS kase, '2026-11-01T00:00:00Z'::timestamptz + (n % 5000) * interval '1 second' AS at FROM generate_series(1, ` + strconv.Itoa(n) + `) n`,
+		`INSERT INTO recourse.escrows (tenant, reference, currency, held, committed) SELECT 'acme', 'esc_' || n, 'EUR', n, n FROM planted`,
+		`INSERT INTO recourse.cases (id, tenant, kind, subject, escrow_id, submission, content, progression, reason_code, lifecycle, adjudication, generation, asked, reserved, run_id, unknown_open, last_seq, last_link)
+			SELECT kase, 'acme', 'settlement', 'txr_' || n, e.id, 'sub_' || n, '\x00', 'dispute-ready', 'escalate', 're-escalated', 'release', 1, n, n, run, 0, 7, decode(repeat('00', 32), 'hex')
+			FROM planted p JOIN recourse.escrows e ON e.reference = 'esc_' || p.n`,
+		`INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, letter, holds, attempt_count, budget_spent, class, last_move, due_at, dead_at, reason, error_type, error_code, error_text)
+			SELECT run, kase, 'acme', 'settlement', 'txr_' || n || ':release', 'settlement:0', 'escrow', '` + retrypolicy.Policy{}.Normalize().Encode() + `', 'dead_lettered', false, 'open', true, 1, 1,
+			'not_executed', run, at, at, 'final', 'http.refused', '422', '=cmd|"' || n || '"' || chr(10) || 'A0, closed' FROM planted`,
+		`INSERT INTO recourse.receipts (case_id, seq, run_id, tenant, source, subtype, actor, at, body, link)
+			SELECT kase, 7, run, 'acme', 'post_adjudication_retry', 'dead-lettered', 'worker', at, '{}', decode(repeat('00', 32), 'hex') FROM planted`,
+		`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) SELECT sum(count(*)) OVER (ORDER BY n / 500), 'acme', array_agg(kase), array_agg(7::bigint) FROM planted GROUP BY n / 500 ORDER BY 1`,
+	} {
+		if _, err := r.db.Exec(q); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// memoryWatcher counts what is written, and looks at the memory that is in use meanwhile.
+type memoryWatcher struct {
+	bytes, samples int
+	maxHeap        uint64
+}
+
+func (w *memoryWatcher) Write(b []byte) (int, error) {
+	w.bytes += len(b)
+	if w.bytes/(2<<20) > w.samples {
+		w.samples++
+		w.maxHeap = max(w.maxHeap, inUse())
+	}
+	return len(b), nil
+}
+
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// It measures memory, and so runs alone.
+func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
+	r := newRig(t)
+	const n = 20_000
+	r.insertLetters(n)
+	ctx := context.Background()
+	if count, err := r.CountLetters(ctx, "acme", LetterFilter{}); err != nil || count.Total != n {
+		t.Fatal(count, err)
+	}
+	for _, format := range ExportFormats {
+		before, out := inUse(), &memoryWatcher{}
+		done, err := r.Export(ctx, "acme", LetterFilter{}, "attempts > 0", format, out)
+		if err != nil || done.Letters != n || done.Scanned != n || done.Undecided != 0 {
+			t.Fatalf("%s: %+v, %v", format, done, err)
+		}
+		grown := int64(out.maxHeap) - int64(before)
+		t.Logf("%s: %d bytes, at most %d KiB more memory in use, looked at %d times", format, out.bytes, grown>>10, out.samples)
+		if out.samples < 2 || grown > 6<<20 {
+			t.Errorf("%s: %d bytes took %d bytes of memory, looked at %d times", format, out.bytes, grown, out.samples)
+		}
+	}
+}
+
+func TestEachFormatTellsTheSameLetters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.insertLetters(1300)
+	ctx := context.Background()
+	f, where := LetterFilter{MinAmount: ptr(int64(100))}, `amount.minor <= 1299`
+	texts := map[ExportFormat]*bytes.Buffer{}
+	for _, format := range ExportFormats {
+		texts[format] = &bytes.Buffer{}
+		done, err := r.Export(ctx, "acme", f, where, format, texts[format])
+		if err != nil || done != (Exported{Letters: 1200, Scanned: 1201}) {
+			t.Fatalf("%s: %+v, %v", format, done, err)
+		}
+	}
+	var all []Letter
+	if err := json.Unmarshal(texts[JSON].Bytes(), &all); err != nil || len(all) != 1200 {
+		t.Fatal(len(all), err)
+	}
+	if !slices.IsSortedFunc(all, func(a, b Letter) int { return a.DeadAt.Compare(b.DeadAt) }) {
+		t.Error("not the oldest first")
+	}
+	lines := strings.Split(strings.TrimSuffix(texts[JSONL].String(), "\n"), "\n")
+	cells, err := csv.NewReader(bytes.NewReader(texts[CSV].Bytes())).ReadAll()
+	if err != nil || len(cells) != 1201 || len(lines) != 1200 {
+		t.Fatal(len(cells), len(lines), err)
+	}
+	column := func(name string) int { return slices.Index(cells[0], name) }
+	for i, l := range all {
+		var line Letter
+		if err := json.Unmarshal([]byte(lines[i]), &line); err != nil || line.Run != l.Run {
+			t.Fatalf("line %d: %s, %v", i, lines[i], err)
+		}
+		row := cells[i+1]
+		if row[column("run_id")] != l.Run.String() || row[column("amount_minor")] != strconv.Itoa(int(l.Amount.Minor)) || row[column("amount_currency")] != "EUR" ||
+			row[column("error_message")][:2] != "'=" || sheet.UnescapeFormula(row[column("error_message")]) != l.Error.Message {
+			t.Fatalf("line %d: %q", i, row)
+		}
+	}
+}
+
+// truncatingWriter takes so many bytes and then nothing.
+type truncatingWriter struct {
+	bytes.Buffer
+	left int
+}
+
+var errWriterClosed = errors.New("gone")
+
+func (c *truncatingWriter) Write(b []byte) (int, error) {
+	n := min(len(b), c.left)
+	c.Buffer.Write(b[:n])
+	if c.left -= n; n < len(b) {
+		return n, errWriterClosed
+	}
+	return n, nil
+}
+
+// However the connection breaks, what arrived can't be taken for all of it: JSON is not JSON,
+// and of the lines of JSONL the last one may be cut, and no other.
+func TestABrokenExportShows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.insertLetters(300)
+	ctx := context.Background()
+	for _, left := range []int{0, 1, 777, 50_000, 99_001} {
+		for _, format := range ExportFormats {
+			out := &truncatingWriter{left: left}
+			if _, err := r.Export(ctx, "acme", LetterFilter{}, "", format, out); !errors.Is(err, errWriterClosed) {
+				t.Fatalf("%s cut at %d: %v", format, left, err)
+			}
+			text := out.String()
+			switch format {
+			case JSON:
+				if json.Valid([]byte(text)) {
+					t.Errorf("cut at %d it is still JSON", left)
+				}
+			case JSONL:
+				for line := range strings.Lines(text) {
+					if strings.HasSuffix(line, "\n") && !json.Valid([]byte(line)) {
+						t.Errorf("cut at %d: %.80q", left, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestAnExportOfNothingIsWhole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for format, want := range map[ExportFormat]string{JSON: "[]\n", JSONL: "", CSV: "run_id,case_id,"} {
+		var out bytes.Buffer
+		if done, err := r.Export(context.Background(), "acme", LetterFilter{}, "", format, &out); err != nil || done != (Exported{}) || !strings.HasPrefix(out.String(), want) || len(out.String()) > 1000 {
+			t.Errorf("%s: %q, %+v, %v", format, out.String(), done, err)
+		}
+	}
+}
+
+func TestAnExportThatMakesNoSenseWritesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for field, ask := range map[string]func(out io.Writer) error{
+		"format": func(out io.Writer) error {
+			_, err := r.Export(context.Background(), "acme", LetterFilter{}, "", "xls", out)
+			return err
+		},
+		"where": func(out io.Writer) error {
+			_, err := r.Export(context.Background(), "acme", LetterFilter{}, "held ==", CSV, out)
+			return err
+		},
+		"tenant": func(out io.Writer) error {
+			_, err := r.Export(context.Background(), "", LetterFilter{}, "", CSV, out)
+			return err
+		},
+		"queue": func(out io.Writer) error {
+			_, err := r.Export(context.Background(), "acme", LetterFilter{Queue: "\x00"}, "", CSV, out)
+			return err
+		},
+	} {
+		var out bytes.Buffer
+		var refused *FieldError
+		if err := ask(&out); !errors.As(err, &refused) || refused.Field != field || out.Len() > 0 {
+			t.Errorf("%s: %v, %q written", field, err, out.String())
+		}
+	}
+}
+
+// One letter that this program can't read stops nobody from seeing the others, from
+// taking them away, or from seeing that it is there.
+func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.insertLetters(5)
+	ctx := context.Background()
+	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = 'of a newer program' WHERE retry_key = 'txr_3:release'`); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.letters(LetterFilter{})); n != 5 {
+		t.Errorf("%d letters are listed", n)
+	}
+	if done, err := r.Export(ctx, "acme", LetterFilter{}, `held == false`, JSONL, io.Discard); err != nil || done.Letters != 5 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if a, err := r.Analyze(ctx, "acme", AnalysisQuery{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != 15 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	purge := PurgeRequest{Actor: "user:ada", Reason: "old", Filter: LetterFilter{Family: Family}, Confirm: "4"}
+	if done, err := r.Purge(ctx, "acme", purge); err != nil || done.Letters != 4 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if left := r.letters(LetterFilter{}); len(left) != 1 || left[0].Transaction != "txr_3" {
+		t.Errorf("%+v", left)
+	}
+}

@@ -1,0 +1,368 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func freeRequest(transactions string) FreeRequest {
+	return FreeRequest{Tenant: "acme", Filter: CaseFilter{Transaction: transactions}, Actor: "user:ada", Reason: "both sides withdrew", Reference: "mail 3"}
+}
+
+func (r *rig) mustPlanFree(q FreeRequest) Bulk {
+	r.t.Helper()
+	b, err := r.PlanFree(context.Background(), q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+// What a dead letter keeps reserved is freed by a plan that somebody else lets run, whether its
+// letter is open or was purged; then a higher generation begins anew.
+func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	ctx := context.Background()
+	letters := r.deadLetters(1, 3, func(Call) Answer { return refused() })
+	q := refusedLetters()
+	q.Filter.Transaction, q.Confirm = "txr_2", "1"
+	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	for n, letter := range letters {
+		plan := r.mustPlanFree(freeRequest([]string{"txr_1", "txr_2"}[n]))
+		if plan.Action != BulkFree || plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 || plan.Spec.Reference != "mail 3" {
+			t.Errorf("%+v", plan)
+		}
+		var second *SecondPersonError
+		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+			t.Errorf("alone: %v", err)
+		}
+		if b := r.runPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
+			t.Errorf("%+v", b.Progress)
+		}
+		payloads := r.payloadsOf(letter, receipts.ReservationFreed)
+		if len(payloads) != 1 || payloads[0].Freed != 1000 || payloads[0].PlannedBy != "user:ada" || payloads[0].FindingReference != "mail 3" || payloads[0].Reason != "both sides withdrew" || payloads[0].Bulk != plan.ID.String() {
+			t.Errorf("%+v", payloads)
+		}
+		if c := r.caseOf(release(n + 1)); c.Progression != settlement.ReviewNeeded || c.ReasonCode != settlement.RequestRevision || c.Reserved != 0 || c.Committed != 0 {
+			t.Errorf("%+v", c)
+		}
+		if got := r.letterStatus(letter); got != []background.LetterStatus{background.LetterReconciled, background.LetterPurged}[n] {
+			t.Errorf("the letter is %s", got)
+		}
+		r.mustAudit()
+		if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err == nil {
+			t.Error("what was freed is forked")
+		}
+		if s := r.mustSubmit(release(n + 1)); s.Reply != Cancelled || s.Actor != "user:bob" || s.Reason != "both sides withdrew" {
+			t.Errorf("the same again: %+v", s)
+		}
+		next := release(n + 1)
+		next.Generation = 2
+		if s := r.mustSubmit(next); s.Reply != Created {
+			t.Errorf("a higher generation: %+v", s)
+		}
+	}
+	r.untilNoneLive()
+	for n := range letters {
+		if c := r.caseOf(release(n + 1)); c.Progression != settlement.Settled || c.Released != 1000 {
+			t.Errorf("%+v", c)
+		}
+	}
+	r.mustAudit()
+}
+
+// Nothing is freed while money may move yet: while it is unknown, a run is live, or somebody
+// holds the letter; nor where nothing is reserved.
+func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.startWorkers()
+	ctx := context.Background()
+	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, moved := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
+	r.mustSubmit(release(4))
+	r.untilNoneLive()
+	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+		t.Fatal(err)
+	}
+	for transaction, gate := range map[string]Gate{"txr_1": GateReconcileFirst, "txr_2": GateHeld} {
+		plan := r.mustPlanFree(freeRequest(transaction))
+		if plan.Ready != 0 || plan.Refused[gate] != 1 {
+			t.Errorf("%s: %+v", transaction, plan)
+		}
+		if b := r.runPlan(plan); b.Progress.Refused != 1 || b.Progress.ByGate[gate] != 1 {
+			t.Errorf("%s: %+v", transaction, b.Progress)
+		}
+	}
+	plan := r.mustPlanFree(freeRequest("txr_3"))
+	if _, err := r.Fork(ctx, "acme", moved.Run, forkRequest); err != nil {
+		t.Fatal(err)
+	}
+	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
+		t.Errorf("forked meanwhile: %+v", b.Progress)
+	}
+	var refusal *RefusedError
+	if plan, err := r.PlanFree(ctx, freeRequest("txr_4")); !errors.As(err, &refusal) || refusal.Gate != GateNothingReserved {
+		t.Errorf("settled: %+v, %v", plan, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reservation-freed'`); n != 0 {
+		t.Errorf("%d were freed", n)
+	}
+	r.untilNoneLive()
+	r.mustAudit()
+}
+
+// A limit takes the oldest cases. Who is refused to let the plan run leaves a receipt, by whatever
+// door.
+func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	ctx := context.Background()
+	letters := r.deadLetters(1, 4, func(Call) Answer { return refused() })
+	q := freeRequest("")
+	q.All, q.Limit = true, 2
+	plan := r.mustPlanFree(q)
+	if plan.Items != 2 || plan.Spec.Limit != 2 {
+		t.Errorf("%+v", plan)
+	}
+	var second *SecondPersonError
+	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+		t.Errorf("alone: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:ada' AND body::json->'payload'->>'refused_by' = 'second_person_required'`); n != 1 {
+		t.Errorf("%d receipts", n)
+	}
+	if b := r.runPlan(plan); b.Progress.Done != 2 {
+		t.Errorf("%+v", b.Progress)
+	}
+	if got := r.letterStatus(letters[2]); got != background.LetterOpen {
+		t.Errorf("the third letter is %s", got)
+	}
+	r.mustAudit()
+}
+
+// Older cases that can't be freed do not use up the limit: those whose money is unknown, whose
+// letter is held, or of which a run is live.
+func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.startWorkers()
+	ctx := context.Background()
+	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, live := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(4, 7, func(Call) Answer { return refused() })
+	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan struct{})
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.escrow.mu.Unlock()
+	if _, err := r.Fork(ctx, "acme", live.Run, forkRequest); err != nil {
+		t.Fatal(err)
+	}
+	q := freeRequest("")
+	q.All, q.Limit = true, 2
+	plan := r.mustPlanFree(q)
+	if plan.Items != 2 || plan.Ready != 2 || plan.Spec.Limit != 2 {
+		t.Fatalf("%+v", plan)
+	}
+	for i, item := range r.bulkItems(plan.ID, "") {
+		if item.Run != letters[i].Run {
+			t.Errorf("item %d is run %s", i, item.Run)
+		}
+	}
+	close(answer)
+	r.untilNoneLive()
+	r.mustAudit()
+}
+
+func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for field, spoil := range map[string]func(*FreeRequest){
+		"tenant": func(q *FreeRequest) { q.Tenant = "" }, "actor": func(q *FreeRequest) { q.Actor = "" }, "reason": func(q *FreeRequest) { q.Reason = " " },
+		"reference": func(q *FreeRequest) { q.Reference = "" }, "filter": func(q *FreeRequest) { q.Filter = CaseFilter{} },
+		"state": func(q *FreeRequest) { q.Filter.States = []string{"closed"} },
+		"limit": func(q *FreeRequest) { q.Limit = 1001 },
+	} {
+		q := freeRequest("txr_1")
+		spoil(&q)
+		var wrong *FieldError
+		if _, err := r.PlanFree(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// A plan of nothing would look like success to who mistyped a transaction.
+func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if b, err := r.PlanFree(context.Background(), freeRequest("txr_2")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
+		t.Errorf("%d plans were stored", n)
+	}
+}
+
+// Cases are listed by where they stand and by what they have reserved, also those whose letter
+// was purged, with why nothing of them runs and what may be done.
+func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.startWorkers()
+	ctx := context.Background()
+	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.deadLetters(2, 4, func(Call) Answer { return refused() })
+	r.mustSubmit(release(4))
+	r.untilNoneLive()
+	q := refusedLetters()
+	q.Filter.Transaction, q.Confirm = "txr_3", "1"
+	if _, err := r.Purge(ctx, "acme", q); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Cases(ctx, "acme", CaseFilter{}, "", 100)
+	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (CaseMoney{Cases: 4, Reserved: 3000, Released: 1000}) {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for i, want := range []CaseRow{
+		{Transaction: "txr_1", WaitsFor: WaitsForFinding, Actions: []string{"lookup", "reconcile", "hold"}},
+		{Transaction: "txr_2", WaitsFor: WaitsForLetter, Actions: []string{"fork", "reconcile", "hold", "purge", "free", "adjudicate"}},
+		{Transaction: "txr_3", WaitsFor: WaitsForPurgedLetter, Actions: []string{"free", "adjudicate"}},
+		{Transaction: "txr_4", Actions: []string{}},
+	} {
+		got := all.Cases[i]
+		if got.Transaction != want.Transaction || got.WaitsFor != want.WaitsFor || len(got.Actions) != len(want.Actions) {
+			t.Errorf("%+v", got)
+			continue
+		}
+		for n := range want.Actions {
+			if got.Actions[n] != want.Actions[n] {
+				t.Errorf("%s may %v", got.Transaction, got.Actions)
+			}
+		}
+	}
+	reserved, err := r.Cases(ctx, "acme", CaseFilter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
+	if err != nil || reserved.Total != 3 || len(reserved.Cases) != 2 || !reserved.More || reserved.Money["EUR"].Reserved != 3000 {
+		t.Fatalf("%+v, %v", reserved, err)
+	}
+	rest, err := r.Cases(ctx, "acme", CaseFilter{Reserved: true}, reserved.Next, 2)
+	if err != nil || len(rest.Cases) != 1 || rest.More || rest.Next != "" || rest.Cases[0].Transaction != "txr_3" || rest.Cases[0].Reserved != 1000 {
+		t.Errorf("%+v, %v", rest, err)
+	}
+	if none, err := r.Cases(ctx, "other", CaseFilter{}, "", 2); err != nil || none.Total != 0 || len(none.Cases) != 0 {
+		t.Errorf("%+v, %v", none, err)
+	}
+	var wrong *FieldError
+	for field, ask := range map[string]func() error{
+		"tenant": func() error { _, err := r.Cases(ctx, "", CaseFilter{}, "", 2); return err },
+		"limit":  func() error { _, err := r.Cases(ctx, "acme", CaseFilter{}, "", 0); return err },
+		"cursor": func() error { _, err := r.Cases(ctx, "acme", CaseFilter{}, "x", 2); return err },
+		"state": func() error {
+			_, err := r.Cases(ctx, "acme", CaseFilter{States: []string{"x"}}, "", 2)
+			return err
+		},
+	} {
+		if err := ask(); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// Several processes that all take themselves for the holder of one plan record a finding once,
+// and free a reservation once.
+func TestManyWhoWorkOnAPlanOfOneDoItOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	ctx := context.Background()
+	letters := []Submitted{
+		r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }),
+		r.deadLetter(2, func(Call) Answer { return refused() }),
+	}
+	r.stopWork()
+	finding, err := r.PlanFinding(ctx, "acme", letters[0].Run, paidFinding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, plan := range []Bulk{finding, r.mustPlanFree(freeRequest("txr_2"))} {
+		b, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob")
+		r.checkBulkState(b, err, BulkRunning)
+		var all sync.WaitGroup
+		for range 4 {
+			other := joinRig(t, r.url, r.redis, r.escrow)
+			all.Go(func() { other.mustWorkBulk(plan) })
+		}
+		all.Wait()
+		if b := r.untilPlanDone(plan.ID); b.Progress.Done != 1 {
+			t.Errorf("%s: %+v", plan.Action, b.Progress)
+		}
+	}
+	for subtype, letter := range map[receipts.Subtype]Submitted{receipts.Reconciled: letters[0], receipts.ReservationFreed: letters[1]} {
+		if payloads := r.payloadsOf(letter, subtype); len(payloads) != 1 {
+			t.Errorf("%s: %+v", subtype, payloads)
+		}
+	}
+	r.mustAudit()
+}
+
+// What is reserved stays so while a call of any run of the case is out, whatever somebody found
+// out of its last run: that call may pay yet.
+func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	r := newRig(t, func(c *Config) { c.TimeLimit, c.Policy.MaxRetryAttempts = 100*time.Millisecond, 1 })
+	answer, hangs := make(chan struct{}), r.mustSubmit(release(1))
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Run != hangs.Run {
+			return refused()
+		}
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.startWorkers()
+	letter := func(s Submitted) {
+		t.Helper()
+		r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, s.Run.String())
+	}
+	letter(hangs)
+	fork, err := r.Fork(ctx, "acme", hangs.Run, forkRequest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter(fork)
+	found := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, found); err != nil {
+		t.Fatal(err)
+	}
+	plan := r.mustPlanFree(freeRequest("txr_1"))
+	if plan.Ready != 0 || plan.Refused[GateCallOutstanding] != 1 {
+		t.Errorf("planned: %+v", plan)
+	}
+	if b := r.runPlan(plan); b.Progress.Refused != 1 || b.Progress.ByGate[GateCallOutstanding] != 1 {
+		t.Errorf("run: %+v", b.Progress)
+	}
+	close(answer)
+	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Excess != 0 {
+		t.Errorf("%+v", c)
+	}
+	r.mustAudit()
+}

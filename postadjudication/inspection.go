@@ -1,0 +1,235 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Inspection is all that an operator needs to judge a dead letter.
+type Inspection struct {
+	Letter      Letter             `json:"letter"`
+	Actions     []Action           `json:"actions"`           // what may be done now, and what not
+	Annotations Annotations        `json:"desk"`              // with the reasons of hold and marks
+	Lookups     *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: what the escrow service said when it was asked without a person
+	Attempts    []Attempt          `json:"attempts"`          // of the letter's run, in order
+	Run         Status             `json:"run"`
+	Case        CaseStatus         `json:"case"`              // its money, and all its runs: parents and forks
+	Handler     *Status            `json:"handler,omitempty"` // the run that handles the letter
+	Receipts    []InspectedReceipt `json:"receipts"`          // the first of the case
+	// More receipts follow: Receipts after this sequence number.
+	ReceiptsAfter int64 `json:"receipts_after,omitempty"`
+}
+
+// InspectedReceipt is what a receipt says.
+type InspectedReceipt struct {
+	ID       string            `json:"id"`
+	Sequence int64             `json:"sequence"`
+	Run      *background.RunID `json:"run_id,omitempty"`
+	Source   receipts.Source   `json:"source"`
+	Subtype  receipts.Subtype  `json:"subtype"`
+	Actor    string            `json:"actor"`
+	At       time.Time         `json:"at"`
+	Payload  json.RawMessage   `json:"payload"`
+}
+
+// inspectedReceipts is how many receipts of its case an inspection shows.
+const inspectedReceipts = 200
+
+// Attempt is one call of the executor, as the receipts tell it.
+type Attempt struct {
+	Number    int              `json:"attempt"`
+	StartedAt time.Time        `json:"started_at"`
+	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	EndedBy   receipts.Subtype `json:"ended_by,omitempty"`
+	Class     Class            `json:"outcome_class,omitempty"`
+	Error     *AttemptError    `json:"error,omitempty"`
+	Duration  int64            `json:"duration_us,omitempty"`
+	Worker    string           `json:"worker,omitempty"`
+	TraceID   string           `json:"trace_id,omitempty"`
+}
+
+// AttemptError is what went wrong with an attempt; it was redacted before it was kept.
+type AttemptError struct {
+	Type    string `json:"type,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Stack   string `json:"stack,omitempty"` // when it panicked
+}
+
+// Inspect tells everything about a dead letter of a tenant. ErrNotFound when the
+// tenant has no such run, when it is no letter, and when the letter was purged; the run
+// and its case are still told by Status and Case.
+func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunID) (Inspection, error) {
+	seen, err := s.ownRun(ctx, tenant, id)
+	if err != nil {
+		return Inspection{}, err
+	}
+	found, err := s.Letters(ctx, tenant, LetterQuery{Filter: LetterFilter{Dispatch: dispatchReference(seen.Run)}, Limit: 1})
+	switch {
+	case err != nil:
+		return Inspection{}, err
+	case len(found.Letters) == 0 || found.Letters[0].Run != id:
+		return Inspection{}, ErrNotFound
+	}
+	out := Inspection{Letter: found.Letters[0]}
+	filed, err := s.journal.LetterRowsByID(ctx, id)
+	switch {
+	case err != nil:
+		return Inspection{}, err
+	case len(filed) == 0:
+		return Inspection{}, ErrNotFound
+	}
+	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, seen.Case.ID)
+	if err != nil {
+		return Inspection{}, err
+	}
+	statuses, err := s.statusesOf(ctx, tenant, runs)
+	if err != nil {
+		return Inspection{}, err
+	}
+	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), s.annotationsOf(filed[0]), s.actionsOn(filed[0], runs)
+	if err := s.addEscrow(ctx, &out.Case); err != nil {
+		return Inspection{}, err
+	}
+	for _, st := range statuses {
+		if st.Run == id {
+			out.Run = st
+		}
+	}
+	if out.Lookups, err = s.lookupsOf(ctx, seen); err != nil {
+		return Inspection{}, err
+	}
+	if !out.Run.Handler.IsZero() {
+		handler, err := s.Status(ctx, tenant, out.Run.Handler)
+		if err != nil {
+			return Inspection{}, err
+		}
+		out.Handler = &handler
+	}
+	if out.Attempts, err = attemptsOf(id, trail); err != nil {
+		return Inspection{}, err
+	}
+	if len(trail) > inspectedReceipts {
+		trail = trail[:inspectedReceipts]
+		out.ReceiptsAfter = trail[inspectedReceipts-1].Seq
+	}
+	out.Receipts, err = inspectReceipts(trail)
+	return out, err
+}
+
+func inspectReceipts(trail []receipts.Receipt) ([]InspectedReceipt, error) {
+	out := make([]InspectedReceipt, len(trail))
+	for i, r := range trail {
+		var body struct {
+			Payload json.RawMessage `json:"payload"`
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			return nil, err
+		}
+		out[i] = InspectedReceipt{ID: r.ID(), Sequence: r.Seq, Source: r.Source, Subtype: r.Subtype, Actor: r.Actor, At: r.At, Payload: body.Payload}
+		if !r.Run.IsZero() {
+			out[i].Run = &trail[i].Run
+		}
+	}
+	return out, nil
+}
+
+// attemptsOf reads the attempts of a run off the receipts of its case.
+func attemptsOf(id background.RunID, trail []receipts.Receipt) ([]Attempt, error) {
+	out := []Attempt{}
+	for _, r := range trail {
+		if r.Run != id {
+			continue
+		}
+		p, err := r.Payload()
+		if err != nil {
+			return nil, err
+		}
+		switch last := len(out) - 1; r.Subtype {
+		case receipts.AttemptStarted:
+			out = append(out, Attempt{Number: p.Attempt, StartedAt: r.At, Worker: p.Worker, TraceID: p.TraceID})
+		case receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered, receipts.AttemptInterrupted, receipts.Cancelled:
+			if last >= 0 && out[last].EndedAt == nil {
+				out[last].end(r, p)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
+	at := r.At
+	a.EndedAt, a.EndedBy, a.Class, a.Duration = &at, r.Subtype, Class(p.AttemptClass), p.DurationUS
+	if p.Error != (receipts.Failure{}) {
+		a.Error = &AttemptError{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message, Stack: p.Error.Stack}
+	}
+}
+
+// ActionName is something that may be done with a letter.
+type ActionName string
+
+// The actions, each by the method of its name.
+const (
+	ActionFork      ActionName = "fork"
+	ActionRetry     ActionName = "retry"     // the job: forks its newest run
+	ActionReconcile ActionName = "reconcile" // by a finding that it was executed, or not
+	ActionLookup    ActionName = "lookup"    // reconcile by asking the escrow service
+	ActionHold      ActionName = "hold"
+	ActionRelease   ActionName = "release"
+	ActionMark      ActionName = "mark"
+	ActionPurge     ActionName = "purge"
+)
+
+// GateNoExecutor refuses to ask an escrow service that this process knows nothing of.
+const GateNoExecutor Gate = "no_executor"
+
+// Action tells whether something may be done with a letter now, or the rule that
+// refuses it. It is decided again, on the letter as it is then, when it is done.
+type Action struct {
+	Name      ActionName `json:"action"`
+	Allowed   bool       `json:"allowed"`
+	RefusedBy Gate       `json:"refused_by,omitempty"`
+}
+
+// actionsOn judges a letter by the rules that the actions themselves go by.
+func (s *Service) actionsOn(f postgres.LetterRow, runs []postgres.Snapshot) []Action {
+	at := s.now()
+	newest := f.Snapshot
+	lineage := lineageOf(runs, f.Run.ID)
+	if i := slices.IndexFunc(runs, func(r postgres.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
+		newest = runs[i]
+	}
+	lookup := openLetterGate(f.Snapshot)
+	if lookup == "" && s.settlements.executorOf(f.Run.Target) == nil {
+		lookup = GateNoExecutor
+	}
+	var out []Action
+	for _, judged := range []struct {
+		name ActionName
+		gate Gate
+	}{
+		{ActionFork, s.settlements.forkGate(f.Snapshot, at)}, {ActionRetry, s.settlements.forkGate(newest, at)}, {ActionReconcile, openLetterGate(f.Snapshot)}, {ActionLookup, lookup},
+		{ActionHold, annotationGate(f, GateHeld)}, {ActionRelease, annotationGate(f, GateNotHeld)}, {ActionMark, annotationGate(f, "")}, {ActionPurge, purgeGate(f)},
+	} {
+		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})
+	}
+	return out
+}
+
+// annotationGate is the rule that refuses to change a letter's desk: it has to be open, and
+// not held, or held.
+func annotationGate(f postgres.LetterRow, hold Gate) Gate {
+	switch {
+	case f.Run.Letter != background.LetterOpen:
+		return GateNotOpen
+	case hold == GateHeld && f.Annotations.Held, hold == GateNotHeld && !f.Annotations.Held:
+		return hold
+	}
+	return ""
+}

@@ -1,0 +1,309 @@
+package postadjudication
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// rejectingArchive is an archive that does not take files which hold a text.
+type rejectingArchive struct {
+	Archive
+	text  string
+	tries int
+}
+
+var errRejected = errors.New("the archive does not take this")
+
+func (a *rejectingArchive) Put(ctx context.Context, name string, content []byte) error {
+	a.tries++
+	z, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return err
+	}
+	plain, err := io.ReadAll(z)
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(plain, []byte(a.text)) {
+		return errRejected
+	}
+	return a.Archive.Put(ctx, name, content)
+}
+
+// deadLettersOfOneCause makes dead letters that share their cause.
+func (r *rig) deadLettersOfOneCause(n int) []Submitted {
+	r.t.Helper()
+	all := make([]Adjudication, n)
+	for i := range all {
+		all[i] = release(i)
+	}
+	r.escrow.mu.Lock()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.mu.Unlock()
+	made, errs := r.SubmitBatch(context.Background(), all)
+	if err := errors.Join(errs...); err != nil {
+		r.t.Fatal(err)
+	}
+	r.untilNoneLive()
+	return made
+}
+
+// One letter that the archive refuses, and one that the database refuses, stay; the
+// others go, and the two are tried again and go when they can.
+func TestALetterThatCannotBePrunedHindersNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	made := r.deadLettersOfOneCause(40)
+	refuse := func(on string, run background.RunID) {
+		t.Helper()
+		_, err := r.db.Exec(`CREATE FUNCTION recourse.no_` + on + `() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF coalesce(NEW.id, OLD.id) = '` + run.String() + `' AND NEW.letter = 'purged' THEN RAISE 'not this one'; END IF; RETURN NEW; END $$;
+			CREATE TRIGGER no_` + on + ` BEFORE UPDATE ON recourse.runs FOR EACH ROW EXECUTE FUNCTION recourse.no_` + on + `()`)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse("update", made[29].Run)
+	archive := &rejectingArchive{text: `"txr_7"`}
+	k := r.retentionRig(withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * day)
+	k.prune(PruneReport{Announced: 40})
+	k.at(182 * day)
+	got, err := k.Prune(context.Background())
+	if !errors.Is(err, errRejected) || got.Announced != 0 || got.Pruned != 38 || got.Failed != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for i, s := range made {
+		want := background.LetterPurged
+		if i == 7 || i == 29 {
+			want = background.LetterOpen
+		}
+		if is := r.letterStatus(s); is != want {
+			t.Errorf("letter %d is %s", i, is)
+		}
+	}
+	if st := k.Stats().Retention; st.Rounds != 2 || st.Failed != 2 || st.Pruned != 38 {
+		t.Errorf("%+v", st)
+	}
+	archive.text = "\x00"
+	if _, err := r.db.Exec(`DROP TRIGGER no_update ON recourse.runs`); err != nil {
+		t.Fatal(err)
+	}
+	k.prune(PruneReport{Pruned: 2})
+	if kept := k.archivedLetters("acme", Family); len(kept) != 40 {
+		t.Errorf("%d archived", len(kept))
+	}
+	r.mustAudit()
+}
+
+// A letter whose end can't be announced keeps no other from being announced, nor from
+// being taken.
+func TestALetterThatCannotBeAnnouncedHindersNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	made := r.deadLettersOfOneCause(10)
+	_, err := r.db.Exec(`ALTER TABLE recourse.desk ADD CONSTRAINT not_this_one CHECK (run_id <> '` + made[4].Run.String() + `')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := r.retentionRig(withArchive(t)).at(174 * day)
+	if got, err := k.Prune(context.Background()); err == nil || got.Announced != 9 || got.Failed != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	k.at(190 * day)
+	if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 9 || got.Failed != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if is := r.letterStatus(made[4]); is != background.LetterOpen || len(r.payloadsOf(made[4], receipts.RetentionExpired)) != 0 {
+		t.Errorf("the letter that was not announced is %s", is)
+	}
+	r.mustAudit()
+}
+
+// When nothing works, the round does not try each letter; and the other families have
+// their turn all the same.
+func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
+	t.Parallel()
+	with := func(c *Config) {
+		c.Families = []PlainFamily{{Name: "zchores", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+		}}}
+	}
+	r := newRig(t, with).startWorkers()
+	r.deadLettersOfOneCause(60)
+	if _, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "zchores", Payload: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	r.untilNoneLive()
+	archive := &rejectingArchive{text: `"family":"settlement"`}
+	k := r.retentionRig(with, withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * day)
+	k.prune(PruneReport{Announced: 61})
+	k.at(182 * day)
+	got, err := k.Prune(context.Background())
+	if !errors.Is(err, errRejected) || got.Announced != 0 || got.Pruned != 1 || got.Failed != 60 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if archive.tries != tenantFailureLimit+1 {
+		t.Errorf("the archive was asked %d times", archive.tries)
+	}
+	if st := k.Stats().Retention; st.Rounds != 1 || st.Failed != 60 {
+		t.Errorf("%+v", st)
+	}
+	r.mustAudit()
+}
+
+// While the journal can't be written, a round puts one file into the archive, and not
+// one for each half of the letters.
+func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	r.deadLettersOfOneCause(40)
+	archive := &rejectingArchive{text: "\x00"}
+	k := r.retentionRig(withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * day)
+	k.prune(PruneReport{Announced: 40})
+	if _, err := r.db.Exec(`CREATE FUNCTION recourse.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.letter = 'purged' THEN RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; RETURN NEW; END $$;
+		CREATE TRIGGER no_room BEFORE UPDATE ON recourse.runs FOR EACH ROW EXECUTE FUNCTION recourse.full()`); err != nil {
+		t.Fatal(err)
+	}
+	k.at(182 * day)
+	got, err := k.Prune(context.Background())
+	if !errors.Is(err, errJournalUnavailable) || got.Pruned != 0 || got.Failed != 40 || archive.tries != 1 {
+		t.Errorf("%+v after %d files, %v", got, archive.tries, err)
+	}
+	if _, err := r.db.Exec(`DROP TRIGGER no_room ON recourse.runs`); err != nil {
+		t.Fatal(err)
+	}
+	k.prune(PruneReport{Pruned: 40})
+	r.mustAudit()
+}
+
+// letterList is a list of letters, some of which nothing can be done with.
+type letterList struct {
+	letters      []postgres.LetterRow
+	failing      map[background.RunID]bool
+	pages, tries int
+	done         map[string]int // letters by tenant
+}
+
+func (s *letterList) add(tenant string, n int, bad bool) {
+	for range n {
+		var f postgres.LetterRow
+		f.Run.ID, f.Run.Tenant = background.RunID(newID()), tenant
+		if s.letters = append(s.letters, f); bad {
+			s.failing[f.Run.ID] = true
+		}
+	}
+}
+
+// scan walks the list as a round does.
+func (s *letterList) scan() (PruneReport, error) {
+	s.done = map[string]int{}
+	p := pruneRound{Service: &Service{log: zap.NewNop()}}
+	at := 0
+	err := p.eachPage(context.Background(), func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+		page := s.letters[at:min(at+pruneBatch, len(s.letters))]
+		if len(page) == 0 {
+			return nil, after, nil
+		}
+		s.pages++
+		at += len(page)
+		return page, postgres.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
+	}, func(letters []postgres.LetterRow) error {
+		s.tries++
+		if slices.ContainsFunc(letters, func(f postgres.LetterRow) bool { return s.failing[f.Run.ID] }) {
+			return errRejected
+		}
+		for _, f := range letters {
+			s.done[f.Run.Tenant]++
+		}
+		return nil
+	})
+	return p.report, err
+}
+
+// Letters beside each other at the oldest end, of which nothing can be done, keep
+// neither the other letters of their tenant nor those of others.
+func TestLettersBesideEachOtherThatFailHinderNoOther(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []int{1, 9, 20, 100} {
+		s := letterList{failing: map[background.RunID]bool{}}
+		s.add("acme", bad, true)
+		s.add("acme", 700, false)
+		s.add("other", 30, false)
+		got, err := s.scan()
+		if err != nil || s.done["acme"] < 680 || s.done["other"] != 30 || got.Failed != bad+700-s.done["acme"] {
+			t.Errorf("%d bad ones: %v done, %+v, %v", bad, s.done, got, err)
+		}
+		if bad < tenantFailureLimit && s.done["acme"] != 700 {
+			t.Errorf("%d bad ones: %v done", bad, s.done)
+		}
+	}
+}
+
+// A tenant with whom nothing works is passed by after a while, and the others are not.
+func TestATenantWithWhomNothingWorksHindersNoOther(t *testing.T) {
+	t.Parallel()
+	s := letterList{failing: map[background.RunID]bool{}}
+	s.add("acme", 20*pruneBatch, true)
+	for range 10 {
+		s.add("acme", 10, true)
+		s.add("other", 90, false)
+	}
+	got, err := s.scan()
+	if err != nil || s.done["other"] != 900 || s.done["acme"] != 0 || got.Failed != 20*pruneBatch+100 {
+		t.Errorf("%v done, %+v, %v", s.done, got, err)
+	}
+	if most := skipTenantAfterPages*tenantFailureLimit + 2; s.tries > most {
+		t.Errorf("%d tries, %d at most", s.tries, most)
+	}
+}
+
+// However many tenants there are with whom nothing works, and however many letters they
+// have, those behind them have their turn, also when one of their own letters fails.
+func TestEveryTenantHasItsTurn(t *testing.T) {
+	t.Parallel()
+	s := letterList{failing: map[background.RunID]bool{}}
+	for range 12 {
+		s.add(newID().String(), 3*pruneBatch, true)
+	}
+	for range 300 {
+		s.add(newID().String(), 1, true)
+	}
+	s.add("mixed", 1, true)
+	s.add("mixed", 99, false)
+	s.add("other", 99, false)
+	for range degradedAfterFailures {
+		s.add(newID().String(), 1, true)
+	}
+	s.add("last", 1, false)
+	got, err := s.scan()
+	if err != nil || s.done["mixed"] != 99 || s.done["other"] != 99 || s.done["last"] != 1 || got.Failed != len(s.letters)-199 {
+		t.Errorf("%v done, %+v, %v", s.done, got, err)
+	}
+}
+
+// When nothing works with anybody, each tenant is tried, but not each of its letters.
+func TestWhenNothingWorksEachTenantIsTriedABit(t *testing.T) {
+	t.Parallel()
+	s := letterList{failing: map[background.RunID]bool{}}
+	const tenants = 60
+	for range tenants {
+		s.add(newID().String(), 2*pruneBatch, true)
+	}
+	got, err := s.scan()
+	if most := degradedAfterFailures + tenants*skipTenantAfterPages*degradedFailureLimit; err != nil || got.Failed != len(s.letters) || s.tries > most || s.tries < tenants {
+		t.Errorf("%d tries, %d at most; %+v, %v", s.tries, most, got, err)
+	}
+}

@@ -1,0 +1,223 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withoutRuleLoop)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.startWorkers()
+	ctx := context.Background()
+	letters := r.deadLetters(0, 4, func(Call) Answer { return refused() })
+	r.deadLetters(4, 6, func(Call) Answer { return noAnswer() })
+	if _, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	before := r.count(`SELECT count(*) FROM recourse.receipts`)
+	rule := replayRule(1).Rule
+	rule.Enabled = false
+	trial, err := r.TryRule(ctx, "acme", rule)
+	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[Gate]int64{GateHeld: 1}) ||
+		len(trial.Letters) != 3 || trial.Letters[2].DeadAt.Before(trial.Letters[0].DeadAt) ||
+		slices.ContainsFunc(trial.Letters, func(l Letter) bool { return l.Run == letters[0].Run || l.Held }) {
+		t.Errorf("%+v, %v", trial, err)
+	}
+	rule.Filter, rule.All = LetterFilter{}, true
+	trial, err = r.TryRule(ctx, "acme", rule)
+	if err != nil || trial.Matched != 6 || trial.Ready != 3 || trial.Refused[GateMayBeExecuted] != 2 {
+		t.Errorf("%+v, %v", trial, err)
+	}
+	if trial, err = r.TryRule(ctx, "other", rule); err != nil || trial.Matched != 0 || trial.Ready != 0 {
+		t.Errorf("%+v, %v", trial, err)
+	}
+	if after := r.count(`SELECT count(*) FROM recourse.receipts`); after != before || r.count(`SELECT count(*) FROM recourse.rules`) != 0 {
+		t.Errorf("%d receipts, %d before", after, before)
+	}
+	r.mustSetRule(replayRule(1))
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 3})
+	r.untilNoneLive()
+	if trial, err = r.TryRule(ctx, "acme", replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[GateReplaysSpent] != 3 {
+		t.Errorf("%+v, %v", trial, err)
+	}
+}
+
+func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withoutRuleLoop)
+	ctx := context.Background()
+	version := func(n int64) *int64 { return &n }
+	q := replayRule(2)
+	q.IfVersion = version(0)
+	if set := r.mustSetRule(q); set.Version != 1 || set.Tenant != "acme" || set.MaxReplays != 2 || set.Actor != "user:ada" || set.At.IsZero() {
+		t.Errorf("%+v", set)
+	}
+	var other *RuleVersionError
+	if _, err := r.SetRule(ctx, q); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.MaxReplays != 2 {
+		t.Errorf("%v", err)
+	}
+	if same := r.mustSetRule(replayRule(2)); same.Version != 1 {
+		t.Errorf("%+v", same)
+	}
+	q = replayRule(3)
+	q.IfVersion, q.Reason = version(1), "see token=sk_live_abcdefghijklmnopqrstuvwx"
+	if set := r.mustSetRule(q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
+		t.Errorf("%+v", set)
+	}
+	gone := RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:bob", Reason: "enough", IfVersion: version(1)}
+	if _, err := r.DeleteRule(ctx, gone); !errors.As(err, &other) || other.Current.Version != 2 {
+		t.Errorf("%v", err)
+	}
+	gone.IfVersion = nil
+	if was, err := r.DeleteRule(ctx, gone); err != nil || was.Version != 2 || was.MaxReplays != 3 {
+		t.Errorf("%+v, %v", was, err)
+	}
+	if _, err := r.DeleteRule(ctx, gone); !errors.Is(err, ErrNotFound) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	q.IfVersion = version(0)
+	if set := r.mustSetRule(q); set.Version != 4 {
+		t.Errorf("%+v", set)
+	}
+	for _, tenant := range []string{"acme", "other"} {
+		if rules, err := r.Rules(ctx, tenant); err != nil || (len(rules) == 1) != (tenant == "acme") {
+			t.Errorf("%s: %+v, %v", tenant, rules, err)
+		}
+	}
+	trail := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1 AND body::json->'payload'->>'rule' LIKE '{"name":"refused-later"%'`, string(receipts.RuleChanged))
+	if trail != 4 || !r.queryBool(`SELECT array_agg(body::json->'payload'->>'changes' ORDER BY seq) =
+		ARRAY['refused-later: made', 'refused-later: max_replays 2 to 3', 'refused-later: deleted', 'refused-later: made'] FROM recourse.receipts WHERE subtype = 'rule-changed'`) {
+		t.Errorf("%d receipts", trail)
+	}
+	if a := r.mustAudit(); a.Chains != 1 || a.Receipts != 4 {
+		t.Errorf("%d chains, %d receipts", a.Chains, a.Receipts)
+	}
+}
+
+// Of many who set a rule on the same version, one does; and a tenant has no more rules
+// than it can have, whoever makes the last ones at once.
+func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withoutRuleLoop)
+	ctx := context.Background()
+	var all sync.WaitGroup
+	won := make(chan int, 20)
+	for i := range 20 {
+		all.Go(func() {
+			q := replayRule(i + 1)
+			q.IfVersion = new(int64)
+			var other *RuleVersionError
+			switch set, err := r.SetRule(ctx, q); {
+			case err == nil:
+				won <- set.MaxReplays
+			case !errors.As(err, &other) || other.Current.Version != 1:
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d were set", len(won))
+	}
+	if rules, err := r.Rules(ctx, "acme"); err != nil || len(rules) != 1 || rules[0].MaxReplays != <-won {
+		t.Errorf("%+v, %v", rules, err)
+	}
+	for i := range postgres.MaxRules - 2 {
+		q := replayRule(1)
+		q.Rule.Name = fmt.Sprintf("rule-%d", i)
+		r.mustSetRule(q)
+	}
+	made := make(chan error, 4)
+	for i := range cap(made) {
+		all.Go(func() {
+			q := replayRule(1)
+			q.Rule.Name = fmt.Sprintf("last-%d", i)
+			_, err := r.SetRule(ctx, q)
+			made <- err
+		})
+	}
+	all.Wait()
+	close(made)
+	ok := 0
+	for err := range made {
+		if err == nil {
+			ok++
+		} else if !errors.Is(err, ErrTooManyRules) {
+			t.Error(err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != postgres.MaxRules {
+		t.Errorf("%d were made, there are %d", ok, n)
+	}
+	r.mustSetRule(replayRule(7)) // one that is there can be changed
+}
+
+// Each change of a rule is a version of its history, whatever happens to other rules in
+// between; a rule of a name that begins alike is another.
+func TestARuleHasAHistory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withoutRuleLoop)
+	ctx := context.Background()
+	first := r.mustSetRule(replayRule(1))
+	alike := replayRule(4)
+	alike.Rule.Name += ".2"
+	r.mustSetRule(alike)
+	second := replayRule(3)
+	second.Reason = "more patience"
+	r.mustSetRule(second)
+	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "acme", Name: first.Name, Actor: "user:bob", Reason: "no longer"}); err != nil {
+		t.Fatal(err)
+	}
+	r.mustSetRule(replayRule(2))
+	history, err := r.RuleHistory(ctx, "acme", first.Name, 0, 100)
+	if err != nil || len(history) != 4 {
+		t.Fatalf("%+v, %v", history, err)
+	}
+	for i, want := range []RuleVersion{
+		{StoredRule: StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+		{StoredRule: StoredRule{Actor: first.Actor, Reason: "more patience"}, Changes: "max_replays 1 to 3"},
+		{StoredRule: StoredRule{Actor: "user:bob", Reason: "no longer"}, Changes: "deleted", Deleted: true},
+		{StoredRule: StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+	} {
+		v := history[i]
+		if v.Version != int64(i+1) || v.Name != first.Name || v.Tenant != "acme" || v.Actor != want.Actor || v.Reason != want.Reason || v.Deleted != want.Deleted || v.Changes != want.Changes ||
+			v.Receipt == "" || v.At.IsZero() {
+			t.Errorf("version %d: %+v", i+1, v)
+		}
+	}
+	if history[1].MaxReplays != 3 || history[3].MaxReplays != 2 || history[0].Filter != first.Filter {
+		t.Errorf("%+v", history)
+	}
+	now, err := r.Rules(ctx, "acme")
+	if err != nil || now[0].Name != first.Name || now[0].Version != history[3].Version {
+		t.Errorf("the last of the history is not what there is: %+v, %v", now, err)
+	}
+	if some, err := r.RuleHistory(ctx, "acme", first.Name, 1, 2); err != nil || len(some) != 2 || some[0].Version != 2 || some[1].Version != 3 {
+		t.Errorf("%+v, %v", some, err)
+	}
+	for tenant, name := range map[string]string{"other": first.Name, "acme": "none"} {
+		if some, err := r.RuleHistory(ctx, tenant, name, 0, 10); err != nil || len(some) != 0 {
+			t.Errorf("%s of %s: %+v, %v", name, tenant, some, err)
+		}
+	}
+	var bad *FieldError
+	if _, err := r.RuleHistory(ctx, "", first.Name, 0, 10); !errors.As(err, &bad) || bad.Field != "tenant" {
+		t.Errorf("no tenant: %v", err)
+	}
+	if _, err := r.RuleHistory(ctx, "acme", first.Name, 0, 0); !errors.As(err, &bad) || bad.Field != "limit" {
+		t.Errorf("no limit: %v", err)
+	}
+	r.mustAudit()
+}

@@ -1,0 +1,184 @@
+package postadjudication
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// Gates of rules, beside those of forks and holds.
+const (
+	GateNotDue        Gate = "not_due"                // the rule's delay is not over
+	GateMayBeExecuted Gate = "may_be_executed"        // it is not known that nothing was executed
+	GateReview        Gate = "manual_review_required" // a person must look first
+	GateNotEligible   Gate = "not_reprocess_eligible" // somebody has said that trying again is not worth while
+	GateReplaysSpent  Gate = "max_replays"            // the rule has replayed it as often as it may
+	GateMarked        Gate = "marked"                 // it is so already, or somebody has said otherwise
+	GateNotSelected   Gate = "not_selected"           // the rule's filter does not select it any more
+)
+
+// activeRule is a rule that is being applied.
+type activeRule struct {
+	StoredRule
+	delay time.Duration
+}
+
+func newActiveRule(r StoredRule) (activeRule, error) {
+	delay, err := ruleDelay(r.Delay)
+	return activeRule{r, delay}, err
+}
+
+// searchFilter is what the rule looks for at a time. It leaves out what the rule never
+// touches, so that this need not be read again and again.
+func (r *activeRule) searchFilter(at time.Time) LetterFilter {
+	f, exclude := r.dueFilter(at), false
+	switch m := r.Mark; {
+	case m == nil:
+		f.Held, f.Review = &exclude, &exclude
+		if f.Family == "" || f.Family == Family {
+			f.Class = NotExecuted
+		}
+	case m.Review == nil && f.Reprocess == nil:
+		other := !*m.Reprocess
+		f.Reprocess = &other
+	case m.Reprocess == nil && f.Review == nil:
+		other := !*m.Review
+		f.Review = &other
+	}
+	return f
+}
+
+// dueFilter is the rule's filter for letters whose delay is over at a time.
+func (r *activeRule) dueFilter(at time.Time) LetterFilter {
+	f := r.Filter
+	f.Status = background.LetterOpen
+	if to := at.Add(-r.delay + time.Microsecond); f.To.IsZero() || to.Before(f.To) {
+		f.To = to
+	}
+	return f
+}
+
+// ruleGate is the gate that keeps a rule from a letter which its filter found, or empty.
+// Of what the filter asks, all that can have changed since is asked again. replays is
+// how often the rule has replayed the lineage.
+func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at time.Time) Gate {
+	reprocess, review := valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot))
+	want := r.Filter
+	switch {
+	case f.Run.Tenant != r.Tenant:
+		return GateNotSelected
+	case f.Run.State != background.DeadLettered:
+		return GateNotALetter
+	case f.Run.Letter != background.LetterOpen:
+		return GateNotOpen
+	case f.Run.DeadAt.Add(r.delay).After(at):
+		return GateNotDue
+	case want.Held != nil && *want.Held != f.Annotations.Held, want.Reprocess != nil && *want.Reprocess != reprocess, want.Review != nil && *want.Review != review,
+		want.Class != "" && want.Class != f.Run.Class:
+		return GateNotSelected
+	case r.Mark != nil:
+		if r.Mark.missing(f.Annotations, reprocess, review) == (RuleMark{}) {
+			return GateMarked
+		}
+		return ""
+	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
+		return GateMayBeExecuted
+	case f.Annotations.Held:
+		return GateHeld
+	case review:
+		return GateReview
+	case f.Annotations.Reprocess != nil && !*f.Annotations.Reprocess:
+		return GateNotEligible
+	case replays >= r.MaxReplays:
+		return GateReplaysSpent
+	}
+	return s.settlements.forkGate(f.Snapshot, at)
+}
+
+// missing is what of a mark is still to be said: what nobody has said, and is not so
+// already.
+func (m *RuleMark) missing(d postgres.Annotations, reprocess, review bool) (out RuleMark) {
+	if m.Reprocess != nil && d.Reprocess == nil && *m.Reprocess != reprocess {
+		out.Reprocess = m.Reprocess
+	}
+	if m.Review != nil && d.Review == nil && *m.Review != review {
+		out.Review = m.Review
+	}
+	return out
+}
+
+// RuleTrialLimit is how many letters TryRule looks at, the oldest first.
+const RuleTrialLimit = 10_000
+
+// ruleSamples is how many of the letters that a rule would take are shown.
+const ruleSamples = 10
+
+// RuleTrial is what a rule would do now.
+type RuleTrial struct {
+	Matched int64            `json:"matched"` // open letters that the filter selects, exactly
+	Scanned int64            `json:"looked"`  // how many of them were looked at, the oldest first
+	More    bool             `json:"more"`    // there are others, which the counts below leave out
+	Ready   int64            `json:"ready"`   // the rule would replay or mark them now
+	Money   map[string]int64 `json:"money"`   // currency -> minor units that stay reserved for those
+	Refused map[Gate]int64   `json:"refused,omitempty"`
+	Letters []Letter         `json:"letters,omitempty"` // the first of those that are ready
+}
+
+// TryRule tells what a rule would do if it were set and enabled, and changes nothing.
+// What rules of its name have replayed already counts.
+func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTrial, error) {
+	out := RuleTrial{Money: map[string]int64{}, Refused: map[Gate]int64{}}
+	if err := requireText("tenant", tenant, 128); err != nil {
+		return out, err
+	}
+	if err := rule.Validate(); err != nil {
+		return out, err
+	}
+	r, err := newActiveRule(StoredRule{Rule: rule, Tenant: tenant})
+	if err != nil {
+		return out, err
+	}
+	if err := s.journal.CatchUpLetters(ctx); err != nil {
+		return out, err
+	}
+	at := s.now()
+	filter := rule.Filter
+	filter.Status = background.LetterOpen
+	counts, err := s.journal.CountLetters(ctx, tenant, s.journalFilter(filter, at))
+	if err != nil {
+		return out, err
+	}
+	out.Matched = counts[string(background.LetterOpen)]
+	var after postgres.LetterPosition
+	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
+		var found []postgres.FoundLetter
+		if found, out.More, after, err = s.journal.Letters(ctx, tenant, s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
+			return out, err
+		}
+		letters, lineages, err := s.lettersForRule(ctx, &r, found)
+		if err != nil {
+			return out, err
+		}
+		listed := make(map[background.RunID]postgres.FoundLetter, len(found))
+		for _, l := range found {
+			listed[l.Run.ID] = l
+		}
+		for _, f := range letters {
+			out.Scanned++
+			if gate := s.ruleGate(&r, f, lineages[f.Run.ID].replaysBy(r.Name), at); gate != "" {
+				out.Refused[gate]++
+				continue
+			}
+			out.Ready++
+			if f.Case.Currency != "" {
+				out.Money[f.Case.Currency] += f.Case.State.Reserved
+			}
+			if len(out.Letters) < ruleSamples {
+				out.Letters = append(out.Letters, s.letterOf(listed[f.Run.ID]))
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,218 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// processes stand for running ones: each says with its beat what it serves, and why it
+// claims nothing.
+func (r *rig) session(s background.Session) background.Session {
+	r.t.Helper()
+	ctx := context.Background()
+	if s.ID == (uuid.UUID{}) {
+		s.ID, s.Worker = uuid.New(), "other"
+		if err := r.journal.Register(ctx, s); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if s.BeatAt.IsZero() {
+		s.BeatAt = r.now()
+	}
+	if alive, _, err := r.journal.Beat(ctx, s); !alive || err != nil {
+		r.t.Fatal(alive, err)
+	}
+	return s
+}
+
+// Whatever a run that is not called waits for, its status names it.
+func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Shards = 1 })
+	ctx := context.Background()
+	first, run := r.mustSubmit(release(1)), r.mustSubmit(release(2))
+	waits := func(when, what string) Status {
+		t.Helper()
+		st, err := r.Status(ctx, "acme", run.Run)
+		if err != nil || st.WaitsFor != what || st.WaitsBecause == "" {
+			t.Errorf("%s: it waits for %q (%s), want %q; %v", when, st.WaitsFor, st.WaitsBecause, what, err)
+		}
+		c, err := r.Case(ctx, "acme", release(2).TransactionReceiptID)
+		if err != nil || c.Runs[0].WaitsFor != what {
+			t.Errorf("%s: its case says that it waits for %q, want %q; %v", when, c.Runs[0].WaitsFor, what, err)
+		}
+		return st
+	}
+	waits("nobody runs", WaitsForFamily)
+	other := r.session(background.Session{Queues: []string{"letters:0"}})
+	waits("another family runs", WaitsForFamily)
+	other.Queues = []string{"settlement:7"}
+	r.session(other)
+	waits("another queue is served", WaitsForQueue)
+	if all, err := r.Unserved(ctx); err != nil || len(all) != 1 || all[0] != (Unserved{Family: Family, Queue: "settlement:0", Runs: 2}) {
+		t.Errorf("unserved: %+v, %v", all, err)
+	}
+	other.Queues, other.ClaimsBlockedBy = []string{"settlement:0"}, background.BlockedByClock
+	r.session(other)
+	waits("the only process's clock is off", WaitsForClock)
+	second := r.session(background.Session{Queues: []string{"settlement:0"}, ClaimsBlockedBy: background.BlockedByStaleClaims})
+	waits("one of two clocks is off", WaitsForClock)
+	other.ClaimsBlockedBy = background.BlockedByServers
+	r.session(other)
+	waits("its servers are not its own", WaitsForServers)
+	other.ClaimsBlockedBy = background.BlockedByStaleClaims
+	r.session(other)
+	waits("claims grew old", WaitsForClaims)
+	second.ClaimsBlockedBy, second.Targets = "", []string{"elsewhere"}
+	r.session(second)
+	waits("its escrow service is not called", WaitsForTarget)
+	second.Targets = []string{"elsewhere", DefaultTarget}
+	r.session(second)
+	if all, err := r.Unserved(ctx); err != nil || len(all) != 0 {
+		t.Errorf("unserved: %+v, %v", all, err)
+	}
+	if st := waits("one before it", WaitsForTurn); st.Ahead != 1 {
+		t.Errorf("%d runs before it, want that of %s", st.Ahead, first.Run)
+	}
+	inspector := asynq.NewInspector(r.redis)
+	defer func() { _ = inspector.Close() }()
+	if err := inspector.PauseQueue("settlement:0"); err != nil {
+		t.Fatal(err)
+	}
+	waits("the queue is paused", WaitsForPausedQueue)
+	if err := inspector.UnpauseQueue("settlement:0"); err != nil {
+		t.Fatal(err)
+	}
+	r.withLockedCase(run, func() { waits("a caller holds the case", WaitsForCaseLock) })
+	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
+		t.Fatal(err)
+	}
+	waits("a breaker is open", WaitsForBreaker)
+	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []background.Session{other, second} {
+		s.BeatAt = r.now().Add(-time.Minute)
+		r.session(s)
+	}
+	waits("no process has shown itself for a minute", WaitsForFamily)
+	r.mustAudit()
+}
+
+// withLockedCase calls do while another transaction holds the case of a run that has been due
+// for a while.
+func (r *rig) withLockedCase(s Submitted, do func()) {
+	r.t.Helper()
+	testkit.Tamper(r.t, r.db, `UPDATE recourse.runs SET due_at = due_at - interval '1 hour' WHERE id = '`+s.Run.String()+`'`)
+	tx, err := r.db.Begin()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR NO KEY UPDATE`, s.Case.String()); err != nil {
+		r.t.Fatal(err)
+	}
+	do()
+	if err := tx.Rollback(); err != nil {
+		r.t.Fatal(err)
+	}
+	testkit.Tamper(r.t, r.db, `UPDATE recourse.runs SET due_at = due_at + interval '1 hour' WHERE id = '`+s.Run.String()+`'`)
+}
+
+// A run that was tried waits for its time, and one whose Redis is away says so.
+func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Hour, time.Hour })
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	s := r.startWorkers().mustSubmit(release(1))
+	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	if st := r.status(s.Run); st.WaitsFor != WaitsForTime || st.Ahead != 0 {
+		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
+	}
+	r.stopWork()
+	away := joinRig(t, r.url, asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, newEscrow())
+	pending := away.mustSubmit(release(2))
+	away.session(background.Session{Queues: []string{away.status(pending.Run).Queue}, Targets: []string{DefaultTarget}})
+	if st := away.status(pending.Run); st.WaitsFor != WaitsForRedis {
+		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
+	}
+	look := r.otherProcess(func(c *Config) { c.Redis = nil })
+	if st := look.status(pending.Run); st.WaitsFor != WaitsForTurn {
+		t.Errorf("seen without a Redis it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
+	}
+}
+
+// A letter of a family that no process has any more is not forked into a run that would
+// wait for ever; as soon as one runs that has it, it is.
+func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
+	t.Parallel()
+	fail := func(c *Config) {
+		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: NotExecuted}
+		}}}
+	}
+	r := newRig(t, fail).startWorkers()
+	ctx := context.Background()
+	s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", RetryKey: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.until("it died", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	other := r.otherProcess()
+	if err := r.DrainEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if l := other.letters(LetterFilter{}); len(l) != 1 || !l[0].CanFork {
+		t.Errorf("while the family runs: %+v", l)
+	}
+	r.stopWork()
+	other.untilTrue("nobody has the family", func() bool {
+		l := other.letters(LetterFilter{})
+		return l[0].RefusedBy == GateFamilyNotServed && !l[0].CanFork
+	})
+	var refusal *RefusedError
+	if _, err := other.Fork(ctx, "acme", s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateFamilyNotServed {
+		t.Errorf("fork: %v", err)
+	}
+	third := r.otherProcess(fail).startWorkers()
+	other.untilTrue("somebody has it again", func() bool { return other.letters(LetterFilter{})[0].CanFork })
+	if _, err := other.Fork(ctx, "acme", s.Run, forkRequest); err != nil {
+		t.Error(err)
+	}
+	third.until("the fork died", `SELECT count(*) = 2 FROM recourse.runs WHERE state = 'dead_lettered'`)
+	r.mustAudit()
+}
+
+// Whoever names another tenant, or none, is told that there is nothing, whatever is
+// asked for.
+func TestARunOfAnotherTenantIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Executor = nil })
+	s := r.mustSubmit(release(1))
+	ctx := context.Background()
+	for _, tenant := range []string{"globex", ""} {
+		_, status := r.Status(ctx, tenant, s.Run)
+		_, cancelled := r.Cancel(ctx, tenant, s.Run, "clerk", "not mine")
+		_, forked := r.Fork(ctx, tenant, s.Run, ForkRequest{Actor: "clerk", Reason: "not mine"})
+		_, byID := r.CaseByID(ctx, tenant, s.Case)
+		_, found := r.Reconcile(ctx, tenant, s.Run, Finding{Actor: "clerk", Reason: "not mine", Class: NotExecuted, Reference: "none"})
+		for what, err := range map[string]error{"status": status, "cancel": cancelled, "fork": forked, "case": byID, "finding": found} {
+			if !errors.Is(err, ErrNotFound) {
+				t.Errorf("%s of tenant %q: %v", what, tenant, err)
+			}
+		}
+		if rs, err := r.Receipts(ctx, tenant, s.Case, 0, 10); err != nil || len(rs) != 0 {
+			t.Errorf("receipts of tenant %q: %d, %v", tenant, len(rs), err)
+		}
+	}
+	if _, err := r.Status(ctx, "acme", s.Run); err != nil {
+		t.Errorf("its own tenant: %v", err)
+	}
+}

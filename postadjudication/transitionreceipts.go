@@ -1,0 +1,176 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// What a failure's texts may weigh in a receipt, in bytes.
+const (
+	maxType      = 64
+	maxCode      = 64
+	maxMessage   = 2 << 10
+	maxReference = 255
+	maxStack     = 8 << 10
+	maxLookupURL = 1 << 10
+)
+
+// redactTransition is the move with every free text cleaned: the one place where text of
+// executors and handlers enters receipts, rows and events.
+func redactTransition(m background.Transition) background.Transition {
+	m.Reason = cleanText(m.Reason, maxMessage)
+	if m.Result.Reference = cleanText(m.Result.Reference, maxMessage); len(m.Result.Reference) > maxReference {
+		m.Result.Reference = "" // a reference that is cut would name something else
+	}
+	if f := m.Result.Failure; f != nil {
+		m.Result.Failure = &background.Failure{
+			Type: cleanText(f.Type, maxType), Code: cleanText(f.Code, maxCode), Message: cleanText(f.Message, maxMessage), Stack: cleanText(f.Stack, maxStack),
+		}
+	}
+	return m
+}
+
+func cleanText(s string, limit int) string {
+	s = redact.Text(s)
+	if len(s) > limit {
+		s = s[:limit]
+	}
+	return receipts.CleanText(s)
+}
+
+// receiptPayload is what a receipt says of a move: what happened, and the counts after.
+func receiptPayload(m *background.Transition, before, after *background.Run) receipts.Payload {
+	p := receipts.Payload{
+		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
+		UnknownOpen: after.UnresolvedUnknowns, Worker: m.Worker, TraceID: m.Trace, Lookup: string(m.Lookup), DurationUS: m.Duration.Microseconds(),
+	}
+	ended := before.State == background.Running
+	if ended || m.Event == receipts.AnsweredLate {
+		p.AttemptClass, p.Moved, p.Reference = string(m.Result.Class), m.Result.Moved, m.Result.Reference
+	}
+	if f := m.Result.Failure; f != nil {
+		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack}
+	}
+	if ended {
+		p.Call = callState(m)
+	}
+	switch m.Event {
+	case receipts.AttemptStarted:
+		p.Attempt = after.Attempt
+		p.DispatchReference = dispatchReference(*after)
+	case receipts.AnsweredLate:
+		p.Attempt = m.Run.Attempt
+	case receipts.RetryScheduled:
+		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, dispatchReference(*after), m.Reason
+	case receipts.AttemptInterrupted:
+		p.NextRetryAt = after.DueAt
+	case receipts.DeadLettered:
+		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, deathReason(after)
+		p.DispatchReference = dispatchReference(*after)
+	case receipts.Cancelled:
+		p.Reason = m.Reason
+		if p.Reason == "" {
+			p.Reason = before.CancelReason
+		}
+	case receipts.Reconciled:
+		p.Finding, p.Moved, p.Reference, p.Error = string(m.Result.Class), m.Result.Moved, m.Result.Reference, receipts.Failure{}
+		p.Reason, p.FindingReference, p.CallOutstanding = m.Reason, m.Result.Reference, m.CallOutstanding
+		p.Ended = before.State.Waiting() && !after.State.Live()
+	}
+	return p
+}
+
+// callState tells of the call of an attempt that ends, if it was cut short, whether it is out.
+func callState(m *background.Transition) string {
+	f := m.Result.Failure
+	switch {
+	case m.CallStillRunning:
+		return receipts.CallOut
+	case f != nil && (f.Type == background.FailureTimeout || f.Type == background.FailureInterrupted):
+		return receipts.CallOver
+	}
+	return ""
+}
+
+// dispatchReference is the id of the asynq task that delivers the run now.
+func dispatchReference(r background.Run) string {
+	return r.ID.String() + "." + strconv.Itoa(r.NotificationNumber)
+}
+
+func deathReason(r *background.Run) string {
+	if r.Failure == nil || r.Failure.Message == "" {
+		return r.Reason
+	}
+	return r.Failure.Message
+}
+
+func actorOf(m *background.Transition) string {
+	switch {
+	case m.Actor != "":
+		return m.Actor
+	case m.Event == receipts.Cancelled && m.Run.CancelBy != "":
+		return m.Run.CancelBy
+	}
+	return "worker:" + m.Worker
+}
+
+// excessReceipts are the receipts that money leaves beside the move's own.
+func excessReceipts(m *background.Transition, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
+	if e.Excess <= 0 {
+		return nil
+	}
+	return []receipts.Draft{{Run: run, Subtype: receipts.ConservationBreach, Actor: actorOf(m), At: m.At,
+		Payload: receipts.Payload{Attempt: attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
+}
+
+// errCaseChanged asks for the case to be read again.
+var errCaseChanged = errors.New("postadjudication: the case has moved on")
+
+// recordTampering records that somebody touched the task of a run, one receipt for each
+// bell at most: that there is none yet was read when the case's head was as the
+// statement expects it. ErrConflict when there is one, or when the run is no longer
+// as the move says.
+func recordTampering(ctx context.Context, j *postgres.Journal, m background.Transition) (background.Run, error) {
+	for {
+		seen, err := j.Snapshot(ctx, m.Run.ID)
+		if err != nil {
+			return seen.Run, err
+		}
+		now, expected := seen.Run, m.Run
+		if now.State != expected.State || now.Attempt != expected.Attempt || now.NotificationNumber != expected.NotificationNumber || now.Letter != expected.Letter {
+			return now, background.ErrConflict
+		}
+		recorded, err := j.HasDeliveryReceipt(ctx, now, m.Event, dispatchReference(now))
+		if err != nil {
+			return now, err
+		}
+		if recorded {
+			return now, background.ErrConflict
+		}
+		after, err := j.Apply(ctx, now.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
+			if s.Case.Head != seen.Case.Head {
+				return postgres.Change{}, errCaseChanged
+			}
+			run, err := m.Apply(s.Run)
+			if err != nil {
+				return postgres.Change{}, err
+			}
+			return postgres.Change{
+				Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
+				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
+					DispatchReference: dispatchReference(run), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
+				}}},
+			}, nil
+		})
+		if !errors.Is(err, errCaseChanged) {
+			return after.Run, err
+		}
+	}
+}
