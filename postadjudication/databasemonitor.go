@@ -310,7 +310,7 @@ func (c *databaseMonitor) countUndecided(ctx context.Context, last Failover) *Fa
 
 // Command is what shows a tenant's part of it.
 func (f *Failover) Command(tenant string) string {
-	return fmt.Sprintf("recourse dlq list --tenant %s --standing '' --since %s", tenant, f.Since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("recourse dlq list --tenant %s --status '' --since %s", tenant, f.Since.UTC().Format(time.RFC3339))
 }
 
 // Failover is the database's last change of timeline, nil when there was none within a day:

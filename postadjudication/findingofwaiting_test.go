@@ -78,7 +78,7 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	}
 }
 
-// A brake that somebody pulled keeps nobody from telling what became of the money.
+// A circuit breaker that somebody opened keeps nobody from reporting what became of the money.
 func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Second, time.Second })

@@ -45,7 +45,7 @@ func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscr
 	t.Helper()
 	r := &rig{t: t, url: url, redis: redis, escrow: e, stopWork: func() {}}
 	c := Config{DatabaseURL: url, Redis: redis, Executor: e, TimeLimit: 5 * time.Second, Grace: 5 * time.Second, Logger: testLogger(t),
-		Breaker: BreakerRule{Disabled: true}, Lookups: LookupRule{Off: true}} // scripts fail on purpose; tests of the brake and of lookups turn them on
+		Breaker: BreakerRule{Disabled: true}, Lookups: LookupRule{Off: true}} // scripts fail on purpose; tests of circuit breakers and of lookups turn them on
 	for _, f := range change {
 		f(&c)
 	}

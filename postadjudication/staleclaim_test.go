@@ -29,7 +29,7 @@ func (r *rig) stallUntilClaimsAreStale(lostAfter time.Duration) {
 }
 
 // A stall of Postgres is not blamed on the escrow service: what it makes too old is not
-// called on, however long the keys live, spends nothing and pulls no brake.
+// called on, however long the keys live, spends nothing and opens no circuit breaker.
 func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 	t.Parallel()
 	const lostAfter, runs = 5 * time.Second, 40
@@ -51,7 +51,7 @@ func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 		t.Errorf("%d runs spent a budget", n)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.brakes`); n > 0 {
-		t.Errorf("%d brakes were pulled", n)
+		t.Errorf("%d circuit breakers were opened", n)
 	}
 	if n := r.escrow.totalCalls(); n != runs {
 		t.Errorf("%d calls", n)

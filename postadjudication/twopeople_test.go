@@ -394,7 +394,7 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 			_, err := r.SetPolicy(ctx, PolicyChange{Tenant: "acme", Family: Family, Actor: who, Reason: "x"})
 			return err
 		},
-		"brake": func() error {
+		"breaker": func() error {
 			_, err := r.OpenBreaker(ctx, "acme", "elsewhere", who, "x")
 			if err == nil {
 				_, err = r.ReleaseBreaker(ctx, "acme", "elsewhere", who, "x")

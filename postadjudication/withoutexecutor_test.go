@@ -68,10 +68,10 @@ func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 		t.Errorf("a bell: %v", err)
 	}
 	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ada", "looking"); err != nil {
-		t.Errorf("a brake: %v", err)
+		t.Errorf("a circuit breaker: %v", err)
 	}
 	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "ada", "looked"); err != nil {
-		t.Errorf("a brake: %v", err)
+		t.Errorf("a circuit breaker: %v", err)
 	}
 	stopped := r.mustSubmit(release(2))
 	if _, err := r.Cancel(ctx, "acme", stopped.Run, "ada", "not this one"); err != nil {

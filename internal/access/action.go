@@ -8,7 +8,7 @@ type Action string
 // The actions.
 const (
 	Submit    Action = "submit"    // hand over an adjudication
-	Read      Action = "read"      // one run, case or dead letter by its id; brakes, policies, events
+	Read      Action = "read"      // one run, case or dead letter by its id; circuit breakers, policies, events
 	List      Action = "list"      // many cases, dead letters and plans: lists, counts, searches, exports, analyses
 	Receipts  Action = "receipts"  // the evidence, and its verification
 	Queues    Action = "queues"    // asynqmon, which shows the tasks of all tenants
@@ -16,7 +16,7 @@ const (
 	Fork      Action = "fork"      // try a dead letter again
 	Reconcile Action = "reconcile" // record what became of money
 	Cancel    Action = "cancel"    // end a run that waits
-	Breaker   Action = "brake"     // stop and resume the calls of an escrow service
+	Breaker   Action = "breaker"   // stop and resume the calls of an escrow service
 	Hold      Action = "hold"      // keep a letter from retention, and let go of it
 	Mark      Action = "mark"      // note on a letter whether it should be tried again
 	BulkPlan  Action = "bulk-plan" // plan an action on many letters

@@ -18,7 +18,7 @@ metrics     -         -        -        -       -     x
 fork        -         x        -        -       -     -
 reconcile   -         x        -        -       -     -
 cancel      -         x        -        -       -     -
-brake       -         x        -        -       -     -
+breaker     -         x        -        -       -     -
 hold        -         x        x        -       -     -
 mark        -         x        -        -       -     -
 bulk-plan   -         x        -        -       -     -

@@ -14,7 +14,7 @@ type Role string
 // The roles.
 const (
 	Submitter Role = "submitter" // a program of an escrow service: hands over, and reads what it has the id of, and events
-	Operator  Role = "operator"  // mends: forks, reconciles, cancels, brakes
+	Operator  Role = "operator"  // mends: forks, reconciles, cancels, stops calls
 	Approver  Role = "approver"  // the second pair of eyes: lets plans run and letters go
 	Auditor   Role = "auditor"   // looks at everything and changes nothing
 	Admin     Role = "admin"     // keys, policies and rules; moves no money

@@ -14,17 +14,17 @@ import (
 func TestWithoutAKeyNothingIsAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	no := r.ask("", http.MethodGet, "/api/v1/brakes", "")
+	no := r.ask("", http.MethodGet, "/api/v1/breakers", "")
 	no.refused(http.StatusUnauthorized, "key_missing", "")
 	if !strings.Contains(no.header.Get("WWW-Authenticate"), "Bearer") || no.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%v", no.header)
 	}
-	r.ask("rck_nonsense", http.MethodGet, "/api/v1/brakes", "").refused(http.StatusUnauthorized, "key_invalid", "")
+	r.ask("rck_nonsense", http.MethodGet, "/api/v1/breakers", "").refused(http.StatusUnauthorized, "key_invalid", "")
 	forged, _, _ := access.Mint()
-	r.ask(forged, http.MethodGet, "/api/v1/brakes", "").refused(http.StatusUnauthorized, "key_invalid", "")
+	r.ask(forged, http.MethodGet, "/api/v1/breakers", "").refused(http.StatusUnauthorized, "key_invalid", "")
 	good := r.key("acme", access.Auditor)
 	r.ask(good[:len(good)-1]+"-", http.MethodGet, "/api/v1/no-such", "").refused(http.StatusUnauthorized, "key_invalid", "")
-	r.ask(good, http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)
+	r.ask(good, http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)
 }
 
 func TestWhoFailsTooOftenWaitsAndAGoodKeyDoesNot(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWhoFailsTooOftenWaitsAndAGoodKeyDoesNot(t *testing.T) {
 	r := newRig(t)
 	failed := 0
 	for {
-		a := r.ask("", http.MethodGet, "/api/v1/brakes", "")
+		a := r.ask("", http.MethodGet, "/api/v1/breakers", "")
 		if a.status == http.StatusTooManyRequests {
 			a.refused(http.StatusTooManyRequests, "too_many_failures", "")
 			if a.header.Get("Retry-After") == "" {
@@ -48,7 +48,7 @@ func TestWhoFailsTooOftenWaitsAndAGoodKeyDoesNot(t *testing.T) {
 	if failed < 20 {
 		t.Errorf("only %d failures", failed)
 	}
-	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)
+	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)
 }
 
 // The evidence of a dead letter is for who may read receipts; the rest is told to whoever has its id.
@@ -101,13 +101,13 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	if r.main.KeysRequired {
 		t.Error("it says that keys are needed")
 	}
-	r.ask("", http.MethodGet, "/api/v1/brakes", "").refused(http.StatusBadRequest, "tenant_missing", "")
-	r.ask("", http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test"}`, api.TenantHeader, "acme").is(http.StatusOK)
-	found := r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme").is(http.StatusOK)["brakes"].([]any)
+	r.ask("", http.MethodGet, "/api/v1/breakers", "").refused(http.StatusBadRequest, "tenant_missing", "")
+	r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`, api.TenantHeader, "acme").is(http.StatusOK)
+	found := r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").is(http.StatusOK)["breakers"].([]any)
 	if len(found) != 1 || found[0].(map[string]any)["actor"] != api.Local {
 		t.Errorf("%v", found)
 	}
-	if n := len(r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other").is(http.StatusOK)["brakes"].([]any)); n != 0 {
+	if n := len(r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other").is(http.StatusOK)["breakers"].([]any)); n != 0 {
 		t.Errorf("another tenant has %d", n)
 	}
 	r.ask("", http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`, api.TenantHeader, "acme").refused(http.StatusForbidden, "key_needed", "")
@@ -115,14 +115,14 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 		t.Errorf("%d keys made without one", n)
 	}
 	// A page in a browser is not meant: neither under a name of its own nor across origins.
-	r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme", "Host", "evil.example").refused(http.StatusForbidden, "host_unknown", "")
-	if a := r.ask("", http.MethodPost, "/api/v1/brakes/release", `{"reason":"x"}`, api.TenantHeader, "acme", "Sec-Fetch-Site", "cross-site"); a.refused(http.StatusForbidden, "cross_origin", "") == nil {
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme", "Host", "evil.example").refused(http.StatusForbidden, "host_unknown", "")
+	if a := r.ask("", http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`, api.TenantHeader, "acme", "Sec-Fetch-Site", "cross-site"); a.refused(http.StatusForbidden, "cross_origin", "") == nil {
 		t.Error("no problem")
 	}
 	// A key is judged where it is shown.
-	r.ask("rck_wrong", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_invalid", "")
-	r.ask(r.key("acme", access.Auditor), http.MethodPost, "/api/v1/brakes/release", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
-	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other").refused(http.StatusForbidden, "tenant_mismatch", "")
+	r.ask("rck_wrong", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_invalid", "")
+	r.ask(r.key("acme", access.Auditor), http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
+	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other").refused(http.StatusForbidden, "tenant_mismatch", "")
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND tenant = 'acme' AND body LIKE '%tenant_mismatch%'`); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
@@ -137,14 +137,14 @@ func TestABreakerOverAllTenantsNeedsAKeyOfAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	all, acme := r.key(postadjudication.AllTenants, access.Operator), r.key("acme", access.Operator)
-	if b := r.ask(all, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"maintenance"}`).is(http.StatusOK); b["tenant"] != "*" || b["state"] != "open" || b["by_hand"] != true {
+	if b := r.ask(all, http.MethodPost, "/api/v1/breakers/open", `{"reason":"maintenance"}`).is(http.StatusOK); b["tenant"] != "*" || b["state"] != "open" || b["by_hand"] != true {
 		t.Errorf("%v", b)
 	}
-	r.ask(acme, http.MethodPost, "/api/v1/brakes/release", `{"reason":"x"}`).refused(http.StatusConflict, "brake_released", "")
-	if found := r.ask(acme, http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)["brakes"].([]any); len(found) != 1 || found[0].(map[string]any)["tenant"] != "*" {
+	r.ask(acme, http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`).refused(http.StatusConflict, "breaker_not_open", "")
+	if found := r.ask(acme, http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)["breakers"].([]any); len(found) != 1 || found[0].(map[string]any)["tenant"] != "*" {
 		t.Errorf("a tenant sees %v", found)
 	}
-	if b := r.ask(all, http.MethodPost, "/api/v1/brakes/release", `{"reason":"done"}`).is(http.StatusOK); b["state"] != "half_open" {
+	if b := r.ask(all, http.MethodPost, "/api/v1/breakers/release", `{"reason":"done"}`).is(http.StatusOK); b["state"] != "half_open" {
 		t.Errorf("%v", b)
 	}
 }
@@ -157,7 +157,7 @@ func TestWithARealEscrowServiceAKeyIsNeededOnLoopbackToo(t *testing.T) {
 	if !r.main.KeysRequired {
 		t.Error("it says that no key is needed")
 	}
-	r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_missing", "")
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_missing", "")
 }
 
 func TestAsynqmonAsksForAKey(t *testing.T) {
@@ -173,7 +173,7 @@ func TestAsynqmonAsksForAKey(t *testing.T) {
 		r.ask(r.key("acme", role), http.MethodGet, "/asynqmon/api/queues", "").refused(http.StatusForbidden, "role_missing", "")
 	}
 	platform := r.key("acme", access.Platform)
-	r.ask(platform, http.MethodGet, "/api/v1/brakes", "").refused(http.StatusForbidden, "role_missing", "")
+	r.ask(platform, http.MethodGet, "/api/v1/breakers", "").refused(http.StatusForbidden, "role_missing", "")
 	if a := r.ask(platform, http.MethodGet, "/asynqmon", ""); a.status != http.StatusOK || !strings.Contains(a.text, "<html") {
 		t.Errorf("%d %.100s", a.status, a.text)
 	}

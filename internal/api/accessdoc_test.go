@@ -109,7 +109,7 @@ func accessDocument(operations []described) string {
 	var out strings.Builder
 	out.WriteString("# Who may do what\n\nEvery operation of the API, the action that it asks for, and the roles whose keys open it. Without a key, or with one of\n" +
 		"another role, it is refused: 401, or 403 `role_missing` with a receipt. Of another tenant nothing is there: 404.\n" +
-		"Written by `go test ./internal/api -run TestTheDescription -rewrite`; `TestEveryRoleOfEveryOperation` asks for each cell.\n\n")
+		"Written by `go test ./internal/api -run IsTheOneThatIsCommitted -rewrite`; `TestEveryRoleOfEveryOperation` asks for each cell.\n\n")
 	roles := append(access.Roles(), access.Platform)
 	out.WriteString("| operation | action |")
 	for _, role := range roles {
@@ -143,6 +143,6 @@ func TestTheAccessDocumentIsTheOneThatIsCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(committed) != text {
-		t.Errorf("who may do what is not as access.md says, first at %s\nif that is meant: go test ./internal/api -run TestTheDescription -rewrite", difference(string(committed), text))
+		t.Errorf("who may do what is not as access.md says, first at %s\nif that is meant: go test ./internal/api -run IsTheOneThatIsCommitted -rewrite", difference(string(committed), text))
 	}
 }

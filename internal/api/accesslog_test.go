@@ -22,12 +22,12 @@ func TestWhoFailsToShowAKeyIsLoggedOnceAndThenCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	forged, prefix, _ := access.Mint()
-	r.ask(forged, http.MethodGet, "/api/v1/brakes?x="+forged, "").refused(http.StatusUnauthorized, "key_invalid", "")
+	r.ask(forged, http.MethodGet, "/api/v1/breakers?x="+forged, "").refused(http.StatusUnauthorized, "key_invalid", "")
 	for range 30 {
-		r.ask("", http.MethodGet, "/api/v1/brakes", "")
+		r.ask("", http.MethodGet, "/api/v1/breakers", "")
 	}
 	first := r.logLines("the first from this address")
-	if len(first) != 1 || first[0]["address"] != "127.0.0.1" || first[0]["code"] != "key_invalid" || first[0]["key"] != prefix || first[0]["request"] != "GET /api/v1/brakes" {
+	if len(first) != 1 || first[0]["address"] != "127.0.0.1" || first[0]["code"] != "key_invalid" || first[0]["key"] != prefix || first[0]["request"] != "GET /api/v1/breakers" {
 		t.Errorf("%v", first)
 	}
 	if n := len(r.logLines("more requests")); n != 0 {
@@ -74,8 +74,8 @@ func TestEachRequestIsLoggedWithItsPrincipalAtTheLevelThatIsSet(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.RequestLog = "info" })
 	token := r.keyOf("user:ada", time.Time{}, access.Auditor)
-	r.ask(token, http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)
-	r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
+	r.ask(token, http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)
+	r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
 	r.ask("", http.MethodGet, "/api/v1/keys/"+token, "").refused(http.StatusUnauthorized, "key_missing", "")
 	if err := r.main.Close(); err != nil { // a line is written behind the answer
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestEachRequestIsLoggedWithItsPrincipalAtTheLevelThatIsSet(t *testing.T) {
 		}
 		found[l.ContextMap()["request"].(string)] = l.ContextMap()
 	}
-	if len(found) != 3 || found["GET /api/v1/brakes"]["principal"] != "user:ada" || found["GET /api/v1/brakes"]["status"] != int64(200) || found["POST /api/v1/brakes/pull"]["status"] != int64(403) {
+	if len(found) != 3 || found["GET /api/v1/breakers"]["principal"] != "user:ada" || found["GET /api/v1/breakers"]["status"] != int64(200) || found["POST /api/v1/breakers/open"]["status"] != int64(403) {
 		t.Errorf("%v", found)
 	}
 	for request := range found {

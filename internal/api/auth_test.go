@@ -16,7 +16,7 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	r := newRig(t)
 	token := r.key("acme", access.Operator)
 	for _, name := range []string{"Authorization", api.TenantHeader} {
-		req := r.request(t.Context(), token, http.MethodGet, "/api/v1/brakes", "")
+		req := r.request(t.Context(), token, http.MethodGet, "/api/v1/breakers", "")
 		req.Header[name] = []string{"Bearer " + token, "Bearer " + token}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -26,8 +26,8 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 			t.Errorf("%s twice: %d, %v", name, resp.StatusCode, err)
 		}
 	}
-	r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`, "Content-Type", "application/json; charset=utf-7").refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "")
-	r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`, "Content-Type", "application/json; charset=UTF-8").is(http.StatusOK)
+	r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`, "Content-Type", "application/json; charset=utf-7").refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "")
+	r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`, "Content-Type", "application/json; charset=UTF-8").is(http.StatusOK)
 	r.ask(token, http.MethodGet, "/api/v1/events?after=9223372036854775807", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
 }
 
@@ -36,13 +36,13 @@ func TestAnIdempotencyKeyIsItsPrincipalsAndReadsAreNotStored(t *testing.T) {
 	r := newRig(t)
 	other := r.keyOf("user:ben", time.Time{}, access.Operator)
 	for _, token := range []string{r.key("acme", access.Operator), other} {
-		r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`, idempotency, "ticket-17").is(http.StatusOK)
+		r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`, idempotency, "ticket-17").is(http.StatusOK)
 	}
-	r.ask(other, http.MethodHead, "/api/v1/brakes", "", idempotency, "look")
+	r.ask(other, http.MethodHead, "/api/v1/breakers", "", idempotency, "look")
 	if n := r.count(`SELECT count(*) FROM recourse.requests`); n != 2 {
 		t.Errorf("%d requests are kept", n)
 	}
-	r.ask(other, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`, idempotency, strings.Repeat("k", 256)).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
+	r.ask(other, http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`, idempotency, strings.Repeat("k", 256)).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
 }
 
 func TestPagesAreNeitherFramedNorServedUnderAnotherHost(t *testing.T) {

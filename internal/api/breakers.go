@@ -14,7 +14,7 @@ type noInput struct{}
 
 type breakersOutput struct {
 	Body struct {
-		Brakes []postadjudication.Breaker `json:"brakes"`
+		Brakes []postadjudication.Breaker `json:"breakers"`
 	}
 }
 
@@ -29,15 +29,15 @@ type breakerOutput struct{ Body postadjudication.Breaker }
 
 func (a *API) breakerOperations(h huma.API) {
 	register(a, h, operation{
-		id: "list-brakes", method: http.MethodGet, path: "/brakes", action: access.Read, summary: "List the circuit breakers that were opened for the tenant, and those over all tenants",
+		id: "list-breakers", method: http.MethodGet, path: "/breakers", action: access.Read, summary: "List the circuit breakers that were opened for the tenant, and those over all tenants",
 	}, a.breakers)
 	register(a, h, operation{
-		id: "pull-brake", method: http.MethodPost, path: "/brakes/pull", action: access.Breaker, summary: "Stop calling an escrow service: open its circuit breaker by hand",
+		id: "open-breaker", method: http.MethodPost, path: "/breakers/open", action: access.Breaker, summary: "Stop calling an escrow service: open its circuit breaker by hand",
 		description: "What is handed over is accepted and paused until a person releases the circuit breaker. For the tenant alone; with the tenant " + postadjudication.AllTenants + ", over all tenants.",
 	}, a.openBreaker)
 	register(a, h, operation{
-		id: "release-brake", method: http.MethodPost, path: "/brakes/release", action: access.Breaker, summary: "Let the paused work go: at once; over all tenants by probes first, and at once when it is said twice",
-		description: "409 brake_released when there is nothing to release.",
+		id: "release-breaker", method: http.MethodPost, path: "/breakers/release", action: access.Breaker, summary: "Let the paused work go: at once; over all tenants by probes first, and at once when it is said twice",
+		description: "409 breaker_not_open when there is nothing to release.",
 	}, a.releaseBreaker)
 }
 

@@ -112,7 +112,7 @@ func sentinelProblem(err error) *Problem {
 		{postadjudication.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
 		{postadjudication.ErrUnreadable, http.StatusConflict, "unreadable", "the run is of a version that this process can't read: ask a newer one", 0},
 		{postadjudication.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "it has values that can't be recorded: nothing was done", 0},
-		{postadjudication.ErrBreakerNotOpen, http.StatusConflict, "brake_released", "the circuit breaker is not open: there is nothing to release", 0},
+		{postadjudication.ErrBreakerNotOpen, http.StatusConflict, "breaker_not_open", "the circuit breaker is not open: there is nothing to release", 0},
 		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process knows no escrow service to ask", 0},
 		{postadjudication.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "as many searches, exports and plans with a condition are worked on as may be at once: ask again when one has ended", 2},
 		{postadjudication.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: ask one that does", 0},

@@ -45,7 +45,7 @@ func (a *API) historyOperations(h huma.API) {
 		})
 	}
 	register(a, h, operation{
-		id: "brake-history", method: http.MethodGet, path: "/brakes/{target}/history", action: access.Receipts, summary: "Tell who moved the circuit breaker of an escrow service, from the receipts",
+		id: "breaker-history", method: http.MethodGet, path: "/breakers/{target}/history", action: access.Receipts, summary: "Tell who moved the circuit breaker of an escrow service, from the receipts",
 		description: "The first one first. It also says when the one over all tenants paused the tenant's runs; with the tenant " + postadjudication.AllTenants + " it is that one's own.",
 	}, func(ctx context.Context, c Caller, in *breakerHistoryInput) (*historyOutput, error) {
 		return historyResult(a.service.BreakerHistory(ctx, c.Tenant, in.Target, in.After, in.Limit))

@@ -33,9 +33,9 @@ func TestARepeatedRequestIsAnsweredAsBeforeAndDoneOnce(t *testing.T) {
 		t.Errorf("%d forks", n)
 	}
 	r.ask(operator, http.MethodPost, path, `{"reason":"another"}`, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
-	r.ask(operator, http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
+	r.ask(operator, http.MethodPost, "/api/v1/breakers/open", body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
 	// The key and the request are the asker's.
-	r.ask(r.key("other", access.Operator), http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").is(http.StatusOK)
+	r.ask(r.key("other", access.Operator), http.MethodPost, "/api/v1/breakers/open", body, idempotency, "ticket-1").is(http.StatusOK)
 	token := r.ask(r.keyOf("user:boss", time.Time{}, access.Admin, access.Operator), http.MethodPost, "/api/v1/keys", `{"principal":"user:bob","roles":["operator"],"reason":"x"}`).is(http.StatusCreated)["token"].(string)
 	r.ask(token, http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusConflict, "not_open", "")
 	r.ask(operator, http.MethodPost, path, body, idempotency, strings.Repeat("x", 256)).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
@@ -48,10 +48,10 @@ func TestWhatWasRefusedMayBeTriedAgainUnderItsKey(t *testing.T) {
 	operator := r.key("acme", access.Operator)
 	const body = `{"reason":"x"}`
 	for range 2 {
-		r.ask(operator, http.MethodPost, "/api/v1/brakes/release", body, idempotency, "k").refused(http.StatusConflict, "brake_released", "")
+		r.ask(operator, http.MethodPost, "/api/v1/breakers/release", body, idempotency, "k").refused(http.StatusConflict, "breaker_not_open", "")
 	}
-	r.ask(operator, http.MethodPost, "/api/v1/brakes/pull", body).is(http.StatusOK)
-	r.ask(operator, http.MethodPost, "/api/v1/brakes/release", body, idempotency, "k").is(http.StatusOK)
+	r.ask(operator, http.MethodPost, "/api/v1/breakers/open", body).is(http.StatusOK)
+	r.ask(operator, http.MethodPost, "/api/v1/breakers/release", body, idempotency, "k").is(http.StatusOK)
 	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE status = 200`); n != 1 {
 		t.Errorf("%d requests kept", n)
 	}
@@ -60,7 +60,7 @@ func TestWhatWasRefusedMayBeTriedAgainUnderItsKey(t *testing.T) {
 func TestARequestInProgressIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const path, body = "/api/v1/brakes/pull", `{"reason":"x"}`
+	const path, body = "/api/v1/breakers/open", `{"reason":"x"}`
 	h := sha256.New()
 	for _, part := range []string{"recourse request 1", "user:operator@acme", http.MethodPost, path, ""} {
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))

@@ -185,7 +185,7 @@ func TestAnotherTenantsIsNotThere(t *testing.T) {
 	run := r.letter("acme", 1, `"refused"`)
 	caseID := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
 	made := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["auditor"],"reason":"test"}`).is(http.StatusCreated)
-	r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test","target":"elsewhere"}`).is(http.StatusOK)
+	r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/breakers/open", `{"reason":"test","target":"elsewhere"}`).is(http.StatusOK)
 	if err := r.main.Service.DrainEvents(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestAnotherTenantsIsNotThere(t *testing.T) {
 		r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1"+path, "").refused(http.StatusNotFound, "not_found", "")
 		r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1"+path, "").is(http.StatusOK)
 	}
-	for path, list := range map[string]string{"/dead-letters": "letters", "/events": "events", "/brakes": "brakes"} {
+	for path, list := range map[string]string{"/dead-letters": "letters", "/events": "events", "/breakers": "breakers"} {
 		for tenant, some := range map[string]bool{"acme": true, "other": false} {
 			if n := len(r.ask(r.key(tenant, access.Auditor), http.MethodGet, "/api/v1"+path, "").is(http.StatusOK)[list].([]any)); (n > 0) != some {
 				t.Errorf("%s has %d %s", tenant, n, list)
@@ -255,28 +255,28 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"auditor", "GET", "/cases/" + uuid.NewString() + "/receipts?after=x", "", 422, "invalid", "after"},
 		{"auditor", "GET", "/cases/" + uuid.NewString() + "/receipts", "", 404, "not_found", ""},
 		{"auditor", "GET", "/frobnicate", "", 404, "no_such_path", ""},
-		{"auditor", "PATCH", "/brakes", "", 405, "method_not_allowed", ""},
-		{"operator", "POST", "/brakes/pull", "", 400, "malformed", ""},
-		{"operator", "POST", "/brakes/pull", `{"reason":"x"`, 400, "malformed", ""},
-		{"operator", "POST", "/brakes/pull", `{"reason":"x"}{}`, 400, "malformed", ""},
-		{"operator", "POST", "/brakes/pull", `[]`, 400, "malformed", ""},
-		{"operator", "POST", "/brakes/pull", `{"reason":"x","reason":"y"}`, 400, "malformed", "reason"},
-		{"operator", "POST", "/brakes/pull", `{"reason":"x","why":"y"}`, 422, "invalid", "why"},
-		{"operator", "POST", "/brakes/pull", `{"reason":"x","Reason":"y"}`, 422, "invalid", "Reason"},
-		{"operator", "POST", "/brakes/pull", `{"Reason":"y"}`, 422, "invalid", "reason"},
-		{"operator", "POST", "/brakes/pull", `{"reason":"x\ud800"}`, 400, "malformed", "reason"},
+		{"auditor", "PATCH", "/breakers", "", 405, "method_not_allowed", ""},
+		{"operator", "POST", "/breakers/open", "", 400, "malformed", ""},
+		{"operator", "POST", "/breakers/open", `{"reason":"x"`, 400, "malformed", ""},
+		{"operator", "POST", "/breakers/open", `{"reason":"x"}{}`, 400, "malformed", ""},
+		{"operator", "POST", "/breakers/open", `[]`, 400, "malformed", ""},
+		{"operator", "POST", "/breakers/open", `{"reason":"x","reason":"y"}`, 400, "malformed", "reason"},
+		{"operator", "POST", "/breakers/open", `{"reason":"x","why":"y"}`, 422, "invalid", "why"},
+		{"operator", "POST", "/breakers/open", `{"reason":"x","Reason":"y"}`, 422, "invalid", "Reason"},
+		{"operator", "POST", "/breakers/open", `{"Reason":"y"}`, 422, "invalid", "reason"},
+		{"operator", "POST", "/breakers/open", `{"reason":"x\ud800"}`, 400, "malformed", "reason"},
 		{"operator", "POST", "/bulk", `{"action":"fork","reason":"x","filter":{"outcome":"release","Outcome":"refund"}}`, 422, "invalid", "Outcome"},
 		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), "{", `{"Outcome":"refund",`, 1), 422, "invalid", "Outcome"},
 		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), `"minor"`, `"minor":1,"Minor"`, 1), 422, "invalid", "amount.Minor"},
 		{"submitter", "POST", "/adjudications/batch", `{"Adjudications":[` + adjudication(1, `"ok"`) + `]}`, 422, "invalid", ""},
 		{"admin", "POST", "/keys", `{"principal":"user:p","roles":["auditor"],"Roles":["admin"],"reason":"x"}`, 422, "invalid", "Roles"},
 		{"admin", "POST", "/rules/night", `{"reason":"x","rule":{"enabled":false,"Enabled":true,"all":true,"delay":"1h","max_replays":2}}`, 422, "invalid", "rule.Enabled"},
-		{"operator", "POST", "/brakes/pull", `{}`, 422, "invalid", "reason"},
-		{"operator", "POST", "/brakes/pull", `{"reason":""}`, 422, "invalid", "reason"},
-		{"operator", "POST", "/brakes/pull", `{"reason":null}`, 422, "invalid", "reason"},
-		{"operator", "POST", "/brakes/pull", `{"reason":"a\nb"}`, 422, "invalid", "reason"},
-		{"operator", "POST", "/brakes/pull", `{"reason":"` + big + `"}`, 413, "too_large", ""},
-		{"operator", "POST", "/brakes/release", `{"reason":"x"}`, 409, "brake_released", ""},
+		{"operator", "POST", "/breakers/open", `{}`, 422, "invalid", "reason"},
+		{"operator", "POST", "/breakers/open", `{"reason":""}`, 422, "invalid", "reason"},
+		{"operator", "POST", "/breakers/open", `{"reason":null}`, 422, "invalid", "reason"},
+		{"operator", "POST", "/breakers/open", `{"reason":"a\nb"}`, 422, "invalid", "reason"},
+		{"operator", "POST", "/breakers/open", `{"reason":"` + big + `"}`, 413, "too_large", ""},
+		{"operator", "POST", "/breakers/release", `{"reason":"x"}`, 409, "breaker_not_open", ""},
 		{"submitter", "POST", "/adjudications", `{"payload":"` + big + `"}`, 413, "too_large", ""},
 		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), "{", `{"payload":{"card":"4111 1111 1111 1111"},`, 1), 422, "invalid", "payload.card"},
 		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), `"release"`, `"both"`, 1), 422, "invalid", "outcome"},
@@ -296,11 +296,11 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	} {
 		r.ask(keys[tc.role], tc.method, "/api/v1"+tc.path, tc.body).refused(tc.status, tc.code, tc.field)
 	}
-	if a := r.ask(keys["operator"], "POST", "/api/v1/brakes/pull", `{"reason":"x"}`, "Content-Type", "text/plain"); a.refused(415, "unsupported_media_type", "") == nil {
+	if a := r.ask(keys["operator"], "POST", "/api/v1/breakers/open", `{"reason":"x"}`, "Content-Type", "text/plain"); a.refused(415, "unsupported_media_type", "") == nil {
 		t.Error("no problem")
 	}
-	r.ask(keys["operator"], "POST", "/api/v1/brakes/pull", `{"reason":"x"}`, "Idempotency-Key", "ticket-4111 1111 1111 1111").refused(422, "invalid", "Idempotency-Key")
-	if a := r.ask(keys["auditor"], "PATCH", "/api/v1/brakes", ""); a.header.Get("Allow") != "GET, HEAD" {
+	r.ask(keys["operator"], "POST", "/api/v1/breakers/open", `{"reason":"x"}`, "Idempotency-Key", "ticket-4111 1111 1111 1111").refused(422, "invalid", "Idempotency-Key")
+	if a := r.ask(keys["auditor"], "PATCH", "/api/v1/breakers", ""); a.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("%v", a.header)
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.brakes) + (SELECT count(*) FROM recourse.keys) - 5 + (SELECT count(*) FROM recourse.policies)`); n != 0 {
@@ -386,8 +386,8 @@ func TestARowThatIsLockedElsewhereIsToBeAskedForAgain(t *testing.T) {
 		"policy": func() answer {
 			return r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/policies/settlement", `{"policy":{"max_retry_attempts":5},"reason":"x"}`)
 		},
-		"brake": func() answer {
-			return r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`)
+		"breaker": func() answer {
+			return r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`)
 		},
 	}
 	for name, do := range ask {

@@ -20,7 +20,7 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	if made["created_by"] != "user:admin@acme" || made["tenant"] != "acme" {
 		t.Errorf("%v", made)
 	}
-	if b := r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test"}`).is(http.StatusOK); b["actor"] != "user:ada" {
+	if b := r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`).is(http.StatusOK); b["actor"] != "user:ada" {
 		t.Errorf("%v", b)
 	}
 	r.waitFor("its use is noted", `SELECT last_used_at IS NOT NULL FROM recourse.keys WHERE prefix = $1`, prefix)
@@ -31,7 +31,7 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	r.ask(admin, http.MethodDelete, "/api/v1/keys/"+prefix+"?reason=again", "").is(http.StatusOK)
 	begin := time.Now()
 	for {
-		a := r.ask(token, http.MethodGet, "/api/v1/brakes", "")
+		a := r.ask(token, http.MethodGet, "/api/v1/breakers", "")
 		if a.status == http.StatusUnauthorized {
 			a.refused(http.StatusUnauthorized, "key_revoked", "")
 			break
@@ -115,7 +115,7 @@ func TestTheExpiryOfAKeyInItsLastDaysIsInAnswersLogAndMetrics(t *testing.T) {
 	end := time.Now().UTC().Add(29 * 24 * time.Hour).Truncate(time.Second)
 	ending, other := r.keyOf("user:ada", end, access.Auditor), r.keyOf("user:ben", time.Time{}, access.Auditor)
 	prefix, _ := access.Prefix(ending)
-	for _, asked := range [][]string{{http.MethodGet, "/api/v1/brakes"}, {http.MethodGet, "/api/v1/no-such"}, {http.MethodPost, "/api/v1/brakes/pull"}, {http.MethodGet, "/asynqmon"}} {
+	for _, asked := range [][]string{{http.MethodGet, "/api/v1/breakers"}, {http.MethodGet, "/api/v1/no-such"}, {http.MethodPost, "/api/v1/breakers/open"}, {http.MethodGet, "/asynqmon"}} {
 		if a := r.ask(ending, asked[0], asked[1], ""); a.header.Get(api.KeyExpiresHeader) != end.Format(time.RFC3339) {
 			t.Errorf("%v: %d %q", asked, a.status, a.header.Get(api.KeyExpiresHeader))
 		}
@@ -123,7 +123,7 @@ func TestTheExpiryOfAKeyInItsLastDaysIsInAnswersLogAndMetrics(t *testing.T) {
 			t.Errorf("%v: a key that ends later: %q", asked, a.header.Get(api.KeyExpiresHeader))
 		}
 	}
-	if a := r.ask(ending, http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other"); a.header.Get(api.KeyExpiresHeader) == "" {
+	if a := r.ask(ending, http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other"); a.header.Get(api.KeyExpiresHeader) == "" {
 		t.Error("a refusal of the key for its tenant does not tell")
 	}
 	lines := r.logs.FilterMessageSnippet("ends soon").All()
@@ -147,7 +147,7 @@ func TestAKeyIsRotatedOverHTTPByWhoMayMakeIt(t *testing.T) {
 		t.Errorf("%v", made)
 	}
 	for _, token := range []string{old, made["token"].(string)} {
-		r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test"}`).is(http.StatusOK)
+		r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`).is(http.StatusOK)
 	}
 	r.ask(old, http.MethodPost, path, `{"reason":"mine"}`).refused(http.StatusForbidden, "role_missing", "")
 	r.ask(r.key("acme", access.Admin), http.MethodPost, path, `{"reason":"x"}`).refused(http.StatusForbidden, "beyond_reach", "roles")

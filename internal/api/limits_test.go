@@ -60,7 +60,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	// show says with which status a token is refused; 0 when it is not.
 	show := func(token, from string) int {
 		t.Helper()
-		r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
 		r.RemoteAddr = from + ":1"
 		r.Header.Set("Authorization", "Bearer "+token)
 		_, err := a.authenticate(r)
@@ -97,7 +97,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 		t.Errorf("what has no form of a key: %d, %d look-ups", status, store.finds)
 	}
 	var p *Problem
-	r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
 	forged, _, _ := access.Mint()
 	if r.RemoteAddr = "10.0.0.1:1"; !errors.As(a.limitLookups(r, forged), &p) || p.Code != "too_many_failures" || p.GetHeaders().Get("Retry-After") == "" {
 		t.Errorf("%+v", p)

@@ -119,8 +119,8 @@ func TestABrokenConnectionIsUnavailableAndSaysWhatIsKnown(t *testing.T) {
 		w.set(broken.hangsUp, broken.mute)
 		unavailable(r.ask("", http.MethodGet, "/api/v1/dead-letters", ""), "nothing")
 		unavailable(r.ask("", http.MethodPost, "/api/v1/adjudications", submission(n)), "unknown")
-		unavailable(r.ask("", http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`), "unknown")
-		unavailable(r.ask("", http.MethodPost, "/api/v1/brakes/pull", `{"reason":"x"}`, "Idempotency-Key", fmt.Sprint("k", n)), "nothing")
+		unavailable(r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`), "unknown")
+		unavailable(r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`, "Idempotency-Key", fmt.Sprint("k", n)), "nothing")
 		w.set(true, false)
 		w.set(false, false)
 		// What is handed over again is answered, whether or not it was accepted before.

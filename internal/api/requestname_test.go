@@ -14,7 +14,7 @@ func TestARequestIsLoggedWithoutSecretsAndNotAtAnyLength(t *testing.T) {
 	t.Parallel()
 	long := "/" + strings.Repeat("a", 100<<10)
 	for path, want := range map[string]string{
-		"/api/v1/brakes":                "GET /api/v1/brakes",
+		"/api/v1/breakers":              "GET /api/v1/breakers",
 		"/api/v1/keys/4111111111111111": "GET /api/v1/keys/[card]",
 		"/api/v1/password=hunter2/x y":  "GET /api/v1/password=[redacted] y",
 		long:                            "GET " + long[:maxRequestName/2-len("GET ")] + " [cut]",

@@ -14,7 +14,7 @@ func TestNullIsNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	letter := r.letter("acme", 1, `"refused"`)
-	roles := map[string]access.Role{"bulk": access.Operator, "dead-letters": access.Operator, "brakes": access.Operator, "rules": access.Admin, "policies": access.Admin, "keys": access.Admin}
+	roles := map[string]access.Role{"bulk": access.Operator, "dead-letters": access.Operator, "breakers": access.Operator, "rules": access.Admin, "policies": access.Admin, "keys": access.Admin}
 	for _, c := range []struct{ path, body, field string }{
 		{"bulk", `{"action":"fork","reason":"x","filter":{"outcome":"release"},"where":null}`, "where"},
 		{"bulk", `{"action":"fork","reason":"x","all":true,"filter":null}`, "filter"},
@@ -32,7 +32,7 @@ func TestNullIsNotTakenForAbsent(t *testing.T) {
 		{"rules/night", `{"reason":"x","if_version":null,"rule":{"enabled":true,"all":true,"delay":"1h","max_replays":2}}`, "if_version"},
 		{"policies/settlement", `{"reason":"x","policy":{"non_retryable":[null]}}`, "policy.non_retryable"},
 		{"keys", `{"principal":"user:p","roles":["auditor"],"expires_at":null}`, "expires_at"},
-		{"brakes/pull", `{"reason":"x","target":null}`, "target"},
+		{"breakers/open", `{"reason":"x","target":null}`, "target"},
 	} {
 		where, _, _ := strings.Cut(c.path, "/")
 		r.ask(r.key("acme", roles[where]), http.MethodPost, "/api/v1/"+c.path, c.body).refused(http.StatusUnprocessableEntity, "invalid", c.field)

@@ -29,13 +29,13 @@ const (
 
 // bindBreaker defines the flags that say when circuit breakers open by themselves.
 func bindBreaker(f *pflag.FlagSet, r *postadjudication.BreakerRule) {
-	f.BoolVar(&r.Disabled, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
+	f.BoolVar(&r.Disabled, "breaker-manual", false, "leave it to people to stop calling an escrow service that fails")
 	r.Consecutive, r.ConsecutiveAtLast, r.FailurePercent, r.MinAttempts, r.Window = defaultBreakerRow, defaultBreakerLastRow, 50, defaultBreakerAttempts, time.Second
-	f.Var(&positiveInt{&r.Consecutive, maxBreakerCount}, "brake-row", "how many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
-	f.Var(&positiveInt{&r.ConsecutiveAtLast, maxBreakerCount}, "brake-last-row", "as --brake-row, when one of them is at its last attempt")
-	f.Var(&positiveInt{&r.FailurePercent, maxBreakerShare}, "brake-share", "which percentage of the new cases and answers within --brake-window, if they failed, opens it as well")
-	f.Var(&positiveInt{&r.MinAttempts, maxBreakerCount}, "brake-attempts", "how many new cases and answers within --brake-window there must be for --brake-share to count")
-	f.Var(&windowValue{&r.Window}, "brake-window", "how far back --brake-share and --brake-attempts count")
+	f.Var(&positiveInt{&r.Consecutive, maxBreakerCount}, "breaker-consecutive", "how many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
+	f.Var(&positiveInt{&r.ConsecutiveAtLast, maxBreakerCount}, "breaker-consecutive-last", "as --breaker-consecutive, when one of them is at its last attempt")
+	f.Var(&positiveInt{&r.FailurePercent, maxBreakerShare}, "breaker-failure-percent", "which percentage of the new cases and answers within --breaker-window, if they failed, opens it as well")
+	f.Var(&positiveInt{&r.MinAttempts, maxBreakerCount}, "breaker-min-calls", "how many new cases and answers within --breaker-window there must be for --breaker-failure-percent to count")
+	f.Var(&windowValue{&r.Window}, "breaker-window", "how far back --breaker-failure-percent and --breaker-min-calls count")
 }
 
 // checkBreaker refuses thresholds that can't be reached. Those that are 0 have their
@@ -45,18 +45,18 @@ func checkBreaker(r postadjudication.BreakerRule) error {
 		flag     string
 		is, most int
 	}{
-		{"brake-row", r.Consecutive, maxBreakerCount}, {"brake-last-row", r.ConsecutiveAtLast, maxBreakerCount},
-		{"brake-share", r.FailurePercent, maxBreakerShare}, {"brake-attempts", r.MinAttempts, maxBreakerCount},
+		{"breaker-consecutive", r.Consecutive, maxBreakerCount}, {"breaker-consecutive-last", r.ConsecutiveAtLast, maxBreakerCount},
+		{"breaker-failure-percent", r.FailurePercent, maxBreakerShare}, {"breaker-min-calls", r.MinAttempts, maxBreakerCount},
 	} {
 		if n.is < 0 || n.is > n.most {
 			return optionError("--%s must be 1 to %d", n.flag, n.most)
 		}
 	}
 	if r.Window != 0 && (r.Window < minBreakerWindow || r.Window > maxBreakerWindow) {
-		return optionError("--brake-window must be %s to %s", minBreakerWindow, maxBreakerWindow)
+		return optionError("--breaker-window must be %s to %s", minBreakerWindow, maxBreakerWindow)
 	}
 	if row, last := cmp.Or(r.Consecutive, defaultBreakerRow), cmp.Or(r.ConsecutiveAtLast, defaultBreakerLastRow); last > row {
-		return optionError("--brake-last-row must not be over --brake-row: %d in a row open the circuit breaker anyway", row)
+		return optionError("--breaker-consecutive-last must not be over --breaker-consecutive: %d in a row open the circuit breaker anyway", row)
 	}
 	return nil
 }

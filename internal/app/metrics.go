@@ -39,7 +39,7 @@ func newMetrics() *metrics {
 		deadLetters: newCounters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
 			background.ReasonRequestAltered, background.ReasonUnrecordable),
-		breakerTransitions: newCounters("recourse_brake_moves_total", "Moves of circuit breakers that this process made, by the state after it.", "state",
+		breakerTransitions: newCounters("recourse_breaker_transitions_total", "Moves of circuit breakers that this process made, by the state after it.", "state",
 			string(background.BreakerOpen), string(background.BreakerHalfOpen), string(background.BreakerClosed)),
 		outOfBandChanges: newCounters("recourse_out_of_band_changes_total", "Tasks that somebody touched in Redis behind our back, as receipts name it.", "what",
 			background.TaskArchived, background.TaskRemoved, background.ArchivedTaskRemoved, background.ArchivedTaskRequeued),

@@ -94,15 +94,15 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	m := newMetrics()
 	m.registerCollectors(of, time.Now(), zap.NewNop())
 	expect(t, pageOf(t, m),
-		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_queues_paused 1`, `recourse_mirrors_removed_total 9`,
-		`recourse_dead_letters_pruned_total 8`, `recourse_dead_letters_prune_failures_total 2`, `recourse_dead_letters_unarchived 5`, `recourse_dead_letters_expiring{family="settlement"} 6`, `recourse_dead_letters_held 3`, `recourse_runs_unserved 4`, `recourse_runs_uncalled 17`, `recourse_levels_measured 1`,
+		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_queues_paused 1`, `recourse_archived_tasks_removed_total 9`,
+		`recourse_dead_letters_pruned_total 8`, `recourse_dead_letters_prune_failures_total 2`, `recourse_dead_letters_unarchived 5`, `recourse_dead_letters_expiring{family="settlement"} 6`, `recourse_dead_letters_held 3`, `recourse_runs_unserved 4`, `recourse_runs_without_caller 17`, `recourse_store_metrics_up 1`,
 		`recourse_conservation_breaches_total 13`, `recourse_escrows_breached 12`, `recourse_escrow_delta_oldest_age_seconds 0`,
 		`recourse_dead_letters_unknown{waits_for="lookup"} 12`, `recourse_dead_letters_unknown{waits_for="person"} 13`,
 		`recourse_dead_letter_lookups_total{result="asked"} 14`, `recourse_dead_letter_lookups_total{result="cleared"} 15`, `recourse_dead_letter_lookups_total{result="closed"} 16`,
 		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
-		`recourse_letter_subscribers 2`, `recourse_letters_told_total 11`, `recourse_letters_untold_total 3`,
-		`recourse_move_commit_rows_bucket{le="1"} 3`, `recourse_move_commit_rows_bucket{le="4"} 4`,
-		`recourse_move_commit_rows_bucket{le="+Inf"} 4`, `recourse_move_commit_rows_sum 7`, `recourse_move_commit_rows_count 4`)
+		`recourse_dead_letter_subscribers 2`, `recourse_subscriber_calls_total 11`, `recourse_subscriber_panics_total 3`,
+		`recourse_transition_commit_rows_bucket{le="1"} 3`, `recourse_transition_commit_rows_bucket{le="4"} 4`,
+		`recourse_transition_commit_rows_bucket{le="+Inf"} 4`, `recourse_transition_commit_rows_sum 7`, `recourse_transition_commit_rows_count 4`)
 }
 
 func TestWhatCannotBeMeasuredIsNotShown(t *testing.T) {
@@ -110,7 +110,7 @@ func TestWhatCannotBeMeasuredIsNotShown(t *testing.T) {
 	m := newMetrics()
 	m.registerCollectors(fixedMeasures{err: errors.New("no answer")}, time.Now(), zap.NewNop())
 	page := pageOf(t, m)
-	expect(t, page, `recourse_levels_measured 0`, `recourse_calls_running 0`)
+	expect(t, page, `recourse_store_metrics_up 0`, `recourse_calls_running 0`)
 	if strings.Contains(page, "recourse_runs{") {
 		t.Errorf("levels that nobody measured:\n%s", page)
 	}

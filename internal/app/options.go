@@ -124,7 +124,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	f.StringVar(&o.RequestLog, "request-log", "debug", "level at which each request is logged, with its principal: debug, info or warn; seen from --log-level on")
 	o.BindEscrowTimes(f)
-	f.BoolVar(&o.Lookups.Off, "lookups-by-hand", false, "ask about dead letters of unknown outcome only when a person does")
+	f.BoolVar(&o.Lookups.Off, "no-auto-lookups", false, "ask about dead letters of unknown outcome only when a person does")
 	f.Var(&o.MaxRecoveries, "max-recoveries", `from how many lost workers a run is recovered: a number, or "unlimited"; the next loss makes it a dead letter`)
 	bindBreaker(f, &o.Breaker)
 	o.Retention.bind(f)

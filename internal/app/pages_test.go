@@ -106,7 +106,7 @@ func TestMetricsAreServedAtAListenerOfTheirOwn(t *testing.T) {
 	for _, path := range []string{"/metrics", "/readyz"} {
 		checkAnswer(t, m.MetricsURL+path, http.StatusForbidden, "loopback", "Host", "evil.example")
 	}
-	for _, path := range []string{"/asynqmon", "/api/v1/openapi.json", "/api/v1/brakes"} {
+	for _, path := range []string{"/asynqmon", "/api/v1/openapi.json", "/api/v1/breakers"} {
 		checkAnswer(t, m.MetricsURL+path, http.StatusNotFound, "")
 	}
 	checkAnswer(t, m.URL+"/metrics", http.StatusNotFound, "")

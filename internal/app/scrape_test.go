@@ -88,10 +88,10 @@ func compare(t *testing.T, databaseURL string, page map[string]float64) {
 		`recourse_runs{state="pending"}`:                        `SELECT count(*) FROM recourse.runs WHERE state = 'pending'`,
 		`recourse_money_at_risk_minor_units{currency="USD"}`:    `SELECT sum(reserved) FROM recourse.cases WHERE progression = 'dispute-ready'`,
 		`recourse_submit_commit_rows_sum`:                       `SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`,
-		`recourse_move_commit_rows_sum`:                         `SELECT count(*) FROM recourse.receipts WHERE subtype <> 'submitted'`,
+		`recourse_transition_commit_rows_sum`:                   `SELECT count(*) FROM recourse.receipts WHERE subtype <> 'submitted'`,
 		`recourse_dead_letters_total{reason="retry_exhausted"}`: `SELECT count(*) FROM recourse.runs WHERE reason = 'retry_exhausted'`,
 		`recourse_evidence_write_failures_total`:                `SELECT 0`,
-		`recourse_levels_measured`:                              `SELECT 1`,
+		`recourse_store_metrics_up`:                             `SELECT 1`,
 		`recourse_oldest_due_age_seconds`:                       `SELECT 0`,
 	} {
 		var want float64

@@ -17,7 +17,7 @@ import (
 
 func breakerCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "brake", Short: "Stop and resume the calls of an escrow service", Args: shell.UnknownCommand,
+		Use: "breaker", Short: "Stop and resume the calls of an escrow service", Args: shell.UnknownCommand,
 		Long: `Stop and resume the calls of an escrow service, for a tenant or for all of them.
 While its circuit breaker is open, what is handed over is accepted and paused: nothing
 is lost and nothing is spent. The one over all tenants opens by itself when the service
@@ -26,14 +26,14 @@ person opened stays open until a person releases it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(breakerList(sh), breakerHistory(sh),
-		breakerChangeCommand(sh, "pull", "Stop calling an escrow service", (*postadjudication.Service).OpenBreaker),
+		breakerChangeCommand(sh, "open", "Stop calling an escrow service", (*postadjudication.Service).OpenBreaker),
 		breakerChangeCommand(sh, "release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBreaker))
 	return cmd
 }
 
-// breakersAnswer is the answer of brake list.
+// breakersAnswer is the answer of breaker list.
 type breakersAnswer struct {
-	Breakers []postadjudication.Breaker `json:"brakes"`
+	Breakers []postadjudication.Breaker `json:"breakers"`
 }
 
 func breakerList(sh *shell.Shell) *cobra.Command {

@@ -12,25 +12,25 @@ func TestACircuitBreakerIsOpenedListedAndReleased(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	order := func(verb string, more ...string) clitest.Result {
-		return p.Run("", append([]string{"brake", verb, "--tenant", "acme", "--actor", "kim", "--reason", "they asked us to"}, more...)...)
+		return p.Run("", append([]string{"breaker", verb, "--tenant", "acme", "--actor", "kim", "--reason", "they asked us to"}, more...)...)
 	}
-	if none := p.Run("", "brake", "list", "--tenant", "acme"); none.Code != 0 || !strings.Contains(none.Out, "No circuit breaker of acme") {
+	if none := p.Run("", "breaker", "list", "--tenant", "acme"); none.Code != 0 || !strings.Contains(none.Out, "No circuit breaker of acme") {
 		t.Errorf("%+v", none)
 	}
 	order("release").Check(t, "nothing to release", 1, "not open")
-	pulled := order("pull", "--json")
-	pulled.Check(t, "pull", 0, "")
+	pulled := order("open", "--json")
+	pulled.Check(t, "open", 0, "")
 	if v := pulled.Object(t); v["state"] != "open" || v["by_hand"] != true || v["target"] != "escrow" || v["actor"] != "kim" {
 		t.Errorf("%v", v)
 	}
-	list := p.Run("", "brake", "list", "--tenant", "acme")
+	list := p.Run("", "breaker", "list", "--tenant", "acme")
 	list.Check(t, "list", 0, "")
 	for _, word := range []string{"escrow", "open by hand", "kim", "they asked us to"} {
 		if !strings.Contains(list.Out, word) {
 			t.Errorf("%q is not in %s", word, list.Out)
 		}
 	}
-	if v := p.Run("", "brake", "list", "--tenant", "other", "--json").Object(t); len(v["brakes"].([]any)) != 0 {
+	if v := p.Run("", "breaker", "list", "--tenant", "other", "--json").Object(t); len(v["breakers"].([]any)) != 0 {
 		t.Errorf("another tenant sees %v", v)
 	}
 	submitted := p.Run(clitest.Line+"\n", "submit", "-", "--json")
@@ -52,9 +52,9 @@ func TestABreakerOverAllTenantsIsOpenedAndReleasedByHand(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	order := func(verb string) clitest.Result {
-		return p.Run("", "brake", verb, "--all-tenants", "--actor", "kim", "--reason", "they asked us to", "--json")
+		return p.Run("", "breaker", verb, "--all-tenants", "--actor", "kim", "--reason", "they asked us to", "--json")
 	}
-	for _, step := range []struct{ verb, state string }{{"pull", "open"}, {"release", "half_open"}, {"release", "closed"}} {
+	for _, step := range []struct{ verb, state string }{{"open", "open"}, {"release", "half_open"}, {"release", "closed"}} {
 		said := order(step.verb)
 		said.Check(t, step.verb, 0, "")
 		if v := said.Object(t); v["state"] != step.state || v["tenant"] != "*" {
@@ -62,23 +62,23 @@ func TestABreakerOverAllTenantsIsOpenedAndReleasedByHand(t *testing.T) {
 		}
 	}
 	order("release").Check(t, "nothing to release", 1, "not open")
-	if list := p.Run("", "brake", "list", "--tenant", "acme"); list.Code != 0 || !strings.Contains(list.Out, "all tenants") {
+	if list := p.Run("", "breaker", "list", "--tenant", "acme"); list.Code != 0 || !strings.Contains(list.Out, "all tenants") {
 		t.Errorf("a tenant does not see it: %+v", list)
 	}
-	p.Run("", "brake", "pull", "--all-tenants", "--tenant", "acme", "--actor", "a", "--reason", "b").Check(t, "both", 2, "exclude")
+	p.Run("", "breaker", "open", "--all-tenants", "--tenant", "acme", "--actor", "a", "--reason", "b").Check(t, "both", 2, "exclude")
 }
 
 func TestIncompleteBreakerCommandsAreBadUsage(t *testing.T) {
 	t.Parallel()
 	for args, word := range map[string]string{
-		"brake frobnicate":                                  "frobnicate",
-		"brake list":                                        "--tenant is missing",
-		"brake list acme":                                   "too many",
-		"brake pull --tenant t":                             "--actor and --reason",
-		"brake pull --actor a --reason b":                   "--tenant is missing",
-		"brake release --tenant t --actor a":                "--actor and --reason",
-		"brake release --tenant t --actor a --reason b x":   "too many",
-		"brake release --actor a --reason b --target other": "--tenant is missing",
+		"breaker frobnicate":                                  "frobnicate",
+		"breaker list":                                        "--tenant is missing",
+		"breaker list acme":                                   "too many",
+		"breaker open --tenant t":                             "--actor and --reason",
+		"breaker open --actor a --reason b":                   "--tenant is missing",
+		"breaker release --tenant t --actor a":                "--actor and --reason",
+		"breaker release --tenant t --actor a --reason b x":   "too many",
+		"breaker release --actor a --reason b --target other": "--tenant is missing",
 	} {
 		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Check(t, args, 2, word)
 	}

@@ -25,7 +25,7 @@ func keysCommand(sh *shell.Shell) *cobra.Command {
 tenant, and its principal is the actor of whatever is done with it. Its roles:
 
   submitter  hands over adjudications, and reads what it has the id of, and events
-  operator   forks, reconciles, cancels, brakes, holds, marks, plans
+  operator   forks, reconciles, cancels, opens circuit breakers, holds, marks, plans
   approver   lets plans run, purges and clears
   auditor    looks at everything, with the receipts
   admin      keys, policies, rules, how many people money takes; moves no money

@@ -85,7 +85,7 @@ func TestIncompleteKeyCommandsAreBadUsage(t *testing.T) {
 		"keys list --tenant t --actor a":                                                       "actor",
 		"keys revoke x --tenant t --actor rule:nightly --reason b":                             "rule: is reserved",
 		"cancel x --tenant t --actor system:escrow --reason b":                                 "system: is reserved",
-		"brake pull --tenant t --actor local --reason b":                                       "local is reserved",
+		"breaker open --tenant t --actor local --reason b":                                     "local is reserved",
 		"keys create --principal user:p --roles platform" + who:                                "given by --platform",
 		"keys create --principal user:p --platform --server http://127.0.0.1:1 --reason b":     "--platform is not for --server",
 		"keys rotate" + who:        "PREFIX is missing",

@@ -18,7 +18,7 @@ func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	delete(p.Env, app.RedisVariable)
 	for _, args := range []string{
 		"receipts verify --tenant acme", "receipts verify --all-tenants", "receipts list --tenant acme --transaction txr_1",
-		"status txr_1 --tenant acme", "brake list --tenant acme", "events --tenant acme", "keys list --tenant acme", "policy list --tenant acme",
+		"status txr_1 --tenant acme", "breaker list --tenant acme", "events --tenant acme", "keys list --tenant acme", "policy list --tenant acme",
 		"dlq list --tenant acme", "dlq stats --tenant acme", "dlq analyze --tenant acme", "dlq bulk list --tenant acme", "dlq rules list --tenant acme", "dlq retention --tenant acme",
 	} {
 		p.Run("", strings.Fields(args)...).Check(t, args, 0, "")
@@ -27,8 +27,8 @@ func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	p.Run("", "policy", "set", "--tenant", "acme", "--max-attempts", "4", "--actor", "root", "--reason", "r").Check(t, "policy set", 0, "")
 	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 2, app.RedisVariable)
 	p.Run("", "status", "txr_2", "--tenant", "acme").Check(t, "what was not submitted", 1, "txr_2")
-	for _, verb := range []string{"pull", "release"} {
-		p.Run("", "brake", verb, "--tenant", "acme", "--actor", "a", "--reason", "r").Check(t, "brake "+verb, 0, "")
+	for _, verb := range []string{"open", "release"} {
+		p.Run("", "breaker", verb, "--tenant", "acme", "--actor", "a", "--reason", "r").Check(t, "breaker "+verb, 0, "")
 	}
 	for _, act := range []string{"hold", "release", "mark --eligible"} {
 		args := append([]string{"dlq"}, strings.Fields(act)...)
@@ -55,7 +55,7 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	}
 	p.Exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`)
 	for _, args := range []string{
-		"receipts list --tenant acme --transaction txr_1", "status txr_1 --tenant acme", "status " + run + " --tenant acme", "brake list --tenant acme", "brake history --tenant acme", "events --tenant acme", "cases list --tenant acme",
+		"receipts list --tenant acme --transaction txr_1", "status txr_1 --tenant acme", "status " + run + " --tenant acme", "breaker list --tenant acme", "breaker history --tenant acme", "events --tenant acme", "cases list --tenant acme",
 		"keys list --tenant acme", "keys history --tenant acme", "policy list --tenant acme", "policy history --tenant acme", "people show --tenant acme", "people history --tenant acme", "access history --tenant acme",
 		"dlq list --tenant acme", "dlq stats --tenant acme", "dlq analyze --tenant acme", "dlq export - --tenant acme", "dlq bulk list --tenant acme", "dlq bulk history --tenant acme", "dlq rules list --tenant acme",
 	} {
@@ -68,7 +68,7 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	p.Run("", "dlq", "inspect", run, "--tenant", "acme").Check(t, "inspect what is no letter", 1, "no letter")
 	for _, args := range []string{
 		"cancel " + run + " --tenant acme --actor a --reason r", "dlq rebuild --tenant acme --actor a --reason r", "keys create --tenant acme --principal user:ada --roles auditor --actor root --reason r",
-		"policy set --tenant acme --max-attempts 4 --actor root --reason r", "brake pull --tenant acme --actor a --reason r", "dlq fork --all --yes --tenant acme --actor a --reason r", "people set 1 --tenant acme --actor root --reason r",
+		"policy set --tenant acme --max-attempts 4 --actor root --reason r", "breaker open --tenant acme --actor a --reason r", "dlq fork --all --yes --tenant acme --actor a --reason r", "people set 1 --tenant acme --actor root --reason r",
 	} {
 		p.Run("", strings.Fields(args)...).Check(t, args, 4, "not in force")
 	}

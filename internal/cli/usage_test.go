@@ -30,7 +30,7 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"cancel " + clitest.AnyRun + " --tenant t", "--actor and --reason"},
 		{"cancel nonsense --tenant t --actor a --reason b", "no run id"},
 		{"cancel " + clitest.AnyRun + " --actor a --reason b", "--tenant is missing"},
-		{"brake pull --actor a --reason b", "--tenant is missing (or say --all-tenants)"},
+		{"breaker open --actor a --reason b", "--tenant is missing (or say --all-tenants)"},
 		{"keys create --tenant t --actor a --reason b --principal user:ada", "--roles is missing"},
 		{"receipts frobnicate", "frobnicate"},
 		{"receipts list --transaction x", "--tenant is missing"},

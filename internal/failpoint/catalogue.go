@@ -30,7 +30,7 @@ const (
 	MarkLost            = "bury"             // it is declared lost
 	RemoveSession       = "dismiss"          // it is forgotten
 
-	Breaker              = "brake"       // a circuit breaker moves: its transaction commits
+	Breaker              = "breaker"     // a circuit breaker moves: its transaction commits
 	BreakerProbes        = "brake-step"  // what an open circuit breaker lets through
 	BreakerTenantReceipt = "brake-tell"  // a tenant's trail says that a circuit breaker over all tenants opened or closed: its transaction commits
 	Policy               = "policy"      // a family's policy is set: its transaction commits

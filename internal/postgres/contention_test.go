@@ -33,7 +33,7 @@ func holdLocks(t *testing.T, db *sql.DB, query string, args ...any) (letGo func(
 	}
 }
 
-// Whoever waits in vain for a policy or a brake that another transaction holds is told
+// Whoever waits in vain for a policy or a circuit breaker that another transaction holds is told
 // that it is busy, and nothing has changed; later the same succeeds.
 func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	t.Parallel()

@@ -82,12 +82,12 @@ func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 
 // What keeps a run from being claimed keeps no fact about it from being written: an
 // answer that comes late, while the run is at its next attempt, is on record whatever
-// became of the target's brake and of the process that executes it.
+// became of the target's circuit breaker and of the process that executes it.
 func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(*testing.T, *postgres.Journal, background.Session){
 		"nothing": func(*testing.T, *postgres.Journal, background.Session) {},
-		"brake": func(t *testing.T, j *postgres.Journal, _ background.Session) {
+		"breaker": func(t *testing.T, j *postgres.Journal, _ background.Session) {
 			mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: "plain", Name: "plain"}, openBreaker)
 		},
 		"session": func(t *testing.T, j *postgres.Journal, s background.Session) {

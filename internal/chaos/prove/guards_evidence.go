@@ -26,7 +26,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "an ambiguous answer proves nothing",
-		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "if err := strictjson.Decode(raw, &b); err != nil {", "if err := json.Unmarshal(raw, &b); err != nil {"}, {"postadjudication/escrowhttp/answer.go", "	\"context\"\n	\"errors\"", "	\"context\"\n	\"encoding/json\"\n	\"errors\""}, {"postadjudication/escrowhttp/answer.go", "	\"github.com/recourse-dev/recourse/internal/strictjson\"\n", ""}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "if err := strictjson.Decode(raw, &b); err != nil {", "if err := json.Unmarshal(raw, &b); err != nil {"}, {"postadjudication/escrowhttp/answer.go", "	\"github.com/recourse-dev/recourse/internal/strictjson\"\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestAnAmbiguousAnswerIsUnknown"},
 	},
 	{

@@ -32,7 +32,7 @@ const (
 	Free           = "free"      // what all of Tenant's cases have reserved, by a plan
 	People         = "people"    // how many people Tenant's money takes: Attempts
 	Rule           = "rule"      // one that replays all of Tenant's open letters: Attempts times
-	OpenBreaker    = "pull"      // the brake of Tenant's escrow service
+	OpenBreaker    = "pull"      // the circuit breaker of Tenant's escrow service
 	ReleaseBreaker = "release"   // the same
 	SetPolicy      = "tune"      // Tenant's settlement policy: Attempts
 	UseKeys        = "keys"      // one of Tenant is made, used and revoked

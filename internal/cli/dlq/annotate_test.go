@@ -70,7 +70,7 @@ func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 	p.Run("", "dlq", "clear", "--family", "settlement", "--tenant", "acme", "--confirm", "settlement").Check(t, "no reason", 2, "--reason")
 	p.Run("", "dlq", "clear", "--family", "settlement", "--tenant", "acme", "--confirm", "settlement", "--reason", "x").Check(t, "nobody", 2, "--actor")
 	order("clear", "--family", "settlement", "--archive", archive, "--yes").Check(t, "clear", 0, "")
-	if n := len(letters("--standing", "")); n != 0 {
+	if n := len(letters("--status", "")); n != 0 {
 		t.Errorf("%d letters are left", n)
 	}
 	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "verify", 0, "")

@@ -78,7 +78,7 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	errs := []error{
 		l.readAgeInDays(&out.OlderThan),
 		shell.ParseTime("--since", l.since, &out.From), shell.ParseTime("--until", l.until, &out.To),
-		parseChoice("--standing", l.status, &out.Status, "open", "forked", "reconciled", "superseded"),
+		parseChoice("--status", l.status, &out.Status, "open", "forked", "reconciled", "superseded"),
 		parseChoice("--class", l.class, &out.Class, "executed", "not_executed", "unknown"),
 		parseChoice("--outcome", l.outcome, &out.Outcome, "release", "refund"),
 		parseTriState("--held", l.held, &out.Held), parseTriState("--eligible", l.eligible, &out.Reprocess), parseTriState("--review", l.review, &out.Review),

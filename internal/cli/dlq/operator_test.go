@@ -131,7 +131,7 @@ func TestTheDeadLettersOfAnIncident(t *testing.T) {
 			p := clitest.New(t, testkit.Migrated(t))
 			escrow, repair := failingEscrow(t)
 			archive := filepath.Join(t.TempDir(), "archive")
-			v, stop := p.Serve("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited", "--lookups-by-hand", "--archive", archive, "--json")
+			v, stop := p.Serve("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--breaker-manual", "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited", "--no-auto-lookups", "--archive", archive, "--json")
 			defer stop()
 			p.Env[app.EscrowVariable] = escrow
 			o := &operator{Environment: p, tokens: map[string]string{}}

@@ -17,15 +17,15 @@ func TestOperationLogsAreListed(t *testing.T) {
 	p := clitest.New(t, testkit.Migrated(t))
 	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
 	p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator", "--actor", "root", "--reason", "on call").Check(t, "key", 0, "")
-	p.Run("", "brake", "pull", "--tenant", "acme", "--actor", "user:ada", "--reason", "their bank is down").Check(t, "pull", 0, "")
-	p.Run("", "brake", "release", "--tenant", "acme", "--actor", "user:bob", "--reason", "it is up").Check(t, "release", 0, "")
+	p.Run("", "breaker", "open", "--tenant", "acme", "--actor", "user:ada", "--reason", "their bank is down").Check(t, "open", 0, "")
+	p.Run("", "breaker", "release", "--tenant", "acme", "--actor", "user:bob", "--reason", "it is up").Check(t, "release", 0, "")
 	p.Run("", "dlq", "bulk", "plan", "hold", "--tenant", "acme", "--actor", "user:ada", "--reason", "in court", "--all").Check(t, "plan", 0, "")
 	for _, c := range []struct {
 		args    string
 		entries int
 		words   string
 	}{
-		{"keys history", 1, "user:ada as operator"}, {"dlq bulk history", 1, "none to planned"}, {"brake history", 2, "their bank is down"}, {"brake history --after 1", 1, "it is up"}, {"access history", 0, ""},
+		{"keys history", 1, "user:ada as operator"}, {"dlq bulk history", 1, "none to planned"}, {"breaker history", 2, "their bank is down"}, {"breaker history --after 1", 1, "it is up"}, {"access history", 0, ""},
 	} {
 		args := append(strings.Fields(c.args), "--tenant", "acme")
 		p.Run("", args...).Check(t, c.args, 0, "")
