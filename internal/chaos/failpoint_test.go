@@ -234,11 +234,12 @@ var transitions = map[string]killCase{
 	failpoint.BulkSettled:    {before: lettersOf(4), drive: bulk(worker.CancelBulk), settledSQL: bulkOnce},
 	string(receipts.BulkChanged): { // the register is there already
 		before: func(s *fixture) {
+			letter(s)
 			h := s.worker("")
 			bulk(worker.Bulk)(s, h)
 			s.until("a plan is done", `SELECT EXISTS (SELECT FROM recourse.bulks WHERE state = 'done')`)
+			s.until("its fork is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE parent_id IS NOT NULL AND state = 'dead_lettered')`)
 			s.terminate(h)
-			letter(s)
 		},
 		drive: bulk(worker.Bulk), settledSQL: bulkOnce,
 	},
