@@ -9,7 +9,7 @@ import (
 // Pools are all pools of connections, by their purpose.
 func (j *Journal) Pools() map[string]*sql.DB {
 	return map[string]*sql.DB{
-		"batches": j.batchDB, "waiting submissions": j.submitPath.db, "waiting moves": j.transitionPath.db, "transactions": j.txPath.db, "questions": j.readDB.DB,
+		"batches": j.batchDB, "waiting submissions": j.submitPath.db, "waiting transitions": j.transitionPath.db, "transactions": j.txPath.db, "queries": j.readDB.DB,
 		"heartbeat": j.heartbeatDB, "sequencer": j.sequencerDB, "projection": j.projectionDB, "search": j.searchDB,
 	}
 }

@@ -20,7 +20,7 @@ func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 	for name, pool := range j.Pools() {
 		var want map[string]string
 		switch name {
-		case "batches", "waiting submissions", "waiting moves", "transactions":
+		case "batches", "waiting submissions", "waiting transitions", "transactions":
 			want = map[string]string{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
 			if name != "batches" {
 				want["lock_timeout"] = "2s"
@@ -31,7 +31,7 @@ func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 			want = map[string]string{"idle_in_transaction_session_timeout": "5s", "idle_session_timeout": "0", "synchronous_commit": "off", "enable_hashjoin": "off"}
 		case "search":
 			want = map[string]string{"enable_sort": "off", "max_parallel_workers_per_gather": "0", "plan_cache_mode": "force_custom_plan"}
-		case "questions", "heartbeat":
+		case "queries", "heartbeat":
 			want = map[string]string{"jit": "on", "enable_seqscan": "on"}
 		default:
 			t.Errorf("a pool that nobody knows: %s", name)
