@@ -317,28 +317,28 @@ func (j *Journal) Role(ctx context.Context) (r Role, err error) {
 		}
 	}
 	r.AppRole, err = storedAppRole(ctx, j.readDB)
-	if err != nil && sqlState(err) != "42501" { // whom migrate granted nothing may not read it
+	if err != nil && sqlState(err) != "42501" { // a role without grants may not read it
 		return r, unavailable(err)
 	}
 	return r, nil
 }
 
-// CheckPrivileges is nil when the role that the connections are of has the privileges that processes
-// need. Else the error wraps ErrSchema and says in one line what to do.
+// CheckPrivileges returns nil if the role of the connections has the privileges that
+// processes need. Otherwise the error wraps ErrSchema and says in one line what to do.
 func (j *Journal) CheckPrivileges(ctx context.Context) error {
 	r, err := j.Role(ctx)
 	switch {
 	case err != nil:
 		return err
 	case len(r.Missing) > 0 && r.AppRole != "" && r.AppRole != r.Name:
-		return fmt.Errorf("%w: the role %s lacks %s; connect as %s, which migrate grants them, or make it a member of that", ErrSchema, r.Name, firstFew(r.Missing), r.AppRole)
+		return fmt.Errorf("%w: the role %s lacks %s; connect as the app role %s, or grant that role to this one", ErrSchema, r.Name, firstFew(r.Missing), r.AppRole)
 	case len(r.Missing) > 0:
 		return fmt.Errorf("%w: the role %s lacks %s; run: recourse migrate --app-role %s, as the owner of the schema", ErrSchema, r.Name, firstFew(r.Missing), r.Name)
 	}
 	return nil
 }
 
-// firstFew lists the first few of what may be many.
+// firstFew lists the first few elements, and how many more there are.
 func firstFew(all []string) string {
 	const limit = 5
 	if len(all) <= limit {

@@ -23,9 +23,8 @@ type RetentionScope struct {
 	Except []string // queues
 }
 
-// LetterRowPosition is a place in the order of filed letters: oldest death first. The zero
-// place is before all; a list that gives back the place it was asked after is at its
-// end.
+// LetterRowPosition is a position in a list of dead letters: oldest death first. The zero
+// position is before all. A list that returns the position it was given is at its end.
 type LetterRowPosition struct {
 	DeadAt time.Time
 	Run    background.RunID

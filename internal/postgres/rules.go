@@ -166,7 +166,7 @@ type RuleAction struct {
 
 // RuleReplay counts one replay of a lineage.
 type RuleReplay struct {
-	Root  background.RunID // that the rule allows
+	Root  background.RunID // first run of the lineage
 	Limit int              // that the rule allows
 	At    time.Time
 }
