@@ -279,7 +279,7 @@ func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) erro
 }
 
 // ApplyLetterBatch writes changes of dead letters, each of another case, with their side
-// effects, in one commit. It never waits for a foreign transaction. done reports for each
+// effects, in one commit. It never waits for another transaction. done reports for each
 // change whether it was written; a change that was not lost its guard or its row was
 // locked, and the caller reads again. After an error the same changes may be applied again.
 func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done []bool, err error) {

@@ -121,7 +121,7 @@ func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, ar
 // UpdateBreaker changes a breaker together with its receipt, and locks the breaker's row
 // meanwhile. It returns ErrBusy, and changes nothing, if another transaction holds the row
 // for too long.
-func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, moved bool, err error) {
+func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, changed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	tx, err := j.txPath.db.BeginTx(ctx, nil)
@@ -137,8 +137,8 @@ func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide
 	if err != nil {
 		return now, false, unavailable(err)
 	}
-	next, moved := decide(previous)
-	if !moved {
+	next, changed := decide(previous)
+	if !changed {
 		return previous, false, nil
 	}
 	if err := updateBreakerRow(ctx, tx, next); err != nil {

@@ -50,7 +50,7 @@
 // operations receipt that records it.
 //
 // A bulk plan is stored with its dead letters and the heads of their cases
-// (plans_build.go). The holder of the plan's lock works on its items (plans_plan.go). The
+// (plans_build.go). The holder of the plan's lock works on its items (plans_state.go). The
 // outcome of each item is written once (plans_items.go), and the plan's state changes
 // together with its receipt (plans_state.go).
 //

@@ -13,7 +13,7 @@ import (
 
 // ErrHandlerExists means that the handler of a dead letter can't begin, because a case with
 // its subject exists. Nothing was written.
-var ErrHandlerExists = errors.New("postgres: the letter has a handler")
+var ErrHandlerExists = errors.New("postgres: the dead letter has a handler")
 
 // Handler is the run that handles a dead letter. As the SideEffect of a death it begins in
 // the same commit: there is exactly one for each death. Concurrent deaths share that commit

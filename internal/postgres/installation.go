@@ -91,8 +91,8 @@ func (j *Journal) RecordTimeline(ctx context.Context, i Installation, at time.Ti
 	return n == 1 && i.RecordedTimeline > 0, nil
 }
 
-// FailoverExposure counts the receipts of a tenant, within some time, that may contradict
-// what really happened after a failover that lost the end of the WAL.
+// FailoverExposure counts the receipts of a tenant, within some time, that receipts lost in
+// a failover may contradict.
 type FailoverExposure struct {
 	Tenant   string `json:"tenant"`
 	Unknown  int64  `json:"unknown"`  // attempts that ended with an unknown outcome

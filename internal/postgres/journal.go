@@ -16,8 +16,8 @@ import (
 // Journal is the one writer and reader of runs, cases and receipts. It is safe for
 // concurrent use by any number of goroutines and processes.
 type Journal struct {
-	// Warn receives errors that the journal skipped, such as unreadable rows. Set it before
-	// use. By default it does nothing.
+	// Warn is called with errors that fail no call, such as those of unreadable rows that
+	// were skipped. Set it before use. By default it does nothing.
 	Warn func(error)
 
 	batchDB        *sql.DB   // batches: one statement at a time per kind, generic plans that use indexes

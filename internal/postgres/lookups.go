@@ -153,7 +153,7 @@ WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'`
 const tryLookupLockSQL = `SELECT pg_try_advisory_lock(1919119987, 4)`
 
 // ExclusiveLookup runs work while no other process makes lookups. It reports false, without
-// running work, if another process does. The lock keeps the pace and avoids duplicate
+// running work, if another process does. The lock limits the rate and avoids duplicate
 // requests; the results of a lookup are guarded by themselves: see ExclusivePrune.
 func (j *Journal) ExclusiveLookup(ctx context.Context, work func() error) (acquired bool, err error) {
 	conn, err := j.readDB.Conn(ctx)

@@ -10,7 +10,7 @@ import (
 
 // A slowPath is a few connections for rows that are written alone, whose statements give up
 // after lockTimeout on a lock that another transaction holds. There are three, so that none
-// queues behind another: submissions that wait for a foreign transaction, transitions that
+// queues behind another: submissions that wait for another transaction, transitions that
 // do, and transactions with side effects, which wait for no case.
 type slowPath struct {
 	db        *sql.DB
@@ -64,18 +64,18 @@ const noSlotPause = 20 * time.Millisecond
 // One row per name waits for the lock, by calling wait. Rows that arrive meanwhile return
 // ErrBusy if the first does not get the lock within busyAfter, and call try when it does.
 // No row waits for a slot: without a free slot the first row calls try after a pause, so
-// that an open transaction keeps only the rows for its own lock waiting.
+// that an open transaction keeps only the rows for the lock it holds waiting.
 //
 // conflict means that the caller has to read again, decide again and call again.
 func (path *slowPath) serialize(ctx context.Context, name string, try, wait func() (result, error)) (v result, err error) {
-	own, first := path.waiters.join(name)
+	w, first := path.waiters.join(name)
 	if !first {
-		if !own.await(ctx, path.busyAfter) {
+		if !w.await(ctx, path.busyAfter) {
 			return conflict, ErrBusy
 		}
 		return try()
 	}
-	defer func() { path.waiters.finish(own, !errors.Is(err, ErrBusy)) }()
+	defer func() { path.waiters.finish(w, !errors.Is(err, ErrBusy)) }()
 	select {
 	case path.slots <- struct{}{}:
 		defer path.release()
@@ -115,17 +115,17 @@ func (t *lockWaiters) join(name string) (*lockWaiter, bool) {
 	if t.byName == nil {
 		t.byName = map[string]*lockWaiter{}
 	}
-	own := &lockWaiter{name: name, startedAt: time.Now(), done: make(chan struct{})}
-	t.byName[name] = own
-	return own, true
+	w := &lockWaiter{name: name, startedAt: time.Now(), done: make(chan struct{})}
+	t.byName[name] = w
+	return w, true
 }
 
-func (t *lockWaiters) finish(own *lockWaiter, succeeded bool) {
+func (t *lockWaiters) finish(w *lockWaiter, succeeded bool) {
 	t.mu.Lock()
-	delete(t.byName, own.name)
+	delete(t.byName, w.name)
 	t.mu.Unlock()
-	own.succeeded = succeeded
-	close(own.done)
+	w.succeeded = succeeded
+	close(w.done)
 }
 
 // await blocks until limit after the first waiter started, and reports whether that one got

@@ -152,7 +152,7 @@ func (j *Journal) ExclusiveReplay(ctx context.Context, work func() error) (acqui
 // Why a rule was not applied. Nothing was written.
 var (
 	ErrRuleChanged   = errors.New("postgres: the rule changed")
-	ErrRuleExhausted = errors.New("postgres: the rule has replayed the letter as often as it may")
+	ErrRuleExhausted = errors.New("postgres: the rule has reached its limit of replays of the lineage")
 )
 
 // RuleAction is the SideEffect of a change by a rule: the change is written only if the

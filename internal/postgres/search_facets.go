@@ -189,7 +189,7 @@ func (f *LetterFilter) facetConditions(tenant string) *conditions {
 	if f.MinReplays != nil && *f.MinReplays > 0 {
 		c.parts = append(c.parts, "replayed_by <> ''")
 	}
-	if f.expires() { // what may be unknown and what is held is kept
+	if f.expires() { // retention keeps letters of unknown outcome and letters on hold
 		c.parts = append(c.parts, "(NOT unresolved OR currency = '') AND NOT held AND standing = 'open'")
 	}
 	return &c
@@ -197,8 +197,8 @@ func (f *LetterFilter) facetConditions(tenant string) *conditions {
 
 func (f *LetterFilter) expires() bool { return !f.ExpiresUntil.IsZero() }
 
-// setDeathBound sets when letters of a shape must have died to expire when the filter says.
-// It is false when none of them ever does.
+// setDeathBound sets the time by which letters of a group must have died to expire within
+// the filter's time. It reports false if letters of the group never expire.
 func (f *LetterFilter) setDeathBound(s *facetGroup) bool {
 	if !f.expires() {
 		return true

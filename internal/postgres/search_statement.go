@@ -120,7 +120,7 @@ func (o LetterOrder) orderByLimit(column, run string, limit int) string {
 // these: at least limit matches come before that.
 func (p *searchPlan) mergeStatement(table, list string, limit int) string {
 	column := string(p.order.Column)
-	ends, own := p.order.orderByLimit("value", "run_id", limit), func(n int) string { return p.order.orderByLimit("l."+column, "l.run_id", n) }
+	ends, groupEnds := p.order.orderByLimit("value", "run_id", limit), func(n int) string { return p.order.orderByLimit("l."+column, "l.run_id", n) }
 	last, sign, furthest, run := ` ORDER BY value, run_id LIMIT 1`, ` >= `, `'-infinity'::timestamptz`, `'00000000-0000-0000-0000-000000000000'::uuid`
 	if !p.order.Descending {
 		last, sign, furthest, run = ` ORDER BY value DESC, run_id DESC LIMIT 1`, ` <= `, `'infinity'::timestamptz`, `'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid`
@@ -128,11 +128,11 @@ func (p *searchPlan) mergeStatement(table, list string, limit int) string {
 	if !p.order.Column.isTime() {
 		furthest = map[bool]string{true: `'-9223372036854775808'::bigint`, false: `9223372036854775807`}[p.order.Descending]
 	}
-	return `WITH f AS MATERIALIZED (SELECT s.*, m.run_id, m.value FROM ` + table + ` CROSS JOIN LATERAL (` + list + own(1) + `) m),
+	return `WITH f AS MATERIALIZED (SELECT s.*, m.run_id, m.value FROM ` + table + ` CROSS JOIN LATERAL (` + list + groupEnds(1) + `) m),
 b AS MATERIALIZED (SELECT * FROM f` + ends + `),
 z AS MATERIALIZED (SELECT value, run_id FROM b WHERE (SELECT count(*) FROM b) >= ` + strconv.Itoa(limit) + last + `)
 SELECT m.* FROM b s CROSS JOIN LATERAL (` + list + ` AND (l.` + column + `, l.run_id)` + sign +
-		`(coalesce((SELECT value FROM z), ` + furthest + `), coalesce((SELECT run_id FROM z), ` + run + `))` + own(limit) + `) m` + ends
+		`(coalesce((SELECT value FROM z), ` + furthest + `), coalesce((SELECT run_id FROM z), ` + run + `))` + groupEnds(limit) + `) m` + ends
 }
 
 // boundedScanStatement returns the SQL of an ordered scan that gives up after scanLimit
@@ -153,16 +153,16 @@ func (p *searchPlan) boundedScanStatement(after LetterPosition, limit int) (stri
 		p.restrictToPlan(&c)
 		return `SELECT l.run_id, ` + column + ` AS value FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
 	}
-	alike := *p
-	alike.groups = slices.Clone(p.groups)
-	for i := range alike.groups {
-		alike.groups[i].checkText = false
+	withoutText := *p
+	withoutText.groups = slices.Clone(p.groups)
+	for i := range withoutText.groups {
+		withoutText.groups[i].checkText = false
 	}
-	alike.restrictToPlan(&c)
-	few := `SELECT l.run_id, l.shape, ` + column + ` FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", maxScanMessages)
+	withoutText.restrictToPlan(&c)
+	candidates := `SELECT l.run_id, l.shape, ` + column + ` FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", maxScanMessages)
 	c.parts = nil
 	p.restrictToText(&c, "t.error_text")
-	return `SELECT l.run_id, ` + column + ` AS value FROM (` + few + `) l JOIN recourse.letters t ON t.run_id = l.run_id WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
+	return `SELECT l.run_id, ` + column + ` AS value FROM (` + candidates + `) l JOIN recourse.letters t ON t.run_id = l.run_id WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
 }
 
 // countStatement returns the SQL that counts the selected letters by group.

@@ -32,20 +32,20 @@ type constantKey struct{ tenant, constant string }
 // parts.
 type shortSubstrings map[constantKey]*substringSet
 
-type substringSet struct{ inConstant, own map[string]bool }
+type substringSet struct{ inConstant, extra map[string]bool }
 
 func (t shortSubstrings) add(key constantKey, message string) {
 	set := t[key]
 	if set == nil {
-		set = &substringSet{inConstant: map[string]bool{}, own: map[string]bool{}}
+		set = &substringSet{inConstant: map[string]bool{}, extra: map[string]bool{}}
 		for _, part := range strings.Split(key.constant, signature.Gap) {
 			eachShortSubstring(part, func(text string) { set.inConstant[text] = true })
 		}
 		t[key] = set
 	}
 	eachShortSubstring(message, func(text string) {
-		if !set.inConstant[text] && !set.own[text] {
-			set.own[text] = true
+		if !set.inConstant[text] && !set.extra[text] {
+			set.extra[text] = true
 		}
 	})
 }
@@ -121,15 +121,15 @@ func (t shortSubstrings) changedSets(ctx context.Context, tx *sql.Tx, keys ...an
 		if exists && !bounded {
 			continue
 		}
-		own := t[key].own
+		extra := t[key].extra
 		for _, text := range texts {
-			own[text] = true
+			extra[text] = true
 		}
-		if exists && len(own) == len(texts) {
+		if exists && len(extra) == len(texts) {
 			continue
 		}
-		if out[key] = nil; len(own) <= maxShortSubstrings {
-			out[key] = slices.AppendSeq(make([]string, 0, len(own)), maps.Keys(own))
+		if out[key] = nil; len(extra) <= maxShortSubstrings {
+			out[key] = slices.AppendSeq(make([]string, 0, len(extra)), maps.Keys(extra))
 		}
 	}
 	return out, rows.Err()

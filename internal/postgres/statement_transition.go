@@ -119,7 +119,7 @@ const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,ta
 
 const receiptColumns = `case_id,seq,run_id,tenant,source,subtype,actor,at,body,link`
 
-// The two forms of a statement: withSkipLocked never waits for a foreign transaction, for
+// The two forms of a statement: withSkipLocked never waits for another transaction, for
 // batches and callers' transactions; withLockWait waits, for the slow paths.
 func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
 func withLockWait(text string) string   { return strings.ReplaceAll(text, "/*skip*/", "") }

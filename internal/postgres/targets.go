@@ -83,8 +83,8 @@ func selectTargetDifferences(ctx context.Context, q sqlx.QueryerContext, args []
 func (j *Journal) CheckTargets(ctx context.Context, family string, breakers map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	others, err := selectTargetDifferences(ctx, j.readDB, targetArgs(family, breakers, time.Time{}))
-	for _, o := range others {
+	differences, err := selectTargetDifferences(ctx, j.readDB, targetArgs(family, breakers, time.Time{}))
+	for _, o := range differences {
 		if o.recordedBreaker() != o.Breaker {
 			return fmt.Errorf("%w: %s uses that of %s now, and in this process that of %s: configure the same targets everywhere", ErrTargetsDiffer, o.Name, o.recordedBreaker(), o.Breaker)
 		}
@@ -102,8 +102,8 @@ func (j *Journal) RecordTargets(ctx context.Context, family string, breakers map
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	args := targetArgs(family, breakers, since)
-	others, err := selectTargetDifferences(ctx, j.readDB, args)
-	if err != nil || len(others) == 0 {
+	differences, err := selectTargetDifferences(ctx, j.readDB, args)
+	if err != nil || len(differences) == 0 {
 		return err
 	}
 	tx, err := j.readDB.BeginTxx(ctx, nil)
@@ -114,10 +114,10 @@ func (j *Journal) RecordTargets(ctx context.Context, family string, breakers map
 	if _, err := tx.ExecContext(ctx, lockTargetsSQL); err != nil {
 		return unavailable(err)
 	}
-	if others, err = selectTargetDifferences(ctx, tx, args); err != nil {
+	if differences, err = selectTargetDifferences(ctx, tx, args); err != nil {
 		return err
 	}
-	for _, o := range others {
+	for _, o := range differences {
 		if err := o.conflict(); err != nil {
 			return err
 		}

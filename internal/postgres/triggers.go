@@ -109,7 +109,7 @@ func (j *Journal) RecheckTriggers(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(off) > 0:
-		return fmt.Errorf("%w (%s), as after a data-only restore or where somebody turned them off to change evidence; run: recourse receipts verify, and once that was looked into: recourse migrate", ErrTriggersOff, strings.Join(off, ", "))
+		return fmt.Errorf("%w (%s), as after a data-only restore, or if somebody disabled them to change evidence; run: recourse receipts verify, examine what it reports, then run: recourse migrate", ErrTriggersOff, strings.Join(off, ", "))
 	}
 	return nil
 }
