@@ -86,7 +86,7 @@ func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 // lost.
 func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T) {
 	t.Parallel()
-	for name, harm := range map[string]func(*testing.T, *postgres.Journal, background.Session){
+	for name, damage := range map[string]func(*testing.T, *postgres.Journal, background.Session){
 		"nothing": func(*testing.T, *postgres.Journal, background.Session) {},
 		"breaker": func(t *testing.T, j *postgres.Journal, _ background.Session) {
 			mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: "plain", Name: "plain"}, openBreaker)
@@ -120,7 +120,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 			if err != nil {
 				t.Fatal(err)
 			}
-			harm(t, j, session)
+			damage(t, j, session)
 			err = made(receipts.AnsweredLate, func(m *background.Transition) {
 				m.Run.Attempt, m.Result.Class = 1, background.Executed
 			})

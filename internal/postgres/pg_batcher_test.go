@@ -70,13 +70,13 @@ func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 		rows     int
 		lingered time.Duration
 	}{
-		{"as many as the last batch had", []int{8}, 8, 0},
-		{"one less", []int{8}, 7, lingerTime},
-		{"as a batch before the last had", []int{20, 8}, 20, 0},
-		{"fewer than it", []int{20, 8}, 19, lingerTime},
-		{"what is worth a commit, though batches were fuller", []int{maxBatch}, lingerMaxRows, 0},
-		{"less", []int{maxBatch}, lingerMaxRows - 1, lingerTime},
-		{"what batches had since a full one is forgotten", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*peakDecayBatches)...), 9, 0},
+		{"as many as in the last batch", []int{8}, 8, 0},
+		{"one fewer", []int{8}, 7, lingerTime},
+		{"as many as in an earlier batch", []int{20, 8}, 20, 0},
+		{"fewer than in an earlier batch", []int{20, 8}, 19, lingerTime},
+		{"enough for a commit, though batches were fuller", []int{maxBatch}, lingerMaxRows, 0},
+		{"fewer than enough for a commit", []int{maxBatch}, lingerMaxRows - 1, lingerTime},
+		{"the peak of a full batch has decayed", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*peakDecayBatches)...), 9, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &batcher[int, int, int]{wake: make(chan struct{}, 1), queue: make([]waiter[int, int], c.rows)}

@@ -162,14 +162,14 @@ func (p *pooler) serve(client net.Conn) {
 	if _, err := io.ReadFull(client, startup); err != nil {
 		return
 	}
-	asked := map[string]string{}
+	params := map[string]string{}
 	for words := bytes.Split(startup[4:], []byte{0}); len(words) > 1 && len(words[0]) > 0; words = words[2:] {
-		asked[string(words[0])] = string(words[1])
+		params[string(words[0])] = string(words[1])
 	}
 	p.mu.Lock()
-	p.startup = append(p.startup, asked)
+	p.startup = append(p.startup, params)
 	p.mu.Unlock()
-	for name := range asked {
+	for name := range params {
 		switch name {
 		case "user", "database", "client_encoding", "datestyle", "application_name":
 		default:

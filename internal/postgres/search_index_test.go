@@ -101,14 +101,14 @@ func TestProjectionIsIdempotent(t *testing.T) {
 	if n != 20 {
 		t.Fatalf("%d letters", n)
 	}
-	for what, harm := range map[string]string{
+	for what, damage := range map[string]string{
 		"again":      `UPDATE recourse.projected SET last = 0`,
 		"half again": `UPDATE recourse.projected SET last = 17`,
 		"lost half":  `UPDATE recourse.projected SET last = 0; DELETE FROM recourse.letters WHERE run_id IN (SELECT run_id FROM recourse.letters LIMIT 9)`,
 		"lost":       `UPDATE recourse.projected SET last = 0; DELETE FROM recourse.letters`,
 		"stale":      `UPDATE recourse.projected SET last = 0; UPDATE recourse.letters SET attempts = 7, replays = 3`,
 	} {
-		if _, err := db.Exec(harm); err != nil {
+		if _, err := db.Exec(damage); err != nil {
 			t.Fatal(err)
 		}
 		catchUp(t, j)

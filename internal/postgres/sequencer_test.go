@@ -71,7 +71,7 @@ func TestReleaseLetsAnotherHold(t *testing.T) {
 func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for name, harm := range map[string]string{
+	for name, damage := range map[string]string{
 		"no place":    `DELETE FROM recourse.event_log`,
 		"two places":  `INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, case_ids, seqs FROM recourse.event_log`,
 		"no receipt":  `INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, case_ids, '{9}' FROM recourse.event_log`,
@@ -98,7 +98,7 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 			if what := misplaced(); len(what) != 0 {
 				t.Fatalf("before: %q", what)
 			}
-			testkit.Tamper(t, db, harm)
+			testkit.Tamper(t, db, damage)
 			if what := misplaced(); len(what) == 0 {
 				t.Error("not found")
 			}

@@ -84,7 +84,7 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 				})
 				return err
 			}
-			for name, under := range map[string]background.SessionID{"lost": lost.ID, "not there": uuid.New()} {
+			for name, under := range map[string]background.SessionID{"lost": lost.ID, "unknown": uuid.New()} {
 				if err := claim(under); !errors.Is(err, background.ErrSessionLost) {
 					t.Errorf("%s session: %v", name, err)
 				}
