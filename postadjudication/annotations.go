@@ -204,12 +204,12 @@ func (q MarkRequest) setMarks(at time.Time) annotationDecision {
 		annotations, changes := f.Annotations, []string{}
 		for _, m := range []struct {
 			name string
-			said *bool
+			value *bool
 			to   **bool
 		}{{"reprocess_eligible", q.ReprocessEligible, &annotations.Reprocess}, {"manual_review_required", q.ManualReviewRequired, &annotations.Review}} {
-			if m.said != nil {
-				*m.to = m.said
-				changes = append(changes, m.name+"="+strconv.FormatBool(*m.said))
+			if m.value != nil {
+				*m.to = m.value
+				changes = append(changes, m.name+"="+strconv.FormatBool(*m.value))
 			}
 		}
 		annotations.MarkReason = cleanText(q.Reason, 1024)

@@ -291,10 +291,10 @@ func TestWhyADatabaseMayNotBeWorkedOnIsReportedByItsKind(t *testing.T) {
 	t.Parallel()
 	const named = "shop-7 on 10.1.2.3"
 	for reason, err := range map[string]error{
-		"this database may not be worked on":                                  fmt.Errorf("%w: %w (%s)", ErrUnsuitable, background.ErrOtherDatabase, named),
-		"the schema of the database is not that of this program":              fmt.Errorf("%w: %s", ErrSchema, named),
-		"triggers of the database are not in force":                           fmt.Errorf("%w: %w (%s)", ErrUnsuitable, postgres.ErrTriggersOff, named),
-		"targets go by other circuit breakers than this process has for them": fmt.Errorf("%w: %s", ErrTargets, named),
+		"this database may not be used":                            fmt.Errorf("%w: %w (%s)", ErrUnsuitable, background.ErrOtherDatabase, named),
+		"the schema of the database is of another version":         fmt.Errorf("%w: %s", ErrSchema, named),
+		"triggers of the database are off":                         fmt.Errorf("%w: %w (%s)", ErrUnsuitable, postgres.ErrTriggersOff, named),
+		"targets have other circuit breakers than in this process": fmt.Errorf("%w: %s", ErrTargets, named),
 	} {
 		c := &databaseMonitor{}
 		if got := c.unready(); got != nil {
