@@ -203,9 +203,9 @@ func (q MarkRequest) setMarks(at time.Time) annotationDecision {
 	return func(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
 		annotations, changes := f.Annotations, []string{}
 		for _, m := range []struct {
-			name string
+			name  string
 			value *bool
-			to   **bool
+			to    **bool
 		}{{"reprocess_eligible", q.ReprocessEligible, &annotations.Reprocess}, {"manual_review_required", q.ManualReviewRequired, &annotations.Review}} {
 			if m.value != nil {
 				*m.to = m.value

@@ -16,8 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// tamperedDatabase is a database with a rich trail, and heads that were noted of it: some before
-// the newest case was there, and all of them.
+// tamperedDatabase is a database with a varied trail, and heads noted before the newest case
+// existed and after.
 type tamperedDatabase struct {
 	*rig
 	cases                       map[string]receipts.CaseID
@@ -79,7 +79,7 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	return s
 }
 
-// drain gives everything its place, so that nothing waits.
+// drain numbers all receipts, so that none waits.
 func (s *tamperedDatabase) drain() {
 	s.t.Helper()
 	ctx := context.Background()
@@ -121,7 +121,7 @@ func (s *tamperedDatabase) backup(as string) {
 	testkit.Tamper(s.t, s.db, statements...)
 }
 
-// restoreSQL are the statements that put everything where it was.
+// restoreSQL returns the statements that restore everything.
 func (s *tamperedDatabase) restoreSQL(as string) (out []string) {
 	for _, name := range s.tables() {
 		out = append(out, `DELETE FROM recourse.`+name, fmt.Sprintf(`INSERT INTO recourse.%s OVERRIDING SYSTEM VALUE TABLE %s.%s`, name, as, name))
@@ -129,8 +129,8 @@ func (s *tamperedDatabase) restoreSQL(as string) (out []string) {
 	return out
 }
 
-// rewriteTrailSQL are the statements that write the trail of a case anew with its SHA-256 links,
-// as change makes of it, and its head.
+// rewriteTrailSQL returns the statements that rewrite the trail of a case as changed by change,
+// with new SHA-256 links and head.
 func (s *tamperedDatabase) rewriteTrailSQL(name string, change func([]receipts.Draft) []receipts.Draft) []string {
 	s.t.Helper()
 	caseID := s.cases[name]
@@ -174,14 +174,14 @@ func changeEach(subtype receipts.Subtype, change func(*receipts.Draft)) func([]r
 	}
 }
 
-// recountSQL puts right what the list counts, as its triggers do where they are in force.
+// recountSQL corrects the counts of the list, as its triggers do when they are on.
 const recountSQL = `UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries
 	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id GROUP BY s.id) d WHERE s.id = d.id`
 
 const resetProjectionSQL = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
 
-// How a forgery is noticed: by the audit alone, by heads that were noted before the newest
-// case was there, or by the newest heads.
+// How tampering is detected: by the audit alone, by heads noted before the newest case existed,
+// or only by the newest heads.
 const (
 	detectedByAudit    = "verify"
 	detectedByHeads    = "heads"
@@ -193,10 +193,11 @@ type tampering struct {
 	statements []string
 	detectedBy string
 	invariant  string // invariant
-	word       string // in what the break says
+	word       string // part of the break's text
 }
 
-// deleteCaseSQL are the statements that remove a case whole, but for its places in the order of events.
+// deleteCaseSQL returns the statements that remove a case, except for its positions in the
+// order of events.
 func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
 	inCase := ` IN (SELECT id FROM recourse.runs WHERE case_id = '` + s.cases[name].String() + `')`
 	of := ` WHERE case_id = '` + s.cases[name].String() + `'`
@@ -205,8 +206,8 @@ func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
 		`DELETE FROM recourse.cases WHERE id = '` + s.cases[name].String() + `'`, recountSQL}
 }
 
-// tamperings are what one who owns the tables can do. Those that need a head from outside say
-// so.
+// tamperings lists what an owner of the tables can do. Those that only a noted head detects are
+// marked.
 func (s *tamperedDatabase) tamperings() []tampering {
 	of := func(name string) string { return ` WHERE case_id = '` + s.cases[name].String() + `'` }
 	id := func(name string) string { return ` WHERE id = '` + s.runs[name] + `'` }
@@ -218,7 +219,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		return of(name) + ` AND seq = (SELECT last_seq FROM recourse.cases WHERE id = '` + s.cases[name].String() + `')`
 	}
 	cut := func(ds []receipts.Draft) []receipts.Draft { return ds[:len(ds)-1] }
-	mark := func(name string) string { // takes back the marks that the last receipt of the case tells of
+	mark := func(name string) string { // undoes the marks of the case's last receipt
 		return map[string]string{"held": `UPDATE recourse.desk SET reprocess_eligible = NULL, mark_reason = 'look first'` + run("held"), "newest": `DELETE FROM recourse.desk` + run("newest")}[name]
 	}
 	appended := func(d receipts.Draft) func([]receipts.Draft) []receipts.Draft {
@@ -290,10 +291,9 @@ func (s *tamperedDatabase) tamperings() []tampering {
 	}
 }
 
-// What one who owns the tables can change, with triggers off and the chain of SHA-256 links
-// computed anew where that hides it better, and what notices it: the audit alone, only heads
-// that were noted outside, or only heads that are newer than what was taken away. The table
-// is in receipts/README.md.
+// What an owner of the tables can change, with triggers off and SHA-256 links recomputed where
+// that hides it better, and what detects it: the audit alone, only noted heads, or only heads
+// newer than the removed part. The table is in receipts/README.md.
 func TestTamperingAndWhatDetectsIt(t *testing.T) {
 	t.Parallel()
 	s := newTamperedDatabase(t)
@@ -328,6 +328,6 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 		testkit.Tamper(t, s.db, s.restoreSQL(schemaKept)...)
 	}
 	if a := s.mustAudit(); !maps.Equal(a.Heads, s.allHeads) {
-		t.Error("the scene is not as it was")
+		t.Error("the database was not restored")
 	}
 }

@@ -35,7 +35,7 @@ type Letter struct {
 	Attempts    int                     `json:"attempts"`
 	Error       *background.Failure     `json:"error,omitempty"`
 	Signature   string                  `json:"signature"`    // equal for letters of the same cause
-	Replays     int                     `json:"replay_count"` // number of forks in its lineage up to it
+	Replays     int                     `json:"replay_count"` // forks of it and of its ancestors
 	ReplayedBy  string                  `json:"replayed_by,omitempty"`
 	LastSeenAt  time.Time               `json:"last_seen_at"` // time of the newest receipt of its case
 	Held        bool                    `json:"held"`

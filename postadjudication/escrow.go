@@ -35,14 +35,14 @@ type Call struct {
 	Target       string // the escrow service's name
 	Outcome      settlement.Outcome
 	Amount       settlement.Money
-	Generation   int // of the adjudication: a service that has seen a higher one for the transaction should refuse the call
+	Generation   int // of the adjudication: a service that has seen a higher one for the transaction must refuse the call
 	Run          background.RunID
 	Attempt      int
 	// Fresh reports whether the request may still be sent; see Executor. Nil in lookups and in
 	// calls outside an attempt.
 	Fresh func() error
 	// NotAfter is the time, by the database's clock, after which nobody waits for the answer:
-	// the service should not execute the call then. Zero if Fresh is nil.
+	// the service must not execute the call then. Zero if Fresh is nil.
 	NotAfter time.Time
 	// SentAgo is the time since the last request under the operation key, by the receipts, and
 	// so by the database's clock. Set in lookups only.
