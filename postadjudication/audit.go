@@ -140,12 +140,12 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 				return err
 			}
 		}
-		var own []receipts.Receipt
+		var caseReceipts []receipts.Receipt
 		if ok && rs[0].Case == caseID {
-			own = rs
+			caseReceipts = rs
 			rs, err, ok = trail()
 		}
-		found, last, err := s.auditCaseTwice(ctx, a, tenant, runs, own)
+		found, last, err := s.auditCaseTwice(ctx, a, tenant, runs, caseReceipts)
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 		if a.Cases%progressEvery == 0 {
 			report("cases", a.Cases)
 		}
-		if err := errors.Join(annotations.add(ctx, a, own), files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, own)); err != nil {
+		if err := errors.Join(annotations.add(ctx, a, caseReceipts), files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, caseReceipts)); err != nil {
 			return err
 		}
 		if last.Escrow != 0 {
@@ -316,16 +316,16 @@ func auditSettlement(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []r
 			a.fail(InvariantLetters, at.withRun(s.Run.ID), "run %s is an open letter, its case is %q", s.Run.ID, c.State.Progression)
 		}
 	}
-	holders := 0
+	activeRuns := 0
 	for _, s := range runs {
 		if s.Run.IsActive() {
-			holders++
+			activeRuns++
 		}
 	}
-	if holders > 1 {
-		a.fail(InvariantAccounted, at, "case %s has %d active runs", c.ID, holders)
+	if activeRuns > 1 {
+		a.fail(InvariantAccounted, at, "case %s has %d active runs", c.ID, activeRuns)
 	}
-	if holders == 0 && !caseAtRest(runs) {
+	if activeRuns == 0 && !caseAtRest(runs) {
 		a.fail(InvariantAccounted, at, "case %s is %q, but has no live run or open letter", c.ID, c.State.Progression)
 	}
 }
