@@ -54,7 +54,8 @@ const (
 // snapshot; a letter on which the evaluation fails is excluded and counted.
 //
 // Errors:
-//   - *FieldError: invalid input (joined, one per field); of where also if there are too many letters to evaluate the condition on all
+//   - *FieldError: invalid input (joined, one per field); of where also if there are too many
+//     letters to evaluate the condition on all
 //   - *NothingSelectedError: no letter is selected; no plan is stored
 //   - ErrTooManyConditions: too many conditions are being evaluated
 func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {

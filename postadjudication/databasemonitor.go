@@ -104,9 +104,11 @@ func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
 }
 
 // databaseMonitor checks the database while a process uses it.
-//   - Newer schema: a version can't know whether it may use the tables of a newer one, so the process claims nothing more and decides nothing until it is replaced.
+//   - Newer schema: a version can't know whether it may use the tables of a newer one, so the
+//     process claims nothing more and decides nothing until it is replaced.
 //   - Another database in place of the one that was opened: the same.
-//   - Triggers off, or other circuit breakers for targets than this process has: it claims nothing until that is over.
+//   - Triggers off, or other circuit breakers for targets than this process has: it claims
+//     nothing until that is over.
 type databaseMonitor struct {
 	journal      *postgres.Journal
 	id           string            // of the database that was opened; empty if this process executes nothing
