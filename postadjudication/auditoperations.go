@@ -120,7 +120,7 @@ func (a *Audit) auditBreaker(at breakSubject, o postgres.Operations) error {
 	d.compare("cause", b.Cause, recorded.Cause)
 	d.compare("reason", b.Reason, recorded.Reason)
 	d.compareTimes("time of the last move", b.At, recorded.At)
-	d.compare("told of the one over all tenants", b.RecordedOpen, recorded.openOverAll)
+	d.compare("opening over all tenants", b.RecordedOpen, recorded.openOverAll)
 	if !recorded.older {
 		d.compare("number of openings", b.Openings, recorded.Openings)
 		d.compareTimes("time of the last opening", b.OpenedAt, recorded.OpenedAt)

@@ -146,12 +146,12 @@ func (s *tamperedDatabase) rewriteTrailSQL(name string, change func([]receipts.D
 		}
 		drafts = append(drafts, e.Draft)
 	}
-	sealed, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
+	chained, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	out := []string{`DELETE FROM recourse.receipts WHERE case_id = '` + caseID.String() + `'`}
-	for _, r := range sealed {
+	for _, r := range chained {
 		run := "NULL"
 		if !r.Run.IsZero() {
 			run = pq.QuoteLiteral(r.Run.String())
@@ -286,7 +286,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "and the receipts say that it was done"},
 		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, InvariantFold, "counts 9 items"},
 		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
-		{"a register loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
+		{"an operation log loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
 		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, InvariantOrder, "and the list of letters follows it up to"},
 	}
 }
