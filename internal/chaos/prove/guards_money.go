@@ -145,7 +145,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a decision that was cancelled stays so",
-		Edits:    []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, closed by a person's finding, or what it had reserved was freed", "	return Created"}},
+		Edits:    []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, closed by a person's finding, or by freeing its reservation", "	return Created"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhatIsCancelledStaysCancelled"},
 	},
 	{
