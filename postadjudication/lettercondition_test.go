@@ -116,7 +116,7 @@ func TestExpressionsThatCantBeToldSelectNothing(t *testing.T) {
 func TestExpressionsThatMakeNoSenseAreRefusedWithTheirPlace(t *testing.T) {
 	t.Parallel()
 	for source, problem := range map[string]string{
-		"": "must say something", "  ": "must say something",
+		"": "must not be empty", "  ": "must not be empty",
 		`amount.minor > "x"`:               "line 1, column 14: found no matching overload",
 		"held &&\n amount.minr > 1":        "line 2, column 8: undeclared reference to 'amount.minr'",
 		`error.typ == "x"`:                 "line 1, column 6: undeclared reference to 'error.typ'",

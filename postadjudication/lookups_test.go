@@ -237,11 +237,11 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 		})
 	}
 	var refusal *RefusedError
-	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not come back") {
+	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("while the process lives: %v", err)
 	}
 	r.stopWork()
-	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "ask again in") {
+	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the process ended: %v", err)
 	}
 	year := later(365 * 24 * time.Hour)
@@ -274,7 +274,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.escrow.lookupLifetime = Forever
 	var refusal *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "ask again in") {
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
@@ -300,7 +300,7 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	ctx := context.Background()
 	f := Finding{Actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: NotExecuted}
 	var refusal *RefusedError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not come back") {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("%v", err)
 	}
 	opposite := refund(1)

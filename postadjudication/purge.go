@@ -138,6 +138,7 @@ type purgePage struct {
 	more    bool                 // others may follow
 	// recheck returns those of some letters of the page that are still to be purged in the
 	// state in which they were read. The caller's write is guarded by that state.
+	recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error)
 }
 
 func keepAll(_ context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
@@ -236,7 +237,7 @@ func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, rech
 	receipt := func(f postgres.LetterRow, archive string) receipts.Draft {
 		p := receipts.Payload{Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}
 		if f.Case.Kind == postgres.KindSettlement {
-				p.People = 1 // with two people there is a plan
+			p.People = 1 // with two people there is a plan
 		}
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: p}
 	}
