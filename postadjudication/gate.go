@@ -11,9 +11,9 @@ const (
 	GateCallOutstanding   Gate = "call_outstanding"     // a call may still be in flight, and pay
 	GateCaseEnded         Gate = "case_ended"           // the case is settled or refunded
 	GateNotSettlement     Gate = "not_a_settlement"     // a plain task moves no money
-	GateHeld              Gate = "held"                 // somebody holds the letter
+	GateHeld              Gate = "held"                 // the letter is held
 	GatePaidUnderOlderKey Gate = "paid_under_older_key" // money moved under the key of an earlier decision
-	GateNotHeld           Gate = "not_held"             // nobody holds the letter
+	GateNotHeld           Gate = "not_held"             // the letter is not held
 	GateRequestAltered    Gate = "request_altered"      // the stored request differs from the submitted one in the receipts
 	GateFamilyNotServed   Gate = "family_not_served"    // no running process has the run's family
 	GateLive              Gate = "live"                 // a run of the case is live
@@ -25,7 +25,7 @@ const (
 func (g Gate) Meaning() string {
 	switch g {
 	case GateNotALetter:
-		return "the run is no dead letter"
+		return "the run is not a dead letter"
 	case GateNotOpen:
 		return "the letter is not open any more"
 	case GateReconcileFirst:
@@ -35,15 +35,15 @@ func (g Gate) Meaning() string {
 	case GateCaseEnded:
 		return "the case is settled or refunded"
 	case GateNotSettlement:
-		return "a plain task has no money to find out about"
+		return "a plain task moves no money, so there is nothing to find out"
 	case GateHeld:
 		return "the letter is held"
 	case GatePaidUnderOlderKey:
 		return "money moved under another operation key than the run's own, so a fork could pay a second time: adjudicate again in a higher generation, or reconcile with a finding"
 	case GateNotHeld:
-		return "nobody holds the letter"
+		return "the letter is not held"
 	case GateRequestAltered:
-		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
+		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify shows what differs"
 	case GateFamilyNotServed:
 		return "no running process has the family of the run, so a fork would wait for ever: start one that has it"
 	case GateLive:
@@ -53,5 +53,5 @@ func (g Gate) Meaning() string {
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
 	}
-	return "there is a rule of that name"
+	return "the gate of that name refuses it"
 }

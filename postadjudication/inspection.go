@@ -78,11 +78,11 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		return Inspection{}, ErrNotFound
 	}
 	out := Inspection{Letter: found.Letters[0]}
-	filed, err := s.journal.LetterRowsByID(ctx, id)
+	rows, err := s.journal.LetterRowsByID(ctx, id)
 	switch {
 	case err != nil:
 		return Inspection{}, err
-	case len(filed) == 0:
+	case len(rows) == 0:
 		return Inspection{}, ErrNotFound
 	}
 	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, seen.Case.ID)
@@ -93,7 +93,7 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 	if err != nil {
 		return Inspection{}, err
 	}
-	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), s.annotationsOf(filed[0]), s.actionsOn(filed[0], runs)
+	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), s.annotationsOf(rows[0]), s.actionsOn(rows[0], runs)
 	if err := s.addEscrow(ctx, &out.Case); err != nil {
 		return Inspection{}, err
 	}

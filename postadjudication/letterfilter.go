@@ -211,7 +211,7 @@ func (f LetterFilter) Validate() error {
 			refuse(text.field, fmt.Sprintf("must be at most %d bytes of plain text", maxFilterText))
 		}
 	}
-	for _, word := range []struct {
+	for _, choice := range []struct {
 		field, value string
 		known        []string
 	}{
@@ -220,8 +220,8 @@ func (f LetterFilter) Validate() error {
 		{"outcome_class", string(f.Class), stringsOf(background.Executed, background.NotExecuted, background.Unknown)},
 		{"reason_code", f.ReasonCode, []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, reasonCaseEnded}},
 	} {
-		if word.value != "" && !slices.Contains(word.known, word.value) {
-			refuse(word.field, "must be one of "+strings.Join(word.known, ", "))
+		if choice.value != "" && !slices.Contains(choice.known, choice.value) {
+			refuse(choice.field, "must be one of "+strings.Join(choice.known, ", "))
 		}
 	}
 	if f.Currency != "" && (len(f.Currency) != 3 || strings.Trim(f.Currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "") {

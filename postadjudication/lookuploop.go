@@ -23,7 +23,7 @@ type LookupRule struct {
 	Every      time.Duration // interval between rounds; 5s
 	FirstPause time.Duration // between the first and second lookup of a letter; each further pause doubles; 1m
 	MaxPause   time.Duration // the longest pause; 6h
-	PerSecond  int           // lookups per second at one escrow service; 5
+	PerSecond  int           // lookups per second at one escrow service, by all processes; 5
 	Slots      int           // concurrent lookups; 4
 }
 

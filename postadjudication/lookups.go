@@ -35,7 +35,7 @@ type lookupEvidence struct {
 	sinceLastCall time.Duration // since the last call began, returned or was abandoned
 	lostCall      bool          // a call of a lost process has not returned
 	sinceLost     time.Duration // since that process was found lost
-	maxSendDelay  time.Duration // maximum time from a claim to the end of sending its call: call bound and time limit
+	maxSendDelay  time.Duration // how long after its claim a call is sent at most: call bound and time limit
 	inFlight      time.Duration // how long an abandoned call may be in flight; 0 or less: the executor judges by itself
 
 	// How long the service knows the key.

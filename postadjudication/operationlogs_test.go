@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// What was done with keys, plans and circuit breakers, and what keys were refused, can be
-// read: by whom, when and why, a page at a time.
+// The operation logs of keys, plans, circuit breakers and refusals can be read page by page: by
+// whom, when and why.
 func TestOperationLogsCanBeRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -74,7 +74,7 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 		t.Errorf("another tenant's: %s", said)
 	}
 	if _, err := r.OperationHistory(ctx, "", OperationLogKeys, 0, 100); err == nil {
-		t.Error("no tenant means everybody's")
+		t.Error("an empty tenant reads the log of all tenants")
 	}
 	r.mustAudit()
 }

@@ -330,8 +330,8 @@ func (w *purgeScan) readPage(ctx context.Context) (purgePage, error) {
 	for i, l := range found {
 		ids[i] = l.Run.ID
 	}
-	filed, err := w.service.journal.LetterRowsByID(ctx, ids...)
-	return purgePage{filed, more, func(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
+	rows, err := w.service.journal.LetterRowsByID(ctx, ids...)
+	return purgePage{rows, more, func(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
 		return w.stillSelected(ctx, first, last, letters)
 	}}, err
 }

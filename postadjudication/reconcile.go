@@ -189,7 +189,7 @@ func (s *Service) lookupFinding(ctx context.Context, tenant string, id backgroun
 
 // lookupUnclear explains why a lookup decides nothing.
 func lookupUnclear(found background.Result) string {
-	return "the lookup could not tell: " + redact.Text(found.Failure.Message)
+	return "the lookup gave no clear answer: " + redact.Text(found.Failure.Message)
 }
 
 func (f Finding) validate() error {

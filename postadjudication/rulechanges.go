@@ -235,11 +235,11 @@ func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after in
 		}
 		for _, r := range trail {
 			place.Seq = r.Seq
-			change, own, err := ruleVersionFrom(r, name)
+			change, matches, err := ruleVersionFrom(r, name)
 			if err != nil {
 				return nil, err
 			}
-			if !own {
+			if !matches {
 				continue
 			}
 			if version++; version <= after {
@@ -253,15 +253,15 @@ func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after in
 	}
 }
 
-// ruleVersionFrom reads a receipt of a tenant's rules; own reports whether it is about the rule
+// ruleVersionFrom reads a receipt of a tenant's rules; matches reports whether it is about the rule
 // name.
-func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, own bool, err error) {
+func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, matches bool, err error) {
 	p, err := r.Payload()
 	if err != nil {
 		return version, false, err
 	}
-	changes, own := strings.CutPrefix(p.Changes, name+": ")
-	if !own || r.Subtype != receipts.RuleChanged {
+	changes, matches := strings.CutPrefix(p.Changes, name+": ")
+	if !matches || r.Subtype != receipts.RuleChanged {
 		return version, false, nil
 	}
 	version = RuleVersion{Deleted: changes == ruleDeleted, Changes: changes, Receipt: r.ID()}

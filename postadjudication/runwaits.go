@@ -100,7 +100,7 @@ func (st *Status) setWait(what, because string, args ...any) {
 // waitsForProcess sets the reason if no process serves the run's queue, or none of those that do
 // may claim it.
 func (st *Status) waitsForProcess(r background.Run, sessions []background.Session) {
-	var barred []string
+	var blocked []string
 	family, serving := servedBy(r.Family, sessions), 0
 	for _, s := range sessions {
 		if !slices.Contains(s.Queues, r.Queue) {
@@ -108,7 +108,7 @@ func (st *Status) waitsForProcess(r background.Run, sessions []background.Sessio
 		}
 		serving++
 		if s.ClaimsBlockedBy != "" {
-			barred = append(barred, s.ClaimsBlockedBy)
+			blocked = append(blocked, s.ClaimsBlockedBy)
 		}
 	}
 	switch {
@@ -116,10 +116,10 @@ func (st *Status) waitsForProcess(r background.Run, sessions []background.Sessio
 		st.setWait(WaitsForFamily, "no running process has the family %s", r.Family)
 	case serving == 0:
 		st.setWait(WaitsForQueue, "no running process serves queue %s", r.Queue)
-	case len(barred) < serving:
-	case slices.Contains(barred, background.BlockedByServers):
+	case len(blocked) < serving:
+	case slices.Contains(blocked, background.BlockedByServers):
 		st.setWait(WaitsForServers, "the %d processes that serve queue %s claim nothing: see their readiness for what is wrong with their servers", serving, r.Queue)
-	case slices.Contains(barred, background.BlockedByClock):
+	case slices.Contains(blocked, background.BlockedByClock):
 		st.setWait(WaitsForClock, "the %d processes that serve queue %s claim nothing: their clocks are off", serving, r.Queue)
 	default:
 		st.setWait(WaitsForClaims, "the %d processes that serve queue %s claim nothing for a while: their last claims grew too old to call", serving, r.Queue)

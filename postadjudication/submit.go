@@ -72,7 +72,7 @@ func (s *Service) notifyRuns(ctx context.Context, created ...*background.Run) {
 // exists if and only if that commits. Call Submitted.Notify after the commit. SubmitTx
 // never waits for another transaction, and never aborts the caller's: it replies Busy
 // when another transaction holds the case or escrow, and IsolationUnsupported when the
-// isolation level is not READ COMMITTED. Errors are those of Submit.
+// isolation level is not READ COMMITTED. Bad input is a *FieldError (joined, one per field).
 func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
 	ad, err := s.admission(ctx, a)
 	if err != nil {
