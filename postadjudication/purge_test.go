@@ -190,7 +190,7 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 		q.Filter.Transaction, q.Confirm = release(i).TransactionReceiptID, "1"
 		var all sync.WaitGroup
 		var forked, held bool
-		var gone Purged
+		var purged Purged
 		all.Go(func() {
 			_, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
 			var refusal *RefusedError
@@ -208,14 +208,14 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 		all.Go(func() {
 			var err error
 			var bad *FieldError
-			if gone, err = r.Purge(ctx, "acme", q); err != nil && !errors.As(err, &bad) {
+			if purged, err = r.Purge(ctx, "acme", q); err != nil && !errors.As(err, &bad) {
 				t.Errorf("purge: %v", err)
 			}
 		})
 		all.Wait()
 		switch got := r.letterStatus(letter); {
-		case forked != (got == background.LetterForked), (gone.Letters == 1) != (got == background.LetterPurged), held && gone.Letters == 1, forked && gone.Letters == 1:
-			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, gone, got)
+		case forked != (got == background.LetterForked), (purged.Letters == 1) != (got == background.LetterPurged), held && purged.Letters == 1, forked && purged.Letters == 1:
+			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, purged, got)
 		}
 	}
 	r.untilNoneLive()

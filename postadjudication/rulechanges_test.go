@@ -76,15 +76,15 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	if set := r.mustSetRule(q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
 		t.Errorf("%+v", set)
 	}
-	gone := RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:bob", Reason: "enough", IfVersion: version(1)}
-	if _, err := r.DeleteRule(ctx, gone); !errors.As(err, &other) || other.Current.Version != 2 {
+	removal := RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:bob", Reason: "enough", IfVersion: version(1)}
+	if _, err := r.DeleteRule(ctx, removal); !errors.As(err, &other) || other.Current.Version != 2 {
 		t.Errorf("%v", err)
 	}
-	gone.IfVersion = nil
-	if was, err := r.DeleteRule(ctx, gone); err != nil || was.Version != 2 || was.MaxReplays != 3 {
+	removal.IfVersion = nil
+	if was, err := r.DeleteRule(ctx, removal); err != nil || was.Version != 2 || was.MaxReplays != 3 {
 		t.Errorf("%+v, %v", was, err)
 	}
-	if _, err := r.DeleteRule(ctx, gone); !errors.Is(err, ErrNotFound) {
+	if _, err := r.DeleteRule(ctx, removal); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	q.IfVersion = version(0)

@@ -104,9 +104,9 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	var calm, angry subscriberRecorder
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { calm.record(l) })()
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { angry.record(l); panic("no") })()
+	var healthy, panicking subscriberRecorder
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { healthy.record(l) })()
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { panicking.record(l); panic("no") })()
 	defer r.OnDeadLetter(func(context.Context, DeadLetter) { runtime.Goexit() })()
 	hangs := make(chan struct{}, 10)
 	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) { hangs <- struct{}{}; <-ctx.Done() })
@@ -114,8 +114,8 @@ func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	for i := range n {
 		r.deadLetter(i, func(Call) Answer { return refused() })
 	}
-	r.untilTrue("all letters are received", func() bool { return len(calm.runs()) == n && r.Stats().SubscriberPanics == 2*n })
-	checkDeliveredOnce(t, "who panics", angry.runs(), n)
+	r.untilTrue("all letters are received", func() bool { return len(healthy.runs()) == n && r.Stats().SubscriberPanics == 2*n })
+	checkDeliveredOnce(t, "who panics", panicking.runs(), n)
 	<-hangs
 	leave()
 	leave() // a second call is a no-op

@@ -411,11 +411,11 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 		}
 	}
 	r.untilNoneLive()
-	const said = `body::json->'payload'->>'self_declared' = 'true'`
-	if n := r.count(`SELECT count(DISTINCT subtype) FROM recourse.receipts WHERE actor = $1 AND `+said, who); n != 9 {
+	const declared = `body::json->'payload'->>'self_declared' = 'true'`
+	if n := r.count(`SELECT count(DISTINCT subtype) FROM recourse.receipts WHERE actor = $1 AND `+declared, who); n != 9 {
 		t.Errorf("%d subtypes say so", n) // hold-placed, manual-retry-requested and submitted, key-created, key-revoked, policy-changed, brake-pulled, brake-released, rule-changed
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE (actor = $1) <> coalesce(`+said+`, false)`, who); n != 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE (actor = $1) <> coalesce(`+declared+`, false)`, who); n != 0 {
 		t.Errorf("%d receipts say otherwise", n)
 	}
 	r.mustAudit()

@@ -132,8 +132,8 @@ func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
 		a.Payload = json.RawMessage(`{"note":"` + plantedCard + `"}`)
 		return a
 	}
-	gone := r.submitAsOlderVersion(secret(2))
-	if _, err := r.Cancel(t.Context(), "acme", gone.Run, "user:ada", "a fraud"); err != nil {
+	cancelled := r.submitAsOlderVersion(secret(2))
+	if _, err := r.Cancel(t.Context(), "acme", cancelled.Run, "user:ada", "a fraud"); err != nil {
 		t.Fatal(err)
 	}
 	r.startWorkers()
