@@ -221,13 +221,13 @@ func TestPatternsThatAreTooLargeAreRefusedBeforeTheyAreCompiled(t *testing.T) {
 		`error.message.matches(held ? "a" : "b")`:                                                              "must be a literal text",
 		`error.message.matches("(?:` + dots + `){1000}")`:                                                      "too large",
 		`matches(error.message, "(?:abc){900}")`:                                                               "too large",
-		`error.message.matches("(((a{30}){30}){30})")`:                                                         "can't be read",
+		`error.message.matches("(((a{30}){30}){30})")`:                                                         "is invalid",
 		`error.message.matches("(((abc){30}){30})")`:                                                           "too large",
 		`error.message.matches("(a?){999}")`:                                                                   "too large",
 		`error.message.matches("` + strings.Repeat(`\\pL`, 40) + `")`:                                          "too large",
 		`error.message.matches("(ab){400}") || error.code.matches("(ab){400}") || family.matches("(ab){400}")`: "too large",
 		`error.message.matches("` + strings.Repeat("a", 1025) + `")`:                                           "at most 1024 bytes together",
-		`error.message.matches("(")`:                                                                           "can't be read: error parsing regexp: missing closing )",
+		`error.message.matches("(")`:                                                                           "is invalid: error parsing regexp: missing closing )",
 	} {
 		_, err := ParseLetterExpr(source)
 		var field *FieldError

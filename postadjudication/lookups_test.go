@@ -126,7 +126,7 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 	defer close(never)
 	for words, lookup := range map[string]func(Call) Answer{
 		"panicked":             func(Call) Answer { panic("a bug") },
-		"not answered in time": func(Call) Answer { <-never; return Answer{Class: Unknown} },
+		"the lookup timed out": func(Call) Answer { <-never; return Answer{Class: Unknown} },
 	} {
 		answer.Store(lookup)
 		asked := make(chan error, 1)

@@ -22,7 +22,7 @@ type SecondPersonError struct {
 func (e *SecondPersonError) Code() string { return "second_person_required" }
 
 func (e *SecondPersonError) Error() string {
-	text := "postadjudication: bulk plan " + e.Plan.ID.String() + " must be started by another person than " + e.Plan.Actor
+	text := "postadjudication: bulk plan " + e.Plan.ID.String() + " must be started by somebody else than " + e.Plan.Actor
 	if e.Because != "" {
 		text += ": " + e.Because
 	}
