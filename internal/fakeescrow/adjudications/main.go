@@ -1,9 +1,9 @@
 // Command adjudications writes testdata/adjudications.jsonl: made-up adjudications
-// of several tenants, with the misbehaviour that package fakeescrow plays, and with
-// the conflicts and damaged lines that a door has to refuse.
+// of several tenants, with the misbehaviour that package fakeescrow simulates, and with
+// the conflicts and damaged lines that a reader has to refuse.
 //
-// The same bytes come out every time. -table prints what the file holds, as a table
-// in Markdown. The command may import the standard library only.
+// The output is always the same to the byte. -table prints the number of lines by kind,
+// as a table in Markdown. The command may import the standard library only.
 package main
 
 import (
@@ -29,8 +29,8 @@ func main() {
 	}
 }
 
-// kind is a sort of line. Ordinary kinds say how many there are and what they ask
-// the escrow service to play; the others are made from ordinary lines.
+// kind is a kind of line. Ordinary kinds have a number and the words that the escrow
+// service simulates; the others are derived from ordinary lines.
 type kind struct {
 	name     string
 	count    int // of ordinary lines
@@ -67,7 +67,7 @@ var kinds = []kind{
 	{name: malformed, meaning: "refused at the door, naming what is wrong"},
 }
 
-// The kinds that are made from ordinary lines.
+// The kinds that are derived from ordinary lines.
 const (
 	duplicate    = "exact duplicate"
 	otherContent = "same generation, other content"
