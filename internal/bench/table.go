@@ -7,7 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// column is a metric as people read it.
+// column is a metric with its title and format.
 type column struct{ metric, title, format string }
 
 var (
@@ -95,7 +95,7 @@ func writeTables(out io.Writer, o options, all []result) error {
 	return nil
 }
 
-// medianRow is nil when the system was not measured with this workload.
+// medianRow returns nil when the system was not measured with this workload.
 func medianRow(all []result, system, workload string, tasks int) table.Row {
 	values := map[string][]float64{}
 	for _, r := range all {
