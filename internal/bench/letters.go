@@ -16,8 +16,8 @@ import (
 // lettersTenant has the letters; one in fifty more belongs to another tenant.
 const lettersTenant = "bench"
 
-// causes are the causes of death, each with the first of its thousandths: reason code, class,
-// error type, and the message, in which % is replaced by a number.
+// causesSQL makes the causes of death, each with its range of thousandths: reason code, class,
+// error type, and the message, in which % stands for the part that differs.
 const causesSQL = `
 CREATE TEMP TABLE causes AS SELECT * FROM (VALUES
   (  0, 180, 'retry_exhausted',    'not_executed', 'http.unavailable',  '503 Service Unavailable'),

@@ -17,7 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// A judgement that finds nothing means something only if it can find something.
+// A verification without findings proves something only if it can find something.
 func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -84,14 +84,14 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// higherOf is the second decision of the nth transaction.
+// higherOf returns the second decision of the nth transaction.
 func higherOf(n int, outcome settlement.Outcome) postadjudication.Adjudication {
 	a := adjudication(n, "ok", "")
 	a.Outcome, a.Generation, a.AdjudicationID = outcome, 2, fmt.Sprintf("adj_%d_2", n)
 	return a
 }
 
-// A wait is measured by the clock of who is called, from the answer of one call to the
+// A wait is measured by the clock of the escrow service, from the answer of one call to the
 // arrival of the next.
 func TestVerifyMeasuresWaitsByTheLedger(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestVerifyMeasuresWaitsByTheLedger(t *testing.T) {
 	}
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	story := func(worker, class string) *caseTrail {
-		lies := noon.Add(time.Hour) // what a clock that is off writes is not looked at
+		lies := noon.Add(time.Hour) // times by a clock that is off are not read
 		return &caseTrail{receipts: []parsedReceipt{
 			{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{Policy: retrypolicy.Policy{}.Normalize().Encode()}},
 			{receipts.Receipt{Run: run, Subtype: receipts.AttemptStarted}, receipts.Payload{Attempt: 1, Worker: "a"}},
@@ -164,8 +164,7 @@ func TestVerifyChecksWhoCancelled(t *testing.T) {
 	}
 }
 
-// A payment that no receipt tells of is only passed over where its case is counted as
-// unknown.
+// A payment without a receipt is accepted only where its case is counted as unknown.
 func TestVerifyCountsARunAsUnknownOnlyInAnUnknownCase(t *testing.T) {
 	t.Parallel()
 	run, err := receipts.ParseRunID("01890000-0000-7000-8000-000000000000")
@@ -184,12 +183,12 @@ func TestVerifyCountsARunAsUnknownOnlyInAnUnknownCase(t *testing.T) {
 	}
 }
 
-// What a cancelled fork keeps reserved is shown by the list of cases, and by no other.
+// The reservation of a cancelled fork is shown by the list of cases, and by no other list.
 func TestVerifyFindsTheReservationOfACancelledForkInTheListOfCases(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
 	letter(s)
-	h := s.worker("", func(c *worker.Settings) { c.CommandsOnly = true }) // hands over and looks
+	h := s.worker("", func(c *worker.Settings) { c.CommandsOnly = true }) // submits and reads
 	s.command(h, worker.Fork, s.onlyRun("letter = 'open'"))
 	s.command(h, worker.Cancel, s.onlyRun("live"))
 	s.terminate(h)
@@ -208,7 +207,7 @@ func TestVerifyRefusesLiveRuns(t *testing.T) {
 	}
 }
 
-// pay has the escrow service pay out of an escrow of 1000 what nobody handed over.
+// pay has the escrow service pay out of an escrow of 1000 without a submission.
 func pay(t *testing.T, escrow, key, transaction, outcome string, amount int64) {
 	t.Helper()
 	body := fmt.Sprintf(`{"tenant":"chaos","transaction_receipt_id":%q,"escrow_reference":"esc_foreign_%s","outcome":%q,"generation":1,

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Both ways are wrong unless the second was decided for the rest, when the receipts told of
-// what was moved the first way.
+// Payments both ways are a violation unless the second was decided for the rest, when the receipts
+// had what was moved the first way.
 func TestVerifyChecksWhatWasKnownWhenTheOppositeWasDecided(t *testing.T) {
 	t.Parallel()
 	effect := func(key string, outcome settlement.Outcome, generation, moved int64) fakeescrow.Effect {
