@@ -2,7 +2,7 @@ package receipts
 
 import "time"
 
-// Payload holds the particulars of a receipt: one flat record for all subtypes, of which each fills its
+// Payload holds the particulars of a receipt: one flat record for all subtypes. Each fills its
 // part. A zero value is not written, and what is not written reads back as zero. Integers stay within
 // ±(2^53-1), times are kept to the microsecond, strings are valid UTF-8 without U+0000. Amounts are in the
 // minor unit of Currency.

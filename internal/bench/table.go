@@ -32,7 +32,7 @@ var (
 		{submittedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
 		{killCount, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
-	flushColumns  = []column{{renotifiedSeconds, "rung s", "%.2f"}}
+	flushColumns  = []column{{renotifiedSeconds, "renotified s", "%.2f"}}
 	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
 

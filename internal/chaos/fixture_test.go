@@ -43,8 +43,8 @@ const (
 	// timePerLetter is how much longer every wait may take for each letter of a test of many.
 	timePerLetter = 200 * time.Millisecond
 
-	// askedWithin is enough to ask about hundreds of letters twice, five a second: as many
-	// calls as that are over their time limit on a busy machine.
+	// askedWithin is enough to look up hundreds of letters twice, five a second: on a busy
+	// machine as many calls exceed their time limit.
 	askedWithin = 3 * time.Minute
 
 	callLimit       = 400 * time.Millisecond

@@ -23,9 +23,9 @@ const (
 	// Nobody repeats the request here: the rule was set with its receipt, or not at all.
 	ruledOnce = `SELECT coalesce((SELECT max(version) FROM recourse.rules), 0) = (SELECT count(*) FROM recourse.receipts WHERE subtype = 'rule-changed')`
 
-	// Rules go on by themselves, and replay each lineage exactly as often as they may:
-	// what was forked, what is counted and what the receipts say are the same.
-	// An attempt that a kill interrupts is unknown, and its letter no rule's any more.
+	// Rules continue by themselves, and replay each lineage exactly as often as they may:
+	// forks, counts and receipts agree. An attempt that a kill interrupts is unknown, and no
+	// rule replays its letter.
 	replayedOnce = `SELECT count(*) > 0 AND bool_and((coalesce(c.replays, 0) = (SELECT (definition::json->>'max_replays')::int FROM recourse.rules)
 			OR EXISTS (SELECT FROM recourse.runs u WHERE u.case_id = r.case_id AND u.letter = 'open' AND u.class <> 'not_executed'))
 		AND coalesce(c.replays, 0) = (SELECT count(*) FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.subtype = 'replayed' AND e.actor = 'rule:all')

@@ -63,7 +63,7 @@ func (v *verification) checkTampering(c *caseTrail, d *tamperLog) {
 		v.OutOfBand[r.p.ReasonCode]++
 		if !d.explains(r.Run, r.p.ReasonCode, r.At) {
 			v.FalseReceipts++
-			v.fail("a receipt of run %s says %s, and nobody did that to its task %s", r.Run, r.p.ReasonCode, r.p.DispatchReference)
+			v.fail("a receipt of run %s reports %s, and nobody did that to its task %s", r.Run, r.p.ReasonCode, r.p.DispatchReference)
 		}
 	}
 }

@@ -30,19 +30,19 @@ const (
 
 // testbed is everything that can be broken, with connections that bypass the proxies.
 type testbed struct {
-	dir             string
-	postgres        *localpg.Server
-	redis           *localredis.Server
-	escrow          *fakeescrow.Service
-	proxies         map[string]*proxy // postgres, redis, escrow
-	log             *os.File          // of the workers
-	fleet           *fleet
-	tampering       *tamperLog
-	load            *load
-	clockFaults     []clockFault              // when a worker's clock was far off
-	unreadableRuns  []string                  // runs that were unreadable for a while
-	spoiledPolicies map[string]string         // policies of runs that were made unreadable
-	operatorService *postadjudication.Service // of the people: bypasses the proxies, and executes nothing
+	dir              string
+	postgres         *localpg.Server
+	redis            *localredis.Server
+	escrow           *fakeescrow.Service
+	proxies          map[string]*proxy // postgres, redis, escrow
+	log              *os.File          // of the workers
+	fleet            *fleet
+	tampering        *tamperLog
+	load             *load
+	clockFaults      []clockFault              // when a worker's clock was far off
+	unreadableRuns   []string                  // runs that were unreadable for a while
+	originalPolicies map[string]string         // policies of runs that were made unreadable
+	operatorService  *postadjudication.Service // of the people: bypasses the proxies, and executes nothing
 
 	db          *sql.DB
 	redisClient *redis.Client
@@ -52,7 +52,7 @@ type testbed struct {
 }
 
 func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
-	a = &testbed{proxies: map[string]*proxy{}, tampering: newTamperLog(), spoiledPolicies: map[string]string{}, unreadableRuns: []string{}}
+	a = &testbed{proxies: map[string]*proxy{}, tampering: newTamperLog(), originalPolicies: map[string]string{}, unreadableRuns: []string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())

@@ -82,7 +82,7 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 		}
 	}
 	if audit.EarlyAttempts > 0 {
-		v.fail("%d attempts started before the time that their receipts tell", audit.EarlyAttempts)
+		v.fail("%d attempts started before the time in their receipts", audit.EarlyAttempts)
 	}
 	cases, err := w.cases(ctx)
 	if err != nil {

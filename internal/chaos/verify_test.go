@@ -32,14 +32,14 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 
 	const nowhere = "01890000-0000-7000-8000-000000000000"
 	for _, tc := range []struct {
-		name  string
-		spoil func(*verifyInput)
-		want  string
+		name       string
+		breakInput func(*verifyInput)
+		want       string
 	}{
-		{"a run that was accepted and is gone", func(w *verifyInput) {
+		{"an accepted run that does not exist", func(w *verifyInput) {
 			w.accepted.noteReply(adjudication(5, "ok", ""), worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
-		{"a plain run that is gone", func(w *verifyInput) {
+		{"a plain run that does not exist", func(w *verifyInput) {
 			w.accepted.noteOtherRun(worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
 		{"a decision that was answered as accepted and is nowhere", func(w *verifyInput) {
@@ -48,18 +48,18 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		{"a decision of a case that does not exist", func(w *verifyInput) {
 			w.accepted.noteReply(adjudication(6, "ok", ""), worker.Reply{Reply: postadjudication.Deduplicated, Run: nowhere})
 		}, "by generation 1 of txr_6 (adj_6) was answered deduplicated, and left neither effect nor letter nor run"},
-		{"money of which nobody knows", func(w *verifyInput) { w.maxUnknown = 0 }, "1 cases are still unknown, and 0 may be"},
-		{"a receipt that blames somebody for nothing", func(w *verifyInput) { w.tampering = newTamperLog() }, "says bell_archived, and nobody did that"},
-		{"a receipt that blames somebody for something else", func(w *verifyInput) {
+		{"money of unknown outcome", func(w *verifyInput) { w.maxUnknown = 0 }, "1 cases are still unknown, and 0 may be"},
+		{"a receipt of tampering that nobody did", func(w *verifyInput) { w.tampering = newTamperLog() }, "reports bell_archived, and nobody did that"},
+		{"a receipt of other tampering than was done", func(w *verifyInput) {
 			w.tampering = newTamperLog()
 			w.tampering.record(s.onlyRun("retry_key = 'txr_4:release'")+".1", time.Now(), background.TaskRemoved)
-		}, "says bell_archived, and nobody did that"},
+		}, "reports bell_archived, and nobody did that"},
 		{"money that is reserved for nothing", func(*verifyInput) {
 			s.exec(`UPDATE recourse.cases SET reserved = 7 WHERE subject = 'txr_1'`)
 		}, "txr_1: 7 is reserved, and neither a live run nor an open letter shows it"},
-		{"a payment that Recourse knows nothing of", func(*verifyInput) {
+		{"a payment without a receipt", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "ab", "txr_foreign", "release", 1000)
-		}, "of which no receipt tells"},
+		}, "and has no receipt"},
 		{"a decision that was paid twice", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "cd", "txr_1", "release", 1000)
 		}, "its decision was paid before"},
@@ -76,7 +76,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 			w.accepted.noteSubmitted(ad)
 			w.accepted.noteReply(ad, worker.Reply{Reply: postadjudication.Created, Run: run})
 		}
-		tc.spoil(&w)
+		tc.breakInput(&w)
 		v, err := verify(s.ctx(), w)
 		if err != nil || !slices.ContainsFunc(v.Broken, func(b string) bool { return strings.Contains(b, tc.want) }) {
 			t.Errorf("%s: found %q, %v", tc.name, v.Broken, err)

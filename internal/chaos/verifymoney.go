@@ -96,7 +96,7 @@ func (v *verification) compareLedger(effects []fakeescrow.Effect, operations map
 	for _, e := range effects {
 		paid[e.OperationKey] += e.Moved.Minor
 		if operations[e.OperationKey] == nil {
-			v.fail("the escrow service was paid for operation %.12s of %s, of which no receipt tells", e.OperationKey, e.TransactionReceiptID)
+			v.fail("operation %.12s of %s was paid by the escrow service, and has no receipt", e.OperationKey, e.TransactionReceiptID)
 		}
 	}
 	for key, o := range operations {

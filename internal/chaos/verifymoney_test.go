@@ -28,8 +28,8 @@ func TestVerifyChecksWhatWasKnownWhenTheOppositeWasDecided(t *testing.T) {
 		trail  *caseTrail
 		fine   bool
 	}{
-		{"a part, and the receipts told of it", effect("a", settlement.Refund, 1, 5), decided("b", 5), true},
-		{"a part, and they told of less", effect("a", settlement.Refund, 1, 5), decided("b", 0), false},
+		{"a part, and the receipts had it", effect("a", settlement.Refund, 1, 5), decided("b", 5), true},
+		{"a part, and they had less", effect("a", settlement.Refund, 1, 5), decided("b", 0), false},
 		{"all of it", effect("a", settlement.Refund, 1, 10), decided("b", 10), false},
 		{"a part, of no older decision", effect("a", settlement.Refund, 2, 5), decided("b", 5), false},
 		{"a part, and nobody decided", effect("a", settlement.Refund, 1, 5), decided("c", 5), false},

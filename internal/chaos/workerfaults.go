@@ -107,7 +107,7 @@ func (a *testbed) corrupt(ctx context.Context, most int) (n int, err error) {
 		if err := rows.Scan(&id, &policy); err != nil {
 			return n, err
 		}
-		a.spoiledPolicies[id], a.unreadableRuns = policy, append(a.unreadableRuns, id)
+		a.originalPolicies[id], a.unreadableRuns = policy, append(a.unreadableRuns, id)
 	}
 	return n, rows.Err()
 }
@@ -115,14 +115,14 @@ func (a *testbed) corrupt(ctx context.Context, most int) (n int, err error) {
 // restoreRows restores the policies of the unreadable runs.
 func restoreRows(ctx context.Context, a *testbed) error {
 	var ids, policies []string
-	for id, policy := range a.spoiledPolicies {
+	for id, policy := range a.originalPolicies {
 		ids, policies = append(ids, id), append(policies, policy)
 	}
 	for ctx.Err() == nil {
 		_, err := a.db.ExecContext(ctx, `UPDATE recourse.runs r SET policy = t.policy FROM unnest($1::uuid[], $2::text[]) AS t(id, policy) WHERE r.id = t.id`,
 			pq.Array(ids), pq.Array(policies))
 		if err == nil {
-			clear(a.spoiledPolicies)
+			clear(a.originalPolicies)
 			return nil
 		}
 		sleep(ctx, 200*time.Millisecond) // Postgres may be down

@@ -74,7 +74,7 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne"},
 	},
 	{
-		Name:     "a call without a time bound is never over",
+		Name:     "a call with an unlimited InFlight is never over",
 		Edits:    []Edit{{"postadjudication/lookups.go", "	return min(span, maxInFlight)", "	return span"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACallThatIsOnItsWayForEverIsNeverOver"},
 	},

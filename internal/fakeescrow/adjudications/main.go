@@ -55,16 +55,16 @@ var kinds = []kind{
 	{"partial", 5, "partial", "half is moved: partially settled"},
 	{"dark", 2, "dark", "paid without an answer, and no lookup says so: dead letter, unknown"},
 	{"lost", 2, "lost", "the same, but nothing was moved"},
-	{name: duplicate, meaning: "the run that is there already: nothing new"},
+	{name: duplicate, meaning: "the existing run: nothing new"},
 	{name: otherContent, meaning: "refused: `retry_key_mismatch`"},
-	{name: opposite, meaning: "refused: the case goes, or has gone, the other way"},
+	{name: opposite, meaning: "refused: the case has, or had, the other outcome"},
 	{name: afterLive, meaning: "generation 2 while 1 is live, so refused: `conflicting_adjudication`"},
 	{name: afterDead, meaning: "generation 2 supersedes the dead letter of 1"},
 	{name: afterPartial, meaning: "generation 2 moves the rest"},
 	{name: stale, meaning: "generation 1 again, after 2: refused, `stale_generation`"},
 	{name: exceeds, meaning: "refused: `exceeds_held`"},
 	{name: otherHeld, meaning: "refused: `escrow_mismatch`"},
-	{name: malformed, meaning: "refused at the door, naming what is wrong"},
+	{name: malformed, meaning: "refused at submission, naming the error"},
 }
 
 // The kinds that are derived from ordinary lines.

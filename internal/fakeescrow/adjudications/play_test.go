@@ -52,7 +52,7 @@ func TestOrdinaryLinesPlayAsTheirKindSays(t *testing.T) {
 			}
 		}
 	}
-	s.Repair() // of what was dark, nothing is told before
+	s.Repair() // lookups of dark keys answer only after it
 	for i, l := range lines {
 		if a := e.Lookup(t.Context(), calls[i]); a.Moved != share(l.kind, l.Amount.Minor) {
 			t.Errorf("%s moved %d of %d", l.kind, a.Moved, l.Amount.Minor)
