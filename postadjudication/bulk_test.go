@@ -278,7 +278,7 @@ func (r *rig) queryBool(query string) (so bool) {
 
 func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	for field, change := range map[string]func(*BulkRequest){
 		"tenant": func(q *BulkRequest) { q.Tenant = "" },
@@ -309,6 +309,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
 		t.Errorf("%d plans", n)
 	}
+	r.deadLetter(1, func(Call) Answer { return refused() })
 	plan := r.mustPlan(allLetters(BulkFork))
 	for _, tenant := range []string{"", "other"} {
 		_, found := r.Bulk(ctx, tenant, plan.ID)

@@ -274,7 +274,11 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.escrow.lookupLifetime = Forever
 	var refusal *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
+	_, err = r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+	for err != nil && strings.Contains(err.Error(), "the lookup timed out") { // of a slow machine; go test bounds it
+		_, err = r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+	}
+	if !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {

@@ -146,6 +146,9 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 				actor = fmt.Sprintf("user:%d", n)
 			}
 			b, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, actor)
+			for errors.Is(err, background.ErrBusy) { // the callers wait for one case
+				b, err = r.RunBulk(ctx, "acme", plan.ID, plan.Hash, actor)
+			}
 			var second *SecondPersonError
 			switch planner := actor == "user:ada"; {
 			case planner && !errors.As(err, &second):
