@@ -23,7 +23,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		want string
 	}{
 		"no redis":  {background.Config{Store: journal, Families: []background.Family{named("a")}}, "needs Redis"},
-		"no ledger": {background.Config{Redis: redis, Families: []background.Family{named("a")}}, "needs Redis, Ledger"},
+		"no ledger": {background.Config{Redis: redis, Families: []background.Family{named("a")}}, "needs Redis, Store"},
 		"no family": {background.Config{Redis: redis, Store: journal}, "at least one family"},
 		"one name":  {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("a"), named("a")}}, "two families"},
 		"no name":   {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("")}}, "family name"},

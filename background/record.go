@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// errClosed ends a write that Close gave up.
+// errClosed is the error of a write that Close interrupted.
 var errClosed = errors.New("background: the manager is closed")
 
 const (
@@ -18,8 +18,8 @@ const (
 	writePauseMax = time.Second
 )
 
-// WriteOutcomeKnown reports whether the journal answered a move; else it is not known
-// whether the move was written.
+// WriteOutcomeKnown reports whether err is an answer of the journal to a transition. Otherwise
+// it is not known whether the transition was written.
 func WriteOutcomeKnown(err error) bool {
 	for _, known := range []error{
 		nil, ErrConflict, ErrNotDue, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBreakerOpen, ErrTooManyOutstandingCalls, ErrRequestAltered, ErrNotFound, ErrUnknownFamily,
@@ -33,9 +33,9 @@ func WriteOutcomeKnown(err error) bool {
 	return false
 }
 
-// write records a move, again and again until the journal answers it. It is the
-// same move each time, so that it takes effect once. Only Close ends it sooner,
-// with errClosed. Failures raise the manager's health error until the answer.
+// write records a transition and retries until the journal answers. It is the same transition
+// each time, so that it takes effect once. Only Close ends it sooner, with errClosed. Failures
+// raise the manager's health error until the answer.
 func (m *Manager) write(f Family, tr Transition) (Run, error) {
 	pause, failing := writePauseMin, false
 	for {
@@ -53,7 +53,7 @@ func (m *Manager) write(f Family, tr Transition) (Run, error) {
 			if !sleep(m.baseCtx, writePauseMin) {
 				return Run{}, errClosed
 			}
-			continue // somebody else's transaction: the journal is well
+			continue // another transaction holds a lock: the journal works
 		}
 		m.health.onWriteFailed(!failing, tr, err)
 		failing = true
@@ -65,9 +65,9 @@ func (m *Manager) write(f Family, tr Transition) (Run, error) {
 	}
 }
 
-// writeUntilReadable writes a move of which this process alone knows what it tells. One of a run that
-// it can't read is tried again every unreadableDelay: a program that can read the run may
-// make it readable. Nothing else of the process waits for that.
+// writeUntilReadable writes a transition whose outcome only this process knows. If this process
+// cannot read the run, it retries every unreadableDelay, because a program that can read the
+// run may make it readable. Nothing else in the process waits for it.
 func (m *Manager) writeUntilReadable(f Family, tr Transition) (Run, error) {
 	for logged := false; ; logged = true {
 		after, err := m.write(f, tr)
@@ -75,8 +75,8 @@ func (m *Manager) writeUntilReadable(f Family, tr Transition) (Run, error) {
 			return after, err
 		}
 		if !logged {
-			m.log.Error("what became of a run is known and can't be written, for this program can't read the run; trying on",
-				zap.Stringer("run", tr.Run.ID), zap.String("fact", string(tr.Event)), zap.String("class", string(tr.Result.Class)), zap.Error(err))
+			m.log.Error("outcome cannot be written because this program cannot read the run, retrying",
+				zap.Stringer("run", tr.Run.ID), zap.String("event", string(tr.Event)), zap.String("class", string(tr.Result.Class)), zap.Error(err))
 		}
 		if !sleep(m.baseCtx, unreadableDelay) {
 			return Run{}, errClosed
@@ -84,10 +84,10 @@ func (m *Manager) writeUntilReadable(f Family, tr Transition) (Run, error) {
 	}
 }
 
-// unreadableDelay is after what time a run is tried again that this program can't read.
+// unreadableDelay is the delay between tries for a run that this program cannot read.
 const unreadableDelay = time.Minute
 
-// sleep pauses; it reports false when ctx ends first.
+// sleep waits for d. It returns false when ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -99,13 +99,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// newTransition begins a Move on a run as last seen.
+// newTransition returns a transition of a run as last seen.
 func (m *Manager) newTransition(event receipts.Subtype, run Run) Transition {
 	return Transition{ID: m.cfg.NewID(), Run: run, Event: event, At: m.now(), Worker: m.cfg.Worker}
 }
 
-// reconcileExecuted ends a run that waits, or closes its letter, when its money is known
-// to have moved after all. It returns the run as it is then.
+// reconcileExecuted ends a waiting run, or closes its dead letter, when its money is known to
+// have moved after all. It returns the run as it is then.
 func (m *Manager) reconcileExecuted(f Family, run Run, res Result) (Run, error) {
 	if run.Class != Executed || !run.State.Waiting() && run.Letter != LetterOpen {
 		return run, nil
@@ -114,18 +114,17 @@ func (m *Manager) reconcileExecuted(f Family, run Run, res Result) (Run, error) 
 	tr.Result, tr.Lookup = Result{Class: Executed, Moved: res.Moved, Reference: res.Reference}, Executed
 	after, err := m.write(f, tr)
 	if errors.Is(err, ErrConflict) {
-		err = nil // it is being executed, or somebody else has done it
+		err = nil // it is running, or was reconciled elsewhere
 	}
 	return after, err
 }
 
-// errEndedElsewhere ends a delivery whose attempt was ended by somebody else.
-var errEndedElsewhere = errors.New("background: the attempt was ended by somebody else")
+// errEndedElsewhere ends a delivery whose attempt another process ended.
+var errEndedElsewhere = errors.New("background: the attempt was ended by another process")
 
-// finish records how an attempt ended and returns the run after it. The handler is
-// never called again for it: when the run changed meanwhile, as by a request to
-// cancel, only the decision is made anew. Errors: errClosed, and errEndedElsewhere with the
-// run as it is instead.
+// finish records how an attempt ended and returns the run after it. It never calls the handler
+// again: when the run changed meanwhile, as by a request to cancel, only the decision is made
+// again. Errors: errClosed, and errEndedElsewhere with the run as it is now.
 func (m *Manager) finish(f Family, run Run, done callOutcome) (Run, error) {
 	var lookup *Result
 	for pause := time.Duration(0); ; pause = min(2*pause+writePauseMin, writePauseMax) {
@@ -152,20 +151,20 @@ func (m *Manager) finish(f Family, run Run, done callOutcome) (Run, error) {
 			run = after
 			continue
 		}
-		m.log.Warn("an attempt was ended by somebody else", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
+		m.log.Warn("attempt was ended by another process", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
 			zap.String("class", string(done.result.Class)), zap.String("state", string(after.State)), zap.Error(err))
 		m.recordLateResult(f, run, done)
 		return after, errEndedElsewhere
 	}
 }
 
-// recordOutcome writes how an attempt ended, in a narrower form where the values of it can't be
-// written: so the outcome of one run never keeps the process from the others.
+// recordOutcome records how an attempt ended. If its values cannot be written it records a
+// reduced form, so that the outcome of one run does not block the others.
 func (m *Manager) recordOutcome(f Family, tr Transition) (Run, error) {
 	after, err := m.writeUntilReadable(f, tr)
 	for form := 1; errors.Is(err, ErrUnrecordable); form++ {
 		m.unrecordable.Add(1)
-		m.log.Error("what became of an attempt can't be recorded as it is, its run is left to a person", zap.Stringer("run", tr.Run.ID),
+		m.log.Error("outcome cannot be recorded as it is, its run becomes a dead letter", zap.Stringer("run", tr.Run.ID),
 			zap.Int("attempt", tr.Run.Attempt), zap.String("class", string(tr.Result.Class)), zap.Int64("moved", tr.Result.Moved), zap.Error(err))
 		if form > mostReduced && !sleep(m.baseCtx, unreadableDelay) {
 			return Run{}, errClosed
@@ -175,9 +174,9 @@ func (m *Manager) recordOutcome(f Family, tr Transition) (Run, error) {
 	return after, err
 }
 
-// recordLateResult records what a call told whose attempt somebody else had ended, as when this
-// process stood still for so long that it was declared lost: if it paid, that is a
-// fact all the same, and so it is if nothing was sent.
+// recordLateResult records the result of a call whose attempt another process ended, as when
+// this process stood still so long that it was declared lost. A payment is recorded in any
+// case, and so is a request that was not sent.
 func (m *Manager) recordLateResult(f Family, run Run, done callOutcome) {
 	if done.interrupted && !done.result.Unsent || done.lateAnswer != nil || done.result.Class == Unknown {
 		return
@@ -187,8 +186,7 @@ func (m *Manager) recordLateResult(f Family, run Run, done callOutcome) {
 	m.awaitLateAnswer(f, run, late, m.trackAbandoned(run))
 }
 
-// lookupView is a run as a lookup is to see it: the call of an attempt that does not wait for
-// it any more is outstanding.
+// lookupView returns the run for a lookup: a call that outlived its attempt is outstanding.
 func lookupView(run Run, done callOutcome) Run {
 	if done.lateAnswer != nil {
 		return run.withOutstandingCall(run.Attempt)
@@ -196,7 +194,7 @@ func lookupView(run Run, done callOutcome) Run {
 	return run
 }
 
-// decideEnding decides, or interrupts.
+// decideEnding decides how the attempt ends: interrupted, as a probe, or by its result.
 func (m *Manager) decideEnding(run Run, done callOutcome, lookup *Result, now time.Time) (ending, bool) {
 	if done.interrupted {
 		return interruptedEnding(run, done.result, now), false
@@ -207,8 +205,8 @@ func (m *Manager) decideEnding(run Run, done callOutcome, lookup *Result, now ti
 	return decide(run, done.result, lookup, now)
 }
 
-// endTransition is the move of an ending that was decided at a time given: it is also what the
-// time of the next attempt counts from.
+// endTransition returns the transition of an ending that was decided at now. The delay of the
+// next attempt counts from now as well.
 func (m *Manager) endTransition(run Run, end ending, done callOutcome, now time.Time) Transition {
 	tr := m.newTransition(end.event, run)
 	tr.At = now
@@ -217,12 +215,12 @@ func (m *Manager) endTransition(run Run, end ending, done callOutcome, now time.
 	return tr
 }
 
-// stillClaimed reports whether the attempt that was claimed is still the run's own.
+// stillClaimed reports whether the claimed attempt is still the run's current one.
 func stillClaimed(now, claimed Run) bool {
 	return now.State == Running && now.Attempt == claimed.Attempt && now.Token == claimed.Token
 }
 
-// lookup asks what became of a run. Who can't tell in time does not know.
+// lookup looks up the outcome of a run. The result is unknown when no answer comes in time.
 func (m *Manager) lookup(f Family, run Run) (result Result, interrupted bool) {
 	done := m.callWithin(m.baseCtx, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
 	return done.result, done.interrupted

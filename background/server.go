@@ -20,16 +20,17 @@ import (
 )
 
 const (
-	// forwardEvery is how often asynq looks for tasks whose wait is over: only those
-	// that no promoter brought in time.
+	// forwardEvery is how often asynq forwards tasks that are due: only those that dueTimers did
+	// not enqueue in time.
 	forwardEvery = 500 * time.Millisecond
-	// recordGrace is what deliveries are given past the grace, to record that their
-	// attempts were interrupted.
+	// recordGrace is the time that deliveries get after the grace to record that their attempts
+	// were interrupted.
 	recordGrace = 5 * time.Second
-	// busyDelay is between deliveries of a run to the process that is at it already.
-	// It does not grow: another process may be waiting to go on with the run.
+	// busyDelay is the delay between deliveries of a run that is in flight in this process. It
+	// does not grow: another process may be waiting to continue the run.
 	busyDelay = time.Second
-	// unavailableDelayMax bounds the pause between deliveries while the journal is away.
+	// unavailableDelayMax bounds the delay between deliveries while the journal cannot be
+	// written.
 	unavailableDelayMax = 8 * time.Second
 )
 
@@ -47,7 +48,7 @@ func (m *Manager) startServers() ([]*asynq.Server, error) {
 }
 
 func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
-	level := asynq.ErrorLevel // asynq formats before it asks whether anybody listens
+	level := asynq.ErrorLevel // asynq formats messages before it checks whether they are logged
 	if m.log.Core().Enabled(zapcore.DebugLevel) {
 		level = asynq.DebugLevel
 	}
@@ -64,8 +65,8 @@ func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
 	}
 }
 
-// shutdown returns when no server holds a delivery. They share a client, which
-// they leave open.
+// shutdown stops the servers and returns when none holds a delivery. It does not close their
+// shared client.
 func (m *Manager) shutdown(servers []*asynq.Server) {
 	var all sync.WaitGroup
 	for _, s := range append(servers, m.former.stop()...) {
@@ -74,11 +75,11 @@ func (m *Manager) shutdown(servers []*asynq.Server) {
 	all.Wait()
 }
 
-// process is asynq's handler. A task names a run and nothing else.
+// process is asynq's handler. A task's payload is a run id and nothing else.
 func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 	id, err := receipts.ParseRunID(string(task.Payload()))
 	if err != nil {
-		return fmt.Errorf("background: not a bell: %w: %w", err, asynq.SkipRetry)
+		return fmt.Errorf("background: task payload is no run id: %w: %w", err, asynq.SkipRetry)
 	}
 	family := m.families[task.Type()]
 	if family == nil {
@@ -89,7 +90,7 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 	inFlight, first := m.inFlight.acquire(id, notificationNumber)
 	if !first {
 		if inFlight.isHandedOff() || notificationNumber > inFlight.notificationNumber {
-			return errInFlight // what goes on here may end without a task to bring the run again
+			return errInFlight // the run in flight may end without a task that delivers it again
 		}
 		return nil
 	}
@@ -100,8 +101,8 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 	})
 }
 
-// deliver lets the delivery go on when asynq gives it up, because Redis was away
-// or an operator cancelled the task: a call in flight is not asynq's to end.
+// deliver runs the delivery. The delivery continues when asynq's context ends, because Redis
+// was unreachable or an operator cancelled the task: asynq must not end a handler call.
 func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	answer := make(chan error, 1)
 	m.work.Add(1)
@@ -109,7 +110,7 @@ func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 		defer m.work.Done()
 		err := d.process()
 		d.span.End()
-		m.inFlight.release(d.run.ID) // first: once answered, the same task may come again
+		m.inFlight.release(d.run.ID) // first: asynq may deliver the task again after the answer
 		answer <- err
 	})
 	select {
@@ -124,7 +125,8 @@ func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	}
 }
 
-// redeliverIn tells asynq when to bring a task again that was not acknowledged.
+// redeliverIn returns the delay after which asynq delivers a task again that was not
+// acknowledged.
 func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.Duration {
 	var redelivery *redeliverAt
 	switch {
@@ -138,7 +140,7 @@ func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.D
 	return 0 // the lease of a lost worker expired: the claim decides
 }
 
-// scheduleRedelivery plans the promotion of a task that asynq is about to put back.
+// scheduleRedelivery sets a timer for a task that asynq is about to put back.
 func (m *Manager) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause error) {
 	var redelivery *redeliverAt
 	if !errors.As(cause, &redelivery) {
@@ -151,8 +153,8 @@ func (m *Manager) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause e
 	}
 }
 
-// asynqLog writes asynq's log into ours. asynq warns about everyday answers, and
-// its fatal errors are not the process's.
+// asynqLog writes asynq's log to ours at lower levels: asynq warns about usual answers, and its
+// fatal errors are not fatal to the process.
 type asynqLog struct{ log *zap.SugaredLogger }
 
 func (l asynqLog) Debug(args ...any) { l.log.Debug(args...) }
@@ -161,17 +163,17 @@ func (l asynqLog) Warn(args ...any)  { l.log.Debug(args...) }
 func (l asynqLog) Error(args ...any) { l.log.Warn(args...) }
 func (l asynqLog) Fatal(args ...any) { l.log.Error(args...) }
 
-// Queue names the asynq queue in which the bells of a run with this retry key
-// ring: "<family>:<shard>". The shard is a stable hash of the retry key. It is
-// stored with the run, so that more or fewer shards may be configured later: the queues
-// that are configured no more are served while live runs name them.
+// Queue returns the asynq queue for the notifications of runs with this retry key:
+// "<family>:<shard>". The shard is a stable hash of the retry key. The queue is stored with the
+// run, so the number of shards may change later: queues that are no longer configured are
+// served while live runs name them.
 func (m *Manager) Queue(family, retryKey string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(retryKey)) // never fails, says hash.Hash
 	return queueName(family, int(h.Sum32()%uint32(m.cfg.Shards)))
 }
 
-// Queues are the queues in which bells of a family's runs may ring, by shard.
+// Queues returns the queues of a family, by shard.
 func (m *Manager) Queues(family string) []string {
 	all := make([]string, m.cfg.Shards)
 	for shard := range all {
@@ -182,7 +184,7 @@ func (m *Manager) Queues(family string) []string {
 
 func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
 
-// configuredQueues are the queues of this manager's shards, all of one weight.
+// configuredQueues returns the queues of this manager's shards, all with weight 1.
 func (m *Manager) configuredQueues() map[string]int {
 	all := make(map[string]int, len(m.families)*m.cfg.Shards)
 	for name := range m.families {
@@ -193,20 +195,19 @@ func (m *Manager) configuredQueues() map[string]int {
 	return all
 }
 
-// servedQueues are the queues that this manager takes runs from, sorted.
+// servedQueues returns the queues that this manager serves, sorted.
 func (m *Manager) servedQueues() []string {
 	return slices.Sorted(maps.Keys(m.former.addTo(m.configuredQueues())))
 }
 
-// taskKey is where asynq keeps a task: a hash whose field "state" says where
-// the task stands.
+// taskKey is the key of a task in asynq: a hash with the task's state in field "state".
 func taskKey(queue, taskID string) string { return queueKey(queue, "t:"+taskID) }
 
-// queueKey is where asynq keeps what a queue has: the list of what is "pending", and
-// by time what waits for a "retry", is "scheduled", or "archived".
+// queueKey is the key of a part of a queue in asynq: the list "pending", and the sets "retry",
+// "scheduled" and "archived", ordered by time.
 func queueKey(queue, part string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, part) }
 
-// A family's name becomes part of queue names and of Redis keys.
+// validFamily reports whether a name can be part of queue names and Redis keys.
 func validFamily(name string) bool {
 	for _, r := range name {
 		switch {
@@ -218,10 +219,10 @@ func validFamily(name string) bool {
 	return name != ""
 }
 
-// formerQueues serves the queues of shards that are configured no more, and that due runs
-// of this manager's families still name: else those would wait for ever after a restart
-// with fewer shards. A queue is served from when the sweeper meets the first such run
-// until the manager ends. Other processes may serve it, too.
+// formerQueues serves queues of shards that are no longer configured while due runs of this
+// manager's families name them: otherwise those runs would wait for ever after a restart with
+// fewer shards. A queue is served from the first such run that the sweeper reads until the
+// manager ends. Other processes may serve it too.
 type formerQueues struct {
 	m *Manager
 
@@ -230,7 +231,7 @@ type formerQueues struct {
 	stopped bool
 }
 
-// serve serves the queue of a due run if nobody else of this process does.
+// serve starts to serve the queue of a due run unless this process serves it already.
 func (f *formerQueues) serve(r Run) {
 	shard, ok := strings.CutPrefix(r.Queue, r.Family+":")
 	if n, err := strconv.Atoi(shard); !ok || err != nil || n < f.m.cfg.Shards || f.m.families[r.Family] == nil {
@@ -243,14 +244,14 @@ func (f *formerQueues) serve(r Run) {
 	}
 	s := asynq.NewServerFromRedisClient(f.m.redis, f.m.serverConfig(map[string]int{r.Queue: 1}))
 	if err := s.Start(asynq.HandlerFunc(f.m.process)); err != nil {
-		f.m.log.Error("a queue that is configured no more can't be served; the next sweep tries again", zap.String("queue", r.Queue), zap.Error(err))
+		f.m.log.Error("former queue cannot be served, the next sweep retries", zap.String("queue", r.Queue), zap.Error(err))
 		return
 	}
 	f.servers[r.Queue] = s
-	f.m.log.Info("runs wait in a queue that is configured no more; it is served", zap.String("queue", r.Queue))
+	f.m.log.Info("serving a former queue", zap.String("queue", r.Queue))
 }
 
-// addTo adds the queues to others, and returns these.
+// addTo adds the former queues to queues and returns it.
 func (f *formerQueues) addTo(queues map[string]int) map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,7 +261,7 @@ func (f *formerQueues) addTo(queues map[string]int) map[string]int {
 	return queues
 }
 
-// stop returns the servers, for the caller to shut down. No queue is served any more.
+// stop returns the servers, for the caller to shut down. No further queue is served.
 func (f *formerQueues) stop() (servers []*asynq.Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

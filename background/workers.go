@@ -6,22 +6,21 @@ import (
 )
 
 const (
-	// slowCall is for how long a call holds its slot: one that takes longer is waited for
-	// without, so that calls which hang keep nobody else waiting.
+	// slowCall is how long a call holds its slot. A longer call continues without one, so that
+	// calls that hang block nobody.
 	slowCall = time.Second
-	// callsPerSlot bounds the calls that are out in all, those without a slot included.
+	// callsPerSlot times the slots bounds all calls, including those without slot.
 	callsPerSlot = 4
 )
 
-// admitTimeout is for how long a delivery waits for the journal to come back
-// before it is handed back.
+// admitTimeout is how long a delivery waits for the journal before it goes back to asynq.
 const admitTimeout = time.Second
 
-// slots bounds how many handlers are called at one time. A run that waits for
-// its next attempt holds none.
+// slots bounds how many handlers are called at one time. A run that waits for its next attempt
+// holds none.
 type slots struct {
 	free     chan struct{}
-	overflow chan struct{} // full of calls that have left their slot
+	overflow chan struct{} // one element for each call that left its slot
 }
 
 func newSlots(n int) *slots {
@@ -32,7 +31,7 @@ func newSlots(n int) *slots {
 	return s
 }
 
-// acquire waits for a slot; it reports false when stop closes first.
+// acquire waits for a slot; it returns false when stop closes first.
 func (s *slots) acquire(stop <-chan struct{}) bool {
 	select {
 	case <-stop: // a free slot must not win against a shutdown
@@ -49,8 +48,8 @@ func (s *slots) acquire(stop <-chan struct{}) bool {
 
 func (s *slots) release() { s.free <- struct{}{} }
 
-// holdDuringCall says that a call is made in a slot that was taken, until what it returns is
-// called: that gives the slot back, if the call has not left it before.
+// holdDuringCall starts a call in an acquired slot. The returned function ends the call and
+// releases the slot, unless the call has left it before.
 func (s *slots) holdDuringCall() (endCall func()) {
 	ended, leftSlot := make(chan struct{}), make(chan bool, 1)
 	slow := time.AfterFunc(slowCall, func() {
@@ -76,12 +75,12 @@ func (s *slots) holdDuringCall() (endCall func()) {
 	}
 }
 
-// claimsBlocked reports whether this process may claim nothing: its clock is off, a claim of it
-// grew old a short while ago, or its servers are not those that it may work on.
+// claimsBlocked reports whether this process may claim nothing: its clock is off, one of its
+// claims became stale a short while ago, or it must not work with its servers.
 func (m *Manager) claimsBlocked() bool { return m.claimsBlockedBy() != "" }
 
-// mayNotLead reports whether this process must leave to others what one does for all: it
-// could carry none of it out.
+// mayNotLead reports whether this process must leave work for all processes to others, because
+// it could not carry it out.
 func (m *Manager) mayNotLead() bool {
 	why := m.claimsBlockedBy()
 	return why == BlockedByClock || why == BlockedByServers
@@ -99,7 +98,7 @@ func (m *Manager) claimsBlockedBy() string {
 	return ""
 }
 
-// serversErr says why nothing may be claimed on these servers.
+// serversErr returns why nothing may be claimed with these servers, or nil.
 func (m *Manager) serversErr() error {
 	if m.cfg.ClaimsBlocked == nil {
 		return m.redisOwner.err()
@@ -107,8 +106,8 @@ func (m *Manager) serversErr() error {
 	return errors.Join(m.cfg.ClaimsBlocked(), m.redisOwner.err())
 }
 
-// admit takes a slot for a delivery while evidence can be written. Its error says
-// when asynq should bring the run again.
+// admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
+// when to deliver the run again.
 func (m *Manager) admit() error {
 	for {
 		if err := m.awaitHealth(); err != nil {
@@ -123,12 +122,12 @@ func (m *Manager) admit() error {
 		}
 		if m.claimsBlocked() {
 			m.slots.release()
-			return &redeliverAt{at: m.now()} // to another process: this one asks for no task
+			return &redeliverAt{at: m.now()} // to another process: this one dequeues no task
 		}
 		if m.claimErr() == nil {
 			return nil
 		}
-		m.slots.release() // it went while the delivery stood in line
+		m.slots.release() // claims became impossible while the delivery waited
 	}
 }
 
@@ -151,14 +150,14 @@ func (m *Manager) awaitHealth() error {
 	}
 }
 
-// maxIdleWorkers is how many goroutines of a crew wait for work.
+// maxIdleWorkers bounds the idle goroutines of a workerPool.
 const maxIdleWorkers = 256
 
-// workerPool lends goroutines that have worked before. The stack of a new one grows to
-// what a delivery needs by being copied several times over; theirs has grown.
+// workerPool reuses goroutines. The stack of a new goroutine is copied several times until it
+// is large enough for a delivery; that of a reused one has grown.
 type workerPool struct {
 	jobs chan func()
-	idle chan struct{} // one token for each goroutine that may wait
+	idle chan struct{} // one element for each idle goroutine
 	done chan struct{}
 }
 
@@ -192,5 +191,5 @@ func (c *workerPool) work(fn func()) {
 	}
 }
 
-// close lets those go that wait. What runs goes on, and do still works.
+// close ends idle goroutines. Running ones finish, and do still works.
 func (c *workerPool) close() { close(c.done) }
