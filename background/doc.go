@@ -24,8 +24,8 @@
 //   - An attempt that ends without a clear answer ends as unknown, never as failed,
 //     and no dead letter is opened for it before Family.Lookup answered.
 //   - A live run that is due and has no notification gets a new one.
-//   - While a circuit breaker is open, no process claims a run of its target, except
-//     the probes that the leader starts. A paused run needs no notification, gets one
+//   - While a circuit breaker is open, no process begins a claim of its target's runs,
+//     except for the probes that the leader starts. A paused run needs no notification, gets one
 //     when the breaker closes, and spends no budget while no answer shows that the
 //     target works.
 //

@@ -48,7 +48,8 @@ type Family interface {
 	//   - ErrConflict, ErrNotDue, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall,
 	//     ErrReconcileFirst, ErrSessionLost, ErrBreakerOpen, ErrTooManyOutstandingCalls,
 	//     ErrRequestAltered, ErrTargetUnknown, ErrNotFound
-	//   - ErrUnreadable, ErrUnrecordable
+	//
+	// ErrUnreadable and ErrUnrecordable are answers as well; see there.
 	Record(ctx context.Context, m Transition) (Run, error)
 }
 
