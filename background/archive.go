@@ -79,7 +79,7 @@ func (k *taskArchive) run(ctx context.Context) {
 
 func (k *taskArchive) scan(ctx context.Context) error {
 	var paused []string
-	for _, queue := range k.m.servedQueues() {
+	for _, queue := range k.m.queues.served() {
 		if err := k.prune(ctx, queue); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (k *taskArchive) read(ctx context.Context, queue string) (archiveSnapshot, 
 	pipe := k.m.redis.Pipeline()
 	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
 	pruned := pipe.Get(ctx, prunedKey(queue)) // after the list: a prune is recorded before it removes
-	marker, server := k.m.readGeneration(ctx, pipe)
+	marker, server := k.m.redisOwner.readGeneration(ctx, pipe)
 	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
 	_, err := pipe.Exec(ctx)
 	if err := ignoreInfoRefused(err, server, all, paused, pruned); err != nil && !errors.Is(err, redis.Nil) {
@@ -240,7 +240,7 @@ return 1`)
 func (k *taskArchive) pruneAtStart(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, startPruneTimeout)
 	defer cancel()
-	for _, queue := range k.m.servedQueues() {
+	for _, queue := range k.m.queues.served() {
 		if err := k.prune(ctx, queue); err != nil {
 			k.m.log.Warn("archived tasks were not pruned at start", zap.String("queue", queue), zap.Error(err))
 			return

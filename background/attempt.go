@@ -157,7 +157,7 @@ func notCalled(why string) callOutcome {
 // trackAbandoned counts a call that has outlived its attempt, until answered is called.
 func (m *Manager) trackAbandoned(run Run) (answered func()) {
 	m.abandoned.Add(1)
-	forgetHanging := m.breakers.trackHanging(m.breakerTarget(run))
+	forgetHanging := m.breakers.trackHanging(m.targets.breakerScope(run))
 	return func() {
 		m.abandoned.Add(-1)
 		forgetHanging()

@@ -4,7 +4,10 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // Target names a service that a family's handler calls, for one tenant or over all tenants. It
@@ -15,33 +18,41 @@ type Target struct {
 	Name   string // Run.Target
 }
 
-// breakerTargets returns the two scopes whose breakers can block a run: its target for its own
+// targetSet answers which targets this process calls, and whose breaker applies to a run.
+type targetSet struct {
+	called         map[string][]string // Config.Targets
+	sharedBreakers map[Target]string   // Config.SharedBreakers
+	log            *zap.Logger
+	unknownLogged  sync.Map // Target: logged as not called by this process
+}
+
+// breakerScopes returns the two scopes whose breakers can block a run: its target for its own
 // tenant, and over all tenants. A target in Config.SharedBreakers is replaced by the one whose
 // breaker it uses.
-func (m *Manager) breakerTargets(r Run) (own, all Target) {
-	all = m.breakerTarget(r)
+func (s *targetSet) breakerScopes(r Run) (own, all Target) {
+	all = s.breakerScope(r)
 	return Target{Tenant: r.Tenant, Family: all.Family, Name: all.Name}, all
 }
 
-// breakerTarget returns the target over all tenants whose breaker applies to the run.
-func (m *Manager) breakerTarget(r Run) Target {
+// breakerScope returns the target over all tenants whose breaker applies to the run.
+func (s *targetSet) breakerScope(r Run) Target {
 	t := Target{Family: r.Family, Name: r.Target}
-	if of, shared := m.cfg.SharedBreakers[t]; shared {
+	if of, shared := s.sharedBreakers[t]; shared {
 		t.Name = of
 	}
 	return t
 }
 
-// callsTarget reports whether a handler of this process calls a target.
-func (m *Manager) callsTarget(t Target) bool {
-	targets, some := m.cfg.Targets[t.Family]
+// calls reports whether a handler of this process calls a target.
+func (s *targetSet) calls(t Target) bool {
+	targets, some := s.called[t.Family]
 	return !some || slices.Contains(targets, t.Name)
 }
 
-// calledTargets returns all targets in Config.Targets.
-func (m *Manager) calledTargets() (all []string) {
-	for _, family := range slices.Sorted(maps.Keys(m.cfg.Targets)) {
-		all = append(all, m.cfg.Targets[family]...)
+// allCalled returns all targets in Config.Targets.
+func (s *targetSet) allCalled() (all []string) {
+	for _, family := range slices.Sorted(maps.Keys(s.called)) {
+		all = append(all, s.called[family]...)
 	}
 	return all
 }
@@ -234,7 +245,7 @@ func (r *BreakerRule) normalise() {
 // this process.
 func (m *Manager) BreakerOpen(r Run) bool {
 	known := *m.breakers.current.Load()
-	own, all := m.breakerTargets(r)
+	own, all := m.targets.breakerScopes(r)
 	_, ownBlocks := known[own]
 	_, allBlocks := known[all]
 	return ownBlocks || allBlocks

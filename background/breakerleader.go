@@ -299,7 +299,7 @@ func (l *breakerLeader) close(ctx context.Context) error {
 		last := rest[len(rest)-1]
 		cursor = Cursor{DueAt: last.DueAt, ID: last.ID}
 		own := slices.DeleteFunc(rest, func(r Run) bool {
-			return l.m.breakerTarget(r) != l.target || !r.State.Waiting() || l.m.inFlight.has(r.ID)
+			return l.m.targets.breakerScope(r) != l.target || !r.State.Waiting() || l.m.inFlight.has(r.ID)
 		})
 		if err := l.m.sweeper.resend(ctx, own); err != nil {
 			return err

@@ -58,7 +58,7 @@ func (b *breakerRegistry) blocks(r Run) bool {
 	if len(known) == 0 {
 		return false
 	}
-	own, all := b.m.breakerTargets(r)
+	own, all := b.m.targets.breakerScopes(r)
 	return known[own].Blocks() || known[all].Blocks()
 }
 
@@ -91,7 +91,7 @@ func (b *breakerRegistry) pausedRecently(r Run) bool {
 	if b.confirmBlocked(r) {
 		return true
 	}
-	own, all := b.m.breakerTargets(r)
+	own, all := b.m.targets.breakerScopes(r)
 	within := 10 * max(b.m.cfg.SweepEvery, b.m.cfg.Breaker.LeaderTimeout)
 	b.mu.Lock()
 	recent := time.Now().Add(-within)
@@ -217,7 +217,7 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 	if b.m.cfg.Breaker.Disabled || done.interrupted {
 		return
 	}
-	t, now := b.m.breakerTarget(r), time.Now()
+	t, now := b.m.targets.breakerScope(r), time.Now()
 	b.mu.Lock()
 	calls := b.hanging[t]
 	if !countsAsFailure(done.result) {
@@ -338,7 +338,7 @@ func (b *breakerRegistry) update(t Target, decide func(Breaker) (Breaker, bool))
 // per opening. Concurrent callers wait for the one that writes it. It returns false while the
 // opening itself is not written.
 func (b *breakerRegistry) recordPaused(ctx context.Context, r Run) (recorded bool, err error) {
-	_, all := b.m.breakerTargets(r)
+	_, all := b.m.targets.breakerScopes(r)
 	now, ok := (*b.current.Load())[all]
 	switch {
 	case !ok: // the tenant's own breaker

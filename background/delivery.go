@@ -93,7 +93,7 @@ func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
 	case after.State == Scheduled && done.interrupted:
 		return false, &redeliverAt{at: after.DueAt}
 	case after.State == Scheduled:
-		err := d.m.waitUntilDue(after, d.inFlight.wake)
+		err := d.waitUntilDue(after)
 		return err == nil, err
 	}
 	return false, nil
@@ -103,10 +103,10 @@ func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
 // process does not call. Another process may claim it meanwhile.
 const unknownTargetDelay = time.Minute
 
-// logUnknownTarget logs once per target that runs wait for a process that calls it.
-func (m *Manager) logUnknownTarget(r Run) {
-	if _, logged := m.unknownTargetsLogged.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !logged {
-		m.log.Error("runs wait for a process that calls their target", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
+// logUnknown logs once per target that runs wait for a process that calls it.
+func (s *targetSet) logUnknown(r Run) {
+	if _, logged := s.unknownLogged.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !logged {
+		s.log.Error("runs wait for a process that calls their target", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
 	}
 }
 
@@ -118,12 +118,12 @@ const outstandingCallsDelay = time.Minute
 func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
-		err := d.m.waitUntilDue(d.run, d.inFlight.wake)
+		err := d.waitUntilDue(d.run)
 		return err == nil, err
 	case errors.Is(cause, ErrBeforeFirstCall):
 		beforeCall := d.run
 		beforeCall.DueAt = beforeCall.FirstSentAt
-		err := d.m.waitUntilDue(beforeCall, d.inFlight.wake)
+		err := d.waitUntilDue(beforeCall)
 		return err == nil, err
 	case errors.Is(cause, ErrDeadLettered):
 		// A dead letter that was forked, purged or reconciled needs no archived task. Any
@@ -138,7 +138,7 @@ func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 	case errors.Is(cause, ErrTooManyOutstandingCalls):
 		return false, &redeliverAt{at: d.m.now().Add(outstandingCallsDelay)}
 	case errors.Is(cause, ErrTargetUnknown):
-		d.m.logUnknownTarget(d.run)
+		d.m.targets.logUnknown(d.run)
 		return false, &redeliverAt{at: d.m.now().Add(unknownTargetDelay)}
 	case errors.Is(cause, ErrUnreadable): // the journal logs it, once
 		return false, &redeliverAt{at: d.m.now().Add(unreadableDelay)}
@@ -204,19 +204,19 @@ const maxInPlaceWait = time.Second
 // waitUntilDue waits until a run is due, is woken because it changed, or is paused by its
 // circuit breaker. It holds no slot. A wait that is too long, and every wait at shutdown,
 // returns a redeliverAt: the run stays scheduled and asynq delivers it again.
-func (m *Manager) waitUntilDue(run Run, wake <-chan struct{}) error {
+func (d *delivery) waitUntilDue(run Run) error {
 	due := run.DueAt
-	left := due.Sub(m.now())
+	left := due.Sub(d.m.now())
 	if left > maxInPlaceWait {
 		return &redeliverAt{at: due}
 	}
 	deadline := time.Now().Add(left) // monotonic: setting the clock does not move it
-	m.waiting.Add(1)
-	defer m.waiting.Add(-1)
+	d.m.waiting.Add(1)
+	defer d.m.waiting.Add(-1)
 	for {
-		opened := m.breakers.nextOpening()
+		opened := d.m.breakers.nextOpening()
 		left := time.Until(deadline) // read again after each wake: timers are not exact
-		if left <= 0 || m.breakers.blocks(run) {
+		if left <= 0 || d.m.breakers.blocks(run) {
 			return nil
 		}
 		timer := time.NewTimer(left)
@@ -224,10 +224,10 @@ func (m *Manager) waitUntilDue(run Run, wake <-chan struct{}) error {
 		case <-timer.C:
 		case <-opened:
 			timer.Stop()
-		case <-wake:
+		case <-d.inFlight.wake:
 			timer.Stop()
 			return nil
-		case <-m.stop:
+		case <-d.m.stop:
 			timer.Stop()
 			return &redeliverAt{at: due}
 		}

@@ -67,26 +67,25 @@ type Manager struct {
 	client             *asynq.Client
 	inspector          *asynq.Inspector
 
-	slots                *slots
-	inFlight             *inFlightRuns
-	wakeups              *wakeups
-	health               *health
-	clock                *clock
-	clocks               func() instant
-	claimBackoff         *claimBackoff
-	dueTimers            *dueTimers
-	sweeper              *sweeper
-	session              *session
-	recoverer            *recoverer
-	former               *formerQueues
-	archive              *taskArchive
-	redisOwner           *redisOwner
-	liveness             liveness
-	nodes                *redis.ClusterClient // nil unless Redis is a Cluster
-	tracing              tracing
-	breakers             *breakerRegistry
-	breakerLoop          *breakerLoop
-	unknownTargetsLogged sync.Map // Target: logged as not called by this process
+	slots        *slots
+	inFlight     *inFlightRuns
+	wakeups      *wakeups
+	health       *health
+	clock        *clock
+	clocks       func() instant
+	claimBackoff *claimBackoff
+	dueTimers    *dueTimers
+	sweeper      *sweeper
+	session      *session
+	recoverer    *recoverer
+	queues       *queueSet
+	archive      *taskArchive
+	redisOwner   *redisOwner
+	liveness     liveness
+	tracing      tracing
+	breakers     *breakerRegistry
+	breakerLoop  *breakerLoop
+	targets      targetSet
 
 	waiting, abandoned atomic.Int64
 	unrecordable       atomic.Uint64
@@ -133,7 +132,7 @@ func New(cfg Config) (*Manager, error) {
 		health:             newHealth(cfg.Logger),
 		clock:              &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},
 		clocks:             readClocks,
-		nodes:              nodes,
+		targets:            targetSet{called: cfg.Targets, sharedBreakers: cfg.SharedBreakers, log: cfg.Logger},
 		stop:               make(chan struct{}),
 		graceOver:          make(chan struct{}),
 		stopped:            make(chan struct{}),
@@ -141,9 +140,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
 	shared.claimsBlocked, shared.onReply = m.claimsBlocked, m.liveness.onPoll
-	m.redisOwner = &redisOwner{m: m}
+	m.redisOwner = &redisOwner{m: m, redis: shared, nodes: nodes}
 	m.wakeups = newWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
-	m.former = &formerQueues{m: m, servers: map[string]*asynq.Server{}}
+	m.queues = &queueSet{m: m, servers: map[string]*asynq.Server{}}
 	m.dueTimers = newDueTimers(m.enqueueWaiting, m.now, cfg.Logger)
 	m.sweeper, m.session, m.recoverer, m.archive = newSweeper(m), newSession(m), newRecoverer(m), newTaskArchive(m)
 	shared.onLostReply = m.sweeper.lostLocally

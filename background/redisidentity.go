@@ -42,7 +42,9 @@ func (o *redisOwner) takeoverDelay() time.Duration { return o.m.cfg.LostAfter * 
 // names another database is refused. Of two processes that use two Redis servers, the younger
 // is refused, unless the older one is blocked itself.
 type redisOwner struct {
-	m *Manager
+	m     *Manager
+	redis redis.UniversalClient
+	nodes *redis.ClusterClient // nil unless Redis is a Cluster
 
 	mu            sync.Mutex
 	foreignErr    error
@@ -94,7 +96,7 @@ func (o *redisOwner) observe(marker string, owner *redis.StringCmd, err error) {
 	defer o.mu.Unlock()
 	was := o.foreignErr
 	o.marker = marker
-	if o.clusterErr = nil; o.m.nodes == nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+	if o.clusterErr = nil; o.nodes == nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
 		o.clusterErr = errRedisCluster
 	}
 	if owner == nil || err != nil {
@@ -190,29 +192,29 @@ func olderWithOtherRedis(sessions []Session, ownID SessionID, marker string, bea
 // start. When setMarker is true it sets the marker of a Redis that has none. Only the sweeper
 // of a running process sets the owner.
 func (m *Manager) CheckRedis(ctx context.Context, setMarker bool) error {
-	marker, err := m.readRedisInTime(ctx, setMarker)
+	marker, err := m.redisOwner.readInfoInTime(ctx, setMarker)
 	if errors.Is(err, ErrUnsuitableRedis) {
 		return err
 	}
 	if err != nil {
 		return nil // Redis cannot be reached; readiness reports it
 	}
-	return m.checkOtherProcesses(ctx, marker, setMarker)
+	return m.redisOwner.checkOtherProcesses(ctx, marker, setMarker)
 }
 
 // readRedisTimeout bounds how long the start of a process waits for Redis. The client has
 // time-outs of its own and retries.
 const readRedisTimeout = 2 * time.Second
 
-// readRedisInTime reads the marker of a Redis that belongs to this database or has no owner.
-func (m *Manager) readRedisInTime(ctx context.Context, setMarker bool) (string, error) {
+// readInfoInTime reads the marker of a Redis that belongs to this database or has no owner.
+func (o *redisOwner) readInfoInTime(ctx context.Context, setMarker bool) (string, error) {
 	type answer struct {
 		marker string
 		err    error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		marker, err := m.readRedis(ctx, setMarker)
+		marker, err := o.readInfo(ctx, setMarker)
 		answers <- answer{marker, err}
 	}()
 	limit := time.NewTimer(readRedisTimeout)
@@ -225,19 +227,19 @@ func (m *Manager) readRedisInTime(ctx context.Context, setMarker bool) (string, 
 	}
 }
 
-func (m *Manager) readRedis(ctx context.Context, setMarker bool) (marker string, err error) {
-	pipe := m.redis.Pipeline()
+func (o *redisOwner) readInfo(ctx context.Context, setMarker bool) (marker string, err error) {
+	pipe := o.redis.Pipeline()
 	if setMarker {
-		pipe.SetNX(ctx, markerKey, m.cfg.NewID().String(), 0) // the sweeper sets the owner
+		pipe.SetNX(ctx, markerKey, o.m.cfg.NewID().String(), 0) // the sweeper sets the owner
 	}
 	seen, owner, about := pipe.Get(ctx, markerKey), pipe.Get(ctx, ownerKey), pipe.Info(ctx, "cluster")
 	_, err = pipe.Exec(ctx)
 	switch {
-	case m.nodes == nil && redis.HasErrorPrefix(err, "MOVED"), m.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
+	case o.nodes == nil && redis.HasErrorPrefix(err, "MOVED"), o.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
 		return "", errRedisCluster
 	case err != nil && ignoreInfoRefused(err, about, seen, owner) != nil && !errors.Is(err, redis.Nil):
 		return "", err
-	case m.cfg.Database != "" && owner.Val() != "" && owner.Val() != m.cfg.Database:
+	case o.m.cfg.Database != "" && owner.Val() != "" && owner.Val() != o.m.cfg.Database:
 		return "", foreignRedisError(owner.Val())
 	}
 	return seen.Val(), nil
@@ -246,10 +248,10 @@ func (m *Manager) readRedis(ctx context.Context, setMarker bool) (marker string,
 // checkOtherProcesses returns an error when another live process uses another Redis. What a
 // session names may be old. It counts only if the session's counter rose meanwhile, and after
 // the time that its process needs to see a change of its Redis.
-func (m *Manager) checkOtherProcesses(ctx context.Context, marker string, setMarker bool) error {
+func (o *redisOwner) checkOtherProcesses(ctx context.Context, marker string, setMarker bool) error {
 	first := map[SessionID]int64{}
 	for began := time.Now(); ; {
-		sessions, err := m.cfg.Store.Sessions(ctx)
+		sessions, err := o.m.cfg.Store.Sessions(ctx)
 		if err != nil {
 			return err
 		}
@@ -266,7 +268,7 @@ func (m *Manager) checkOtherProcesses(ctx context.Context, marker string, setMar
 		if len(others) == 0 {
 			return nil
 		}
-		if time.Since(began) >= 4*m.cfg.BeatEvery+2*m.cfg.SweepEvery {
+		if time.Since(began) >= 4*o.m.cfg.BeatEvery+2*o.m.cfg.SweepEvery {
 			for _, s := range others {
 				if s.Beat > first[s.ID] {
 					return otherRedisError(s.Worker)
@@ -274,10 +276,10 @@ func (m *Manager) checkOtherProcesses(ctx context.Context, marker string, setMar
 			}
 			return nil
 		}
-		if !sleep(ctx, m.cfg.BeatEvery/2) {
+		if !sleep(ctx, o.m.cfg.BeatEvery/2) {
 			return ctx.Err()
 		}
-		if marker, err = m.readRedisInTime(ctx, setMarker); errors.Is(err, ErrUnsuitableRedis) {
+		if marker, err = o.readInfoInTime(ctx, setMarker); errors.Is(err, ErrUnsuitableRedis) {
 			return err
 		} else if err != nil {
 			return nil // Redis cannot be reached any more
@@ -298,12 +300,12 @@ const (
 func (s *sweeper) checkGeneration(ctx context.Context) (dataLost bool, err error) {
 	fresh := s.m.cfg.NewID().String()
 	queues := make([]any, 0)
-	for _, name := range s.m.servedQueues() {
+	for _, name := range s.m.queues.served() {
 		queues = append(queues, name)
 	}
 	pipe := s.m.redis.Pipeline()
 	set := pipe.SetNX(ctx, markerKey, fresh, 0)
-	seen, server := s.m.readGeneration(ctx, pipe)
+	seen, server := s.m.redisOwner.readGeneration(ctx, pipe)
 	listed := pipe.SAdd(ctx, queuesKey, queues...)
 	owner := s.m.redisOwner.readOwner(ctx, pipe)
 	_, err = pipe.Exec(ctx)
@@ -324,7 +326,7 @@ func (s *sweeper) checkGeneration(ctx context.Context) (dataLost bool, err error
 // sweep.
 func (s *sweeper) sameGeneration(ctx context.Context) (bool, error) {
 	pipe := s.m.redis.Pipeline()
-	seen, server := s.m.readGeneration(ctx, pipe)
+	seen, server := s.m.redisOwner.readGeneration(ctx, pipe)
 	_, err := pipe.Exec(ctx)
 	if err := ignoreInfoRefused(err, server); err != nil && !errors.Is(err, redis.Nil) {
 		return false, fmt.Errorf("background: read the Redis generation again: %w", err)
@@ -349,9 +351,9 @@ func ignoreInfoRefused(err error, server *redis.StringCmd, others ...redis.Cmder
 
 // readGeneration reads what identifies the generation of Redis's data. For a Cluster it reads
 // each master, because each can lose data by itself.
-func (m *Manager) readGeneration(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
-	if m.nodes != nil {
-		return pipe.Get(ctx, markerKey), masterRunIDs(ctx, m.nodes)
+func (o *redisOwner) readGeneration(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
+	if o.nodes != nil {
+		return pipe.Get(ctx, markerKey), masterRunIDs(ctx, o.nodes)
 	}
 	return pipe.Get(ctx, markerKey), pipe.Info(ctx, "server")
 }

@@ -35,7 +35,7 @@ const (
 )
 
 func (m *Manager) startServers() ([]*asynq.Server, error) {
-	cfg := m.serverConfig(m.configuredQueues())
+	cfg := m.serverConfig(m.queues.configured())
 	servers := make([]*asynq.Server, 0, m.cfg.Servers)
 	for range m.cfg.Servers {
 		s := asynq.NewServerFromRedisClient(m.redis, cfg)
@@ -69,7 +69,7 @@ func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
 // shared client.
 func (m *Manager) shutdown(servers []*asynq.Server) {
 	var all sync.WaitGroup
-	for _, s := range append(servers, m.former.stop()...) {
+	for _, s := range append(servers, m.queues.stop()...) {
 		all.Go(s.Shutdown)
 	}
 	all.Wait()
@@ -184,20 +184,20 @@ func (m *Manager) Queues(family string) []string {
 
 func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
 
-// configuredQueues returns the queues of this manager's shards, all with weight 1.
-func (m *Manager) configuredQueues() map[string]int {
-	all := make(map[string]int, len(m.families)*m.cfg.Shards)
-	for name := range m.families {
-		for shard := range m.cfg.Shards {
+// configured returns the queues of this manager's shards, all with weight 1.
+func (f *queueSet) configured() map[string]int {
+	all := make(map[string]int, len(f.m.families)*f.m.cfg.Shards)
+	for name := range f.m.families {
+		for shard := range f.m.cfg.Shards {
 			all[queueName(name, shard)] = 1
 		}
 	}
 	return all
 }
 
-// servedQueues returns the queues that this manager serves, sorted.
-func (m *Manager) servedQueues() []string {
-	return slices.Sorted(maps.Keys(m.former.addTo(m.configuredQueues())))
+// served returns the queues that this manager serves, sorted.
+func (f *queueSet) served() []string {
+	return slices.Sorted(maps.Keys(f.addFormer(f.configured())))
 }
 
 // taskKey is the key of a task in asynq: a hash with the task's state in field "state".
@@ -219,11 +219,12 @@ func validFamily(name string) bool {
 	return name != ""
 }
 
-// formerQueues serves queues of shards that are no longer configured while due runs of this
-// manager's families name them: otherwise those runs would wait for ever after a restart with
-// fewer shards. A queue is served from the first such run that the sweeper reads until the
-// manager ends. Other processes may serve it too.
-type formerQueues struct {
+// queueSet lists the queues that this manager serves: those of its shards, and former queues,
+// which have no shard any more but are named by due runs of its families. Without serving those,
+// such runs would wait for ever after a restart with fewer shards. A former queue is served from
+// the first such run that the sweeper reads until the manager ends. Other processes may serve it
+// too.
+type queueSet struct {
 	m *Manager
 
 	mu      sync.Mutex
@@ -232,7 +233,7 @@ type formerQueues struct {
 }
 
 // serve starts to serve the queue of a due run unless this process serves it already.
-func (f *formerQueues) serve(r Run) {
+func (f *queueSet) serve(r Run) {
 	shard, ok := strings.CutPrefix(r.Queue, r.Family+":")
 	if n, err := strconv.Atoi(shard); !ok || err != nil || n < f.m.cfg.Shards || f.m.families[r.Family] == nil {
 		return
@@ -251,8 +252,8 @@ func (f *formerQueues) serve(r Run) {
 	f.m.log.Info("serving a former queue", zap.String("queue", r.Queue))
 }
 
-// addTo adds the former queues to queues and returns it.
-func (f *formerQueues) addTo(queues map[string]int) map[string]int {
+// addFormer adds the former queues to queues and returns it.
+func (f *queueSet) addFormer(queues map[string]int) map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for queue := range f.servers {
@@ -262,7 +263,7 @@ func (f *formerQueues) addTo(queues map[string]int) map[string]int {
 }
 
 // stop returns the servers, for the caller to shut down. No further queue is served.
-func (f *formerQueues) stop() (servers []*asynq.Server) {
+func (f *queueSet) stop() (servers []*asynq.Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopped = true

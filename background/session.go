@@ -92,7 +92,7 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock before anything is claimed
 	}
 	sent := monotonic()
-	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.servedQueues(), Targets: s.m.calledTargets(), ClaimsBlockedBy: s.m.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
+	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
 	alive, now, err := s.m.cfg.Store.Beat(ctx, status)
 	s.m.liveness.onBeat(err)
 	switch {

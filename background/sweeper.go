@@ -164,7 +164,7 @@ func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.T
 	var missing []Run
 	var tampered []tampering
 	for i, r := range due {
-		s.m.former.serve(r)
+		s.m.queues.serve(r)
 		state, err := states[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("background: look up the task of run %s: %w", r.ID, err)

@@ -166,7 +166,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "an open circuit breaker is led by a process that calls its target",
-		Edits:    []Edit{{"background/breakerloop.go", "(f == nil || !k.m.callsTarget(b.Target))", "f == nil"}},
+		Edits:    []Edit{{"background/breakerloop.go", "(f == nil || !k.m.targets.calls(b.Target))", "f == nil"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestABreakerIsLedByAProcessThatCallsItsTarget"},
 	},
 	{
