@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,14 +25,31 @@ type callOutcome struct {
 	probe       bool          // a probe of an open breaker: a failure is not the run's
 }
 
+// handlerCaller calls handlers and lookups, within their limits.
+type handlerCaller struct {
+	workers      *workerPool
+	slots        *slots
+	breakers     *breakerRegistry
+	targets      *targetSet
+	tracing      tracing
+	claimBackoff *claimBackoff
+	clocks       func() instant
+	lostAfter    time.Duration   // Config.LostAfter
+	baseCtx      context.Context // of lookups; ends at Close
+	graceOver    <-chan struct{} // closed: attempts in flight are interrupted
+
+	running   atomic.Int64 // handler calls
+	abandoned atomic.Int64 // calls that outlived their attempt and are not answered yet
+}
+
 // callWithin calls fn and returns when it answers, its time limit is reached, or the grace of a
 // shutdown ends, whichever is first. The call has its own goroutine, so that one that ignores
 // its context blocks nobody. A panic becomes a result.
-func (m *Manager) callWithin(callCtx context.Context, limit time.Duration, fn func(context.Context) Result) callOutcome {
+func (c *handlerCaller) callWithin(callCtx context.Context, limit time.Duration, fn func(context.Context) Result) callOutcome {
 	ctx, cancel := context.WithTimeout(callCtx, limit)
 	answers := make(chan Result, 1)
 	began := time.Now()
-	m.workers.do(func() {
+	c.workers.do(func() {
 		defer cancel()
 		answers <- recoverPanic(ctx, fn)
 	})
@@ -39,7 +57,7 @@ func (m *Manager) callWithin(callCtx context.Context, limit time.Duration, fn fu
 	select {
 	case done.result = <-answers:
 		done.lateAnswer = nil
-	case <-m.graceOver:
+	case <-c.graceOver:
 		done.interrupted = true
 		done.result = unknownResult(FailureInterrupted, "the process shut down before the call answered")
 		cancel()
@@ -107,44 +125,44 @@ func unknownResult(failure, message string) Result {
 
 // callHandler calls the handler of a claimed run in the slot acquired for it, and releases the
 // slot.
-func (m *Manager) callHandler(callCtx context.Context, f Family, run Run, claim claimRecord) callOutcome {
-	defer m.slots.holdDuringCall()()
+func (c *handlerCaller) callHandler(callCtx context.Context, f Family, run Run, claim claimRecord) callOutcome {
+	defer c.slots.holdDuringCall()()
 	select { // the claim may have taken long to commit
-	case <-m.graceOver:
+	case <-c.graceOver:
 		return notCalled("the process shut down before the call")
 	case <-callCtx.Done():
 		return notCalled("the process could not send heartbeats before the call")
 	default:
 	}
-	m.running.Add(1)
-	defer m.running.Add(-1)
-	callCtx, endSpan := m.tracing.attempt(callCtx, run)
-	done := m.callWithin(callCtx, f.TimeLimit(), func(ctx context.Context) Result {
+	c.running.Add(1)
+	defer c.running.Add(-1)
+	callCtx, endSpan := c.tracing.attempt(callCtx, run)
+	done := c.callWithin(callCtx, f.TimeLimit(), func(ctx context.Context) Result {
 		failpoint.Hit(failpoint.CallBefore, failpoint.Executor)
-		fresh := freshness{m: m, ctx: ctx, claim: claim}
+		fresh := freshness{caller: c, ctx: ctx, claim: claim}
 		if err := fresh.check(); err != nil {
 			return unsentResult(err.Error())
 		}
-		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: claim.at, Fresh: fresh.checkBeforeSend, NotAfter: m.notAfter(f, claim)})
+		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: claim.at, Fresh: fresh.checkBeforeSend, NotAfter: c.notAfter(f, claim)})
 		failpoint.Hit(failpoint.CallAfter, failpoint.Executor)
 		return fresh.adjustResult(res)
 	})
 	if done.result.Unsent {
 		done.interrupted = true
 	} else if done.lateAnswer == nil && !done.interrupted {
-		m.claimBackoff.onFreshClaim(claim.sent)
+		c.claimBackoff.onFreshClaim(claim.sent)
 	}
 	done.trace = endSpan(done)
 	if done.lateAnswer != nil {
-		done.onAnswered = m.trackAbandoned(run)
+		done.onAnswered = c.trackAbandoned(run)
 	}
-	m.breakers.recordAttempt(run, done)
+	c.breakers.recordAttempt(run, done)
 	return done
 }
 
 // notAfter returns the time after which nobody waits for the call of a claim.
-func (m *Manager) notAfter(f Family, claim claimRecord) time.Time {
-	return claim.at.Add(MaxClaimAge(m.cfg.LostAfter) + f.TimeLimit())
+func (c *handlerCaller) notAfter(f Family, claim claimRecord) time.Time {
+	return claim.at.Add(MaxClaimAge(c.lostAfter) + f.TimeLimit())
 }
 
 // notCalled returns the outcome of a claimed attempt that ended before its call.
@@ -155,11 +173,11 @@ func notCalled(why string) callOutcome {
 }
 
 // trackAbandoned counts a call that has outlived its attempt, until answered is called.
-func (m *Manager) trackAbandoned(run Run) (answered func()) {
-	m.abandoned.Add(1)
-	forgetHanging := m.breakers.trackHanging(m.targets.breakerScope(run))
+func (c *handlerCaller) trackAbandoned(run Run) (answered func()) {
+	c.abandoned.Add(1)
+	forgetHanging := c.breakers.trackHanging(c.targets.breakerScope(run))
 	return func() {
-		m.abandoned.Add(-1)
+		c.abandoned.Add(-1)
 		forgetHanging()
 	}
 }
@@ -193,4 +211,10 @@ func (m *Manager) awaitLateAnswer(f Family, run Run, lateAnswer <-chan Result, a
 			m.Wake(run.ID)
 		}
 	})
+}
+
+// lookup looks up the outcome of a run. The result is unknown when no answer comes in time.
+func (c *handlerCaller) lookup(f Family, run Run) (result Result, interrupted bool) {
+	done := c.callWithin(c.baseCtx, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
+	return done.result, done.interrupted
 }

@@ -63,7 +63,7 @@ func (l *breakerLeader) run(ctx context.Context) error {
 
 // step starts the probes that are allowed now. done reports that this process no longer leads.
 func (l *breakerLeader) step(ctx context.Context) (done bool, err error) {
-	if l.m.mayNotLead() || l.replaced() {
+	if l.m.admission.mayNotLead() || l.replaced() {
 		return true, nil
 	}
 	now := time.Now()
@@ -350,7 +350,7 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 	}
 	d := &delivery{m: m, family: l.family, run: p.run, notificationNumber: p.run.NotificationNumber, inFlight: p.inFlight, claimTimeout: make(chan struct{}), probe: true}
 	for {
-		if m.admit() != nil {
+		if m.admission.admit() != nil {
 			return probeInconclusive, d.run
 		}
 		claim, err := d.claim()
@@ -383,7 +383,7 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 // lookup fails in a retryable way is left as it is.
 func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (retry bool, result probeResult) {
 	if t.kind == kindFallback && !t.alwaysCharges {
-		switch lookup, wasInterrupted := l.m.lookup(l.family, d.run); {
+		switch lookup, wasInterrupted := l.m.caller.lookup(l.family, d.run); {
 		case wasInterrupted:
 			return false, probeInconclusive
 		case lookup.Class != Unknown:
@@ -411,7 +411,7 @@ func (l *breakerLeader) runClaimed(d *delivery, claim claimRecord, t *probeCall)
 		defer l.mu.Unlock()
 		l.policy.release(t)
 	})
-	done := l.m.callHandler(d.callCtx, l.family, d.run, claim)
+	done := l.m.caller.callHandler(d.callCtx, l.family, d.run, claim)
 	slow.Stop()
 	if countsAsFailure(done.result) {
 		l.mu.Lock()

@@ -53,7 +53,7 @@ func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
 	if !d.probe && d.m.breakers.confirmBlocked(d.run) {
 		return d.acknowledgePaused() // paused meanwhile: no lookup, and no dead letter for the expired key
 	}
-	lookup, interrupted := d.m.lookup(d.family, d.run)
+	lookup, interrupted := d.m.caller.lookup(d.family, d.run)
 	if interrupted {
 		return false, &redeliverAt{at: d.m.now()}
 	}
@@ -169,7 +169,7 @@ type claimRecord struct {
 // counts for the result: the refusal of a second request of the same call says nothing about
 // the first.
 type freshness struct {
-	m          *Manager
+	caller     *handlerCaller
 	ctx        context.Context // of the attempt
 	claim      claimRecord
 	firstCheck atomic.Int32
@@ -197,9 +197,9 @@ func (f *freshness) check() error {
 	if f.ctx.Err() != nil {
 		return fmt.Errorf("%w: the attempt has ended", ErrStaleClaim)
 	}
-	age := f.claim.sent.until(f.m.clocks())
-	if bound := MaxClaimAge(f.m.cfg.LostAfter); age >= bound {
-		f.m.claimBackoff.onStaleClaim()
+	age := f.claim.sent.until(f.caller.clocks())
+	if bound := MaxClaimAge(f.caller.lostAfter); age >= bound {
+		f.caller.claimBackoff.onStaleClaim()
 		return fmt.Errorf("%w: it was sent %s ago, the maximum is %s", ErrStaleClaim, age.Round(time.Millisecond), bound)
 	}
 	return nil

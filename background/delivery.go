@@ -53,7 +53,7 @@ func archiveErrorFor(r Run) error {
 func (d *delivery) process() error {
 	for {
 		// The slot comes before the claim, so that a started attempt is running.
-		if err := d.m.admit(); err != nil {
+		if err := d.m.admission.admit(); err != nil {
 			return err
 		}
 		claim, err := d.claim()
@@ -64,7 +64,7 @@ func (d *delivery) process() error {
 			}
 			continue
 		}
-		done := d.m.callHandler(d.callCtx, d.family, d.run, claim)
+		done := d.m.caller.callHandler(d.callCtx, d.family, d.run, claim)
 		if more, err := d.endAttempt(done); !more {
 			return err
 		}

@@ -13,9 +13,9 @@ var NewPipelined = newPipelined
 
 // InterruptsCall makes a call as an attempt does and reports whether it was interrupted.
 func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bool {
-	m := &Manager{graceOver: make(chan struct{}), workers: newWorkerPool()}
-	defer m.workers.close()
-	return m.callWithin(callCtx, time.Minute, fn).interrupted
+	c := &handlerCaller{graceOver: make(chan struct{}), workers: newWorkerPool()}
+	defer c.workers.close()
+	return c.callWithin(callCtx, time.Minute, fn).interrupted
 }
 
 // NewLostReplyHook returns the hook that reports lost replies.

@@ -105,18 +105,7 @@ func (m *Manager) Healthy() error {
 	if !m.started.Load() {
 		return m.health.err()
 	}
-	return errors.Join(m.serversErr(), m.claimErr(), m.liveness.err(time.Now()))
-}
-
-// claimErr returns why the journal accepts no claims of this process, or nil.
-func (m *Manager) claimErr() error {
-	if _, _, alive := m.session.current(); m.started.Load() && !alive {
-		return errors.Join(errNoSession, m.health.err())
-	}
-	if m.started.Load() {
-		return errors.Join(m.clock.err(), m.health.err())
-	}
-	return m.health.err()
+	return errors.Join(m.admission.serversErr(), m.admission.claimErr(), m.liveness.err(time.Now()))
 }
 
 var errNoSession = unready("this process cannot send heartbeats", errors.New("background: this process cannot send heartbeats; nothing is claimed"))
@@ -212,9 +201,9 @@ func (m *Manager) Stats() Stats {
 		ClockOffset:          offset,
 		StalledBreakers:      len(stalled),
 		StalledRuns:          runs,
-		Running:              int(m.running.Load()),
+		Running:              int(m.caller.running.Load()),
 		Waiting:              int(m.waiting.Load()),
-		Abandoned:            int(m.abandoned.Load()),
+		Abandoned:            int(m.caller.abandoned.Load()),
 		WriteFailures:        m.health.failures.Load(),
 		StaleClaims:          m.claimBackoff.staleClaims.Load(),
 		BreakersNotClosed:    len(*m.breakers.current.Load()),

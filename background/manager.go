@@ -68,6 +68,8 @@ type Manager struct {
 	inspector          *asynq.Inspector
 
 	slots        *slots
+	caller       *handlerCaller
+	admission    *admission
 	inFlight     *inFlightRuns
 	wakeups      *wakeups
 	health       *health
@@ -87,9 +89,8 @@ type Manager struct {
 	breakerLoop  *breakerLoop
 	targets      targetSet
 
-	waiting, abandoned atomic.Int64
-	unrecordable       atomic.Uint64
-	running            atomic.Int64
+	waiting      atomic.Int64
+	unrecordable atomic.Uint64
 
 	started    atomic.Bool
 	stop       chan struct{} // closed: nothing new is claimed
@@ -139,17 +140,25 @@ func New(cfg Config) (*Manager, error) {
 		workers:            newWorkerPool(),
 	}
 	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
-	shared.claimsBlocked, shared.onReply = m.claimsBlocked, m.liveness.onPoll
 	m.redisOwner = &redisOwner{m: m, redis: shared, nodes: nodes}
 	m.wakeups = newWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.queues = &queueSet{m: m, servers: map[string]*asynq.Server{}}
 	m.dueTimers = newDueTimers(m.enqueueWaiting, m.now, cfg.Logger)
 	m.sweeper, m.session, m.recoverer, m.archive = newSweeper(m), newSession(m), newRecoverer(m), newTaskArchive(m)
+	m.admission = &admission{
+		clock: m.clock, claimBackoff: m.claimBackoff, redisOwner: m.redisOwner, blockedByConfig: cfg.ClaimsBlocked, health: m.health,
+		session: m.session, slots: m.slots, now: m.now, stop: m.stop, started: &m.started,
+	}
+	shared.claimsBlocked, shared.onReply = m.admission.claimsBlocked, m.liveness.onPoll
 	shared.onLostReply = m.sweeper.lostLocally
 	lostReplyHook{m.sweeper.lostLocally}.install(client)
 	m.tracing = newTracing(cfg.Tracer)
 	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)
 	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
+	m.caller = &handlerCaller{
+		workers: m.workers, slots: m.slots, breakers: m.breakers, targets: &m.targets, tracing: m.tracing, claimBackoff: m.claimBackoff,
+		clocks: func() instant { return m.clocks() }, lostAfter: cfg.LostAfter, baseCtx: m.baseCtx, graceOver: m.graceOver,
+	}
 	return m, nil
 }
 

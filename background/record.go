@@ -134,7 +134,7 @@ func (m *Manager) finish(f Family, run Run, done callOutcome) (Run, error) {
 		now := m.now()
 		end, needsLookup := m.decideEnding(run, done, lookup, now)
 		if needsLookup {
-			answer, wasInterrupted := m.lookup(f, lookupView(run, done))
+			answer, wasInterrupted := m.caller.lookup(f, lookupView(run, done))
 			if wasInterrupted {
 				done.interrupted = true
 			}
@@ -183,7 +183,7 @@ func (m *Manager) recordLateResult(f Family, run Run, done callOutcome) {
 	}
 	late := make(chan Result, 1)
 	late <- done.result
-	m.awaitLateAnswer(f, run, late, m.trackAbandoned(run))
+	m.awaitLateAnswer(f, run, late, m.caller.trackAbandoned(run))
 }
 
 // lookupView returns the run for a lookup: a call that outlived its attempt is outstanding.
@@ -218,10 +218,4 @@ func (m *Manager) endTransition(run Run, end ending, done callOutcome, now time.
 // stillClaimed reports whether the claimed attempt is still the run's current one.
 func stillClaimed(now, claimed Run) bool {
 	return now.State == Running && now.Attempt == claimed.Attempt && now.Token == claimed.Token
-}
-
-// lookup looks up the outcome of a run. The result is unknown when no answer comes in time.
-func (m *Manager) lookup(f Family, run Run) (result Result, interrupted bool) {
-	done := m.callWithin(m.baseCtx, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
-	return done.result, done.interrupted
 }

@@ -65,7 +65,7 @@ func (o *recoverer) run(ctx context.Context) {
 }
 
 func (o *recoverer) scan(ctx context.Context) error {
-	if errors.Is(o.m.serversErr(), ErrOtherDatabase) {
+	if errors.Is(o.m.admission.serversErr(), ErrOtherDatabase) {
 		return nil
 	}
 	sessions, err := o.m.cfg.Store.Sessions(ctx)
@@ -162,7 +162,7 @@ func (o *recoverer) recoverAll(ctx context.Context, s Session, attempts []Run) {
 }
 
 func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) {
-	lookup, wasInterrupted := o.m.lookup(f, r)
+	lookup, wasInterrupted := o.m.caller.lookup(f, r)
 	if wasInterrupted || ctx.Err() != nil {
 		return
 	}

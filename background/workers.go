@@ -2,6 +2,7 @@ package background
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -75,64 +76,89 @@ func (s *slots) holdDuringCall() (endCall func()) {
 	}
 }
 
+// admission decides whether this process may claim, and acquires the slots of deliveries.
+type admission struct {
+	clock           *clock
+	claimBackoff    *claimBackoff
+	redisOwner      *redisOwner
+	blockedByConfig func() error // Config.ClaimsBlocked
+	health          *health
+	session         *session
+	slots           *slots
+	now             func() time.Time
+	stop            <-chan struct{} // closed: nothing new is claimed
+	started         *atomic.Bool    // Run was called
+}
+
+// claimErr returns why the journal accepts no claims of this process, or nil.
+func (a *admission) claimErr() error {
+	if _, _, alive := a.session.current(); a.started.Load() && !alive {
+		return errors.Join(errNoSession, a.health.err())
+	}
+	if a.started.Load() {
+		return errors.Join(a.clock.err(), a.health.err())
+	}
+	return a.health.err()
+}
+
 // claimsBlocked reports whether this process may claim nothing: its clock is off, one of its
 // claims became stale a short while ago, or it must not work with its servers.
-func (m *Manager) claimsBlocked() bool { return m.claimsBlockedBy() != "" }
+func (a *admission) claimsBlocked() bool { return a.claimsBlockedBy() != "" }
 
 // mayNotLead reports whether this process must leave work for all processes to others, because
 // it could not carry it out.
-func (m *Manager) mayNotLead() bool {
-	why := m.claimsBlockedBy()
+func (a *admission) mayNotLead() bool {
+	why := a.claimsBlockedBy()
 	return why == BlockedByClock || why == BlockedByServers
 }
 
-func (m *Manager) claimsBlockedBy() string {
+func (a *admission) claimsBlockedBy() string {
 	switch {
-	case m.clock.err() != nil:
+	case a.clock.err() != nil:
 		return BlockedByClock
-	case m.claimBackoff.remaining() > 0:
+	case a.claimBackoff.remaining() > 0:
 		return BlockedByStaleClaims
-	case m.serversErr() != nil:
+	case a.serversErr() != nil:
 		return BlockedByServers
 	}
 	return ""
 }
 
 // serversErr returns why nothing may be claimed with these servers, or nil.
-func (m *Manager) serversErr() error {
-	if m.cfg.ClaimsBlocked == nil {
-		return m.redisOwner.err()
+func (a *admission) serversErr() error {
+	if a.blockedByConfig == nil {
+		return a.redisOwner.err()
 	}
-	return errors.Join(m.cfg.ClaimsBlocked(), m.redisOwner.err())
+	return errors.Join(a.blockedByConfig(), a.redisOwner.err())
 }
 
 // admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
 // when to deliver the run again.
-func (m *Manager) admit() error {
+func (a *admission) admit() error {
 	for {
-		if err := m.awaitHealth(); err != nil {
+		if err := a.awaitHealth(); err != nil {
 			return err
 		}
-		if !m.slots.acquire(m.stop) {
-			return &redeliverAt{at: m.now()}
+		if !a.slots.acquire(a.stop) {
+			return &redeliverAt{at: a.now()}
 		}
-		if _, _, alive := m.session.current(); !alive {
-			m.slots.release()
+		if _, _, alive := a.session.current(); !alive {
+			a.slots.release()
 			return errUnavailable
 		}
-		if m.claimsBlocked() {
-			m.slots.release()
-			return &redeliverAt{at: m.now()} // to another process: this one dequeues no task
+		if a.claimsBlocked() {
+			a.slots.release()
+			return &redeliverAt{at: a.now()} // to another process: this one dequeues no task
 		}
-		if m.claimErr() == nil {
+		if a.claimErr() == nil {
 			return nil
 		}
-		m.slots.release() // claims became impossible while the delivery waited
+		a.slots.release() // claims became impossible while the delivery waited
 	}
 }
 
-func (m *Manager) awaitHealth() error {
-	writable := m.health.writable()
+func (a *admission) awaitHealth() error {
+	writable := a.health.writable()
 	select {
 	case <-writable:
 		return nil
@@ -143,8 +169,8 @@ func (m *Manager) awaitHealth() error {
 	select {
 	case <-writable:
 		return nil
-	case <-m.stop:
-		return &redeliverAt{at: m.now()}
+	case <-a.stop:
+		return &redeliverAt{at: a.now()}
 	case <-timeout.C:
 		return errUnavailable
 	}
