@@ -2,16 +2,12 @@ package background
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 // callOutcome is the outcome of one handler call or lookup.
@@ -180,37 +176,6 @@ func (c *handlerCaller) trackAbandoned(run Run) (answered func()) {
 		c.abandoned.Add(-1)
 		forgetHanging()
 	}
-}
-
-// awaitLateAnswer records the answer of a call whose attempt ended without it, with the run of
-// that attempt.
-func (m *Manager) awaitLateAnswer(f Family, run Run, lateAnswer <-chan Result, answered func()) {
-	m.work.Go(func() {
-		defer answered()
-		var res Result
-		select {
-		case res = <-lateAnswer:
-		case <-m.baseCtx.Done():
-			return
-		}
-		tr := m.newTransition(receipts.AnsweredLate, run)
-		tr.Result = res
-		after, err := m.recordOutcome(f, tr)
-		if errors.Is(err, ErrConflict) {
-			return // recorded before
-		}
-		if err == nil {
-			after, err = m.reconcileExecuted(f, after, res)
-		}
-		if err != nil {
-			m.log.Error("late answer was not recorded", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
-				zap.String("class", string(res.Class)), zap.Error(err))
-			return
-		}
-		if !after.State.Live() {
-			m.Wake(run.ID)
-		}
-	})
 }
 
 // lookup looks up the outcome of a run. The result is unknown when no answer comes in time.

@@ -418,9 +418,9 @@ func (l *breakerLeader) runClaimed(d *delivery, claim claimRecord, t *probeCall)
 		done.probe = !l.policy.chargesBudget(time.Now(), t, d.run.BudgetSpent+1 >= d.run.Policy.Normalize().MaxRetryAttempts)
 		l.mu.Unlock()
 	}
-	after, err := l.m.finish(l.family, d.run, done)
+	after, err := l.m.recorder.finish(l.family, d.run, done)
 	if done.lateAnswer != nil {
-		l.m.awaitLateAnswer(l.family, d.run, done.lateAnswer, done.onAnswered)
+		l.m.recorder.awaitLateAnswer(l.family, d.run, done.lateAnswer, done.onAnswered)
 	}
 	switch {
 	case err != nil || done.interrupted:

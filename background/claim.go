@@ -23,7 +23,7 @@ const claimReplyTimeout = time.Second
 // or to the run that the journal returned instead. The error is the journal's.
 func (d *delivery) claim() (claimRecord, error) {
 	sent := d.m.clocks()
-	tr := d.m.newTransition(receipts.AttemptStarted, d.run)
+	tr := d.m.recorder.newTransition(receipts.AttemptStarted, d.run)
 	tr.Token = d.m.cfg.NewID()
 	tr.Session, d.callCtx, _ = d.m.session.current()
 	d.callCtx, tr.Trace = d.m.tracing.withDeliverySpan(d.callCtx, d.traceCtx), traceID(d.traceCtx)
@@ -32,7 +32,7 @@ func (d *delivery) claim() (claimRecord, error) {
 	}
 	timeout := time.AfterFunc(claimReplyTimeout, d.onClaimTimeout)
 	defer timeout.Stop()
-	run, err := d.m.write(d.family, tr)
+	run, err := d.m.recorder.write(d.family, tr)
 	if errors.Is(err, errClosed) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) {
 		return claimRecord{}, err
 	}
@@ -57,13 +57,13 @@ func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
 	if interrupted {
 		return false, &redeliverAt{at: d.m.now()}
 	}
-	tr := d.m.newTransition(receipts.Reconciled, d.run)
+	tr := d.m.recorder.newTransition(receipts.Reconciled, d.run)
 	tr.Result, tr.Lookup = lookup, lookup.Class
 	if lookup.Class == Unknown {
 		tr.Event, tr.Reason = receipts.DeadLettered, ReasonOutcomeUnknown
 		tr.Result = Result{} // no attempt ended: the failure of the last one stays
 	}
-	after, err := d.m.write(d.family, tr)
+	after, err := d.m.recorder.write(d.family, tr)
 	switch {
 	case errors.Is(err, errClosed):
 		return false, errUnavailable

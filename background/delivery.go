@@ -73,10 +73,10 @@ func (d *delivery) process() error {
 
 // endAttempt records how the attempt ended. It returns true after the wait for the next one.
 func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
-	after, err := d.m.finish(d.family, d.run, done)
+	after, err := d.m.recorder.finish(d.family, d.run, done)
 	if done.lateAnswer != nil {
 		// Only now: an answer is late once the end of its attempt is recorded.
-		d.m.awaitLateAnswer(d.family, d.run, done.lateAnswer, done.onAnswered)
+		d.m.recorder.awaitLateAnswer(d.family, d.run, done.lateAnswer, done.onAnswered)
 	}
 	if errors.Is(err, errClosed) {
 		return false, errUnavailable
@@ -168,9 +168,9 @@ func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 // deadLetterUnrecordable dead-letters a run that cannot be claimed because of its values. A
 // person has to look at it.
 func (d *delivery) deadLetterUnrecordable(cause error) error {
-	tr := d.m.newTransition(receipts.DeadLettered, d.run)
+	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
 	tr.Reason, tr.Result.Failure = ReasonUnrecordable, unrecordableFailure(Result{}, cause)
-	after, err := d.m.write(d.family, tr)
+	after, err := d.m.recorder.write(d.family, tr)
 	if err != nil {
 		d.m.log.Error("run can neither be claimed nor dead-lettered", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
 		return &redeliverAt{at: d.m.now().Add(time.Minute)}
@@ -238,10 +238,10 @@ func (d *delivery) waitUntilDue(run Run) error {
 // nothing is looked up, and what is known of its money does not change. It returns true when
 // the run changed meanwhile and may be claimed again.
 func (d *delivery) deadLetterAltered(cause error) (retry bool, err error) {
-	tr := d.m.newTransition(receipts.DeadLettered, d.run)
+	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
 	tr.Reason = ReasonRequestAltered
 	tr.Result.Failure = &Failure{Type: ReasonRequestAltered, Message: cause.Error()}
-	after, err := d.m.write(d.family, tr)
+	after, err := d.m.recorder.write(d.family, tr)
 	switch {
 	case errors.Is(err, errClosed):
 		return false, errUnavailable

@@ -29,7 +29,7 @@ func EnqueueWaiting(m *Manager, queue, task string) error { return m.enqueueWait
 
 // VerifyTampering records tampering if the run is unchanged.
 func VerifyTampering(ctx context.Context, m *Manager, seen Run, kind string) {
-	m.verifyTampering(ctx, seen, kind)
+	m.tampering.verify(ctx, seen, kind)
 }
 
 // FillAsyncNotifications occupies all background notifications until the returned function is

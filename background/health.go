@@ -211,7 +211,7 @@ func (m *Manager) Stats() Stats {
 		NotificationsResent:  m.sweeper.resent.Load(),
 		ArchivedTasksRemoved: m.archive.removed.Load(),
 		ArchiveScans:         m.archive.scans.Load(),
-		Unrecordable:         m.unrecordable.Load(),
+		Unrecordable:         m.recorder.unrecordable.Load(),
 		PausedQueues:         len(*m.archive.pausedQueues.Load()),
 	}
 }

@@ -70,6 +70,8 @@ type Manager struct {
 	slots        *slots
 	caller       *handlerCaller
 	admission    *admission
+	recorder     *recorder
+	tampering    *tamperingDetector
 	inFlight     *inFlightRuns
 	wakeups      *wakeups
 	health       *health
@@ -89,8 +91,7 @@ type Manager struct {
 	breakerLoop  *breakerLoop
 	targets      targetSet
 
-	waiting      atomic.Int64
-	unrecordable atomic.Uint64
+	waiting atomic.Int64
 
 	started    atomic.Bool
 	stop       chan struct{} // closed: nothing new is claimed
@@ -159,6 +160,11 @@ func New(cfg Config) (*Manager, error) {
 		workers: m.workers, slots: m.slots, breakers: m.breakers, targets: &m.targets, tracing: m.tracing, claimBackoff: m.claimBackoff,
 		clocks: func() instant { return m.clocks() }, lostAfter: cfg.LostAfter, baseCtx: m.baseCtx, graceOver: m.graceOver,
 	}
+	m.recorder = &recorder{
+		caller: m.caller, health: m.health, inFlight: m.inFlight, now: m.now, newID: cfg.NewID, worker: cfg.Worker, onTransition: cfg.OnTransition,
+		log: cfg.Logger, baseCtx: m.baseCtx, work: &m.work,
+	}
+	m.tampering = &tamperingDetector{store: cfg.Store, families: families, inFlight: m.inFlight, breakers: m.breakers, recorder: m.recorder, log: cfg.Logger}
 	return m, nil
 }
 

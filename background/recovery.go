@@ -169,7 +169,7 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 	tr := o.lostTransition(s, r, lookup)
 	after, err := f.Record(ctx, tr)
 	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
-		o.m.unrecordable.Add(1)
+		o.m.recorder.unrecordable.Add(1)
 		tr = tr.reduced(o.m.cfg.NewID(), form, err)
 		after, err = f.Record(ctx, tr)
 	}
@@ -197,7 +197,7 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 // that it did not pay proves nothing: the worker may only be slow, and its call still on its
 // way.
 func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
-	tr := o.m.newTransition(receipts.AttemptInterrupted, r)
+	tr := o.m.recorder.newTransition(receipts.AttemptInterrupted, r)
 	tr.Actor = ObserverActor + o.m.cfg.Worker
 	tr.Result = unknownResult(FailureInterrupted, "the worker "+s.Worker+" was lost")
 	tr.Charge, tr.NextRetryAt, tr.CallStillRunning = ChargeRecovery, tr.At, true

@@ -199,7 +199,7 @@ func (s *sweeper) reportTampering(ctx context.Context, tampered []tampering) err
 	for range min(resendConcurrency, len(tampered)) {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(tampered)); i = next.Add(1) - 1 {
-				s.m.verifyTampering(ctx, tampered[i].run, tampered[i].kind)
+				s.m.tampering.verify(ctx, tampered[i].run, tampered[i].kind)
 			}
 		})
 	}

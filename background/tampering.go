@@ -21,43 +21,53 @@ const (
 	ArchivedTaskRequeued = "mirror_run"     // the archived task of an open dead letter was run again
 )
 
-// recordTampering writes a receipt about tampering with a run's task, at most one per
+// tamperingDetector records tampering with tasks.
+type tamperingDetector struct {
+	store    Store
+	families map[string]Family
+	inFlight *inFlightRuns
+	breakers *breakerRegistry
+	recorder *recorder
+	log      *zap.Logger
+}
+
+// record writes a receipt about tampering with a run's task, at most one per
 // notification number. The run must have been read after the tampering was seen. A failure is
 // logged only.
-func (m *Manager) recordTampering(ctx context.Context, run Run, kind string) {
-	f := m.families[run.Family]
+func (t *tamperingDetector) record(ctx context.Context, run Run, kind string) {
+	f := t.families[run.Family]
 	if f == nil {
 		return
 	}
-	tr := m.newTransition(receipts.OutOfBandChangeDetected, run)
-	tr.Actor, tr.Reason = "observer:"+m.cfg.Worker, kind
+	tr := t.recorder.newTransition(receipts.OutOfBandChangeDetected, run)
+	tr.Actor, tr.Reason = "observer:"+t.recorder.worker, kind
 	after, err := f.Record(ctx, tr)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return // recorded before, or the run has changed since
 	case err != nil:
-		m.log.Warn("tampering with a task detected, it could not be recorded", zap.Stringer("run", run.ID), zap.String("kind", kind), zap.Error(err))
+		t.log.Warn("tampering with a task detected, it could not be recorded", zap.Stringer("run", run.ID), zap.String("kind", kind), zap.Error(err))
 		return
 	}
-	m.log.Warn("tampering with a task detected, it has no effect", zap.Stringer("run", run.ID), zap.String("kind", kind))
-	if m.cfg.OnTransition != nil {
-		m.cfg.OnTransition(tr, after)
+	t.log.Warn("tampering with a task detected, it has no effect", zap.Stringer("run", run.ID), zap.String("kind", kind))
+	if t.recorder.onTransition != nil {
+		t.recorder.onTransition(tr, after)
 	}
 }
 
-// verifyTampering reads a run again and records the tampering if the run is unchanged: what was
+// verify reads a run again and records the tampering if the run is unchanged: what was
 // read from Redis may be older or newer than what the journal returned a moment before.
-func (m *Manager) verifyTampering(ctx context.Context, seen Run, kind string) {
-	now, err := m.cfg.Store.Find(ctx, seen.ID)
+func (t *tamperingDetector) verify(ctx context.Context, seen Run, kind string) {
+	now, err := t.store.Find(ctx, seen.ID)
 	if err != nil {
-		m.log.Warn("tampering with a task detected, its run cannot be read", zap.Stringer("run", seen.ID), zap.String("kind", kind), zap.Error(err))
+		t.log.Warn("tampering with a task detected, its run cannot be read", zap.Stringer("run", seen.ID), zap.String("kind", kind), zap.Error(err))
 		return
 	}
 	same := now.State == seen.State && now.Attempt == seen.Attempt && now.NotificationNumber == seen.NotificationNumber && now.Letter == seen.Letter
-	if !same || m.inFlight.has(now.ID) || kind == TaskRemoved && m.breakers.pausedRecently(now) {
+	if !same || t.inFlight.has(now.ID) || kind == TaskRemoved && t.breakers.pausedRecently(now) {
 		return // a run that is or was paused has no task
 	}
-	m.recordTampering(ctx, now, kind)
+	t.record(ctx, now, kind)
 }
 
 // detectRequeued records that somebody ran the archived task of an open dead letter. asynq
@@ -71,7 +81,7 @@ func (d *delivery) detectRequeued() {
 	if err != nil || info.State != asynq.TaskStateActive || info.LastErr != archiveErrorFor(delivered).Error() {
 		return
 	}
-	d.m.recordTampering(d.m.baseCtx, d.run, ArchivedTaskRequeued)
+	d.m.tampering.record(d.m.baseCtx, d.run, ArchivedTaskRequeued)
 }
 
 // detectRemoved records the archived tasks that were deleted since the last scan though no
@@ -97,7 +107,7 @@ func (k *taskArchive) detectRemoved(ctx context.Context, queue string, before, n
 			continue // another task of the run is archived
 		}
 		if k.taskAbsent(queue, id) && k.taskAbsent(queue, taskID(run)) {
-			k.m.verifyTampering(ctx, run, ArchivedTaskRemoved)
+			k.m.tampering.verify(ctx, run, ArchivedTaskRemoved)
 		}
 	}
 }
