@@ -25,7 +25,9 @@ func NewLostReplyHook(onLost func()) redis.Hook { return lostReplyHook{onLost} }
 var WithListenOnly = withListenOnly
 
 // EnqueueWaiting makes asynq deliver a waiting task.
-func EnqueueWaiting(m *Manager, queue, task string) error { return m.enqueueWaiting(queue, task) }
+func EnqueueWaiting(m *Manager, queue, task string) error {
+	return m.notifier.enqueueWaiting(queue, task)
+}
 
 // VerifyTampering records tampering if the run is unchanged.
 func VerifyTampering(ctx context.Context, m *Manager, seen Run, kind string) {
@@ -35,12 +37,12 @@ func VerifyTampering(ctx context.Context, m *Manager, seen Run, kind string) {
 // FillAsyncNotifications occupies all background notifications until the returned function is
 // called.
 func FillAsyncNotifications(m *Manager) (end func()) {
-	for range cap(m.asyncNotifications) {
-		m.asyncNotifications <- struct{}{}
+	for range cap(m.notifier.sending) {
+		m.notifier.sending <- struct{}{}
 	}
 	return func() {
-		for range cap(m.asyncNotifications) {
-			<-m.asyncNotifications
+		for range cap(m.notifier.sending) {
+			<-m.notifier.sending
 		}
 	}
 }

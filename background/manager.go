@@ -58,16 +58,14 @@ type Config struct {
 // Manager delivers runs to the handlers of their families, counts and times
 // attempts, and records how they end. See the package comment for its promises.
 type Manager struct {
-	cfg                Config
-	log                *zap.Logger
-	families           map[string]Family
-	redis              redis.UniversalClient
-	asyncNotifications chan struct{} // one element for each notification being sent in the background
-	polls              *pollThrottle
-	client             *asynq.Client
-	inspector          *asynq.Inspector
+	cfg       Config
+	log       *zap.Logger
+	families  map[string]Family
+	redis     redis.UniversalClient
+	inspector *asynq.Inspector
 
 	slots        *slots
+	notifier     *notifier
 	caller       *handlerCaller
 	admission    *admission
 	recorder     *recorder
@@ -124,28 +122,31 @@ func New(cfg Config) (*Manager, error) {
 	shared := newPollThrottle(newPipelined(client), cfg.Poll, cfg.Now)
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, families: families,
-		redis:              shared,
-		asyncNotifications: make(chan struct{}, maxAsyncNotifications),
-		polls:              shared,
-		client:             asynq.NewClientFromRedisClient(shared),
-		inspector:          asynq.NewInspectorFromRedisClient(shared),
-		slots:              newSlots(cfg.Slots),
-		inFlight:           newInFlightRuns(),
-		health:             newHealth(cfg.Logger),
-		clock:              &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},
-		clocks:             readClocks,
-		targets:            targetSet{called: cfg.Targets, sharedBreakers: cfg.SharedBreakers, log: cfg.Logger},
-		stop:               make(chan struct{}),
-		graceOver:          make(chan struct{}),
-		stopped:            make(chan struct{}),
-		workers:            newWorkerPool(),
+		redis:     shared,
+		inspector: asynq.NewInspectorFromRedisClient(shared),
+		slots:     newSlots(cfg.Slots),
+		inFlight:  newInFlightRuns(),
+		health:    newHealth(cfg.Logger),
+		clock:     &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},
+		clocks:    readClocks,
+		targets:   targetSet{called: cfg.Targets, sharedBreakers: cfg.SharedBreakers, log: cfg.Logger},
+		stop:      make(chan struct{}),
+		graceOver: make(chan struct{}),
+		stopped:   make(chan struct{}),
+		workers:   newWorkerPool(),
 	}
+	m.tracing = newTracing(cfg.Tracer)
+	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
 	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
 	m.redisOwner = &redisOwner{m: m, redis: shared, nodes: nodes}
 	m.wakeups = newWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.queues = &queueSet{m: m, servers: map[string]*asynq.Server{}}
-	m.dueTimers = newDueTimers(m.enqueueWaiting, m.now, cfg.Logger)
 	m.sweeper, m.session, m.recoverer, m.archive = newSweeper(m), newSession(m), newRecoverer(m), newTaskArchive(m)
+	m.notifier = &notifier{
+		client: asynq.NewClientFromRedisClient(shared), redis: shared, wakeups: m.wakeups, sweeper: m.sweeper, tracing: m.tracing,
+		log: cfg.Logger, baseCtx: m.baseCtx, sending: make(chan struct{}, maxAsyncNotifications),
+	}
+	m.dueTimers = newDueTimers(m.notifier.enqueueWaiting, m.now, cfg.Logger)
 	m.admission = &admission{
 		clock: m.clock, claimBackoff: m.claimBackoff, redisOwner: m.redisOwner, blockedByConfig: cfg.ClaimsBlocked, health: m.health,
 		session: m.session, slots: m.slots, now: m.now, stop: m.stop, started: &m.started,
@@ -153,9 +154,7 @@ func New(cfg Config) (*Manager, error) {
 	shared.claimsBlocked, shared.onReply = m.admission.claimsBlocked, m.liveness.onPoll
 	shared.onLostReply = m.sweeper.lostLocally
 	lostReplyHook{m.sweeper.lostLocally}.install(client)
-	m.tracing = newTracing(cfg.Tracer)
 	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)
-	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
 	m.caller = &handlerCaller{
 		workers: m.workers, slots: m.slots, breakers: m.breakers, targets: &m.targets, tracing: m.tracing, claimBackoff: m.claimBackoff,
 		clocks: func() instant { return m.clocks() }, lostAfter: cfg.LostAfter, baseCtx: m.baseCtx, graceOver: m.graceOver,
@@ -306,7 +305,7 @@ func (m *Manager) Close() error {
 		m.cancelBase()
 		m.work.Wait()
 		m.workers.close()
-		m.drainNotifications()
+		m.notifier.drain()
 		m.closeErr = m.redis.Close()
 	})
 	return m.closeErr

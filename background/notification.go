@@ -25,20 +25,42 @@ const (
 	deliveryTimeout = 24 * time.Hour
 )
 
+// notifier sends the notifications of runs.
+type notifier struct {
+	client  *asynq.Client
+	redis   redis.UniversalClient
+	wakeups *wakeups
+	sweeper *sweeper
+	tracing tracing
+	log     *zap.Logger
+	baseCtx context.Context // ends at Close
+	sending chan struct{}   // one element for each notification being sent in the background
+}
+
 // Notify puts the asynq task of a run into its queue. Queue and NotificationNumber must be
 // those of the journal. Notify returns nil when the task exists already. On an error the run
 // has no notification until the sweeper resends it.
-func (m *Manager) Notify(ctx context.Context, r Run) error {
-	task := asynq.NewTaskWithHeaders(r.Family, []byte(r.ID.String()), m.tracing.headers(ctx))
+func (m *Manager) Notify(ctx context.Context, r Run) error { return m.notifier.notify(ctx, r) }
+
+// NotifyAsync sends the notification of a committed run without blocking the caller. Only when
+// Redis is slower than the commits and maxAsyncNotifications are being sent, the caller sends
+// it itself, while ctx allows, and so slows down. The sweeper resends a notification that
+// fails, or that is lost when this process dies; only a dead letter then has no archived task,
+// which is a copy. Close waits for the notifications.
+func (m *Manager) NotifyAsync(ctx context.Context, r Run) { m.notifier.notifyAsync(ctx, r) }
+
+// notify implements Manager.Notify.
+func (n *notifier) notify(ctx context.Context, r Run) error {
+	task := asynq.NewTaskWithHeaders(r.Family, []byte(r.ID.String()), n.tracing.headers(ctx))
 	failpoint.Hit(failpoint.NotifyBefore, failpoint.Task)
-	_, err := m.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
+	_, err := n.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
 		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryTimeout))
 	failpoint.Hit(failpoint.NotifyAfter, failpoint.Task)
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-		m.wakeups.wake()
+		n.wakeups.wake()
 		return nil
 	}
-	m.sweeper.requestFullScan()
+	n.sweeper.requestFullScan()
 	return fmt.Errorf("background: notify for run %s: %w", r.ID, err)
 }
 
@@ -63,36 +85,32 @@ const (
 	notifyTimeout = 5 * time.Second
 )
 
-// NotifyAsync sends the notification of a committed run without blocking the caller. Only when
-// Redis is slower than the commits and maxAsyncNotifications are being sent, the caller sends
-// it itself, while ctx allows, and so slows down. The sweeper resends a notification that
-// fails, or that is lost when this process dies; only a dead letter then has no archived task,
-// which is a copy. Close waits for the notifications.
-func (m *Manager) NotifyAsync(ctx context.Context, r Run) {
+// notifyAsync implements Manager.NotifyAsync.
+func (n *notifier) notifyAsync(ctx context.Context, r Run) {
 	select {
-	case m.asyncNotifications <- struct{}{}:
+	case n.sending <- struct{}{}:
 		go func() {
-			defer func() { <-m.asyncNotifications }()
-			m.notifyOrLog(context.WithoutCancel(ctx), r)
+			defer func() { <-n.sending }()
+			n.notifyOrLog(context.WithoutCancel(ctx), r)
 		}()
 	default:
-		m.notifyOrLog(ctx, r)
+		n.notifyOrLog(ctx, r)
 	}
 }
 
-func (m *Manager) notifyOrLog(ctx context.Context, r Run) {
+func (n *notifier) notifyOrLog(ctx context.Context, r Run) {
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
-	if err := m.Notify(ctx, r); err != nil {
-		m.log.Warn("notification failed, the sweeper resends it while the run waits", zap.Stringer("run", r.ID), zap.Error(err))
+	if err := n.notify(ctx, r); err != nil {
+		n.log.Warn("notification failed, the sweeper resends it while the run waits", zap.Stringer("run", r.ID), zap.Error(err))
 	}
 }
 
-// drainNotifications waits for the notifications being sent; callers send later ones
+// drain waits for the notifications being sent; callers send later ones
 // themselves.
-func (m *Manager) drainNotifications() {
-	for range cap(m.asyncNotifications) {
-		m.asyncNotifications <- struct{}{}
+func (n *notifier) drain() {
+	for range cap(n.sending) {
+		n.sending <- struct{}{}
 	}
 }
 
@@ -203,15 +221,15 @@ return 1`)
 var errNotWaiting = errors.New("background: no such waiting task")
 
 // enqueueWaiting makes asynq deliver a waiting task now.
-func (m *Manager) enqueueWaiting(queue, taskID string) error {
+func (n *notifier) enqueueWaiting(queue, taskID string) error {
 	keys := []string{taskKey(queue, taskID), queueKey(queue, "pending"), queueKey(queue, "retry")}
-	enqueued, err := enqueueWaitingScript.Run(m.baseCtx, m.redis, keys, taskID).Int()
+	enqueued, err := enqueueWaitingScript.Run(n.baseCtx, n.redis, keys, taskID).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("background: enqueue task %s: %w", taskID, err)
 	case enqueued == 0:
 		return errNotWaiting
 	}
-	m.wakeups.wake()
+	n.wakeups.wake()
 	return nil
 }
