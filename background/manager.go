@@ -65,6 +65,7 @@ type Manager struct {
 	inspector *asynq.Inspector
 
 	slots        *slots
+	consumer     *consumer
 	notifier     *notifier
 	caller       *handlerCaller
 	admission    *admission
@@ -140,6 +141,7 @@ func New(cfg Config) (*Manager, error) {
 	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
 	m.redisOwner = &redisOwner{m: m, redis: shared, nodes: nodes}
 	m.wakeups = newWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
+	m.consumer = &consumer{m: m}
 	m.queues = &queueSet{m: m, servers: map[string]*asynq.Server{}}
 	m.sweeper, m.session, m.recoverer, m.archive = newSweeper(m), newSession(m), newRecoverer(m), newTaskArchive(m)
 	m.notifier = &notifier{
@@ -245,10 +247,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	case <-m.stop:
 	}
 	m.archive.pruneAtStart(ctx)
-	servers, err := m.startServers()
+	servers, err := m.consumer.start()
 	if err != nil {
 		m.halt()
-		m.shutdown(servers)
+		m.consumer.stop(servers)
 		return err
 	}
 	loopCtx, endLoops := context.WithCancel(ctx)
@@ -266,7 +268,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.halt()
 	endLoops()
 	grace := time.AfterFunc(m.cfg.Grace, func() { close(m.graceOver) })
-	m.shutdown(servers)
+	m.consumer.stop(servers)
 	leaders.Wait()
 	if grace.Stop() {
 		close(m.graceOver)

@@ -34,12 +34,16 @@ const (
 	unavailableDelayMax = 8 * time.Second
 )
 
-func (m *Manager) startServers() ([]*asynq.Server, error) {
-	cfg := m.serverConfig(m.queues.configured())
-	servers := make([]*asynq.Server, 0, m.cfg.Servers)
-	for range m.cfg.Servers {
-		s := asynq.NewServerFromRedisClient(m.redis, cfg)
-		if err := s.Start(asynq.HandlerFunc(m.process)); err != nil {
+// consumer runs the asynq servers and processes the tasks that they dequeue.
+type consumer struct{ m *Manager }
+
+// start starts the servers. On an error it returns those that run.
+func (c *consumer) start() ([]*asynq.Server, error) {
+	cfg := c.serverConfig(c.m.queues.configured())
+	servers := make([]*asynq.Server, 0, c.m.cfg.Servers)
+	for range c.m.cfg.Servers {
+		s := asynq.NewServerFromRedisClient(c.m.redis, cfg)
+		if err := s.Start(asynq.HandlerFunc(c.process)); err != nil {
 			return servers, fmt.Errorf("background: start a server: %w", err)
 		}
 		servers = append(servers, s)
@@ -47,70 +51,70 @@ func (m *Manager) startServers() ([]*asynq.Server, error) {
 	return servers, nil
 }
 
-func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
+func (c *consumer) serverConfig(queues map[string]int) asynq.Config {
 	level := asynq.ErrorLevel // asynq formats messages before it checks whether they are logged
-	if m.log.Core().Enabled(zapcore.DebugLevel) {
+	if c.m.log.Core().Enabled(zapcore.DebugLevel) {
 		level = asynq.DebugLevel
 	}
 	return asynq.Config{
-		Concurrency:              (m.cfg.Deliveries + m.cfg.Servers - 1) / m.cfg.Servers,
+		Concurrency:              (c.m.cfg.Deliveries + c.m.cfg.Servers - 1) / c.m.cfg.Servers,
 		Queues:                   queues,
-		TaskCheckInterval:        m.cfg.Poll,
+		TaskCheckInterval:        c.m.cfg.Poll,
 		DelayedTaskCheckInterval: forwardEvery,
-		RetryDelayFunc:           m.redeliverIn,
-		ErrorHandler:             asynq.ErrorHandlerFunc(m.scheduleRedelivery),
-		ShutdownTimeout:          m.cfg.Grace + recordGrace,
-		Logger:                   asynqLog{m.log.Sugar()},
+		RetryDelayFunc:           c.redeliverIn,
+		ErrorHandler:             asynq.ErrorHandlerFunc(c.scheduleRedelivery),
+		ShutdownTimeout:          c.m.cfg.Grace + recordGrace,
+		Logger:                   asynqLog{c.m.log.Sugar()},
 		LogLevel:                 level,
 	}
 }
 
-// shutdown stops the servers and returns when none holds a delivery. It does not close their
+// stop shuts the servers down and returns when none holds a delivery. It does not close their
 // shared client.
-func (m *Manager) shutdown(servers []*asynq.Server) {
+func (c *consumer) stop(servers []*asynq.Server) {
 	var all sync.WaitGroup
-	for _, s := range append(servers, m.queues.stop()...) {
+	for _, s := range append(servers, c.m.queues.stop()...) {
 		all.Go(s.Shutdown)
 	}
 	all.Wait()
 }
 
 // process is asynq's handler. A task's payload is a run id and nothing else.
-func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
+func (c *consumer) process(ctx context.Context, task *asynq.Task) error {
 	id, err := receipts.ParseRunID(string(task.Payload()))
 	if err != nil {
 		return fmt.Errorf("background: task payload is no run id: %w: %w", err, asynq.SkipRetry)
 	}
-	family := m.families[task.Type()]
+	family := c.m.families[task.Type()]
 	if family == nil {
 		return fmt.Errorf("%w: %q: %w", ErrUnknownFamily, task.Type(), asynq.SkipRetry)
 	}
 	name, _ := asynq.GetTaskID(ctx)
 	notificationNumber := notificationNumberOf(name)
-	inFlight, first := m.inFlight.acquire(id, notificationNumber)
+	inFlight, first := c.m.inFlight.acquire(id, notificationNumber)
 	if !first {
 		if inFlight.isHandedOff() || notificationNumber > inFlight.notificationNumber {
 			return errInFlight // the run in flight may end without a task that delivers it again
 		}
 		return nil
 	}
-	traceCtx, span := m.tracing.delivery(context.WithoutCancel(ctx), task, id)
-	return m.deliver(ctx, &delivery{
-		m: m, traceCtx: traceCtx, span: span, family: family, run: Run{ID: id, Family: family.Name()}, notificationNumber: notificationNumber,
+	traceCtx, span := c.m.tracing.delivery(context.WithoutCancel(ctx), task, id)
+	return c.deliver(ctx, &delivery{
+		m: c.m, traceCtx: traceCtx, span: span, family: family, run: Run{ID: id, Family: family.Name()}, notificationNumber: notificationNumber,
 		inFlight: inFlight, claimTimeout: make(chan struct{}),
 	})
 }
 
 // deliver runs the delivery. The delivery continues when asynq's context ends, because Redis
 // was unreachable or an operator cancelled the task: asynq must not end a handler call.
-func (m *Manager) deliver(ctx context.Context, d *delivery) error {
+func (c *consumer) deliver(ctx context.Context, d *delivery) error {
 	answer := make(chan error, 1)
-	m.work.Add(1)
-	m.workers.do(func() {
-		defer m.work.Done()
+	c.m.work.Add(1)
+	c.m.workers.do(func() {
+		defer c.m.work.Done()
 		err := d.process()
 		d.span.End()
-		m.inFlight.release(d.run.ID) // first: asynq may deliver the task again after the answer
+		c.m.inFlight.release(d.run.ID) // first: asynq may deliver the task again after the answer
 		answer <- err
 	})
 	select {
@@ -127,11 +131,11 @@ func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 
 // redeliverIn returns the delay after which asynq delivers a task again that was not
 // acknowledged.
-func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.Duration {
+func (c *consumer) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.Duration {
 	var redelivery *redeliverAt
 	switch {
 	case errors.As(cause, &redelivery):
-		return max(0, redelivery.at.Sub(m.now())) + asynqDelayMargin
+		return max(0, redelivery.at.Sub(c.m.now())) + asynqDelayMargin
 	case errors.Is(cause, errInFlight):
 		return busyDelay
 	case errors.Is(cause, errUnavailable):
@@ -141,7 +145,7 @@ func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.D
 }
 
 // scheduleRedelivery sets a timer for a task that asynq is about to put back.
-func (m *Manager) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause error) {
+func (c *consumer) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause error) {
 	var redelivery *redeliverAt
 	if !errors.As(cause, &redelivery) {
 		return
@@ -149,7 +153,7 @@ func (m *Manager) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause e
 	id, okID := asynq.GetTaskID(ctx)
 	queue, okQueue := asynq.GetQueueName(ctx)
 	if okID && okQueue {
-		m.dueTimers.schedule(queue, id, redelivery.at)
+		c.m.dueTimers.schedule(queue, id, redelivery.at)
 	}
 }
 
@@ -243,8 +247,8 @@ func (f *queueSet) serve(r Run) {
 	if f.stopped || f.servers[r.Queue] != nil {
 		return
 	}
-	s := asynq.NewServerFromRedisClient(f.m.redis, f.m.serverConfig(map[string]int{r.Queue: 1}))
-	if err := s.Start(asynq.HandlerFunc(f.m.process)); err != nil {
+	s := asynq.NewServerFromRedisClient(f.m.redis, f.m.consumer.serverConfig(map[string]int{r.Queue: 1}))
+	if err := s.Start(asynq.HandlerFunc(f.m.consumer.process)); err != nil {
 		f.m.log.Error("former queue cannot be served, the next sweep retries", zap.String("queue", r.Queue), zap.Error(err))
 		return
 	}
