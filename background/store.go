@@ -65,6 +65,13 @@ type Store interface {
 	// the given number, and returns the changed runs.
 	AdvanceNotifications(ctx context.Context, runs []Run) ([]Run, error)
 
+	SessionStore
+	BreakerStore
+	ArchiveStore
+}
+
+// SessionStore stores the sessions of all processes, and the clock that they share.
+type SessionStore interface {
 	// Register creates a session that starts now, by the journal's clock. Claims name it.
 	Register(ctx context.Context, s Session) error
 	// Beat raises the counter of a registered session and stores what the process reports of
@@ -89,9 +96,6 @@ type Store interface {
 	// Remove deletes a session if nothing runs under it, not even a run whose claim is being
 	// committed.
 	Remove(ctx context.Context, id SessionID) error
-
-	BreakerStore
-	ArchiveStore
 }
 
 // Cursor is a position in the order of DueRuns. The zero cursor is before all runs.
