@@ -43,7 +43,7 @@ func newRedisClient(opt asynq.RedisConnOpt) (redis.UniversalClient, error) {
 			Username: o.Username, Password: o.Password, DB: o.DB,
 			DialTimeout: o.DialTimeout, ReadTimeout: readTimeout(o.ReadTimeout), WriteTimeout: o.WriteTimeout,
 			PoolSize: o.PoolSize, TLSConfig: o.TLSConfig,
-			DialerRetries: redisDials, PipelinePoolSize: redisOnePool, // it never asks for notifications of maintenance
+			DialerRetries: redisDials, PipelinePoolSize: redisOnePool, // this client has no maintenance notifications
 		}), nil
 	case asynq.RedisClusterClientOpt:
 		return redis.NewClusterClient(&redis.ClusterOptions{
