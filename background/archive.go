@@ -16,39 +16,39 @@ import (
 
 const (
 	archivePage          = 500
-	sweepsPerArchiveScan = 10 // sweeps from one look at the mirrors to the next
+	sweepsPerArchiveScan = 10 // sweeps between two archive scans
 )
 
-// ArchiveStore is what the journal tells about mirrors.
+// ArchiveStore reads the runs of archived tasks.
 type ArchiveStore interface {
-	// RunStatuses reads id, family, queue, state, letter, attempt and bell of runs. Runs
-	// that do not exist are left out.
+	// RunStatuses reads id, family, queue, state, letter, attempt and notification number of
+	// runs. Runs that do not exist are left out.
 	RunStatuses(ctx context.Context, ids []RunID) ([]Run, error)
 }
 
-// taskArchive keeps asynq's archive a picture of the newest open letters: it removes
-// what is old, what is too much, and what is no longer an open letter. Nothing is
-// decided by what the archive holds, so several processes may do it at once, and
-// what is removed is not built again.
+// taskArchive keeps asynq's archive equal to the newest open dead letters: it removes archived
+// tasks that are too old, too many, or no longer of an open dead letter. No decision depends on
+// the archive, so several processes may prune it at once, and removed tasks are not created
+// again.
 type taskArchive struct {
 	m            *Manager
 	removed      atomic.Uint64
-	scans        atomic.Uint64            // that were carried through
-	pausedQueues atomic.Pointer[[]string] // queues that somebody paused
+	scans        atomic.Uint64            // completed scans
+	pausedQueues atomic.Pointer[[]string] // queues that are paused in asynq
 
-	// Of the organ's goroutine alone:
+	// Used by the goroutine of run only:
 	snapshots map[string]archiveSnapshot // by queue
 	failing   bool
 }
 
-// archiveSnapshot is what one queue's archive held at one look.
+// archiveSnapshot is the content of one queue's archive at one scan.
 type archiveSnapshot struct {
 	generation   string
 	taskIDs      []string // oldest first
 	diedAt       map[string]time.Time
-	newestNumber map[RunID]int // the highest bell of each run that has a mirror
-	prunedUntil  time.Time     // nothing that died until then is missed
-	nextPage     int           // where the next page of letters to be examined begins
+	newestNumber map[RunID]int // the highest notification number archived for each run
+	prunedUntil  time.Time     // tasks that died until then were pruned
+	nextPage     int           // start of the next page to check
 }
 
 func newTaskArchive(m *Manager) *taskArchive {
@@ -66,7 +66,7 @@ func (k *taskArchive) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !k.failing:
-			k.m.log.Error("mirrors cannot be kept", zap.Error(err))
+			k.m.log.Error("archive scan failed", zap.Error(err))
 		}
 		k.failing = err != nil
 		select {
@@ -79,7 +79,7 @@ func (k *taskArchive) run(ctx context.Context) {
 
 func (k *taskArchive) scan(ctx context.Context) error {
 	var paused []string
-	for _, queue := range k.m.servedQueues() {
+	for _, queue := range k.m.queues.served() {
 		if err := k.prune(ctx, queue); err != nil {
 			return err
 		}
@@ -105,20 +105,20 @@ func (k *taskArchive) scan(ctx context.Context) error {
 	return nil
 }
 
-// read lists the archive of a queue and whether somebody paused the queue.
+// read lists the archive of a queue, and reports whether the queue is paused in asynq.
 func (k *taskArchive) read(ctx context.Context, queue string) (archiveSnapshot, bool, error) {
 	pipe := k.m.redis.Pipeline()
 	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
-	pruned := pipe.Get(ctx, prunedKey(queue)) // after the list: what is gone from it was told of before
-	marker, server := k.m.readGeneration(ctx, pipe)
+	pruned := pipe.Get(ctx, prunedKey(queue)) // after the list: a prune is recorded before it removes
+	marker, server := k.m.redisOwner.readGeneration(ctx, pipe)
 	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
 	_, err := pipe.Exec(ctx)
 	if err := ignoreInfoRefused(err, server, all, paused, pruned); err != nil && !errors.Is(err, redis.Nil) {
-		return archiveSnapshot{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
+		return archiveSnapshot{}, false, fmt.Errorf("background: list the archived tasks of %s: %w", queue, err)
 	}
 	until, err := pruned.Float64()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return archiveSnapshot{}, false, fmt.Errorf("background: how far the mirrors of %s are pruned: %w", queue, err)
+		return archiveSnapshot{}, false, fmt.Errorf("background: read until when the archived tasks of %s are pruned: %w", queue, err)
 	}
 	now := archiveSnapshot{
 		generation: redisGeneration(marker, server), prunedUntil: timeOfScore(until),
@@ -134,8 +134,8 @@ func (k *taskArchive) read(ctx context.Context, queue string) (archiveSnapshot, 
 	return now, paused.Val() > 0, nil
 }
 
-// removeStale removes the mirrors of letters that are not open any more, and of several of
-// one letter all but the newest, one page a look.
+// removeStale removes the archived tasks of dead letters that are no longer open, and all but
+// the newest task of each run, one page per scan.
 func (k *taskArchive) removeStale(ctx context.Context, queue string, now *archiveSnapshot) error {
 	if now.nextPage >= len(now.taskIDs) {
 		now.nextPage = 0
@@ -157,7 +157,7 @@ func (k *taskArchive) removeStale(ctx context.Context, queue string, now *archiv
 		return nil
 	}
 	for _, id := range stale {
-		delete(now.diedAt, id) // by us: nobody is to wonder where it went
+		delete(now.diedAt, id) // removed by us, so not tampering
 	}
 	return k.remove(ctx, queue, stale)
 }
@@ -175,7 +175,7 @@ func (k *taskArchive) runStatuses(ctx context.Context, tasks []string) (map[RunI
 	}
 	runs, err := k.m.cfg.Store.RunStatuses(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("background: look up mirrored letters: %w", err)
+		return nil, fmt.Errorf("background: read the runs of archived tasks: %w", err)
 	}
 	for _, r := range runs {
 		out[r.ID] = r
@@ -187,10 +187,10 @@ func (k *taskArchive) runStatuses(ctx context.Context, tasks []string) (map[RunI
 func (k *taskArchive) logPaused(now []string) {
 	was := *k.pausedQueues.Swap(&now)
 	for _, queue := range difference(now, was) {
-		k.m.log.Warn("a queue was paused in asynq by somebody: none of its runs is delivered until it is unpaused", zap.String("queue", queue))
+		k.m.log.Warn("queue is paused in asynq, its runs are not delivered until it is unpaused", zap.String("queue", queue))
 	}
 	for _, queue := range difference(was, now) {
-		k.m.log.Info("a paused queue goes on", zap.String("queue", queue))
+		k.m.log.Info("queue is no longer paused", zap.String("queue", queue))
 	}
 }
 
@@ -207,56 +207,55 @@ func difference(all, these []string) (rest []string) {
 	return rest
 }
 
-// timeOfScore reads a time out of a score: asynq's are whole seconds.
+// timeOfScore converts the score of asynq's archive, in whole seconds, to a time.
 func timeOfScore(score float64) time.Time { return time.Unix(int64(score), 0).UTC() }
 
 const (
-	// asynq trims its archive when it archives, beyond 10,000 tasks or 90 days, in one
-	// script that fails for good when too many are trimmed together. These bounds
-	// keep it from ever having anything to trim.
+	// asynq trims its archive when it archives, beyond 10,000 tasks or 90 days, in one script
+	// that fails for good when it trims too many at once. These bounds leave it nothing to trim.
 	maxArchivedTasks  = 5000
 	archiveRetention  = 80 * 24 * time.Hour
 	archivePause      = 20 * time.Millisecond // between pages
 	deleteConcurrency = 16
-	// startPruneTimeout bounds what a start waits for it: no death must meet an archive
-	// that is over asynq's own bounds.
+	// startPruneTimeout bounds how long a start waits for the first prune: no task should be
+	// archived while the archive exceeds asynq's own bounds.
 	startPruneTimeout = 15 * time.Second
 )
 
-// prunedKey is where all processes are told until which death the mirrors of a queue
-// were pruned, so that none takes them for somebody else's doing.
+// prunedKey is the key that tells all processes until which time of death the archived tasks of
+// a queue were pruned, so that none reports them as removed by tampering.
 func prunedKey(queue string) string { return "recourse:pruned:{" + queue + "}" }
 
-// recordPrunedScript tells of a pruning, unless one that went further was told of. A script
-// that has written is let write by a full Redis, so it deletes first.
+// recordPrunedScript records a prune, unless a later time is recorded. A full Redis allows
+// writes of a script that has already written, so it deletes first.
 //
-//	KEYS prunedKey · ARGV the second of the last death whose mirror goes
+//	KEYS prunedKey · ARGV second of death of the newest task to remove
 var recordPrunedScript = redis.NewScript(`
 local told = tonumber(redis.call("GET", KEYS[1]) or 0)
 redis.call("DEL", KEYS[1])
 redis.call("SET", KEYS[1], math.max(told, tonumber(ARGV[1])))
 return 1`)
 
-// pruneAtStart prunes before the first delivery, for as long as a start may wait.
+// pruneAtStart prunes before the first delivery, for at most startPruneTimeout.
 func (k *taskArchive) pruneAtStart(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, startPruneTimeout)
 	defer cancel()
-	for _, queue := range k.m.servedQueues() {
+	for _, queue := range k.m.queues.served() {
 		if err := k.prune(ctx, queue); err != nil {
-			k.m.log.Warn("mirrors were not pruned at the start", zap.String("queue", queue), zap.Error(err))
+			k.m.log.Warn("archived tasks were not pruned at start", zap.String("queue", queue), zap.Error(err))
 			return
 		}
 	}
 }
 
-// prune removes the oldest mirrors while there are too many or they are too old.
+// prune removes the oldest archived tasks while there are too many or they are too old.
 func (k *taskArchive) prune(ctx context.Context, queue string) error {
 	for {
 		pipe := k.m.redis.Pipeline()
 		count := pipe.ZCard(ctx, queueKey(queue, "archived"))
 		oldest := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, archivePage-1)
 		if _, err := pipe.Exec(ctx); err != nil {
-			return fmt.Errorf("background: look at the mirrors of %s: %w", queue, err)
+			return fmt.Errorf("background: list the oldest archived tasks of %s: %w", queue, err)
 		}
 		excess, cutoff := int(count.Val())-maxArchivedTasks, k.m.now().Add(-archiveRetention)
 		var remove []string
@@ -270,7 +269,7 @@ func (k *taskArchive) prune(ctx context.Context, queue string) error {
 			return nil
 		}
 		if err := recordPrunedScript.Run(ctx, k.m.redis, []string{prunedKey(queue)}, until).Err(); err != nil {
-			return fmt.Errorf("background: tell how far the mirrors of %s are pruned: %w", queue, err)
+			return fmt.Errorf("background: record until when the archived tasks of %s are pruned: %w", queue, err)
 		}
 		if err := k.remove(ctx, queue, remove); err != nil {
 			return err
@@ -281,8 +280,8 @@ func (k *taskArchive) prune(ctx context.Context, queue string) error {
 	}
 }
 
-// remove deletes mirrors, and the places in the archive of those that are gone
-// already, as a failed trim of asynq's leaves them.
+// remove deletes archived tasks. It also deletes archive entries without a task, as a failed
+// trim of asynq leaves them.
 func (k *taskArchive) remove(ctx context.Context, queue string, ids []string) error {
 	var (
 		all    sync.WaitGroup
@@ -301,32 +300,33 @@ func (k *taskArchive) remove(ctx context.Context, queue string, ids []string) er
 	}
 	all.Wait()
 	if err := failed.Load(); err != nil {
-		return fmt.Errorf("background: remove mirrors of %s: %w", queue, *err)
+		return fmt.Errorf("background: remove archived tasks of %s: %w", queue, *err)
 	}
 	members := make([]any, len(ids))
 	for i, id := range ids {
 		members[i] = id
 	}
 	if err := k.m.redis.ZRem(ctx, queueKey(queue, "archived"), members...).Err(); err != nil {
-		return fmt.Errorf("background: remove mirrors of %s: %w", queue, err)
+		return fmt.Errorf("background: remove archived tasks of %s: %w", queue, err)
 	}
 	k.removed.Add(uint64(len(ids)))
 	return nil
 }
 
-// isTaskError reports whether asynq answered about the task itself: that it is not there,
-// or that it counts as active after a trim that failed half way.
+// isTaskError reports whether asynq's answer is about the task itself: it does not exist, or it
+// counts as active after a trim that failed half way.
 func isTaskError(err error) bool {
 	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || strings.Contains(err.Error(), "active state")
 }
 
-// archivedNumbersBack is how many of a run's bells are looked through for its mirror.
+// archivedNumbersBack is how many notification numbers of a run are tried to find its archived
+// task.
 const archivedNumbersBack = 8
 
-// RemoveArchivedTasks removes the mirrors of letters that are not open any more from asynq's
-// archive, at once: the newest bell's, or that of one before it, as a bell that was rung
-// again may not have come yet when the run died. Without it they go all the same, one page
-// a look.
+// RemoveArchivedTasks removes the archived tasks of closed dead letters from asynq's archive at
+// once. It tries the newest notification numbers of each run, because a resent notification may
+// not have been delivered yet when the run died. The archive scan removes what is left, one
+// page at a time.
 func (m *Manager) RemoveArchivedTasks(ctx context.Context, letters []Run) error {
 	byQueue := map[string][]string{}
 	for _, r := range letters {

@@ -21,17 +21,17 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// One answer to one of two busy processes is lost, and the tasks that the other holds
-// are rung a second time: no receipt says that somebody touched them, each is rung
-// once, and each death has its mirror.
+// One of two busy processes loses a Redis reply, and the runs that the other has in flight are
+// notified again. No receipt reports tampering, each run is notified once, and each dead letter
+// has an archived task.
 func TestResentNotificationsAreNoTamperingAndKeepArchivedTasks(t *testing.T) {
 	t.Parallel()
 	final := refused
 	final.Retry = false
-	rung := make(chan struct{}) // closed once there are second bells: until then, tasks wait in both processes
+	resent := make(chan struct{}) // closed after the second notifications: until then, tasks wait in both processes
 	h := newFixture(t, func(ctx context.Context, _ background.Attempt) background.Result {
 		select {
-		case <-rung:
+		case <-resent:
 		case <-ctx.Done():
 		}
 		return final
@@ -49,17 +49,17 @@ func TestResentNotificationsAreNoTamperingAndKeepArchivedTasks(t *testing.T) {
 	}
 	h.awaitTrue("both hold tasks", func() bool { return a.Stats().Running == 1 && b.Stats().Running == 1 })
 	breaks.breakNext.Store(true)
-	h.awaitTrue("second bells", func() bool { return a.Stats().NotificationsResent+b.Stats().NotificationsResent > 0 })
-	h.awaitArchiveScans(a, b) // who rings a task once for each sweep has rung it again
-	close(rung)
+	h.awaitTrue("second notifications", func() bool { return a.Stats().NotificationsResent+b.Stats().NotificationsResent > 0 })
+	h.awaitArchiveScans(a, b) // a process that notifies again does so once per sweep
+	close(resent)
 	for _, r := range runs {
 		h.awaitState(r.ID, background.DeadLettered)
 	}
 	if breaks.breakNext.Load() || a.Stats().NotificationsResent+b.Stats().NotificationsResent == 0 || a.Stats().NotificationsResent+b.Stats().NotificationsResent > uint64(len(runs)) {
-		t.Errorf("broken: %v; rung a second time: %d and %d", !breaks.breakNext.Load(), a.Stats().NotificationsResent, b.Stats().NotificationsResent)
+		t.Errorf("connection broken %v; notified again: %d and %d", !breaks.breakNext.Load(), a.Stats().NotificationsResent, b.Stats().NotificationsResent)
 	}
-	h.awaitArchiveScans(a, b) // and stale mirrors are removed
-	h.awaitTrue("each letter has one mirror", func() bool {
+	h.awaitArchiveScans(a, b) // removes stale archived tasks
+	h.awaitTrue("each dead letter has one archived task", func() bool {
 		archived, err := h.inspector().ListArchivedTasks(runs[0].Queue, asynq.PageSize(100))
 		archivedTasks := map[string]int{}
 		for _, task := range archived {
@@ -80,7 +80,7 @@ func TestResentNotificationsAreNoTamperingAndKeepArchivedTasks(t *testing.T) {
 	}
 }
 
-// recordedTampering is what receipts say that somebody did to a run's task.
+// recordedTampering returns the kinds of tampering recorded for a run.
 func (h *fixture) recordedTampering(id background.RunID) (kind []string) {
 	for _, m := range h.journal.Transitions(id) {
 		if m.Event == receipts.OutOfBandChangeDetected {
@@ -90,8 +90,8 @@ func (h *fixture) recordedTampering(id background.RunID) (kind []string) {
 	return kind
 }
 
-// breakingRedis makes clients of a Redis whose connection breaks once, after a script was
-// sent and before its answer.
+// breakingRedis makes clients whose connection breaks once, after a script was sent and before
+// its reply.
 type breakingRedis struct {
 	redis     *localredis.Server
 	breakNext atomic.Bool
@@ -123,8 +123,8 @@ func (c *breakingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A run that was rung again while it ran, and died by its older bell, keeps that one's
-// mirror: the newer was acknowledged.
+// A run that was notified again while it ran, and whose first task was archived, keeps that
+// archived task: the newer task was acknowledged.
 func TestTheOnlyArchivedTaskOfALetterIsKept(t *testing.T) {
 	t.Parallel()
 	h, w, r := letterWithOlderArchivedTask(t)
@@ -133,14 +133,15 @@ func TestTheOnlyArchivedTaskOfALetterIsKept(t *testing.T) {
 	if err := w.Notify(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	h.awaitTrue("the newer bell has a mirror, and the older none", func() bool { return h.archived(r, 2) && !h.archived(r, 1) })
+	h.awaitTrue("the newer notification has an archived task, the older none", func() bool { return h.archived(r, 2) && !h.archived(r, 1) })
 	h.awaitArchiveScans(w, other)
 	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 {
-		t.Errorf("said to be touched: %v", tampering)
+		t.Errorf("tampering %v", tampering)
 	}
 }
 
-// What somebody does to the only mirror of a letter is noticed, whichever bell it is of.
+// Tampering with the only archived task of a dead letter is recorded, whichever its
+// notification number.
 func TestTamperingWithTheOnlyArchivedTaskIsRecorded(t *testing.T) {
 	t.Parallel()
 	for kind, touch := range map[string]func(*asynq.Inspector, string, string) error{
@@ -153,17 +154,18 @@ func TestTamperingWithTheOnlyArchivedTaskIsRecorded(t *testing.T) {
 			if err := touch(h.inspector(), r.Queue, r.ID.String()+".1"); err != nil {
 				t.Fatal(err)
 			}
-			h.awaitTrue("it is noticed", func() bool { return len(h.recordedTampering(r.ID)) > 0 })
-			h.awaitTrue("a mirror that was run rests again", func() bool { return h.archived(r, 1) == (kind == background.ArchivedTaskRequeued) })
+			h.awaitTrue("tampering is recorded", func() bool { return len(h.recordedTampering(r.ID)) > 0 })
+			h.awaitTrue("a requeued task is archived again", func() bool { return h.archived(r, 1) == (kind == background.ArchivedTaskRequeued) })
 			h.awaitArchiveScans(w)
 			if tampering := h.recordedTampering(r.ID); !slices.Equal(tampering, []string{kind}) {
-				t.Errorf("told: %v", tampering)
+				t.Errorf("tampering %v", tampering)
 			}
 		})
 	}
 }
 
-// A mirror that is run while the journal is away is delivered with another text later.
+// An archived task that is run during an outage of the journal is archived later with another
+// error text.
 func TestARequeuedTaskIsArchivedAgainAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	h, w, r := letterWithOlderArchivedTask(t)
@@ -171,20 +173,20 @@ func TestARequeuedTaskIsArchivedAgainAfterAnOutage(t *testing.T) {
 	if err := h.inspector().RunTask(r.Queue, r.ID.String()+".1"); err != nil {
 		t.Fatal(err)
 	}
-	h.awaitTrue("it is handed back", func() bool {
+	h.awaitTrue("asynq holds the delivery", func() bool {
 		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
 		return err == nil && info.State == asynq.TaskStateRetry
 	})
 	h.journal.SetDown(nil)
-	h.awaitTrue("it rests again", func() bool { return h.archived(r, 1) })
+	h.awaitTrue("it is archived again", func() bool { return h.archived(r, 1) })
 	h.awaitArchiveScans(w)
 	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 || !h.archived(r, 1) {
-		t.Errorf("told: %v, archived: %v", tampering, h.archived(r, 1))
+		t.Errorf("tampering %v, archived %v", tampering, h.archived(r, 1))
 	}
 }
 
-// letterWithOlderArchivedTask is a letter whose only mirror is that of its first bell, though it
-// has a second, and that was kept when mirrors were looked at.
+// letterWithOlderArchivedTask returns a dead letter whose only archived task is of notification
+// 1, though it has a second one, and whose task an archive scan has kept.
 func letterWithOlderArchivedTask(t *testing.T) (*fixture, *worker, background.Run) {
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.journal.SetReliable(true)
@@ -192,12 +194,12 @@ func letterWithOlderArchivedTask(t *testing.T) (*fixture, *worker, background.Ru
 	r := h.submit(w, func(r *background.Run) {
 		r.State, r.Letter, r.Reason, r.Failure = background.DeadLettered, background.LetterOpen, "final", refused.Failure
 	})
-	h.awaitTrue("it has its mirror", func() bool { return h.archived(r, 1) })
+	h.awaitTrue("it has an archived task", func() bool { return h.archived(r, 1) })
 	r.NotificationNumber = 2
 	h.journal.Submit(r)
 	h.awaitArchiveScans(w)
 	if !h.archived(r, 1) {
-		t.Fatal("the letter has no mirror any more")
+		t.Fatal("the dead letter has no archived task any more")
 	}
 	return h, w, r
 }
@@ -207,17 +209,16 @@ func (h *fixture) archived(r background.Run, notificationNumber int) bool {
 	return err == nil && info.State == asynq.TaskStateArchived
 }
 
-// awaitArchiveScans waits until each of the workers has looked at the mirrors, beginning after now.
+// awaitArchiveScans waits until each worker has completed an archive scan that began after now.
 func (h *fixture) awaitArchiveScans(all ...*worker) {
 	for _, w := range all {
 		scans := w.Stats().ArchiveScans
-		h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().ArchiveScans >= scans+2 })
+		h.awaitTrue("the archive is scanned", func() bool { return w.Stats().ArchiveScans >= scans+2 })
 	}
 }
 
-// One process prunes the oldest mirrors, and then removes those of letters that are not
-// open any more, so that the archive is far from full when the other looks: it blames
-// nobody for what was pruned.
+// One process prunes the oldest archived tasks and then removes those of closed dead letters,
+// so that the archive is far from full when the other scans it. The other reports no tampering.
 func TestPrunedArchivedTasksAreNoTampering(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -236,7 +237,7 @@ func TestPrunedArchivedTasksAreNoTampering(t *testing.T) {
 		h.journal.Submit(forked)
 	}
 	often := h.start(every(20 * time.Millisecond))
-	h.awaitTrue("mirrors are pruned, and those of closed letters removed", func() bool {
+	h.awaitTrue("archived tasks are pruned, and those of closed dead letters removed", func() bool {
 		left, err := client.ZCard(t.Context(), "asynq:{"+letters[0].Queue+"}:archived").Result()
 		return err == nil && left == 5050-50-100
 	})
@@ -248,8 +249,7 @@ func TestPrunedArchivedTasksAreNoTampering(t *testing.T) {
 	}
 }
 
-// addArchived adds n open letters and their mirrors, ten of each second, the first of which
-// died at a time.
+// addArchived adds n open dead letters with archived tasks, ten per second from diedAt on.
 func (h *fixture) addArchived(client *redis.Client, n int, died time.Time) []background.Run {
 	h.t.Helper()
 	added := make([]background.Run, n)
@@ -270,7 +270,7 @@ func (h *fixture) addArchived(client *redis.Client, n int, died time.Time) []bac
 	return added
 }
 
-// The mirror of a letter may be an earlier bell's than the last that was rung.
+// A dead letter's archived task may be of an earlier notification than the newest.
 func TestTheArchivedTaskOfAnEarlierNotificationIsRemoved(t *testing.T) {
 	t.Parallel()
 	final := refused
@@ -279,7 +279,7 @@ func TestTheArchivedTaskOfAnEarlierNotificationIsRemoved(t *testing.T) {
 	h.journal.SetReliable(true)
 	w := h.start()
 	r := h.awaitState(h.submit(w).ID, background.DeadLettered)
-	h.awaitTrue("it has its mirror", func() bool {
+	h.awaitTrue("it has an archived task", func() bool {
 		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
 		return err == nil && info.State == asynq.TaskStateArchived
 	})
@@ -288,6 +288,6 @@ func TestTheArchivedTaskOfAnEarlierNotificationIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1"); !errors.Is(err, asynq.ErrTaskNotFound) {
-		t.Errorf("the mirror: %v", err)
+		t.Errorf("archived task: %v", err)
 	}
 }

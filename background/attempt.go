@@ -2,36 +2,50 @@ package background
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
-// callOutcome is what became of one call of a handler or a lookup.
+// callOutcome is the outcome of one handler call or lookup.
 type callOutcome struct {
 	result      Result
 	took        time.Duration
-	interrupted bool          // cut short by the end of a shutdown's grace, or with its session
-	trace       string        // id of the trace that the call is part of
-	lateAnswer  <-chan Result // not nil when the call goes on; its answer comes here
-	onAnswered  func()        // with late: to be called once it has answered
-	probe       bool          // an open circuit breaker let it through: a failure is not the run's
+	interrupted bool          // cut short by the end of the grace, or with its session
+	trace       string        // id of the call's trace
+	lateAnswer  <-chan Result // set when the call still runs; receives its result
+	onAnswered  func()        // set with lateAnswer; to be called after the answer
+	probe       bool          // a probe of an open breaker: a failure is not the run's
 }
 
-// callWithin calls fn until it answers, its time limit is reached, or the grace of a
-// shutdown is over, whichever is first. The call gets a goroutine of its own, so
-// that one that ignores its context holds up nobody. Panics become results.
-func (m *Manager) callWithin(callCtx context.Context, limit time.Duration, fn func(context.Context) Result) callOutcome {
+// handlerCaller calls handlers and lookups, within their limits.
+type handlerCaller struct {
+	workers      *workerPool
+	slots        *slots
+	breakers     *breakerRegistry
+	targets      *targetSet
+	tracing      tracing
+	claimBackoff *claimBackoff
+	clocks       func() instant
+	lostAfter    time.Duration   // Config.LostAfter
+	baseCtx      context.Context // of lookups; ends at Close
+	graceOver    <-chan struct{} // closed: attempts in flight are interrupted
+
+	running   atomic.Int64 // handler calls
+	abandoned atomic.Int64 // calls that outlived their attempt and are not answered yet
+}
+
+// callWithin calls fn and returns when it answers, its time limit is reached, or the grace of a
+// shutdown ends, whichever is first. The call has its own goroutine, so that one that ignores
+// its context blocks nobody. A panic becomes a result.
+func (c *handlerCaller) callWithin(callCtx context.Context, limit time.Duration, fn func(context.Context) Result) callOutcome {
 	ctx, cancel := context.WithTimeout(callCtx, limit)
 	answers := make(chan Result, 1)
 	began := time.Now()
-	m.workers.do(func() {
+	c.workers.do(func() {
 		defer cancel()
 		answers <- recoverPanic(ctx, fn)
 	})
@@ -39,14 +53,14 @@ func (m *Manager) callWithin(callCtx context.Context, limit time.Duration, fn fu
 	select {
 	case done.result = <-answers:
 		done.lateAnswer = nil
-	case <-m.graceOver:
+	case <-c.graceOver:
 		done.interrupted = true
 		done.result = unknownResult(FailureInterrupted, "the process shut down before the call answered")
 		cancel()
 		done.awaitAfterCancel(answers)
 	case <-ctx.Done():
 		select {
-		case done.result = <-answers: // it answered at the very limit
+		case done.result = <-answers: // it answered just at the limit
 			done.lateAnswer = nil
 		default:
 			done.result = unknownResult(FailureTimeout, fmt.Sprintf("no answer within %s", limit))
@@ -60,24 +74,24 @@ func (m *Manager) callWithin(callCtx context.Context, limit time.Duration, fn fu
 	return done
 }
 
-// markInterrupted takes a call that was cancelled with its session for interrupted, unless it
-// paid or was refused for good. Of a panic the failure is kept.
+// markInterrupted marks a call as interrupted that was cancelled with its session, unless it
+// paid or was refused for good. The failure of a panic is kept.
 func (c *callOutcome) markInterrupted() {
 	switch r := &c.result; {
 	case r.Class == Executed || r.Class == NotExecuted && !r.Retry:
 		return
 	case r.Class == Unknown && r.Failure.Type != FailurePanic:
-		c.result = unknownResult(FailureInterrupted, "the process could not show that it lives")
+		c.result = unknownResult(FailureInterrupted, "the process could not send heartbeats")
 	}
 	c.interrupted = true
 }
 
-// cancelGrace is what a call is given to return once its context has ended. One that
-// honours its context is over then, and nothing of it is still on the way.
+// cancelGrace is how long a call may take to return after its context ended. One that honours
+// its context has returned by then, and nothing of it is outstanding.
 const cancelGrace = 50 * time.Millisecond
 
-// awaitAfterCancel lets a call come back whose context has ended. What it then proves counts, as
-// that nothing was sent; that it gave up proves nothing.
+// awaitAfterCancel waits cancelGrace for a call whose context has ended. A result that proves
+// something counts: that it paid, or that nothing was sent. Any other proves nothing.
 func (c *callOutcome) awaitAfterCancel(answers <-chan Result) {
 	timer := time.NewTimer(cancelGrace)
 	defer timer.Stop()
@@ -90,7 +104,7 @@ func (c *callOutcome) awaitAfterCancel(answers <-chan Result) {
 	}
 }
 
-// recoverPanic calls fn and turns a panic into a result that nothing is known of.
+// recoverPanic calls fn and turns a panic into an unknown result.
 func recoverPanic(ctx context.Context, fn func(context.Context) Result) (res Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -105,49 +119,49 @@ func unknownResult(failure, message string) Result {
 	return Result{Class: Unknown, Retry: true, Failure: &Failure{Type: failure, Message: message}}
 }
 
-// callHandler calls the handler for a run whose claim is on record, in the slot that was
-// taken for it, and gives that back.
-func (m *Manager) callHandler(callCtx context.Context, f Family, run Run, claim claimRecord) callOutcome {
-	defer m.slots.holdDuringCall()()
-	select { // the claim was in doubt until now; nothing is called
-	case <-m.graceOver:
+// callHandler calls the handler of a claimed run in the slot acquired for it, and releases the
+// slot.
+func (c *handlerCaller) callHandler(callCtx context.Context, f Family, run Run, claim claimRecord) callOutcome {
+	defer c.slots.holdDuringCall()()
+	select { // the claim may have taken long to commit
+	case <-c.graceOver:
 		return notCalled("the process shut down before the call")
 	case <-callCtx.Done():
-		return notCalled("the process could not show that it lives before the call")
+		return notCalled("the process could not send heartbeats before the call")
 	default:
 	}
-	m.running.Add(1)
-	defer m.running.Add(-1)
-	callCtx, endSpan := m.tracing.attempt(callCtx, run)
-	done := m.callWithin(callCtx, f.TimeLimit(), func(ctx context.Context) Result {
+	c.running.Add(1)
+	defer c.running.Add(-1)
+	callCtx, endSpan := c.tracing.attempt(callCtx, run)
+	done := c.callWithin(callCtx, f.TimeLimit(), func(ctx context.Context) Result {
 		failpoint.Hit(failpoint.CallBefore, failpoint.Executor)
-		fresh := freshness{m: m, ctx: ctx, claim: claim}
+		fresh := freshness{caller: c, ctx: ctx, claim: claim}
 		if err := fresh.check(); err != nil {
 			return unsentResult(err.Error())
 		}
-		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: claim.at, Fresh: fresh.checkBeforeSend, NotAfter: m.notAfter(f, claim)})
+		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: claim.at, Fresh: fresh.checkBeforeSend, NotAfter: c.notAfter(f, claim)})
 		failpoint.Hit(failpoint.CallAfter, failpoint.Executor)
 		return fresh.adjustResult(res)
 	})
 	if done.result.Unsent {
 		done.interrupted = true
 	} else if done.lateAnswer == nil && !done.interrupted {
-		m.claimBackoff.onFreshClaim(claim.sent)
+		c.claimBackoff.onFreshClaim(claim.sent)
 	}
 	done.trace = endSpan(done)
 	if done.lateAnswer != nil {
-		done.onAnswered = m.trackAbandoned(run)
+		done.onAnswered = c.trackAbandoned(run)
 	}
-	m.breakers.recordAttempt(run, done)
+	c.breakers.recordAttempt(run, done)
 	return done
 }
 
-// notAfter is when nobody waits for the call of a claim any more.
-func (m *Manager) notAfter(f Family, claim claimRecord) time.Time {
-	return claim.at.Add(MaxClaimAge(m.cfg.LostAfter) + f.TimeLimit())
+// notAfter returns the time after which nobody waits for the call of a claim.
+func (c *handlerCaller) notAfter(f Family, claim claimRecord) time.Time {
+	return claim.at.Add(MaxClaimAge(c.lostAfter) + f.TimeLimit())
 }
 
-// notCalled is an attempt that was claimed and ended before its call.
+// notCalled returns the outcome of a claimed attempt that ended before its call.
 func notCalled(why string) callOutcome {
 	res := unknownResult(FailureInterrupted, why)
 	res.Class = NotExecuted
@@ -155,42 +169,17 @@ func notCalled(why string) callOutcome {
 }
 
 // trackAbandoned counts a call that has outlived its attempt, until answered is called.
-func (m *Manager) trackAbandoned(run Run) (answered func()) {
-	m.abandoned.Add(1)
-	forgetHanging := m.breakers.trackHanging(m.breakerTarget(run))
+func (c *handlerCaller) trackAbandoned(run Run) (answered func()) {
+	c.abandoned.Add(1)
+	forgetHanging := c.breakers.trackHanging(c.targets.breakerScope(run))
 	return func() {
-		m.abandoned.Add(-1)
+		c.abandoned.Add(-1)
 		forgetHanging()
 	}
 }
 
-// awaitLateAnswer records the answer of a call whose attempt has ended without it. The
-// run is the one of that attempt.
-func (m *Manager) awaitLateAnswer(f Family, run Run, lateAnswer <-chan Result, answered func()) {
-	m.work.Go(func() {
-		defer answered()
-		var res Result
-		select {
-		case res = <-lateAnswer:
-		case <-m.baseCtx.Done():
-			return
-		}
-		tr := m.newTransition(receipts.AnsweredLate, run)
-		tr.Result = res
-		after, err := m.recordOutcome(f, tr)
-		if errors.Is(err, ErrConflict) {
-			return // told before
-		}
-		if err == nil {
-			after, err = m.reconcileExecuted(f, after, res)
-		}
-		if err != nil {
-			m.log.Error("a late answer was not recorded", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
-				zap.String("class", string(res.Class)), zap.Error(err))
-			return
-		}
-		if !after.State.Live() {
-			m.Wake(run.ID)
-		}
-	})
+// lookup looks up the outcome of a run. The result is unknown when no answer comes in time.
+func (c *handlerCaller) lookup(f Family, run Run) (result Result, interrupted bool) {
+	done := c.callWithin(c.baseCtx, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
+	return done.result, done.interrupted
 }

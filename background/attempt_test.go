@@ -25,13 +25,13 @@ func TestRunThatSucceedsIsCalledOnceAndAcknowledged(t *testing.T) {
 	}
 	transitions := h.journal.Transitions(r.ID)
 	if got := h.events(r.ID); !slices.Equal(got, []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptSucceeded}) {
-		t.Errorf("facts %v", got)
+		t.Errorf("events %v", got)
 	}
 	if last := transitions[len(transitions)-1]; last.Result.Moved != 100 || last.Result.Reference != "ref" {
 		t.Errorf("result %+v", last.Result)
 	}
 	i := h.inspector()
-	h.awaitTrue("the task is gone", func() bool {
+	h.awaitTrue("the task is acknowledged", func() bool {
 		_, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
 		return err != nil
 	})
@@ -53,10 +53,10 @@ func TestThreeFailuresMakeADeadLetterArchivedWithItsErrorType(t *testing.T) {
 		receipts.AttemptStarted, receipts.DeadLettered,
 	}
 	if got := h.events(r.ID); !slices.Equal(got, want) {
-		t.Errorf("facts %v", got)
+		t.Errorf("events %v", got)
 	}
 	i := h.inspector()
-	h.awaitTrue("the mirror", func() bool {
+	h.awaitTrue("the archived task", func() bool {
 		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
 		return err == nil && info.State == asynq.TaskStateArchived &&
 			info.LastErr == "retry_exhausted: http.refused"
@@ -129,7 +129,7 @@ func TestCallOverItsLimitEndsUnknownAndItsLateAnswerIsKept(t *testing.T) {
 	})
 	transitions := h.journal.Transitions(r.ID)
 	if late := transitions[len(transitions)-1]; late.Run.Attempt != 1 || late.Result.Failure.Type != refused.Failure.Type {
-		t.Errorf("late move %+v", late)
+		t.Errorf("late transition %+v", late)
 	}
 	h.awaitTrue("no call is abandoned", func() bool { return w.Stats().Abandoned == 0 })
 }
@@ -152,7 +152,7 @@ func TestLateSuccessEndsTheRunThatWaits(t *testing.T) {
 	}
 	want := []receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled, receipts.AnsweredLate, receipts.Reconciled}
 	if got := h.events(r.ID); !slices.Equal(got, want) {
-		t.Errorf("facts %v", got)
+		t.Errorf("events %v", got)
 	}
 	h.awaitTrue("nobody waits", func() bool { return w.Stats().Waiting == 0 })
 }
@@ -200,7 +200,7 @@ func TestUnknownIsLookedUpBeforeItsLetterIsOpened(t *testing.T) {
 			transitions := h.journal.Transitions(r.ID)
 			last := transitions[len(transitions)-1]
 			if r.State != c.state || r.Class != c.class || last.Lookup != c.lookup || h.calls.Load() != 3 {
-				t.Errorf("calls %d, run %+v, move %+v", h.calls.Load(), r, last)
+				t.Errorf("calls %d, run %+v, transition %+v", h.calls.Load(), r, last)
 			}
 			if c.class == background.Executed && (last.Result.Moved != 100 || last.Result.Reference != "ref") {
 				t.Errorf("result %+v", last.Result)
@@ -237,7 +237,7 @@ func TestExpiredKeyIsNotCalledAgain(t *testing.T) {
 			r = h.await(r.ID, "ended", func(r background.Run) bool { return !r.State.Live() })
 			want := append([]receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled}, c.facts...)
 			if got := h.events(r.ID); r.State != c.state || h.calls.Load() != c.calls || !slices.Equal(got, want) {
-				t.Errorf("calls %d, run %+v, facts %v", h.calls.Load(), r, got)
+				t.Errorf("calls %d, run %+v, events %v", h.calls.Load(), r, got)
 			}
 			if r.State == background.DeadLettered && (r.Reason != background.ReasonOutcomeUnknown || r.BudgetSpent != 1 || r.UnresolvedUnknowns != 1) {
 				t.Errorf("run %+v", r)
@@ -246,11 +246,11 @@ func TestExpiredKeyIsNotCalledAgain(t *testing.T) {
 	}
 }
 
-// The wait for the next attempt counts from the very time that its receipt has.
+// The delay of the next attempt counts from the time in its receipt.
 func TestANextAttemptIsDueItsDelayAfterTheTransition(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return refused })
-	var read atomic.Int64 // each reading of this clock is a millisecond later than the last
+	var read atomic.Int64 // each reading of this clock is a millisecond later
 	w := h.start(func(c *background.Config) {
 		c.ClockSimulated = true
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(read.Add(1)) * time.Millisecond) }

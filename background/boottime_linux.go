@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is for how long the machine has been up, the time included for which it
-// was suspended: the one clock of a process that goes on then.
+// bootTime returns how long the machine has been up, including the time that it was suspended.
+// It is the only clock of a process that advances during a suspend.
 func bootTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {

@@ -4,5 +4,5 @@ package background
 
 import "time"
 
-// bootTime is not known here: the other clocks of an instant have to do.
+// bootTime returns 0: the other clocks of an instant must do.
 func bootTime() time.Duration { return 0 }

@@ -4,98 +4,110 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
+
+	"go.uber.org/zap"
 )
 
-// Target names a service that a family's handler calls, for one tenant or over all: the scope
-// of a circuit breaker.
+// Target names a service that a family's handler calls, for one tenant or over all tenants. It
+// is the scope of a circuit breaker.
 type Target struct {
 	Tenant string // empty: all tenants
 	Family string
 	Name   string // Run.Target
 }
 
-// breakerTargets returns the two scopes whose breakers can keep a run from being claimed: its target
-// for its own tenant, and over all. A target that shares the breaker of another has that one's.
-func (m *Manager) breakerTargets(r Run) (own, all Target) {
-	all = m.breakerTarget(r)
+// targetSet answers which targets this process calls, and whose breaker applies to a run.
+type targetSet struct {
+	called         map[string][]string // Config.Targets
+	sharedBreakers map[Target]string   // Config.SharedBreakers
+	log            *zap.Logger
+	unknownLogged  sync.Map // Target: logged as not called by this process
+}
+
+// breakerScopes returns the two scopes whose breakers can block a run: its target for its own
+// tenant, and over all tenants. A target in Config.SharedBreakers is replaced by the one whose
+// breaker it uses.
+func (s *targetSet) breakerScopes(r Run) (own, all Target) {
+	all = s.breakerScope(r)
 	return Target{Tenant: r.Tenant, Family: all.Family, Name: all.Name}, all
 }
 
-// breakerTarget is the target, over all tenants, whose breaker the run goes by.
-func (m *Manager) breakerTarget(r Run) Target {
+// breakerScope returns the target over all tenants whose breaker applies to the run.
+func (s *targetSet) breakerScope(r Run) Target {
 	t := Target{Family: r.Family, Name: r.Target}
-	if of, shared := m.cfg.SharedBreakers[t]; shared {
+	if of, shared := s.sharedBreakers[t]; shared {
 		t.Name = of
 	}
 	return t
 }
 
-// callsTarget reports whether a handler of this process calls a target.
-func (m *Manager) callsTarget(t Target) bool {
-	targets, some := m.cfg.Targets[t.Family]
+// calls reports whether a handler of this process calls a target.
+func (s *targetSet) calls(t Target) bool {
+	targets, some := s.called[t.Family]
 	return !some || slices.Contains(targets, t.Name)
 }
 
-// calledTargets are all that Config.Targets names.
-func (m *Manager) calledTargets() (all []string) {
-	for _, family := range slices.Sorted(maps.Keys(m.cfg.Targets)) {
-		all = append(all, m.cfg.Targets[family]...)
+// allCalled returns all targets in Config.Targets.
+func (s *targetSet) allCalled() (all []string) {
+	for _, family := range slices.Sorted(maps.Keys(s.called)) {
+		all = append(all, s.called[family]...)
 	}
 	return all
 }
 
-// BreakerState is where a circuit breaker stands.
+// BreakerState is the state of a circuit breaker.
 type BreakerState string
 
 // The states of a circuit breaker.
 const (
 	BreakerClosed   BreakerState = "closed"    // runs of the target are claimed
-	BreakerOpen     BreakerState = "open"      // none is but for probes; by hand, none at all
+	BreakerOpen     BreakerState = "open"      // only probes are claimed; none at all when opened manually
 	BreakerHalfOpen BreakerState = "half_open" // as open, and the target has answered a probe
 )
 
-// Breaker is the circuit breaker of one target as the journal last saw it. While it is
-// not closed, waiting runs of the target are paused: they stay pending or scheduled,
-// and need no notification.
+// Breaker is the circuit breaker of one target as last read from the journal. While it is not
+// closed, waiting runs of the target are paused: they stay pending or scheduled, and need no
+// notification.
 //
-//	closed ──failing, hanging, by hand──▶ open ──a probe is answered, by hand──▶ half_open
-//	   ▲                                   ▲                                      │   │
-//	   │                                   └──────── failing again, by hand ──────┘   │
-//	   └───────────────────── answered often enough, by hand ─────────────────────────┘
+//	closed ──failing, hanging, manual──▶ open ──a probe is answered, manual──▶ half_open
+//	   ▲                                  ▲                                     │   │
+//	   │                                  └──────── failing again, manual ──────┘   │
+//	   └───────────────────── answered often enough, manual ────────────────────────┘
 //
-// One of a single tenant is moved by hand only. Its release closes it at once: whether
-// the target bears what was paused is for the breaker over all tenants to say.
+// The breaker of a single tenant changes only manually. Its release closes it at once: the
+// breaker over all tenants decides whether the target can take the paused runs.
 type Breaker struct {
 	Target
 	State    BreakerState
-	Manual   bool   // opened by a person: nothing probes, only a person releases it
-	Actor    string // of the last move
-	Cause    string // reason code of the last move
+	Manual   bool   // opened by a person: no probes, and only a person releases it
+	Actor    string // of the last change
+	Cause    string // reason code of the last change
 	Reason   string // for people
 	At       time.Time
-	OpenedAt time.Time // when it was last closed until; zero before it first opened
-	Openings int64     // how often it has opened
+	OpenedAt time.Time // when it last left the closed state; zero before it first opened
+	Openings int64     // number of openings
 	Version  int64     // rises with every change
 
-	Probes         []RunID // not closed: the runs that may be claimed all the same
-	NewCasesProbed int64   // new cases that were let through and claimed since it opened
-	Paused         int     // runs that wait behind it, as its leader last counted; no more than maxPausedCounted
+	Probes         []RunID // not closed: the runs that may be claimed as probes
+	NewCasesProbed int64   // new cases claimed as probes since it opened
+	Paused         int     // paused runs, as last counted by the leader; at most maxPausedCounted
 }
 
-// Causes of a breaker's moves.
+// Causes of a breaker's changes.
 const (
 	CauseFailing   = "failing"   // new cases failed, with too few answers between
 	CauseHanging   = "hanging"   // too many calls outlived their attempts
-	CauseRelapsed  = "relapsed"  // it had answered, and new cases fail again
+	CauseRelapsed  = "relapsed"  // new cases fail again after an answer
 	CauseAnswered  = "answered"  // a probe was answered
-	CauseRecovered = "recovered" // enough of them were
-	CauseReplaced  = "replaced"  // of one tenant and not by hand: the one over all tenants has its place
+	CauseRecovered = "recovered" // enough probes were answered
+	CauseReplaced  = "replaced"  // a breaker of one tenant that was not opened manually: the one over all tenants replaces it
 	CauseManual    = "by_hand"
 )
 
-// Blocks reports whether the breaker keeps runs of its target from being claimed. A probe
-// is let through by who makes it.
+// Blocks reports whether the breaker keeps runs of its target from being claimed. Probes are
+// claimed all the same, see Allows.
 func (b Breaker) Blocks() bool { return b.State == BreakerOpen || b.State == BreakerHalfOpen }
 
 func (b Breaker) next(state BreakerState, actor, cause, reason string, at time.Time) Breaker {
@@ -109,8 +121,8 @@ func (b Breaker) next(state BreakerState, actor, cause, reason string, at time.T
 	return next
 }
 
-// Open is the breaker after it opened; false when it is open already and nothing
-// changes. A person who opens one that opened by itself makes it theirs.
+// Open returns the breaker opened. It returns false and changes nothing when the breaker is
+// open already, unless a person opens one that opened by itself: then it becomes manual.
 func (b Breaker) Open(manual bool, actor, cause, reason string, at time.Time) (Breaker, bool) {
 	if b.State == BreakerOpen && (b.Manual || !manual) {
 		return b, false
@@ -120,9 +132,9 @@ func (b Breaker) Open(manual bool, actor, cause, reason string, at time.Time) (B
 	return next, true
 }
 
-// Release is the breaker one step further: what was open is half-open, what was
-// half-open is closed; false when it is closed already. That of one tenant is closed in
-// one step.
+// Release returns the breaker one step further: open becomes half-open, half-open becomes
+// closed. The breaker of one tenant is closed in one step. Release returns false when the
+// breaker is closed.
 func (b Breaker) Release(actor, cause, reason string, at time.Time) (Breaker, bool) {
 	if !b.Blocks() {
 		return b, false
@@ -133,7 +145,7 @@ func (b Breaker) Release(actor, cause, reason string, at time.Time) (Breaker, bo
 	return b.Close(actor, cause, reason, at)
 }
 
-// Close is the breaker closed; false when it is.
+// Close returns the breaker closed. It returns false when the breaker is closed already.
 func (b Breaker) Close(actor, cause, reason string, at time.Time) (Breaker, bool) {
 	if !b.Blocks() {
 		return b, false
@@ -143,71 +155,73 @@ func (b Breaker) Close(actor, cause, reason string, at time.Time) (Breaker, bool
 	return next, true
 }
 
-// letsThrough reports whether a run may be claimed as a probe.
+// Allows reports whether a run may be claimed: the breaker is closed, or lists the run as a
+// probe.
 func (b Breaker) Allows(id RunID) bool { return !b.Blocks() || slices.Contains(b.Probes, id) }
 
-// PausedQuery asks for waiting runs of a target that are due and that no breaker of
-// their own tenant keeps back.
+// PausedQuery selects waiting runs of a target that are due and that no breaker of their own
+// tenant blocks.
 type PausedQuery struct {
 	Target
-	Called        []string // only runs that name one of these targets; nil: whatever they name
-	Others        bool     // only those that name none of Called, and what another process calls
-	NeverClaimed  bool     // never claimed; else only those that were
-	NewestFirst   bool     // in falling order of due time; else rising
-	StartFraction float64  // of new ones in rising order: begin so far between the oldest (0) and the newest (1)
-	After         Cursor   // of those that were claimed: strictly after
+	Called        []string // only runs of these targets; nil: of any
+	Others        bool     // only runs of targets that are not in Called and that another process calls
+	NeverClaimed  bool     // only runs never claimed; else only runs claimed before
+	NewestFirst   bool     // in descending order of due time; else ascending
+	StartFraction float64  // with NeverClaimed, ascending: start between the oldest (0) and the newest (1)
+	After         Cursor   // for runs claimed before: strictly after
 	Due           time.Time
 	Limit         int
 }
 
-// BreakerStore is what the journal keeps of circuit breakers, for all processes.
+// BreakerStore stores circuit breakers for all processes.
 type BreakerStore interface {
 	// Breakers lists the breakers that are not closed.
 	Breakers(ctx context.Context) ([]Breaker, error)
-	// BreakerChangedAt returns when a breaker of a target was moved last, of its tenant alone or
-	// over all, as that move recorded it; zero when none ever was.
+	// BreakerChangedAt returns when a breaker of a target last changed, of its tenant alone or
+	// over all tenants, as that change recorded it; zero when none ever changed.
 	BreakerChangedAt(ctx context.Context, t Target) (time.Time, error)
-	// UpdateBreaker changes a breaker with a receipt of it, in one commit. It decides on
-	// the newest state, which is a closed breaker of version 0 when there is none yet;
-	// when decide reports false nothing is written. It returns the breaker as it is now.
+	// UpdateBreaker changes a breaker and writes a receipt, in one commit. It calls decide with
+	// the newest state, which is a closed breaker of version 0 when there is none. When decide
+	// returns false nothing is written. It returns the breaker as it is now.
 	UpdateBreaker(ctx context.Context, t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, moved bool, err error)
-	// RecordProbes writes Probes, Asked and Paused of a breaker whose version is still the
-	// one before and whose state is the one given, without a receipt. It reports whether
-	// it did.
+	// RecordProbes writes Probes, NewCasesProbed and Paused of a breaker, without a receipt, if
+	// its version is still the one before next's and its state is next's. It reports whether it
+	// did.
 	RecordProbes(ctx context.Context, next Breaker) (bool, error)
-	// PausedRuns lists waiting runs that go by a target's breaker: of each what Waiting gives.
+	// PausedRuns lists waiting runs that a target's breaker applies to, with the fields that
+	// DueRuns reads.
 	PausedRuns(ctx context.Context, q PausedQuery) ([]Run, error)
-	// CountPausedRuns counts the waiting runs that go by a target's breaker, due or not, up to a number:
-	// all, and those that name one of some targets, which are all when these are nil.
+	// CountPausedRuns counts the waiting runs that a target's breaker applies to, due or not, up
+	// to most: all of them, and those of the targets in called. A nil called means all.
 	CountPausedRuns(ctx context.Context, t Target, called []string, most int) (all, named int, err error)
-	// RecordPaused leaves the receipt, in the tenant's own trail, that the breaker of a
-	// target over all tenants pauses its runs: once an opening. It does nothing when the
-	// breaker is closed.
+	// RecordPaused writes the receipt, in the tenant's own trail, that the breaker of a target
+	// over all tenants pauses its runs. It does so once per opening, and not when the breaker is
+	// closed.
 	RecordPaused(ctx context.Context, tenant string, t Target, at time.Time) error
-	// RecordClosed leaves the receipts, in the trails of tenants that were told of an
-	// opening which is over, that it is: of at most so many. It returns how many.
+	// RecordClosed writes the receipts, in the trails of paused tenants, that an opening is
+	// over, up to limit. It returns how many it wrote.
 	RecordClosed(ctx context.Context, at time.Time, limit int) (int, error)
 }
 
-// BreakerRule says when a circuit breaker opens by itself, and how it probes and closes.
-// What is not positive has a default.
+// BreakerRule configures when a circuit breaker opens by itself, and how it probes and closes.
+// A value that is not positive means the default.
 type BreakerRule struct {
-	Disabled          bool          // this process opens none by itself; it probes those that are open all the same
-	Consecutive       int           // opens: so many new cases in a row failed, over whatever time; 5
-	ConsecutiveAtLast int           // opens: so many did, and one of them is at its last attempt; 2
+	Disabled          bool          // this process opens none by itself; it still probes open ones
+	Consecutive       int           // opens: new cases in a row that failed, over any time; 5
+	ConsecutiveAtLast int           // opens: as Consecutive, when one of them is at its last attempt; 2
 	Window            time.Duration // opens: within this time ...; 1s
-	MinAttempts       int           // ... of at least so many new cases and answers ...; 20
+	MinAttempts       int           // ... of at least so many attempts of new cases and answers ...; 20
 	FailurePercent    int           // ... this percentage failed; 50
-	MaxAbandoned      int           // opens: more calls than this outlived their attempts in one process and hang while no other is answered, or 16 times as many do; 16
+	MaxAbandoned      int           // opens: more calls of one process than this outlived their attempts and hang while no other call is answered, or 16 times as many hang; 16
 
-	ProbeInterval       time.Duration // between two probes by new cases at first; 100ms
-	FallbackInterval    time.Duration // between two probes by paused runs when there is no new case, at first; 1s
-	FallbackIntervalMax time.Duration // ... and at last; 30s
-	AnswerValidFor      time.Duration // for how long an answer shows that the target works; 2s
-	FewPaused           int           // fewer paused runs than this may each be what fails; 10
-	FewPausedFor        time.Duration // for how long they must have been so few; 1m
-	StalledAfter        time.Duration // alarm: runs are paused, and for so long there was no new case to ask; 1m
-	LeaderTimeout       time.Duration // a leader that shows nothing for so long is replaced; 1s
+	ProbeInterval       time.Duration // between two probes of new cases at first; 100ms
+	FallbackInterval    time.Duration // between two probes of runs claimed before, when there is no new case, at first; 1s
+	FallbackIntervalMax time.Duration // ... at most; 30s
+	AnswerValidFor      time.Duration // how long an answer shows that the target works; 2s
+	FewPaused           int           // with fewer paused runs than this, the runs themselves may be the cause; 10
+	FewPausedFor        time.Duration // how long there must have been so few; 1m
+	StalledAfter        time.Duration // alarm: runs are paused, and there was no new case to probe for so long; 1m
+	LeaderTimeout       time.Duration // a leader without change of the version for so long is replaced; 1s
 }
 
 func (r *BreakerRule) normalise() {
@@ -227,11 +241,11 @@ func (r *BreakerRule) normalise() {
 	positive(&r.LeaderTimeout, time.Second)
 }
 
-// BreakerOpen reports whether claims of a run's target are stopped or only let through one by
-// one, as far as this process knows.
+// BreakerOpen reports whether an open or half-open breaker applies to a run, as last read by
+// this process.
 func (m *Manager) BreakerOpen(r Run) bool {
 	known := *m.breakers.current.Load()
-	own, all := m.breakerTargets(r)
+	own, all := m.targets.breakerScopes(r)
 	_, ownBlocks := known[own]
 	_, allBlocks := known[all]
 	return ownBlocks || allBlocks

@@ -26,22 +26,22 @@ func TestBreakerTransitions(t *testing.T) {
 		moved  bool
 	}{
 		{"opens by itself", closed, false, "", auto, open, false, true},
-		{"opens by hand", closed, false, "", hand, open, true, true},
+		{"is opened manually", closed, false, "", hand, open, true, true},
 		{"nothing to release", closed, false, "", release, closed, false, false},
 		{"nothing to close", closed, false, "", closes, closed, false, false},
 		{"is open", open, false, "", auto, open, false, false},
-		{"becomes a person's", open, false, "", hand, open, true, true},
-		{"stays a person's", open, true, "", auto, open, true, false},
-		{"is a person's", open, true, "", hand, open, true, false},
-		{"is let go", open, false, "", release, half, false, true},
-		{"is let go by hand", open, true, "", release, half, false, true},
+		{"becomes manual", open, false, "", hand, open, true, true},
+		{"stays manual", open, true, "", auto, open, true, false},
+		{"is manual", open, true, "", hand, open, true, false},
+		{"is released", open, false, "", release, half, false, true},
+		{"manual, is released", open, true, "", release, half, false, true},
 		{"recovers from open", open, false, "", closes, closed, false, true},
 		{"relapses", half, false, "", auto, open, false, true},
-		{"half-open becomes a person's", half, false, "", hand, open, true, true},
-		{"is let go twice", half, false, "", release, closed, false, true},
+		{"half-open becomes manual", half, false, "", hand, open, true, true},
+		{"is released twice", half, false, "", release, closed, false, true},
 		{"recovers", half, false, "", closes, closed, false, true},
-		{"a tenant's is let go at once", open, true, "t", release, closed, false, true},
-		{"a tenant's from before", half, false, "t", closes, closed, false, true},
+		{"a tenant's is released at once", open, true, "t", release, closed, false, true},
+		{"a tenant's of an earlier version", half, false, "t", closes, closed, false, true},
 	} {
 		was := Breaker{Target: Target{tc.tenant, "f", "n"}, State: tc.from, Manual: tc.byHand, OpenedAt: earlier, Openings: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, NewCasesProbed: 5, Paused: 4}
 		now, moved := tc.move(was)
@@ -50,7 +50,7 @@ func TestBreakerTransitions(t *testing.T) {
 		}
 		if !moved {
 			if now.Version != 7 || len(now.Probes) != 1 {
-				t.Errorf("%s: changed though it did not move: %+v", tc.name, now)
+				t.Errorf("%s: changed without a transition: %+v", tc.name, now)
 			}
 			continue
 		}
@@ -64,7 +64,7 @@ func TestBreakerTransitions(t *testing.T) {
 	}
 }
 
-// A probe's failure is the target's, not the run's.
+// The failure of a probe counts against the target, not the run.
 func TestProbeSpendsNothingButOtherwiseEndsAsAnyAttempt(t *testing.T) {
 	t.Parallel()
 	no := Result{Class: NotExecuted, Retry: true, Failure: &Failure{Type: "busy"}}
@@ -78,11 +78,11 @@ func TestProbeSpendsNothingButOtherwiseEndsAsAnyAttempt(t *testing.T) {
 	}
 	run.Attempt = 60
 	if end, _ := probeEnding(run, no, nil, noon); end.next.After(noon.Add(probeDelayMax + time.Second)) {
-		t.Errorf("waits until %s", end.next)
+		t.Errorf("next attempt at %s", end.next)
 	}
 	run.CancelRequested = true
 	if end, _ := probeEnding(run, no, nil, noon); end.event != "cancelled" {
-		t.Errorf("asked to cancel: %+v", end)
+		t.Errorf("cancel requested: %+v", end)
 	}
 	run.CancelRequested = false
 	if end, _ := probeEnding(run, Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.event != "dead-lettered" || end.charge != ChargeAttempt {
@@ -107,9 +107,8 @@ func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
 	}
 }
 
-// While the opening of a circuit breaker is not written there is nothing to tell, and its
-// runs are brought again; once another process has written it, it is that opening that is
-// told.
+// While the opening of a circuit breaker is not written it is not recorded for tenants, and its
+// runs are redelivered. Once another process has written an opening, that one is recorded.
 func TestAnUnwrittenOpeningIsNotRecordedForTenants(t *testing.T) {
 	t.Parallel()
 	all := Target{Family: "settlement", Name: "escrow"}
@@ -126,16 +125,16 @@ func TestAnUnwrittenOpeningIsNotRecordedForTenants(t *testing.T) {
 		b := newBreakerRegistry(&Manager{})
 		b.pendingOpens[all] = struct{}{}
 		if !b.applyRead(c.found, time.Now(), 0) || !b.blocks(run) {
-			t.Fatalf("%s: it does not bar", name)
+			t.Fatalf("%s: it does not block", name)
 		}
 		if got := (*b.current.Load())[all].Openings; got != c.opening {
 			t.Errorf("%s: opening %d, want %d", name, got, c.opening)
 		}
 		if c.opening > 0 {
-			b.pausedRecords[all] = pausedRecord{c.opening, map[string]struct{}{"acme": {}}} // else the ledger is asked
+			b.pausedRecords[all] = pausedRecord{c.opening, map[string]struct{}{"acme": {}}} // else the store is called
 		}
 		if recorded, err := b.recordPaused(t.Context(), run); recorded != (c.opening > 0) || err != nil {
-			t.Errorf("%s: told %t, %v", name, recorded, err)
+			t.Errorf("%s: recorded %t, %v", name, recorded, err)
 		}
 	}
 }

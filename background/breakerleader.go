@@ -14,37 +14,38 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// breakerLeader leads one opening of a breaker: it lets paused runs through as probing says, of those
-// whose targets this process calls. While there are others that tell more of the service, it
-// lets the time pass after which another process takes its place: that one may call them.
+// breakerLeader leads one opening of a breaker. It starts probes, as probePolicy says, of
+// paused runs whose targets this process calls. While runs that only other processes call would
+// tell more of the service, it stops renewing the lead, so that one of those processes takes
+// over.
 type breakerLeader struct {
 	m      *Manager
 	family Family
 	target Target
 	probes sync.WaitGroup
 
-	mu            sync.Mutex
-	policy        *probePolicy
-	unclaimed     map[RunID]struct{}  // let through and not claimed or given up yet
-	deferredUntil map[RunID]time.Time // could not be claimed: not to be let through before
-	asked         int64               // new cases claimed since the breaker opened
+	mu             sync.Mutex
+	policy         *probePolicy
+	unclaimed      map[RunID]struct{}  // probes that are neither claimed nor given up yet
+	deferredUntil  map[RunID]time.Time // runs that could not be claimed: no probe before this time
+	newCasesProbed int64               // new cases claimed since the breaker opened
 
-	// Of the leading goroutine alone:
+	// Used by the goroutine of run only:
 	breaker   Breaker
-	cursor    Cursor // the last run that probed for want of a new case
+	cursor    Cursor // the last fallback probe
 	renewedAt time.Time
 	countedAt time.Time
 	paused    int
-	called    int // of these: that name what this process calls
+	called    int // those of paused whose target this process calls
 }
 
 func newBreakerLeader(m *Manager, f Family, b Breaker) *breakerLeader {
 	chance := rand.New(rand.NewPCG(rand.Uint64(), uint64(b.Version)))
-	return &breakerLeader{m: m, family: f, target: b.Target, breaker: b, unclaimed: map[RunID]struct{}{}, deferredUntil: map[RunID]time.Time{}, asked: b.NewCasesProbed,
+	return &breakerLeader{m: m, family: f, target: b.Target, breaker: b, unclaimed: map[RunID]struct{}{}, deferredUntil: map[RunID]time.Time{}, newCasesProbed: b.NewCasesProbed,
 		policy: newProbePolicy(m.cfg.Breaker, m.cfg.Slots, chance, time.Now()), renewedAt: time.Now()}
 }
 
-// run leads until the breaker is closed, somebody else moves it, or ctx ends.
+// run leads until the breaker is closed, another process changes it, or ctx ends.
 func (l *breakerLeader) run(ctx context.Context) error {
 	for {
 		done, err := l.step(ctx)
@@ -60,9 +61,9 @@ func (l *breakerLeader) run(ctx context.Context) error {
 	}
 }
 
-// step lets through what may be now. done reports that this process leads no more.
+// step starts the probes that are allowed now. done reports that this process no longer leads.
 func (l *breakerLeader) step(ctx context.Context) (done bool, err error) {
-	if l.m.mayNotLead() || l.replaced() {
+	if l.m.admission.mayNotLead() || l.replaced() {
 		return true, nil
 	}
 	now := time.Now()
@@ -82,7 +83,7 @@ func (l *breakerLeader) step(ctx context.Context) (done bool, err error) {
 	}
 	left := l.called
 	if silent {
-		left = l.paused // others may find out what becomes of these
+		left = l.paused // another process may probe these
 	}
 	l.mu.Lock()
 	recovered, works, relapsed := l.policy.recovered(now, len(newest) > 0, left), l.policy.targetWorks(now), l.policy.relapsed(now)
@@ -102,15 +103,16 @@ func (l *breakerLeader) step(ctx context.Context) (done bool, err error) {
 	return l.startProbes(ctx, now, picks, silent)
 }
 
-// replaced reports whether somebody else has changed the breaker, as far as this process knows.
+// replaced reports whether another process has changed the breaker, as last read by this
+// process.
 func (l *breakerLeader) replaced() bool {
 	now, open := (*l.m.breakers.current.Load())[l.target]
 	return open && now.Version > l.breaker.Version
 }
 
-// leaves reports whether the lead is to be left to another process, which calls what this one
-// does not: new cases for it wait and none for this one, or nothing waits for this one. fresh
-// says that a new case does.
+// leaves reports whether the lead is to be left to another process, which calls targets that
+// this one does not: new cases wait for it and none for this one, or nothing waits for this
+// one. fresh reports that a new case waits for this process.
 func (l *breakerLeader) leaves(ctx context.Context, fresh bool) (bool, error) {
 	if fresh || l.m.cfg.Targets[l.target.Family] == nil {
 		return false, nil
@@ -126,15 +128,15 @@ func (l *breakerLeader) leaves(ctx context.Context, fresh bool) (bool, error) {
 	return false, nil
 }
 
-// newCaseLimit is how many new cases may be let through, and at least one: so that it is
-// known whether any waits.
+// newCaseLimit returns how many new cases may be probed, but at least one, to learn whether any
+// waits.
 func (l *breakerLeader) newCaseLimit(now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(1, l.policy.newCasesAllowed(now))
 }
 
-// unclaimedIDs are the runs that were let through and that the journal may still list.
+// unclaimedIDs returns the probes that the journal may still list as paused.
 func (l *breakerLeader) unclaimedIDs() []RunID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,8 +147,9 @@ func (l *breakerLeader) unclaimedIDs() []RunID {
 	return ids
 }
 
-// pausedRuns lists paused runs of the target that name what this process calls, or others than that,
-// and that are not at hand in this process, nor could not be claimed a moment ago.
+// pausedRuns lists paused runs of the targets that this process calls, or of others with
+// q.Others. It leaves out runs in flight in this process, and those that could not be claimed a
+// moment ago.
 func (l *breakerLeader) pausedRuns(ctx context.Context, q PausedQuery, limit int) ([]Run, error) {
 	l.mu.Lock()
 	now := time.Now()
@@ -161,14 +164,14 @@ func (l *breakerLeader) pausedRuns(ctx context.Context, q PausedQuery, limit int
 	}), err
 }
 
-// probeCandidate is a run that is to be let through.
+// probeCandidate is a run that is to be probed.
 type probeCandidate struct {
 	run      Run
 	kind     probeKind
 	inFlight *inFlightRun
 }
 
-// chooseProbes engages the runs that are to be let through now.
+// chooseProbes selects the runs to probe now and marks them as in flight.
 func (l *breakerLeader) chooseProbes(ctx context.Context, now time.Time, newest []Run) ([]probeCandidate, error) {
 	l.mu.Lock()
 	newCases, retried := l.policy.newCasesAllowed(now), l.policy.retriedAllowed(now)
@@ -226,9 +229,9 @@ func (l *breakerLeader) pick() (from float64, anywhere bool) {
 	return l.policy.pick()
 }
 
-// startProbes writes down which runs are let through, and lets them. Nothing is claimed when
-// somebody else has moved the breaker: then somebody else leads. When silent, it shows nothing
-// unless something is let through.
+// startProbes records the selected probes in the breaker and starts them. When another process
+// has changed the breaker, it starts none and done is true. When silent, it does not renew the
+// lead unless it starts a probe.
 func (l *breakerLeader) startProbes(ctx context.Context, now time.Time, picks []probeCandidate, silent bool) (done bool, err error) {
 	if len(picks) == 0 && (silent || now.Sub(l.renewedAt) < l.m.cfg.Breaker.LeaderTimeout/renewalsPerTimeout) {
 		return false, nil
@@ -240,7 +243,7 @@ func (l *breakerLeader) startProbes(ctx context.Context, now time.Time, picks []
 		next.Probes = append(next.Probes, p.run.ID)
 	}
 	l.mu.Lock()
-	next.NewCasesProbed = l.asked
+	next.NewCasesProbed = l.newCasesProbed
 	l.mu.Unlock()
 	led, err := l.m.cfg.Store.RecordProbes(ctx, next)
 	if err != nil || !led {
@@ -261,7 +264,7 @@ func (l *breakerLeader) startProbes(ctx context.Context, now time.Time, picks []
 	return false, nil
 }
 
-// setState moves the breaker between open and half-open. It stays led.
+// setState changes the breaker between open and half-open. This process keeps the lead.
 func (l *breakerLeader) setState(to BreakerState, cause, why string) (done bool, err error) {
 	version := l.breaker.Version
 	now, changed, err := l.m.breakers.update(l.target, func(now Breaker) (Breaker, bool) {
@@ -276,7 +279,7 @@ func (l *breakerLeader) setState(to BreakerState, cause, why string) (done bool,
 	return !changed, err
 }
 
-// close closes the breaker and notifies what was paused, oldest first.
+// close closes the breaker and notifies for the paused runs, oldest first.
 func (l *breakerLeader) close(ctx context.Context) error {
 	version := l.breaker.Version
 	_, changed, err := l.m.breakers.update(l.target, func(now Breaker) (Breaker, bool) {
@@ -296,7 +299,7 @@ func (l *breakerLeader) close(ctx context.Context) error {
 		last := rest[len(rest)-1]
 		cursor = Cursor{DueAt: last.DueAt, ID: last.ID}
 		own := slices.DeleteFunc(rest, func(r Run) bool {
-			return l.m.breakerTarget(r) != l.target || !r.State.Waiting() || l.m.inFlight.has(r.ID)
+			return l.m.targets.breakerScope(r) != l.target || !r.State.Waiting() || l.m.inFlight.has(r.ID)
 		})
 		if err := l.m.sweeper.resend(ctx, own); err != nil {
 			return err
@@ -304,7 +307,7 @@ func (l *breakerLeader) close(ctx context.Context) error {
 	}
 }
 
-// runProbe makes one attempt of a run that is let through, and takes in what it says.
+// runProbe makes one attempt of a probe and applies the result to the policy.
 func (l *breakerLeader) runProbe(ctx context.Context, p probeCandidate, t *probeCall) {
 	result, after := l.attemptProbe(p, t)
 	l.mu.Lock()
@@ -315,39 +318,39 @@ func (l *breakerLeader) runProbe(ctx context.Context, p probeCandidate, t *probe
 	switch {
 	case after.Letter == LetterOpen:
 		if err := l.m.Notify(l.m.baseCtx, after); err != nil { // its delivery becomes the archived task
-			l.m.log.Warn("a dead letter has no archived task", zap.Stringer("run", after.ID), zap.Error(err))
+			l.m.log.Warn("notification of a dead letter failed, it has no archived task", zap.Stringer("run", after.ID), zap.Error(err))
 		}
 	case after.State.Waiting() && !l.m.breakers.blocks(after):
 		if err := l.m.sweeper.resend(ctx, []Run{after}); err != nil && ctx.Err() == nil {
-			l.m.log.Warn("a run has no notification, the sweeper will make one", zap.Stringer("run", after.ID), zap.Error(err))
+			l.m.log.Warn("notification of a run failed, the sweeper resends it", zap.Stringer("run", after.ID), zap.Error(err))
 		}
 	}
 }
 
-// markClaimed takes a run off the list of those that may be claimed.
+// markClaimed removes a run from the probes that may still be claimed.
 func (l *breakerLeader) markClaimed(id RunID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.unclaimed, id)
 }
 
-// deferRun keeps a run that could not be claimed, such as one of which too many calls are
-// out, from standing in the way of others.
+// deferRun excludes a run that could not be claimed, such as one with too many outstanding
+// calls, for a second, so that it does not displace others.
 func (l *breakerLeader) deferRun(id RunID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deferredUntil[id] = time.Now().Add(time.Second)
 }
 
-// attemptProbe claims a run behind its breaker and makes one attempt.
+// attemptProbe claims a paused run and makes one attempt.
 func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result probeResult, after Run) {
 	m := l.m
 	if _, err := m.breakers.recordPaused(m.baseCtx, p.run); err != nil {
-		m.log.Warn("a tenant's trail does not say yet that its runs are paused", zap.String("tenant", p.run.Tenant), zap.Error(err))
+		m.log.Warn("pause is not recorded in the tenant's trail yet", zap.String("tenant", p.run.Tenant), zap.Error(err))
 	}
 	d := &delivery{m: m, family: l.family, run: p.run, notificationNumber: p.run.NotificationNumber, inFlight: p.inFlight, claimTimeout: make(chan struct{}), probe: true}
 	for {
-		if m.admit() != nil {
+		if m.admission.admit() != nil {
 			return probeInconclusive, d.run
 		}
 		claim, err := d.claim()
@@ -358,10 +361,10 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 		m.slots.release()
 		switch {
 		case errors.Is(err, ErrUnrecordable):
-			m.log.Warn("a run that a circuit breaker let through can't be claimed", zap.Stringer("run", d.run.ID), zap.Error(d.deadLetterUnrecordable(err)))
+			m.log.Warn("probe run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(d.deadLetterUnrecordable(err)))
 		case errors.Is(err, ErrRequestAltered):
 			_, deadLetterErr := d.deadLetterAltered(err)
-			m.log.Warn("a run that a circuit breaker let through is not to be called", zap.Stringer("run", d.run.ID), zap.Error(deadLetterErr))
+			m.log.Warn("probe run was altered", zap.Stringer("run", d.run.ID), zap.Error(deadLetterErr))
 		}
 		if !errors.Is(err, ErrKeyExpired) {
 			l.deferRun(p.run.ID)
@@ -375,12 +378,12 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 	}
 }
 
-// lookupExpiredKey asks about a run that can't be called again, whatever the target does, because its
-// operation key may have expired. It reports true when the run may be claimed after that.
-// What can't be answered while the target is away is left as it is.
+// lookupExpiredKey looks up a run that cannot be called again because its operation key may
+// have expired. It returns true when the run may be claimed after that. A fallback probe whose
+// lookup fails in a retryable way is left as it is.
 func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (retry bool, result probeResult) {
 	if t.kind == kindFallback && !t.alwaysCharges {
-		switch lookup, wasInterrupted := l.m.lookup(l.family, d.run); {
+		switch lookup, wasInterrupted := l.m.caller.lookup(l.family, d.run); {
 		case wasInterrupted:
 			return false, probeInconclusive
 		case lookup.Class != Unknown:
@@ -396,11 +399,11 @@ func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (retry bool,
 	return retry, probeInconclusive
 }
 
-// runClaimed makes the attempt that was claimed and records its end.
+// runClaimed makes the claimed attempt and records its end.
 func (l *breakerLeader) runClaimed(d *delivery, claim claimRecord, t *probeCall) (result probeResult, after Run) {
 	if t.kind == kindNewCase {
 		l.mu.Lock()
-		l.asked++
+		l.newCasesProbed++
 		l.mu.Unlock()
 	}
 	slow := time.AfterFunc(slowCall, func() {
@@ -408,16 +411,16 @@ func (l *breakerLeader) runClaimed(d *delivery, claim claimRecord, t *probeCall)
 		defer l.mu.Unlock()
 		l.policy.release(t)
 	})
-	done := l.m.callHandler(d.callCtx, l.family, d.run, claim)
+	done := l.m.caller.callHandler(d.callCtx, l.family, d.run, claim)
 	slow.Stop()
 	if countsAsFailure(done.result) {
 		l.mu.Lock()
 		done.probe = !l.policy.chargesBudget(time.Now(), t, d.run.BudgetSpent+1 >= d.run.Policy.Normalize().MaxRetryAttempts)
 		l.mu.Unlock()
 	}
-	after, err := l.m.finish(l.family, d.run, done)
+	after, err := l.m.recorder.finish(l.family, d.run, done)
 	if done.lateAnswer != nil {
-		l.m.awaitLateAnswer(l.family, d.run, done.lateAnswer, done.onAnswered)
+		l.m.recorder.awaitLateAnswer(l.family, d.run, done.lateAnswer, done.onAnswered)
 	}
 	switch {
 	case err != nil || done.interrupted:
@@ -428,15 +431,16 @@ func (l *breakerLeader) runClaimed(d *delivery, claim claimRecord, t *probeCall)
 	return probeAnswered, after
 }
 
-// probeDelayMax bounds the wait of a run between two probes that it stands in for.
+// probeDelayMax bounds the delay between two probes of one run.
 const probeDelayMax = 30 * time.Second
 
-// probeEnding is how an attempt ends that was a probe: as any other, but a failure of the
-// target is not the run's. The run waits as long as an attempt of its number would.
+// probeEnding returns how the attempt of a probe ends: as any other, but a failure of the
+// target does not charge the run's budget. The run waits as long as after an ordinary attempt
+// of that number.
 func probeEnding(run Run, res Result, lookup *Result, now time.Time) (end ending, needsLookup bool) {
 	run.Policy = run.Policy.Normalize()
 	delay := min(run.Policy.DelayForAttempt(run.Attempt), probeDelayMax).Round(time.Microsecond) + time.Microsecond
-	run.Policy.MaxRetryAttempts++ // so that it is not the budget that ends the run
+	run.Policy.MaxRetryAttempts++ // so that the budget does not end the run
 	end, needsLookup = decide(run, res, lookup, now)
 	if end.event == receipts.RetryScheduled {
 		end.charge, end.reason = ChargeNothing, ReasonProbe

@@ -9,40 +9,40 @@ import (
 )
 
 const (
-	// countsPerTimeout and renewalsPerTimeout are parts of BreakerRule.Lead: how often a leader counts
-	// what is paused, and how often it shows itself at least.
+	// countsPerTimeout and renewalsPerTimeout divide BreakerRule.LeaderTimeout: how often a
+	// leader counts the paused runs, and how often at least it raises the version.
 	countsPerTimeout, renewalsPerTimeout = 4, 4
-	// maxPausedCounted is up to how many paused runs are counted.
+	// maxPausedCounted bounds the count of paused runs.
 	maxPausedCounted = 1000
-	// maxClosedRecords is how many trails are told at one time that an opening is over.
+	// maxClosedRecords bounds the trails that one pass writes the end of an opening to.
 	maxClosedRecords = 50
 )
 
-// breakerLoop follows the circuit breakers of all targets, and leads those that are open
-// and not held by a person.
+// breakerLoop reads the circuit breakers of all targets, and leads those that are open and not
+// manual.
 //
-// Every process does. Whoever changes the breaker's version first leads, and the others
-// wait for a time since they saw the version first: so there is one leader at a time,
-// and one that is lost is replaced, without two clocks being compared.
+// Every process runs it. The process that first raises the breaker's version leads; the others
+// wait a while since they first saw that version. So there is one leader at a time, and a lost
+// one is replaced, without comparing two clocks.
 type breakerLoop struct {
 	m                *Manager
 	seen             map[Target]breakerObservation
-	closedRecordedAt time.Time      // when trails were last looked for that are to say that it is over
+	closedRecordedAt time.Time      // when RecordClosed was last called
 	leading          sync.Map       // Target: this process leads it
 	work             sync.WaitGroup // leaders
-	opened           chan Breaker   // breakers that this process has opened
+	opened           chan Breaker   // breakers that this process opened
 
 	mu      sync.Mutex
 	stalled map[Target]StalledBreaker
 }
 
-// breakerObservation is what was seen of an open breaker, and since when.
+// breakerObservation is what was last seen of an open breaker.
 type breakerObservation struct {
 	version        int64
 	since          time.Time
 	newCasesProbed int64
 	openings       int64
-	noNewCaseSince time.Time // since when no new case was asked
+	noNewCaseSince time.Time // since when no new case was probed
 	stalledLogged  bool
 }
 
@@ -50,16 +50,15 @@ func newBreakerLoop(m *Manager) *breakerLoop {
 	return &breakerLoop{m: m, seen: map[Target]breakerObservation{}, opened: make(chan Breaker, 16), stalled: map[Target]StalledBreaker{}}
 }
 
-// requestLead asks for a breaker to be led that this process has opened.
+// requestLead makes the loop lead a breaker that this process opened.
 func (k *breakerLoop) requestLead(b Breaker) {
 	select {
 	case k.opened <- b:
-	default: // it is found by what it has not shown for a while
+	default: // check takes the lead after LeaderTimeout
 	}
 }
 
-// run follows the breakers until ctx ends, and returns when what its leaders let through
-// has ended.
+// run reads the breakers until ctx ends, and returns when the probes of its leaders have ended.
 func (k *breakerLoop) run(ctx context.Context) {
 	defer k.work.Wait()
 	every := k.m.cfg.Breaker.LeaderTimeout
@@ -73,7 +72,7 @@ func (k *breakerLoop) run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			k.m.log.Error("the circuit breakers can't be followed", zap.Error(err))
+			k.m.log.Error("circuit breakers cannot be read", zap.Error(err))
 		}
 		if failing = err != nil; !failing {
 			k.check(ctx)
@@ -93,8 +92,8 @@ func (k *breakerLoop) run(ctx context.Context) {
 	}
 }
 
-// check takes the lead of breakers that have shown nothing for a while, and says which
-// ones are stalled.
+// check takes the lead of breakers whose version has not changed for LeaderTimeout, and updates
+// which ones are stalled.
 func (k *breakerLoop) check(ctx context.Context) {
 	now, seen := time.Now(), map[Target]breakerObservation{}
 	for t, b := range *k.m.breakers.current.Load() {
@@ -121,7 +120,7 @@ func (k *breakerLoop) check(ctx context.Context) {
 	k.seen = seen
 }
 
-// updateStalled notes whether a breaker is stalled, and says so once.
+// updateStalled records whether a breaker is stalled, and logs it once.
 func (k *breakerLoop) updateStalled(b Breaker, noNewCaseFor time.Duration, logged bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +130,7 @@ func (k *breakerLoop) updateStalled(b Breaker, noNewCaseFor time.Duration, logge
 	}
 	k.stalled[b.Target] = StalledBreaker{Breaker: b, StalledFor: noNewCaseFor}
 	if !logged {
-		k.m.log.Error("runs wait behind an open circuit breaker, and no new case comes that could show whether the target works",
+		k.m.log.Error("runs are paused by an open circuit breaker, and there is no new case to probe the target with",
 			zap.String("target", b.Name), zap.String("family", b.Family), zap.Int("paused", b.Paused), zap.Time("open_since", b.OpenedAt))
 	}
 	return true
@@ -147,14 +146,14 @@ func (k *breakerLoop) stalledBreakers() []StalledBreaker {
 	return out
 }
 
-// startLeader does what a breaker calls for that nobody has changed for a while.
+// startLeader starts to lead a breaker that has no leader.
 func (k *breakerLoop) startLeader(ctx context.Context, b Breaker) {
 	if !b.Blocks() || b.Version == 0 || b.Manual {
-		return // not written yet, or not ours to release
+		return // not written yet, or only a person releases it
 	}
 	f := k.m.families[b.Family]
-	if b.Tenant == "" && (f == nil || !k.m.callsTarget(b.Target)) || k.m.mayNotLead() {
-		return // of a target that other processes call, or theirs for now
+	if b.Tenant == "" && (f == nil || !k.m.targets.calls(b.Target)) || k.m.admission.mayNotLead() {
+		return // other processes lead it
 	}
 	if _, at := k.leading.LoadOrStore(b.Target, true); at {
 		return
@@ -168,21 +167,21 @@ func (k *breakerLoop) startLeader(ctx context.Context, b Breaker) {
 		l := newBreakerLeader(k.m, f, b)
 		defer l.probes.Wait()
 		if err := l.run(ctx); err != nil && ctx.Err() == nil {
-			k.m.log.Warn("a circuit breaker could not be led, it is tried again", zap.String("target", b.Name), zap.Error(err))
+			k.m.log.Warn("leading a circuit breaker failed, retrying", zap.String("target", b.Name), zap.Error(err))
 		}
 	})
 }
 
-// closeReplaced closes a breaker of a single tenant that is not by hand: it is from before
-// breakers were over all tenants.
+// closeReplaced closes a breaker of a single tenant that was not opened manually: earlier
+// versions opened such breakers.
 func (k *breakerLoop) closeReplaced(b Breaker) {
 	_, _, err := k.m.breakers.update(b.Target, func(now Breaker) (Breaker, bool) {
 		if now.Manual || now.Version != b.Version {
 			return now, false
 		}
-		return now.Close(k.m.breakers.actor(), CauseReplaced, "the circuit breaker over all tenants takes its place", k.m.now())
+		return now.Close(k.m.breakers.actor(), CauseReplaced, "the circuit breaker over all tenants replaces it", k.m.now())
 	})
 	if err != nil {
-		k.m.log.Warn("a circuit breaker could not be closed", zap.String("target", b.Name), zap.Error(err))
+		k.m.log.Warn("circuit breaker could not be closed", zap.String("target", b.Name), zap.Error(err))
 	}
 }

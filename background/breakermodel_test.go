@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// This is a discrete-event model of one process and one target: simulated runs, calls
-// and time around the real failureWindow and probing.
+// This is a discrete-event model of one process and one target: simulated runs, calls and time
+// around the real failureWindow and probePolicy.
 
 type modelRun struct {
 	id                    CaseID
@@ -48,21 +48,21 @@ type model struct {
 	events    modelQueue
 	made      int
 	runs      []*modelRun
-	live      []*modelRun // born and not ended, in order of birth
+	live      []*modelRun // created and not ended, in order of creation
 	slotQueue []*modelRun // waiting for a slot
 	inUse     int
-	overflow  int // calls that have left their slot
+	overflow  int // calls that left their slot
 	rnd       *rand.Rand
 
 	rule      BreakerRule
 	window    failureWindow
 	probing   *probePolicy // nil while closed
 	openings  int
-	stalledAt time.Duration // when it was first said that runs wait; 0: never
+	stalledAt time.Duration // when runs were first reported stalled; 0: never
 
 	down        [2]time.Duration
-	share       float64       // of calls that fail by chance
-	badCallTime time.Duration // how long a call of a bad one takes
+	share       float64       // of calls that fail at random
+	badCallTime time.Duration // duration of a call of a bad run
 	retryAfter  func() time.Duration
 }
 
@@ -88,7 +88,7 @@ func (m *model) at(t time.Duration, do func()) {
 
 func (m *model) clock() time.Time { return modelStart.Add(m.now) }
 
-// submit hands a case over.
+// submit adds a case.
 func (m *model) submit(submittedAt time.Duration, bad bool) {
 	r := &modelRun{bad: bad, submittedAt: submittedAt, state: Pending, id: CaseID(uuid.UUID{byte(len(m.runs) >> 16), byte(len(m.runs) >> 8), byte(len(m.runs))})}
 	m.runs = append(m.runs, r)
@@ -99,7 +99,7 @@ func (m *model) submit(submittedAt time.Duration, bad bool) {
 	})
 }
 
-// run runs the world for so long, or until nothing is left to do.
+// run simulates d, or until nothing is left to do.
 func (m *model) run(until time.Duration) {
 	var tick func()
 	tick = func() {
@@ -123,7 +123,7 @@ func (m *model) run(until time.Duration) {
 	}
 }
 
-// deliver brings a due run to a slot, unless the breaker pauses it.
+// deliver starts a due run in a slot, unless the breaker pauses it.
 func (m *model) deliver(r *modelRun) {
 	switch {
 	case !r.state.Waiting() || r.due > m.now || m.probing != nil:
@@ -142,7 +142,7 @@ func (m *model) next() {
 	}
 }
 
-// call makes an attempt; of one that was let through, p is who did.
+// call makes an attempt; p is set for a probe.
 func (m *model) call(r *modelRun, p *probePolicy, t *probeCall) {
 	r.state, r.attempts = Running, r.attempts+1
 	m.inUse++
@@ -219,7 +219,7 @@ func (m *model) ended(r *modelRun, fails bool, p *probePolicy, t *probeCall) {
 	}
 }
 
-// lead does what the leader of an open breaker does: see leader.step.
+// lead does what the leader of an open breaker does, see breakerLeader.step.
 func (m *model) lead() {
 	p := m.probing
 	if p == nil {
@@ -272,12 +272,12 @@ func (m *model) lead() {
 	}
 }
 
-// modelResult is what became of a model's cases.
+// modelResult is the outcome of a model's cases.
 type modelResult struct {
 	good, goodDead, goodLive int
 	goodP50, goodP99         time.Duration
 	deadLetters, badLive     int
-	slowestDeadLetter        time.Duration // the longest from birth to letter
+	slowestDeadLetter        time.Duration // the longest from creation to dead letter
 	openings, calls          int
 	stalledAt                time.Duration
 }
@@ -309,13 +309,13 @@ func (m *model) result() (out modelResult) {
 }
 
 func (o modelResult) String() string {
-	return fmt.Sprintf("good: %d settled (p50 %s, p99 %s), %d dead, %d live; bad: %d letters (the last after %s), %d live; opened %d times, %d calls",
+	return fmt.Sprintf("good: %d settled (p50 %s, p99 %s), %d dead, %d live; bad: %d dead letters (the last after %s), %d live; opened %d times, %d calls",
 		o.good, o.goodP50, o.goodP99, o.goodDead, o.goodLive, o.deadLetters, o.slowestDeadLetter, o.badLive, o.openings, o.calls)
 }
 
 var modelSeeds = []uint64{1, 2, 3}
 
-// scenario plays a world for each seed.
+// scenario runs a model for each seed.
 func scenario(t *testing.T, name string, until time.Duration, set func(*model), bar func(*testing.T, modelResult)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -332,7 +332,7 @@ func scenario(t *testing.T, name string, until time.Duration, set func(*model), 
 	})
 }
 
-// mixedLoad hands over so many that always fail, and five good ones a second.
+// mixedLoad submits n cases that always fail, and five good ones a second.
 func mixedLoad(bad int) func(*model) {
 	return func(m *model) {
 		for i := range bad {
@@ -344,8 +344,8 @@ func mixedLoad(bad int) func(*model) {
 	}
 }
 
-// Cases that fail by themselves are no outage: the good ones settle beside them, and
-// they become letters.
+// Cases that fail by themselves do not open the breaker for long: the good ones settle
+// meanwhile, and the bad ones become dead letters.
 func TestCasesThatFailByThemselvesAreNoOutage(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(*model){
@@ -366,7 +366,7 @@ func TestCasesThatFailByThemselvesAreNoOutage(t *testing.T) {
 						t.Errorf("%d of 595 settled, p99 %s", o.good, o.goodP99)
 					}
 					if o.deadLetters != n || o.slowestDeadLetter > time.Minute {
-						t.Errorf("%d of %d are letters, the last after %s", o.deadLetters, n, o.slowestDeadLetter)
+						t.Errorf("%d of %d are dead letters, the last after %s", o.deadLetters, n, o.slowestDeadLetter)
 					}
 				}
 			}
@@ -375,7 +375,7 @@ func TestCasesThatFailByThemselvesAreNoOutage(t *testing.T) {
 	}
 }
 
-// An outage parks the work.
+// An outage pauses the work.
 func TestAnOutageInTheModelLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{0.5, 1, 2, 5, 50, 500, 2500} {
@@ -406,7 +406,8 @@ func TestAnOutageInTheModelLosesNothing(t *testing.T) {
 	})
 }
 
-// With nothing good beside, a few end by their own failures, and many wait and say so.
+// Without good cases, a few bad ones end by their own failures, and many are paused and
+// reported stalled.
 func TestAFewPausedRunsEndAndManyAreReportedStalled(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 9, 40} {
@@ -417,15 +418,15 @@ func TestAFewPausedRunsEndAndManyAreReportedStalled(t *testing.T) {
 		}, func(t *testing.T, o modelResult) {
 			switch {
 			case n < 10 && (o.deadLetters != n || o.slowestDeadLetter > 2*time.Minute):
-				t.Errorf("%d of %d are letters, the last after %s", o.deadLetters, n, o.slowestDeadLetter)
+				t.Errorf("%d of %d are dead letters, the last after %s", o.deadLetters, n, o.slowestDeadLetter)
 			case n >= 10 && (o.badLive < 10 || o.stalledAt == 0 || o.stalledAt > 2*time.Minute):
-				t.Errorf("%d live, said so after %s", o.badLive, o.stalledAt)
+				t.Errorf("%d live, reported stalled after %s", o.badLive, o.stalledAt)
 			}
 		})
 	}
 }
 
-// What has no bar is told as it comes out: with -v.
+// Scenarios without a bound are only logged: see -v.
 func TestMixedFailuresInTheModel(t *testing.T) {
 	t.Parallel()
 	for _, share := range []float64{.3, .6} {

@@ -12,32 +12,32 @@ import (
 	"go.uber.org/zap"
 )
 
-// breakerReadMaxAge is for how long what was read of the breakers is enough to pause a run on.
+// breakerReadMaxAge is the maximum age of the breakers as read, to pause a run because of them.
 const breakerReadMaxAge = 100 * time.Millisecond
 
-// breakerRegistry is what this process knows of all circuit breakers, and what its own attempts
-// tell of their targets. The journal's claim is guarded by the breakers themselves; what
-// is known here spares it the question, wakes who waits, and opens.
+// breakerRegistry holds the circuit breakers as last read, and the statistics of this process's
+// attempts by target. The journal guards each claim by the breakers itself; the copy here saves
+// claims that would be refused, wakes waiting deliveries, and opens breakers.
 type breakerRegistry struct {
 	m                *Manager
-	current          atomic.Pointer[map[Target]Breaker] // those not closed; never changed, only replaced
-	pausedDeliveries atomic.Uint64                      // deliveries that were let go of
+	current          atomic.Pointer[map[Target]Breaker] // those not closed; replaced, never changed
+	pausedDeliveries atomic.Uint64                      // deliveries acknowledged because of a breaker
 
 	mu            sync.Mutex
 	windows       map[Target]*failureWindow
 	hanging       map[Target]hangingCalls
-	pendingOpens  map[Target]struct{}     // opened here, and not written yet
-	pausedRecords map[Target]pausedRecord // tenants whose trails have the receipt of an opening
-	changedAt     map[Target]time.Time    // when a breaker was last seen to open, close or be open
-	readAt        time.Time               // when what is known began to be read
-	changes       int                     // of this process; what was read before one is stale
-	opened        chan struct{}           // closed when more is barred than before
+	pendingOpens  map[Target]struct{}     // opened in this process and not written yet
+	pausedRecords map[Target]pausedRecord // tenants whose trails record the pause
+	changedAt     map[Target]time.Time    // when a breaker was last seen to open, to close or open
+	readAt        time.Time               // when the last read began
+	changes       int                     // changes by this process; an older read is stale
+	opened        chan struct{}           // closed when a breaker opens
 
-	readMu   sync.Mutex // held by who reads
-	recordMu sync.Mutex // held by who tells a tenant
+	readMu   sync.Mutex // serialises reads
+	recordMu sync.Mutex // serialises RecordPaused
 }
 
-// pausedRecord is what one opening's tenants were told.
+// pausedRecord is the tenants whose trails record the pause of one opening.
 type pausedRecord struct {
 	openings int64
 	tenants  map[string]struct{}
@@ -52,47 +52,46 @@ func newBreakerRegistry(m *Manager) *breakerRegistry {
 	return b
 }
 
-// blocks reports whether a run may not be claimed, as far as this process knows.
+// blocks reports whether a breaker blocks a run, as last read.
 func (b *breakerRegistry) blocks(r Run) bool {
 	known := *b.current.Load()
 	if len(known) == 0 {
 		return false
 	}
-	own, all := b.m.breakerTargets(r)
+	own, all := b.m.targets.breakerScopes(r)
 	return known[own].Blocks() || known[all].Blocks()
 }
 
-// confirmBlocked reports whether a run that was refused for its breaker is to be paused. What
-// this process knows may be old: another may have closed it, or have opened it.
+// confirmBlocked reports whether a run whose claim was refused because of a breaker is to be
+// paused. It reads the breakers again, because another process may have opened or closed one.
 func (b *breakerRegistry) confirmBlocked(r Run) bool {
 	maxAge := breakerReadMaxAge
 	if !b.blocks(r) {
-		maxAge = 0 // the journal refused, and knows better
+		maxAge = 0 // the journal refused the claim, so the copy here is stale
 	}
 	if err := b.refresh(b.m.baseCtx, maxAge); err != nil {
-		b.m.log.Warn("the circuit breakers can't be read", zap.Error(err))
-		return true // the sweeper finds the run
+		b.m.log.Warn("circuit breakers cannot be read", zap.Error(err))
+		return true // the sweeper notifies for the run
 	}
 	return b.blocks(r)
 }
 
-// blocksFresh reports whether a run is to be paused, though it was not its breaker that it was
-// refused for.
+// blocksFresh reports whether a run is to be paused whose claim was refused for another reason.
 func (b *breakerRegistry) blocksFresh(r Run) bool {
 	if err := b.refresh(b.m.baseCtx, breakerReadMaxAge); err != nil {
-		b.m.log.Warn("the circuit breakers can't be read", zap.Error(err))
+		b.m.log.Warn("circuit breakers cannot be read", zap.Error(err))
 	}
 	return b.blocks(r)
 }
 
-// pausedRecently reports whether a run may have been without a notification for its
-// breaker's sake in the last sweeps: also where another process opened and closed the
-// breaker between two looks of this one, and where that can't be read.
+// pausedRecently reports whether a run may have been without notification during the last
+// sweeps because it was paused. It covers breakers that another process opened and closed
+// between two reads of this one. If the journal cannot be read it returns true.
 func (b *breakerRegistry) pausedRecently(r Run) bool {
 	if b.confirmBlocked(r) {
 		return true
 	}
-	own, all := b.m.breakerTargets(r)
+	own, all := b.m.targets.breakerScopes(r)
 	within := 10 * max(b.m.cfg.SweepEvery, b.m.cfg.Breaker.LeaderTimeout)
 	b.mu.Lock()
 	recent := time.Now().Add(-within)
@@ -103,13 +102,13 @@ func (b *breakerRegistry) pausedRecently(r Run) bool {
 	}
 	last, err := b.m.cfg.Store.BreakerChangedAt(b.m.baseCtx, own)
 	if err != nil {
-		b.m.log.Warn("the circuit breakers can't be read", zap.Error(err))
+		b.m.log.Warn("circuit breakers cannot be read", zap.Error(err))
 		return true
 	}
 	return last.After(b.m.now().Add(-within))
 }
 
-// refresh reads the breakers unless that was done within the time given.
+// refresh reads the breakers unless the last read is younger than maxAge.
 func (b *breakerRegistry) refresh(ctx context.Context, maxAge time.Duration) error {
 	b.readMu.Lock()
 	defer b.readMu.Unlock()
@@ -131,7 +130,8 @@ func (b *breakerRegistry) refresh(ctx context.Context, maxAge time.Duration) err
 	}
 }
 
-// applyRead takes in what was read, unless this process has moved a breaker since.
+// applyRead applies breakers as read, and returns false if this process has changed one since
+// the read began.
 func (b *breakerRegistry) applyRead(found []Breaker, began time.Time, changes int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +142,7 @@ func (b *breakerRegistry) applyRead(found []Breaker, began time.Time, changes in
 	for _, f := range found {
 		next[f.Target] = f
 	}
-	for t := range b.pendingOpens { // not written yet, unless another process was first
+	for t := range b.pendingOpens { // not written yet, unless another process opened it first
 		if now := next[t]; !now.Blocks() {
 			next[t] = Breaker{Target: t, State: BreakerOpen, Version: now.Version}
 		}
@@ -152,7 +152,7 @@ func (b *breakerRegistry) applyRead(found []Breaker, began time.Time, changes in
 	return true
 }
 
-// apply notes a breaker that this process has moved, or found moved.
+// apply applies a breaker that this process changed or read again.
 func (b *breakerRegistry) apply(now Breaker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,9 +165,9 @@ func (b *breakerRegistry) apply(now Breaker) {
 	b.publish(next)
 }
 
-// publish makes known what is next. Attempts from before a breaker moved say nothing of
-// the target any more, and what a closing one paused is looked for at once. The caller
-// holds the lock.
+// publish replaces the current breakers. It drops the statistics of targets whose breaker
+// changed: older attempts no longer apply. When a breaker closes it requests a full scan for
+// the runs that it paused. The caller holds the lock.
 func (b *breakerRegistry) publish(next map[Target]Breaker) {
 	was, opens, closes := *b.current.Load(), false, false
 	at := time.Now()
@@ -194,7 +194,7 @@ func (b *breakerRegistry) publish(next map[Target]Breaker) {
 	}
 }
 
-// resetStatistics forgets what attempts from before a breaker moved say of its target. The caller
+// resetStatistics drops what attempts before the breaker's change say of its target. The caller
 // holds the lock.
 func (b *breakerRegistry) resetStatistics(t Target) {
 	delete(b.windows, t)
@@ -203,21 +203,21 @@ func (b *breakerRegistry) resetStatistics(t Target) {
 	}
 }
 
-// nextOpening is closed when the next breaker opens.
+// nextOpening returns a channel that is closed when the next breaker opens.
 func (b *breakerRegistry) nextOpening() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.opened
 }
 
-// recordAttempt takes in how an attempt of a run ended, after it, and opens the breaker if that
-// calls for it. Attempts that were cut short tell nothing, nor do those that an open
-// breaker let through: they are their leader's.
+// recordAttempt adds the end of an attempt to the statistics, and opens the breaker if the rule
+// says so. Interrupted attempts do not count. Nor do attempts while the breaker is open: its
+// leader counts them.
 func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 	if b.m.cfg.Breaker.Disabled || done.interrupted {
 		return
 	}
-	t, now := b.m.breakerTarget(r), time.Now()
+	t, now := b.m.targets.breakerScope(r), time.Now()
 	b.mu.Lock()
 	calls := b.hanging[t]
 	if !countsAsFailure(done.result) {
@@ -237,23 +237,22 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 	b.mu.Unlock()
 	switch {
 	case done.lateAnswer != nil && calls.shouldOpen(b.m.cfg.Breaker.MaxAbandoned, now.Add(-done.took)):
-		b.open(t, CauseHanging, fmt.Sprintf("%d calls have outlived their time limit and not answered", calls.sinceChange))
+		b.open(t, CauseHanging, fmt.Sprintf("%d calls outlived their time limit and are not answered", calls.sinceChange))
 	case why != "":
 		b.open(t, CauseFailing, why)
 	}
 }
 
-// outcomeOf is what the end of an attempt says of the target; the run is as it was
+// outcomeOf returns what the end of an attempt says of the target. The run is as it was
 // claimed.
 func outcomeOf(r Run, res Result) outcome {
 	return outcome{caseID: r.Case, first: r.Attempt == 1, failed: countsAsFailure(res), last: lastAttempt(r)}
 }
 
-// lastAttempt reports whether no more than one attempt of a run is left once the one
-// that it was claimed for has failed.
+// lastAttempt reports whether a run has at most one attempt left after the claimed one fails.
 func lastAttempt(r Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().MaxRetryAttempts }
 
-// trackHanging counts a call of a target that has outlived its attempt. Call answered once it has.
+// trackHanging counts a call that has outlived its attempt, until answered is called.
 func (b *breakerRegistry) trackHanging(t Target) (answered func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -266,7 +265,7 @@ func (b *breakerRegistry) trackHanging(t Target) (answered func()) {
 	}
 }
 
-// expire forgets what says nothing any more.
+// expire drops statistics that no longer matter.
 func (b *breakerRegistry) expire(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -287,8 +286,8 @@ func (b *breakerRegistry) expire(now time.Time) {
 	}
 }
 
-// open opens a breaker in this process at once, and writes it until it is written. Who
-// writes it leads it.
+// open opens a breaker in this process at once, and writes it, retrying until the journal
+// answers. The process that writes it leads it.
 func (b *breakerRegistry) open(t Target, cause, reason string) {
 	b.mu.Lock()
 	was := (*b.current.Load())[t]
@@ -301,16 +300,16 @@ func (b *breakerRegistry) open(t Target, cause, reason string) {
 	next[t] = Breaker{Target: t, State: BreakerOpen, Version: was.Version}
 	b.publish(next)
 	b.mu.Unlock()
-	b.m.log.Warn("a circuit breaker opens", zap.String("target", t.Name), zap.String("family", t.Family), zap.String("cause", cause), zap.String("why", reason))
+	b.m.log.Warn("circuit breaker opens", zap.String("target", t.Name), zap.String("family", t.Family), zap.String("cause", cause), zap.String("why", reason))
 	b.m.work.Go(func() {
 		now, changed, err := b.update(t, func(now Breaker) (Breaker, bool) {
 			if now.Blocks() {
-				return now, false // somebody else was first
+				return now, false // another process was first
 			}
 			return now.Open(false, b.actor(), cause, reason, b.m.now())
 		})
 		if err != nil {
-			b.m.log.Error("that a circuit breaker opened was not recorded", zap.String("target", t.Name), zap.Error(err))
+			b.m.log.Error("opening of a circuit breaker was not recorded", zap.String("target", t.Name), zap.Error(err))
 			return
 		}
 		if changed {
@@ -321,8 +320,8 @@ func (b *breakerRegistry) open(t Target, cause, reason string) {
 
 func (b *breakerRegistry) actor() string { return "breaker:" + b.m.cfg.Worker }
 
-// update moves a breaker, again and again until the journal answers. Only Close ends
-// it sooner, with errClosed.
+// update changes a breaker and retries until the journal answers. Only Close ends it sooner,
+// with errClosed.
 func (b *breakerRegistry) update(t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, changed bool, err error) {
 	for pause := writePauseMin; ; pause = min(2*pause, writePauseMax) {
 		now, changed, err := b.m.UpdateBreaker(b.m.baseCtx, t, decide)
@@ -335,14 +334,14 @@ func (b *breakerRegistry) update(t Target, decide func(Breaker) (Breaker, bool))
 	}
 }
 
-// recordPaused leaves the receipt that a breaker over all tenants pauses runs of a tenant, once
-// an opening. Of the many that are paused at one time, one tells and the others wait. It
-// reports false while the opening is not written, so that there is nothing to tell yet.
+// recordPaused writes the receipt that a breaker over all tenants pauses a tenant's runs, once
+// per opening. Concurrent callers wait for the one that writes it. It returns false while the
+// opening itself is not written.
 func (b *breakerRegistry) recordPaused(ctx context.Context, r Run) (recorded bool, err error) {
-	_, all := b.m.breakerTargets(r)
+	_, all := b.m.targets.breakerScopes(r)
 	now, ok := (*b.current.Load())[all]
 	switch {
-	case !ok: // it is the tenant's own
+	case !ok: // the tenant's own breaker
 		return true, nil
 	case now.Openings == 0:
 		return false, nil
@@ -355,7 +354,7 @@ func (b *breakerRegistry) recordPaused(ctx context.Context, r Run) (recorded boo
 		return true, nil
 	}
 	if err := b.m.cfg.Store.RecordPaused(ctx, r.Tenant, all, b.m.now()); err != nil {
-		return false, fmt.Errorf("background: tell tenant %q of a circuit breaker: %w", r.Tenant, err)
+		return false, fmt.Errorf("background: record the pause in the trail of tenant %q: %w", r.Tenant, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -374,8 +373,9 @@ func (b *breakerRegistry) isPausedRecorded(all Target, openings int64, tenant st
 	return done && record.openings == openings
 }
 
-// UpdateBreaker moves the circuit breaker of a target for a person, and makes it known in
-// this process at once. It returns the breaker as it is now; decide is the store's.
+// UpdateBreaker changes the circuit breaker of a target for a person, and applies it to this
+// process at once. It returns the breaker as it is now. decide is passed to
+// BreakerStore.UpdateBreaker.
 func (m *Manager) UpdateBreaker(ctx context.Context, t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, changed bool, err error) {
 	if now, changed, err = m.cfg.Store.UpdateBreaker(ctx, t, decide); err != nil {
 		return now, changed, err
@@ -387,15 +387,15 @@ func (m *Manager) UpdateBreaker(ctx context.Context, t Target, decide func(Break
 	return now, changed, nil
 }
 
-// StalledBreaker is an open circuit breaker behind which runs wait, and no new case has
-// come for so long that could show whether the target works.
+// StalledBreaker is an open circuit breaker that pauses runs and had no new case to probe for
+// BreakerRule.StalledAfter.
 type StalledBreaker struct {
 	Breaker
-	StalledFor time.Duration // as long as this process has seen it, at least
+	StalledFor time.Duration // lower bound: as long as this process has observed it
 }
 
-// Breakers are the circuit breakers that are not closed, and those of them that are
-// stalled, as this process knows.
+// Breakers returns the circuit breakers that are not closed, and the stalled ones among them,
+// as last read by this process.
 func (m *Manager) Breakers() (open []Breaker, stalled []StalledBreaker) {
 	for _, b := range *m.breakers.current.Load() {
 		open = append(open, b)

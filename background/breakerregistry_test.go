@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// A run that waits in place when its circuit breaker opens lets go of its delivery, spends
-// nothing, and continues when that is closed.
+// A run that waits in place when its circuit breaker opens ends its delivery, spends no budget,
+// and continues when the breaker closes.
 func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(_ context.Context, a background.Attempt) background.Result {
@@ -50,12 +50,12 @@ func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
 	done := h.awaitState(r.ID, background.Succeeded)
 	want := []receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptStarted, receipts.AttemptSucceeded}
 	if got := h.events(r.ID); !slices.Equal(got, want) || done.Attempt != 2 {
-		t.Errorf("facts %v, run %+v", got, done)
+		t.Errorf("events %v, run %+v", got, done)
 	}
 	h.awaitTrue("the circuit breaker is closed", func() bool { return w.Stats().BreakersNotClosed == 0 })
 }
 
-// A run that is or was paused has no task: nobody has removed it.
+// A run that is or was paused has no task: its absence is no tampering.
 func TestAPausedRunsTaskIsNotReportedRemoved(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -71,7 +71,7 @@ func TestAPausedRunsTaskIsNotReportedRemoved(t *testing.T) {
 	open := func(b background.Breaker) (background.Breaker, bool) {
 		return b.Open(true, "kim", background.CauseManual, "why", time.Now().UTC())
 	}
-	// By another process: this one does not know of it yet.
+	// Opened by another process: this one has not read it yet.
 	if _, moved, err := h.journal.UpdateBreaker(t.Context(), background.Target{Tenant: "acme", Family: family, Name: "escrow"}, open); err != nil || !moved {
 		t.Fatal(moved, err)
 	}
@@ -91,9 +91,9 @@ func TestAPausedRunsTaskIsNotReportedRemoved(t *testing.T) {
 		t.Errorf("paused: %v", tampering)
 	}
 	if tampering := h.recordedTampering(resumed.ID); len(tampering) != 0 {
-		t.Errorf("paused and let go of between two looks: %v", tampering)
+		t.Errorf("paused and released between two reads: %v", tampering)
 	}
 	if tampering := h.recordedTampering(missed.ID); !slices.Equal(tampering, []string{background.TaskRemoved}) {
-		t.Errorf("missed: %v", tampering)
+		t.Errorf("not recorded: %v", tampering)
 	}
 }

@@ -22,9 +22,9 @@ func TestCancelOfAWaitingRunEndsTheWaitAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Wake(r.ID)
-	h.awaitTrue("nobody waits", func() bool { return w.Stats().Waiting == 0 })
+	h.awaitTrue("no run waits", func() bool { return w.Stats().Waiting == 0 })
 	if late := time.Since(r.DueAt); late >= 0 {
-		t.Errorf("the waiter left %s after the run was due", late)
+		t.Errorf("the wait ended %s after the run was due", late)
 	}
 	if h.calls.Load() != 1 {
 		t.Errorf("%d calls", h.calls.Load())

@@ -29,12 +29,12 @@ func (h *fixture) startSuspendable(suspendedFor *atomic.Int64, change ...func(*b
 
 var staleThenPaid = []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.AttemptStarted, receipts.AttemptSucceeded}
 
-// checkNothingCharged checks an attempt that ended before its call had left.
+// checkNothingCharged checks an attempt that ended before its request was sent.
 func (h *fixture) checkNothingCharged(w *worker, id background.RunID) {
 	h.t.Helper()
 	interrupted, run := h.journal.Transitions(id)[1], h.journal.Run(id)
 	if interrupted.Charge != background.ChargeNothing || interrupted.CallStillRunning || interrupted.Result.Class != background.NotExecuted || interrupted.Result.Failure.Type != background.FailureStaleClaim {
-		h.t.Errorf("move %+v", interrupted)
+		h.t.Errorf("transition %+v", interrupted)
 	}
 	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnresolvedUnknowns != 0 || run.HasOutstandingCall() {
 		h.t.Errorf("run %+v", run)
@@ -44,8 +44,8 @@ func (h *fixture) checkNothingCharged(w *worker, id background.RunID) {
 	}
 }
 
-// A machine that stood still right behind the claim, longer than its call may be old,
-// calls nobody; nothing is spent, and the run goes on.
+// A machine that is suspended right after the claim, longer than MaxClaimAge, calls no handler.
+// No budget is spent, and the run continues.
 func TestAStaleClaimIsNotCalled(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -61,12 +61,12 @@ func TestAStaleClaimIsNotCalled(t *testing.T) {
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
 	if got := h.events(r.ID); !slices.Equal(got, staleThenPaid) || h.calls.Load() != 1 {
-		t.Errorf("%d calls, moves %v", h.calls.Load(), got)
+		t.Errorf("%d calls, events %v", h.calls.Load(), got)
 	}
 	h.checkNothingCharged(w, r.ID)
 }
 
-// A handler that is refused when it asks has done nothing, whatever it calls that.
+// A handler that is refused when it checks Fresh has done nothing, whatever its result.
 func TestAHandlerRefusedAsStaleSpendsNothing(t *testing.T) {
 	t.Parallel()
 	var suspendedFor atomic.Int64
@@ -81,7 +81,7 @@ func TestAHandlerRefusedAsStaleSpendsNothing(t *testing.T) {
 		if err := a.Fresh(); !errors.Is(err, background.ErrStaleClaim) {
 			t.Errorf("after an hour: %v", err)
 		}
-		suspendedFor.Store(0) // a clock that is set back does not make it fresh
+		suspendedFor.Store(0) // setting a clock back does not make the claim fresh
 		return background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "http.refused"}}
 	})
 	h.journal.SetReliable(true)
@@ -89,23 +89,23 @@ func TestAHandlerRefusedAsStaleSpendsNothing(t *testing.T) {
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
 	if got := h.events(r.ID); !slices.Equal(got, staleThenPaid) {
-		t.Errorf("moves %v", got)
+		t.Errorf("events %v", got)
 	}
 	h.checkNothingCharged(w, r.ID)
 }
 
-// What the other side said counts: of a request that had left before another was
-// refused, and of a handler that went on though it was refused.
+// An answer of the called service counts: to a request sent before another was refused, and to
+// a handler that continued though it was refused.
 func TestAnAnswerIsNotTakenForAStaleClaim(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		asks   int // before the claim grows old
+		asks   int // Fresh calls before the claim is stale
 		answer background.Result
 		ends   background.State
 	}{
-		"refused for good":   {1, background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "http.refused"}}, background.DeadLettered},
-		"paid all the same":  {0, paid, background.Succeeded},
-		"nobody can tell it": {0, background.Result{Class: background.Unknown, Failure: &background.Failure{Type: "http.no_answer"}}, background.DeadLettered},
+		"refused for good":  {1, background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "http.refused"}}, background.DeadLettered},
+		"paid all the same": {0, paid, background.Succeeded},
+		"outcome unknown":   {0, background.Result{Class: background.Unknown, Failure: &background.Failure{Type: "http.no_answer"}}, background.DeadLettered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,14 +127,14 @@ func TestAnAnswerIsNotTakenForAStaleClaim(t *testing.T) {
 			r := h.submit(w)
 			h.awaitState(r.ID, c.ends)
 			if h.calls.Load() != 1 || slices.Contains(h.events(r.ID), receipts.AttemptInterrupted) {
-				t.Errorf("%d calls, moves %v", h.calls.Load(), h.events(r.ID))
+				t.Errorf("%d calls, events %v", h.calls.Load(), h.events(r.ID))
 			}
 		})
 	}
 }
 
-// A process that was declared lost between its claim and its call says so when it
-// wakes: nothing of its call can be on the way.
+// A process that was declared lost between its claim and its call records that nothing was sent
+// when it resumes.
 func TestAResumedProcessRecordsThatItSentNothing(t *testing.T) {
 	t.Parallel()
 	called, wakes := make(chan struct{}), make(chan struct{})
@@ -159,20 +159,20 @@ func TestAResumedProcessRecordsThatItSentNothing(t *testing.T) {
 	lost.frozen.Store(true)
 	h.start(shortIntervals)
 	if got := h.awaitState(r.ID, background.Succeeded); !slices.Equal(got.OutstandingCalls, []int{1}) {
-		t.Errorf("while the first call may be out: %+v", got)
+		t.Errorf("while the first call may be outstanding: %+v", got)
 	}
 	close(wakes)
-	if got := h.await(r.ID, "told", func(r background.Run) bool { return !r.HasOutstandingCall() }); got.State != background.Succeeded {
+	if got := h.await(r.ID, "answered", func(r background.Run) bool { return !r.HasOutstandingCall() }); got.State != background.Succeeded {
 		t.Errorf("run %+v", got)
 	}
 	all := h.journal.Transitions(r.ID)
 	if last := all[len(all)-1]; last.Event != receipts.AnsweredLate || last.Result.Class != background.NotExecuted || last.Result.Failure.Type != background.FailureStaleClaim {
-		t.Errorf("move %+v", last)
+		t.Errorf("transition %+v", last)
 	}
 }
 
-// A handler that comes to send when its attempt has ended is refused: others may have
-// gone on by then.
+// A handler that checks Fresh after its attempt has ended is refused: another process may have
+// continued.
 func TestAnEndedAttemptSendsNothing(t *testing.T) {
 	t.Parallel()
 	asked := make(chan error, 1)
@@ -191,8 +191,8 @@ func TestAnEndedAttemptSendsNothing(t *testing.T) {
 	}
 }
 
-// A process of which a claim grew old claims nothing for at least a second: what made it
-// slow would have the next end like it.
+// A process with a stale claim claims nothing for at least a second: the cause would make the
+// next claim stale too.
 func TestStaleClaimsPauseClaiming(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })

@@ -7,18 +7,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// An age is told by whichever clock says most: each of them can stand still or be set back.
+// The age of a claim is the longest of all clocks: each of them can stand still or be set back.
 func TestElapsedTimeIsTheLongestOfAllClocks(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		wall, mono, boot, want time.Duration
 	}{
-		"all agree":                      {2, 2, 2, 2},
-		"the clock on the wall set back": {-3600, 2, 2, 2},
-		"set forward":                    {3600, 2, 2, 3600},
-		"suspended, wall not yet set":    {1, 1, 90, 90},
-		"no boot time known":             {2, 3, 0, 3},
+		"all agree":                   {2, 2, 2, 2},
+		"wall clock set back":         {-3600, 2, 2, 2},
+		"set forward":                 {3600, 2, 2, 3600},
+		"suspended, wall not yet set": {1, 1, 90, 90},
+		"no boot time known":          {2, 3, 0, 3},
 	} {
 		then := instant{wall: noon, mono: time.Second, boot: time.Second}
 		later := instant{wall: noon.Add(c.wall * time.Second), mono: time.Second + c.mono*time.Second, boot: time.Second + c.boot*time.Second}

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// clock tells the time of the database's clock, which all processes go by: what is
-// written and compared across processes has it. Between two measurements it goes on by
-// the monotonic clock, so that nobody who sets this machine's moves it.
+// clock reads the database's clock, which all processes use for times that are recorded or
+// compared across processes. Between two measurements it advances by the monotonic clock, so
+// that setting this machine's clock does not move it.
 //
 // A simulated clock is Config.Now as it is, and is not measured.
 type clock struct {
 	wall      func() time.Time
 	simulated bool
-	origin    atomic.Pointer[time.Time] // when the process began; nil before it was measured
+	origin    atomic.Pointer[time.Time] // time when the process began; nil before the first measurement
 	measuring atomic.Bool               // by MeasureClock
 
 	mu           sync.Mutex
 	filter       clockFilter
 	otherOffsets []time.Duration // the offsets of other live processes
-	measured     time.Time       // the last time
+	measured     time.Time       // time of the last measurement
 }
 
-// now is the time; before it was measured, that of this machine.
+// now returns the time; before the first measurement, that of this machine.
 func (c *clock) now() time.Time {
 	if zero := c.origin.Load(); zero != nil {
 		return zero.Add(time.Since(processBegan))
@@ -35,10 +35,10 @@ func (c *clock) now() time.Time {
 	return c.wall()
 }
 
-// monotonic is the reading of the clock that samples are taken by.
+// monotonic returns the reading of the clock that samples use.
 func monotonic() time.Duration { return time.Since(processBegan) }
 
-// observe takes in what the database said, asked at a time given.
+// observe adds a reading of the database's clock that was requested at sent.
 func (c *clock) observe(sent time.Duration, read ClockReading) {
 	if c.simulated {
 		return
@@ -56,7 +56,7 @@ func (c *clock) publish() {
 	c.measured = time.Now()
 }
 
-// compare takes in what other live processes measure of their clocks.
+// compare stores the clock offsets of other live processes.
 func (c *clock) compare(sessions []Session, own SessionID) {
 	var others []time.Duration
 	for _, s := range sessions {
@@ -69,8 +69,8 @@ func (c *clock) compare(sessions []Session, own SessionID) {
 	c.otherOffsets = others
 }
 
-// offset is how much later the database's clock is than this machine's; nil when it
-// was not measured.
+// offset returns how much later the database's clock is than this machine's; nil before the
+// first measurement.
 func (c *clock) offset() *time.Duration {
 	if c.origin.Load() == nil {
 		return nil
@@ -81,7 +81,7 @@ func (c *clock) offset() *time.Duration {
 	return &off
 }
 
-// err says why nothing may be claimed by this clock.
+// err returns why nothing may be claimed by this clock, or nil.
 func (c *clock) err() error {
 	if c.origin.Load() == nil {
 		return nil
@@ -94,12 +94,12 @@ func (c *clock) err() error {
 	return nil
 }
 
-// clockValidFor is for how long a process that has no session, and so measures with no
-// beat, goes by what it measured last.
+// clockValidFor is how long a measurement is valid in a process without session, which has no
+// heartbeats to measure with.
 const clockValidFor = 30 * time.Second
 
-// MeasureClock asks the ledger for its time if that was not done for a while. A process
-// that runs does it with each beat; one that only hands over calls this before.
+// MeasureClock reads the journal's clock if the last measurement is older than clockValidFor.
+// Run measures with each heartbeat; a process that only submits calls this before.
 func (m *Manager) MeasureClock(ctx context.Context) error {
 	c := m.clock
 	if c.simulated || m.started.Load() || !c.due() || !c.measuring.CompareAndSwap(false, true) {
@@ -130,36 +130,35 @@ func (c *clock) due() bool {
 	return c.origin.Load() == nil || time.Since(c.measured) > clockValidFor
 }
 
-// Now is the time that everything is recorded with: that of the ledger's clock, in UTC
-// and whole microseconds.
+// Now returns the time that everything is recorded with: the journal's, in UTC and whole
+// microseconds.
 func (m *Manager) Now() time.Time { return m.now() }
 
-// MaxClockOffset is by how much the clock of a process may differ from the one that all go
-// by, which is the database's.
+// MaxClockOffset is how much the clock of a process may differ from the database's.
 const MaxClockOffset = time.Second
 
 const (
-	clockWindow     = 60 // of which the best counts
-	clockAgreements = 3  // readings that must agree after a change of the server
+	clockWindow     = 60 // samples kept; the best one counts
+	clockAgreements = 3  // samples that must agree after a change of the server
 )
 
-// ClockReading is what the database said of its clock.
+// ClockReading is one reading of the database's clock.
 type ClockReading struct {
 	At     time.Time
-	Server string // which server said it: another system, timeline or start is another
+	Server string // identity of the server: system, timeline and start
 }
 
-// clockSample is a reading with the times around it, on the clocks of this process. The
-// monotonic one can't be set: that the database's moves against it is the database's
-// doing, or this machine was suspended.
+// clockSample is a reading with the times around it, on the clocks of this process. Nobody can
+// set the monotonic one: when the database's moves against it, the database's was changed, or
+// this machine was suspended.
 type clockSample struct {
 	sent, received time.Duration // monotonic, since the process began
-	wall           time.Time     // of this machine, when it was received
+	wall           time.Time     // of this machine, when the reading arrived
 	read           ClockReading
 }
 
-// clockEstimate is what a sample tells: where the database's clock stood when the process
-// began, and by how much that may be wrong at most, which is half the round trip.
+// clockEstimate is the result of a sample: the database's time when the process began, and its
+// maximum error, which is half the round trip.
 type clockEstimate struct {
 	origin   time.Time
 	maxError time.Duration
@@ -173,25 +172,26 @@ func (m clockEstimate) agrees(other clockEstimate) bool {
 	return m.origin.Sub(other.origin).Abs() <= m.maxError+other.maxError
 }
 
-// clockFilter decides what time it is by samples of the database's clock. It is pure: times
-// and round trips come in, decisions go out.
+// clockFilter computes the time from samples of the database's clock. It is pure: times and
+// round trips come in, decisions go out.
 //
-//   - Of the last 60 samples the one with the shortest round trip counts, and it is
-//     followed only where it differs by more than its own error.
-//   - When the server changes, or its clock jumps by over MaxClockOffset, the old time goes on
-//     until three samples in a row agree on the new one. Nothing is claimed until then.
-//   - A machine whose own clock is off by over MaxClockOffset, which most other processes do
-//     not share, claims nothing: its clock was changed, or its measurement is spoilt. One
-//     that is alone, or off like the others, goes by the database's.
+//   - Of the last 60 samples the one with the shortest round trip counts. The time follows
+//     it only where it differs by more than its own error.
+//   - When the server changes, or its clock jumps by over MaxClockOffset, the old time
+//     continues until three samples in a row agree on the new one. Nothing is claimed until
+//     then.
+//   - A machine claims nothing while its own clock is off by over MaxClockOffset and most
+//     other processes do not share that offset: its clock was changed, or its measurement
+//     is wrong. A machine that is alone, or off like the others, uses the database's clock.
 type clockFilter struct {
-	current    clockEstimate // what is gone by; zero before the first sample
+	current    clockEstimate // the estimate in use; zero before the first sample
 	server     string
-	estimates  []clockEstimate // that agree, the oldest first
-	candidates []clockEstimate // since the server changed; empty when it is settled
+	estimates  []clockEstimate // estimates that agree, oldest first
+	candidates []clockEstimate // since the server changed; empty once the change is confirmed
 	offset     time.Duration
 }
 
-// observe takes a sample in.
+// observe adds a sample.
 func (j *clockFilter) observe(s clockSample) {
 	m := s.estimate()
 	switch {
@@ -207,7 +207,7 @@ func (j *clockFilter) observe(s clockSample) {
 	j.offset = j.current.origin.Add(s.received).Sub(s.wall)
 }
 
-// confirmChange takes a sample in while the change of a server is looked at.
+// confirmChange adds a sample while a change of the server is being confirmed.
 func (j *clockFilter) confirmChange(server string, m clockEstimate) {
 	if server != j.server || slices.ContainsFunc(j.candidates, func(c clockEstimate) bool { return !c.agrees(m) }) {
 		j.server, j.candidates = server, j.candidates[:0]
@@ -238,11 +238,11 @@ func (j *clockFilter) best() clockEstimate {
 	return slices.MinFunc(j.estimates, func(a, b clockEstimate) int { return int(a.maxError - b.maxError) })
 }
 
-// blockReason says why nothing may be claimed, by what other live processes measure of their
-// clocks; empty when something may.
+// blockReason returns why nothing may be claimed, given the clock offsets of other live
+// processes; empty when claiming is allowed.
 func (j *clockFilter) blockReason(others []time.Duration) string {
 	if len(j.candidates) > 0 {
-		return "the database's server or its clock has changed: nothing is claimed until three beats agree on the time"
+		return "the database's server or its clock has changed: claiming is blocked until three heartbeats agree on the time"
 	}
 	shared := 0
 	for _, o := range others {
@@ -253,13 +253,12 @@ func (j *clockFilter) blockReason(others []time.Duration) string {
 	if j.offset.Abs() <= MaxClockOffset || 2*shared >= len(others) {
 		return ""
 	}
-	return fmt.Sprintf("the clock of this machine is %s from the database's, that of %d of %d other processes is not: nothing is claimed until it is set",
+	return fmt.Sprintf("the clock of this machine is %s from the database's, that of %d of %d other processes is not: claiming is blocked until it is set",
 		j.offset.Round(time.Millisecond).Abs(), len(others)-shared, len(others))
 }
 
-// instant is one moment as the clocks of this machine show it. A clock on the wall may
-// be set back, and a monotonic one may stand still with a suspended machine: none of
-// them is trusted alone.
+// instant is one moment on the clocks of this machine. The wall clock may be set back, and the
+// monotonic one stands still while the machine is suspended: none of them is trusted alone.
 type instant struct {
 	wall time.Time
 	mono time.Duration // since the process began
@@ -273,7 +272,7 @@ func readClocks() instant {
 	return instant{wall: now.Round(0), mono: now.Sub(processBegan), boot: bootTime()}
 }
 
-// until is how much later another instant is, by the clock that says most.
+// until returns how much later another instant is, by the clock that shows the longest time.
 func (i instant) until(later instant) time.Duration {
 	return max(later.wall.Sub(i.wall), later.mono-i.mono, later.boot-i.boot)
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// everySo often are beats that a test can wait for.
+// everySo often sets a heartbeat interval that a test can wait for.
 func shortBeats(c *background.Config) {
 	c.BeatEvery, c.SweepEvery = 20*time.Millisecond, 50*time.Millisecond
 }
 
-// A process whose clock alone is off claims nothing, says why, and works again once it is
-// set.
+// A process whose clock alone is off claims nothing, reports why, and claims again once the
+// clock is set.
 func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -31,11 +31,11 @@ func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 	var off atomic.Int64
 	off.Store(int64(3 * time.Second))
 	w := h.start(shortBeats, func(c *background.Config) {
-		c.LostAfter = time.Hour // the other one has no process
+		c.LostAfter = time.Hour // the other session has no process
 		c.BeatEvery = 20 * time.Millisecond
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 	})
-	h.awaitTrue("the process says that its clock is off", func() bool {
+	h.awaitTrue("the process reports that its clock is off", func() bool {
 		err := w.Healthy()
 		return err != nil && strings.Contains(err.Error(), "the clock of this machine is ")
 	})
@@ -43,22 +43,22 @@ func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 		t.Errorf("offset %s", got)
 	}
 	since := h.beats()
-	h.awaitTrue("no question that was sent before is on its way", func() bool { return h.beats() > since+10 })
+	h.awaitTrue("no dequeue sent before is on its way", func() bool { return h.beats() > since+10 })
 	r := h.submit(w)
 	before := h.beats()
-	h.awaitTrue("it has had the time to take the task", func() bool { return h.beats() > before+10 })
+	h.awaitTrue("it has had the time to dequeue the task", func() bool { return h.beats() > before+10 })
 	if info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1"); err != nil || info.State != asynq.TaskStatePending || info.Retried > 0 {
 		t.Errorf("the task is not left to others: %+v, %v", info, err)
 	}
 	if n := h.calls.Load(); n != 0 {
-		t.Fatalf("%d calls by a clock that is off", n)
+		t.Fatalf("%d calls with a clock that is off", n)
 	}
 	off.Store(0)
 	h.awaitState(r.ID, background.Succeeded)
 }
 
-// Everything is recorded with the ledger's time, whoever's clock is wrong; alone, a
-// process goes by it.
+// Everything is recorded with the journal's time, whichever machine's clock is wrong. A process
+// that is alone uses it too.
 func TestTheStoresTimeIsRecorded(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -75,8 +75,9 @@ func TestTheStoresTimeIsRecorded(t *testing.T) {
 	}
 }
 
-// Another server of the database whose clock is behind: claims pause until three beats
-// agree, then all go by it. What runs meanwhile is recorded without a leap.
+// Another server of the database has a clock that is behind: claiming pauses until three
+// heartbeats agree, then all use it. Attempts that run meanwhile are recorded without a jump in
+// time.
 func TestClaimsPauseWhenTheServerChanges(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -85,11 +86,11 @@ func TestClaimsPauseWhenTheServerChanges(t *testing.T) {
 	first := h.submit(w)
 	h.awaitState(first.ID, background.Succeeded)
 	h.journal.SetClock(-time.Hour, "the other server")
-	h.awaitTrue("the process waits for beats that agree", func() bool {
+	h.awaitTrue("the process waits for heartbeats that agree", func() bool {
 		err := w.Healthy()
 		return err != nil && strings.Contains(err.Error(), "has changed")
 	})
-	h.awaitTrue("the new time holds", func() bool { return w.Healthy() == nil })
+	h.awaitTrue("the new time is in use", func() bool { return w.Healthy() == nil })
 	second := h.submit(w, func(r *background.Run) { r.RetryKey, r.DueAt = "tx:2", time.Now().Add(-2*time.Hour) })
 	h.awaitState(second.ID, background.Succeeded)
 	if at := h.journal.Transitions(second.ID)[0].At; time.Since(at) < 59*time.Minute {
@@ -97,7 +98,7 @@ func TestClaimsPauseWhenTheServerChanges(t *testing.T) {
 	}
 }
 
-// A simulated clock is gone by as it is.
+// A simulated clock is used as it is.
 func TestASimulatedClockIsNotMeasured(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -116,8 +117,8 @@ func TestASimulatedClockIsNotMeasured(t *testing.T) {
 	}
 }
 
-// A restore that lost the sessions leaves runs that nobody executes: they continue once
-// their sessions have been missed for as long as it takes to be lost.
+// A restore that lost the sessions leaves running runs without process. They continue once
+// their sessions have been missing for LostAfter.
 func TestARunOfAMissingSessionContinues(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -130,12 +131,12 @@ func TestARunOfAMissingSessionContinues(t *testing.T) {
 		t.Errorf("run %+v", got)
 	}
 	if interrupted := h.journal.Transitions(r.ID)[0]; !strings.HasPrefix(interrupted.Actor, "observer:") || interrupted.Result.Class != background.Unknown {
-		t.Errorf("move %+v", interrupted)
+		t.Errorf("transition %+v", interrupted)
 	}
 }
 
-// The process whose own session was lost begins a new one, and its run is not touched
-// before its call was cancelled.
+// A process whose own session was lost registers a new one, and its run is not recovered before
+// its call was cancelled.
 func TestAProcessWhoseSessionIsMissingRegistersAgain(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan struct{})

@@ -14,12 +14,12 @@ func TestClockFilter(t *testing.T) {
 	type step struct {
 		trip   time.Duration // the round trip
 		server string
-		db     time.Duration // by how much the database's clock is ahead of the one that it had first
+		db     time.Duration // by how much the database's clock is ahead of its first server's
 		wall   time.Duration // the same of this machine's
 		others []time.Duration
 
-		held   time.Duration // what is gone by then, as db
-		refuse string        // part of what is said; empty: claims go on
+		held   time.Duration // the time in use, as db
+		refuse string        // part of the reason; empty: claiming is allowed
 	}
 	many := func(n int, s step) (out []step) {
 		for range n {
@@ -37,13 +37,13 @@ func TestClockFilter(t *testing.T) {
 		"the shortest round trip counts": {
 			{trip: 40 * ms, db: 15 * ms, held: 15 * ms}, {trip: 2 * ms, held: 0}, {trip: 40 * ms, db: 15 * ms}, {trip: 40 * ms, db: -15 * ms},
 		},
-		"a drift beyond the errors is": {
+		"a drift beyond the errors is followed": {
 			{trip: 2 * ms}, {trip: 2 * ms, db: 10 * ms, held: 10 * ms}, {trip: 2 * ms, db: 20 * ms, held: 20 * ms},
 		},
-		"after 60 samples the best is forgotten": append(append(
+		"after 60 samples the best is dropped": append(append(
 			[]step{{trip: ms / 10}}, many(59, step{trip: 4 * ms, db: ms})...),
 			step{trip: 3 * ms, db: 2 * ms, held: 2 * ms}),
-		"another server, whose clock is 2s behind: three agree, then it holds": {
+		"another server, whose clock is 2s behind: three agree, then it is used": {
 			{trip: ms, server: "a"}, {trip: ms, server: "b", db: -2 * time.Second, refuse: "has changed"},
 			{trip: ms, server: "b", db: -2 * time.Second, refuse: "has changed"}, {trip: ms, server: "b", db: -2 * time.Second, held: -2 * time.Second},
 			{trip: ms, server: "b", db: -2 * time.Second, held: -2 * time.Second},
@@ -51,11 +51,11 @@ func TestClockFilter(t *testing.T) {
 		"another server whose clock is the same pauses too": {
 			{trip: ms, server: "a"}, {trip: ms, server: "b", refuse: "has changed"}, {trip: ms, server: "b", refuse: "has changed"}, {trip: ms, server: "b"},
 		},
-		"three that do not agree begin anew": {
+		"three that do not agree start again": {
 			{trip: ms}, {trip: ms, db: 5 * time.Second, refuse: "has changed"}, {trip: ms, db: 9 * time.Second, refuse: "has changed"},
 			{trip: ms, db: 9 * time.Second, refuse: "has changed"}, {trip: ms, db: 9 * time.Second, held: 9 * time.Second},
 		},
-		"a third server in between begins anew": {
+		"a third server in between starts again": {
 			{trip: ms, server: "a"}, {trip: ms, server: "b", refuse: "has changed"}, {trip: ms, server: "b", refuse: "has changed"},
 			{trip: ms, server: "c", refuse: "has changed"}, {trip: ms, server: "c", refuse: "has changed"}, {trip: ms, server: "c"},
 		},
@@ -81,7 +81,7 @@ func TestClockFilter(t *testing.T) {
 				j.observe(clockSample{sent: at, received: at + s.trip, wall: begin.Add(at + s.trip + s.wall),
 					read: ClockReading{At: begin.Add(at + s.trip/2 + s.db), Server: s.server}})
 				if held := j.current.origin.Sub(begin); held != s.held {
-					t.Errorf("step %d: %s is gone by, want %s", i, held, s.held)
+					t.Errorf("step %d: %s is in use, want %s", i, held, s.held)
 				}
 				if why := j.blockReason(s.others); (why == "") != (s.refuse == "") || !strings.Contains(why, s.refuse) {
 					t.Errorf("step %d: %q, want %q", i, why, s.refuse)

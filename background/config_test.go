@@ -23,7 +23,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		want string
 	}{
 		"no redis":  {background.Config{Store: journal, Families: []background.Family{named("a")}}, "needs Redis"},
-		"no ledger": {background.Config{Redis: redis, Families: []background.Family{named("a")}}, "needs Redis, Ledger"},
+		"no store":  {background.Config{Redis: redis, Families: []background.Family{named("a")}}, "needs Redis, Store"},
 		"no family": {background.Config{Redis: redis, Store: journal}, "at least one family"},
 		"one name":  {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("a"), named("a")}}, "two families"},
 		"no name":   {background.Config{Redis: redis, Store: journal, Families: []background.Family{named("")}}, "family name"},
@@ -51,10 +51,10 @@ func TestQueueIsAStableShardOfItsFamily(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = m.Close() }()
-	// Runs keep the name: it must never change for a key.
+	// Runs store the name: it must never change for a key.
 	for key, want := range map[string]string{"": "pay:1", "tx-1:release": "pay:0", "tx-2:release": "pay:1", "tx-3:refund": "pay:3"} {
 		if got := m.Queue("pay", key); got != want {
-			t.Errorf("%q rings in %q, want %q", key, got, want)
+			t.Errorf("%q is in queue %q, want %q", key, got, want)
 		}
 	}
 }

@@ -10,16 +10,16 @@ import (
 // Failure types that the manager itself gives.
 const (
 	FailurePanic        = "panic"                     // the handler or the lookup panicked
-	FailureTimeout      = receipts.FailureTimeout     // the call took longer than its family's time limit
-	FailureInterrupted  = receipts.FailureInterrupted // the process shut down, was lost, or was in doubt meanwhile
-	FailureUnrecordable = "unrecordable"              // the outcome has values that can't be written
-	FailureUnspecified  = "unspecified"               // the handler failed and did not say how
+	FailureTimeout      = receipts.FailureTimeout     // the call exceeded its family's time limit
+	FailureInterrupted  = receipts.FailureInterrupted // the process shut down, was lost, or could not send heartbeats
+	FailureUnrecordable = "unrecordable"              // the outcome has values that cannot be written
+	FailureUnspecified  = "unspecified"               // the handler failed without a failure
 )
 
-// ReasonProbe marks the end of an attempt that an open circuit breaker let through, and that spent nothing.
+// ReasonProbe marks the end of a probe that failed without charging the run's budget.
 const ReasonProbe = "probe"
 
-// ending is how an attempt ends: the part of a Move that is decided.
+// ending is the decided part of the transition that ends an attempt.
 type ending struct {
 	event  receipts.Subtype
 	charge BudgetCharge
@@ -29,9 +29,9 @@ type ending struct {
 	next   time.Time
 }
 
-// decide says how an attempt of a run ends, from what its call told and what is
-// known of the run now. When that depends on what the other side knows and looked
-// is nil, ask is true and there is no ending yet.
+// decide returns how an attempt ends, from the result of its call and from what is known of the
+// run. When that depends on the called service and lookup is nil, needsLookup is true and the
+// ending is empty.
 func decide(run Run, res Result, lookup *Result, now time.Time) (end ending, needsLookup bool) {
 	unpaid := provenUnpaid(run, res)
 	switch {
@@ -61,8 +61,7 @@ func provenUnpaid(run Run, res Result) bool {
 	return res.Class == NotExecuted && run.Class != Unknown && run.UnresolvedUnknowns == 0
 }
 
-// resolve ends a run whose money may have moved: no letter is opened before the
-// other side was asked.
+// resolve ends a run that may have moved money: no dead letter is opened before a lookup.
 func resolve(run Run, deadLetter ending, lookup *Result) (end ending, needsLookup bool) {
 	switch {
 	case lookup == nil:
@@ -89,9 +88,9 @@ func retryQuestion(run Run, res Result, now time.Time) retrypolicy.Question {
 	return q
 }
 
-// interruptedEnding is how an attempt ends that was cut short, by a shutdown or because its
-// process could not show that it lives. It spends no budget, and the next attempt may
-// start at once; there is none when a cancel was asked for and nothing was paid.
+// interruptedEnding returns how an attempt ends that was cut short by a shutdown or by missing
+// heartbeats. It charges no budget, and the next attempt may start at once. The run is
+// cancelled when that was requested and nothing was paid.
 func interruptedEnding(run Run, res Result, now time.Time) ending {
 	switch {
 	case res.Class == Executed:
@@ -102,8 +101,8 @@ func interruptedEnding(run Run, res Result, now time.Time) ending {
 	return ending{event: receipts.AttemptInterrupted, result: res, next: now}
 }
 
-// normalizeResult turns what a handler or a lookup answered into what the rules can rely
-// on: what is not clearly stated is unknown.
+// normalizeResult returns the result of a handler or lookup with consistent fields. An unclear
+// class is Unknown.
 func normalizeResult(r Result) Result {
 	if r.Class == Executed {
 		r.Failure, r.Retry, r.RetryAfter = nil, false, 0

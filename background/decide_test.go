@@ -43,44 +43,44 @@ func TestDecide(t *testing.T) {
 		want   ending
 		ask    bool
 	}{
-		"success":                         {Run{}, paid, nil, success(paid, ""), false},
-		"success of the last attempt":     {Run{BudgetSpent: 2}, paid, nil, success(paid, ""), false},
-		"success though cancel was asked": {Run{CancelRequested: true}, paid, nil, success(paid, ""), false},
-		"success after an unknown":        {Run{Class: Unknown, UnresolvedUnknowns: 1}, paid, nil, success(paid, ""), false},
-		"failure, known to be paid":       {Run{Class: Executed}, refused, nil, success(refused, Executed), false},
+		"success":                             {Run{}, paid, nil, success(paid, ""), false},
+		"success of the last attempt":         {Run{BudgetSpent: 2}, paid, nil, success(paid, ""), false},
+		"success though cancel was requested": {Run{CancelRequested: true}, paid, nil, success(paid, ""), false},
+		"success after an unknown":            {Run{Class: Unknown, UnresolvedUnknowns: 1}, paid, nil, success(paid, ""), false},
+		"failure, known to be paid":           {Run{Class: Executed}, refused, nil, success(refused, Executed), false},
 
-		"first failure":            {Run{}, refused, nil, retry(refused, 25*time.Millisecond), false},
-		"second failure":           {Run{BudgetSpent: 1, Attempt: 9}, refused, nil, retry(refused, 50*time.Millisecond), false},
-		"third failure":            {Run{BudgetSpent: 2}, refused, nil, deadLetter(refused, "", ReasonRetryExhausted), false},
-		"asked to wait":            {Run{}, later, nil, retry(later, 3*time.Second), false},
-		"first unknown":            {Run{}, vague, nil, retry(vague, 25*time.Millisecond), false},
-		"final refusal":            {Run{}, declined, nil, deadLetter(declined, "", ReasonFinal), false},
-		"type that is never tried": {Run{Policy: named}, refused, nil, deadLetter(refused, "", ReasonNonRetryableType), false},
-		"interruptions spend nothing": {Run{Attempt: 5, BudgetSpent: 0}, refused, nil,
+		"first failure":              {Run{}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"second failure":             {Run{BudgetSpent: 1, Attempt: 9}, refused, nil, retry(refused, 50*time.Millisecond), false},
+		"third failure":              {Run{BudgetSpent: 2}, refused, nil, deadLetter(refused, "", ReasonRetryExhausted), false},
+		"asked to wait":              {Run{}, later, nil, retry(later, 3*time.Second), false},
+		"first unknown":              {Run{}, vague, nil, retry(vague, 25*time.Millisecond), false},
+		"final refusal":              {Run{}, declined, nil, deadLetter(declined, "", ReasonFinal), false},
+		"type that is never retried": {Run{Policy: named}, refused, nil, deadLetter(refused, "", ReasonNonRetryableType), false},
+		"interruptions spend no budget": {Run{Attempt: 5, BudgetSpent: 0}, refused, nil,
 			retry(refused, 25*time.Millisecond), false},
 
-		"cancel, nothing paid":              {Run{CancelRequested: true}, refused, nil, ending{event: receipts.Cancelled, result: refused}, false},
-		"cancel of a final refusal":         {Run{CancelRequested: true}, declined, nil, ending{event: receipts.Cancelled, result: declined}, false},
-		"cancel, this attempt unknown":      {Run{CancelRequested: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
-		"cancel, an earlier one unknown":    {Run{CancelRequested: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
-		"cancel, unknown in another run":    {Run{CancelRequested: true, UnresolvedUnknowns: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
-		"unknown, budget spent":             {Run{BudgetSpent: 2}, vague, nil, ending{}, true},
-		"unknown, final":                    {Run{}, finalUnknown, nil, ending{}, true},
-		"refused after an earlier unknown":  {Run{BudgetSpent: 2, Class: Unknown}, refused, nil, ending{}, true},
-		"refused, unknown in another run":   {Run{BudgetSpent: 2, UnresolvedUnknowns: 1}, refused, nil, ending{}, true},
-		"looked up: paid":                   {Run{BudgetSpent: 2}, vague, &paid, success(foundPaid, Executed), false},
-		"looked up: not paid":               {Run{BudgetSpent: 2}, vague, &refused, deadLetter(vague, NotExecuted, ReasonRetryExhausted), false},
-		"looked up: nobody knows":           {Run{BudgetSpent: 2}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
-		"looked up though a retry is left":  {Run{}, vague, &refused, retry(vague, 25*time.Millisecond), false},
-		"cancel came while looking it up":   {Run{BudgetSpent: 2, CancelRequested: true}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
-		"reason stays when it is looked up": {Run{}, finalUnknown, &finalUnknown, deadLetter(finalUnknown, Unknown, ReasonFinal), false},
+		"cancel, nothing paid":             {Run{CancelRequested: true}, refused, nil, ending{event: receipts.Cancelled, result: refused}, false},
+		"cancel of a final refusal":        {Run{CancelRequested: true}, declined, nil, ending{event: receipts.Cancelled, result: declined}, false},
+		"cancel, this attempt unknown":     {Run{CancelRequested: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
+		"cancel, an earlier one unknown":   {Run{CancelRequested: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"cancel, unknown in another run":   {Run{CancelRequested: true, UnresolvedUnknowns: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"unknown, budget spent":            {Run{BudgetSpent: 2}, vague, nil, ending{}, true},
+		"unknown, final":                   {Run{}, finalUnknown, nil, ending{}, true},
+		"refused after an earlier unknown": {Run{BudgetSpent: 2, Class: Unknown}, refused, nil, ending{}, true},
+		"refused, unknown in another run":  {Run{BudgetSpent: 2, UnresolvedUnknowns: 1}, refused, nil, ending{}, true},
+		"looked up: paid":                  {Run{BudgetSpent: 2}, vague, &paid, success(foundPaid, Executed), false},
+		"looked up: not paid":              {Run{BudgetSpent: 2}, vague, &refused, deadLetter(vague, NotExecuted, ReasonRetryExhausted), false},
+		"looked up: unknown":               {Run{BudgetSpent: 2}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
+		"looked up though a retry is left": {Run{}, vague, &refused, retry(vague, 25*time.Millisecond), false},
+		"cancel during the lookup":         {Run{BudgetSpent: 2, CancelRequested: true}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
+		"reason stays after a lookup":      {Run{}, finalUnknown, &finalUnknown, deadLetter(finalUnknown, Unknown, ReasonFinal), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.run.Operation = [32]byte{1}
 			got, needsLookup := decide(c.run, c.res, c.looked, noon)
 			if needsLookup != c.ask {
-				t.Errorf("ask %v, want %v", needsLookup, c.ask)
+				t.Errorf("needs lookup %v, want %v", needsLookup, c.ask)
 			}
 			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(ending{})); diff != "" {
 				t.Error(diff)
@@ -89,8 +89,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Of a run that moves no money an unknown outcome is a failure: nobody is asked, and who
-// asked for it to be cancelled is heard.
+// For a run that moves no money an unknown outcome is a failure: there is no lookup, and a
+// requested cancel is honoured.
 func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
 	t.Parallel()
 	if end, needsLookup := decide(Run{BudgetSpent: 2}, vague, nil, noon); needsLookup || end.event != receipts.DeadLettered {
@@ -109,8 +109,8 @@ func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
 func TestNormalizeResult(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ in, want Result }{
-		"nothing said":             {Result{}, Result{Class: Unknown, Retry: true, Failure: &Failure{Type: FailureUnspecified}}},
-		"a class that is none":     {Result{Class: "maybe", Failure: failure}, Result{Class: Unknown, Retry: true, Failure: failure}},
+		"zero result":              {Result{}, Result{Class: Unknown, Retry: true, Failure: &Failure{Type: FailureUnspecified}}},
+		"invalid class":            {Result{Class: "maybe", Failure: failure}, Result{Class: Unknown, Retry: true, Failure: failure}},
 		"unknown, and final":       {finalUnknown, finalUnknown},
 		"refusal without a reason": {Result{Class: NotExecuted}, Result{Class: NotExecuted, Failure: &Failure{Type: FailureUnspecified}}},
 		"success with a failure": {Result{Class: Executed, Retry: true, RetryAfter: 1, Moved: 7, Reference: "ref", Failure: failure},

@@ -13,8 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// delivery carries one run as far as one asynq task can: through its attempts and
-// the short waits between them.
+// delivery processes one run for one asynq task: its attempts and the short waits between them.
 type delivery struct {
 	m                  *Manager
 	family             Family
@@ -23,14 +22,14 @@ type delivery struct {
 	inFlight           *inFlightRun
 	traceCtx           context.Context // carries the delivery's span
 	span               trace.Span
-	callCtx            context.Context // of the session that claimed; ended when it is in doubt
-	claimTimeout       chan struct{}   // closed when a claim has been in doubt for too long
+	callCtx            context.Context // ends when the session that claimed is lost or cannot send heartbeats
+	claimTimeout       chan struct{}   // closed when a claim has been unanswered for too long
 	claimTimeoutOnce   sync.Once
-	lookedUp           bool // the key had expired, and a lookup cleared the run since
-	probe              bool // claims though the circuit breaker is open, which let it through
+	lookedUp           bool // the key had expired, and a lookup resolved the run since
+	probe              bool // claims a run that its open breaker lists as a probe
 }
 
-// archiveError makes asynq archive the task as the mirror of a dead letter.
+// archiveError makes asynq archive the task of a dead letter.
 type archiveError struct{ text string }
 
 func (d *archiveError) Error() string { return d.text }
@@ -38,8 +37,9 @@ func (d *archiveError) Error() string { return d.text }
 // Is tells asynq not to retry.
 func (d *archiveError) Is(target error) bool { return target == asynq.SkipRetry }
 
-// archiveErrorFor is the death of a run as asynq shows it: the type of its error alone. The text is
-// the tenant's, and whoever opens asynqmon sees the tasks of all tenants.
+// archiveErrorFor returns the error that asynq shows for a dead-lettered run: reason code and
+// failure type only. The failure's text belongs to the tenant, and asynqmon shows the tasks of
+// all tenants.
 func archiveErrorFor(r Run) error {
 	if r.Failure == nil {
 		return &archiveError{text: r.Reason}
@@ -47,13 +47,13 @@ func archiveErrorFor(r Run) error {
 	return &archiveError{text: r.Reason + ": " + r.Failure.Type}
 }
 
-// process claims, calls, records and waits until the run has ended or has to be
-// brought again. Its answer is asynq's: nil acknowledges the task, a death
-// archives it, a redeliverAt or errUnavailable brings it again.
+// process claims, calls, records and waits until the run has ended or has to be delivered
+// again. Its error is the answer to asynq: nil acknowledges the task, an archiveError archives
+// it, a redeliverAt or errUnavailable makes asynq deliver it again.
 func (d *delivery) process() error {
 	for {
 		// The slot comes before the claim, so that a started attempt is running.
-		if err := d.m.admit(); err != nil {
+		if err := d.m.admission.admit(); err != nil {
 			return err
 		}
 		claim, err := d.claim()
@@ -64,20 +64,19 @@ func (d *delivery) process() error {
 			}
 			continue
 		}
-		done := d.m.callHandler(d.callCtx, d.family, d.run, claim)
+		done := d.m.caller.callHandler(d.callCtx, d.family, d.run, claim)
 		if more, err := d.endAttempt(done); !more {
 			return err
 		}
 	}
 }
 
-// endAttempt records how the attempt ended. It reports true after the wait for the
-// next one.
+// endAttempt records how the attempt ended. It returns true after the wait for the next one.
 func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
-	after, err := d.m.finish(d.family, d.run, done)
+	after, err := d.m.recorder.finish(d.family, d.run, done)
 	if done.lateAnswer != nil {
-		// Only now: an answer is late when its attempt is known to have ended.
-		d.m.awaitLateAnswer(d.family, d.run, done.lateAnswer, done.onAnswered)
+		// Only now: an answer is late once the end of its attempt is recorded.
+		d.m.recorder.awaitLateAnswer(d.family, d.run, done.lateAnswer, done.onAnswered)
 	}
 	if errors.Is(err, errClosed) {
 		return false, errUnavailable
@@ -86,49 +85,49 @@ func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
 	switch {
 	case after.State == DeadLettered && after.Letter == LetterOpen:
 		if d.inFlight.isHandedOff() {
-			d.m.NotifyAsync(d.m.baseCtx, after) // asynq does not wait for what would make its mirror
+			d.m.NotifyAsync(d.m.baseCtx, after) // asynq no longer holds the task to archive
 		}
 		return false, archiveErrorFor(after)
 	case err != nil:
-		return false, nil // whoever ended the attempt rings again
+		return false, nil // the process that ended the attempt notifies again
 	case after.State == Scheduled && done.interrupted:
 		return false, &redeliverAt{at: after.DueAt}
 	case after.State == Scheduled:
-		err := d.m.waitUntilDue(after, d.inFlight.wake)
+		err := d.waitUntilDue(after)
 		return err == nil, err
 	}
 	return false, nil
 }
 
-// unknownTargetDelay is after what time a run is tried again whose target this process does not
-// call. Another process may take it meanwhile.
+// unknownTargetDelay is the delay after which asynq delivers a run again whose target this
+// process does not call. Another process may claim it meanwhile.
 const unknownTargetDelay = time.Minute
 
-// logUnknownTarget logs, once a target, that runs wait for a process that calls it.
-func (m *Manager) logUnknownTarget(r Run) {
-	if _, logged := m.unknownTargetsLogged.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !logged {
-		m.log.Error("runs name a target that this process does not call: they wait until one does", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
+// logUnknown logs once per target that runs wait for a process that calls it.
+func (s *targetSet) logUnknown(r Run) {
+	if _, logged := s.unknownLogged.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !logged {
+		s.log.Error("runs wait for a process that calls their target", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
 	}
 }
 
-// outstandingCallsDelay is after what time a run is tried again that has too many calls out.
+// outstandingCallsDelay is the delay after which asynq delivers a run again that has too many
+// outstanding calls.
 const outstandingCallsDelay = time.Minute
 
-// onClaimRefused answers a claim that did not come about. It reports true when the run
-// may be claimed now.
+// onClaimRefused handles the error of a claim. It returns true when the run may be claimed now.
 func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
-		err := d.m.waitUntilDue(d.run, d.inFlight.wake)
+		err := d.waitUntilDue(d.run)
 		return err == nil, err
 	case errors.Is(cause, ErrBeforeFirstCall):
 		beforeCall := d.run
 		beforeCall.DueAt = beforeCall.FirstSentAt
-		err := d.m.waitUntilDue(beforeCall, d.inFlight.wake)
+		err := d.waitUntilDue(beforeCall)
 		return err == nil, err
 	case errors.Is(cause, ErrDeadLettered):
-		// A letter that was forked, purged or reconciled needs no mirror. An open one gets
-		// it from whichever bell brought the run: of several, the older are removed again.
+		// A dead letter that was forked, purged or reconciled needs no archived task. Any
+		// notification of an open one may become it; taskArchive removes the older ones.
 		if d.run.Letter == LetterOpen && d.notificationNumber >= 0 {
 			d.detectRequeued()
 			return false, archiveErrorFor(d.run)
@@ -139,56 +138,57 @@ func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 	case errors.Is(cause, ErrTooManyOutstandingCalls):
 		return false, &redeliverAt{at: d.m.now().Add(outstandingCallsDelay)}
 	case errors.Is(cause, ErrTargetUnknown):
-		d.m.logUnknownTarget(d.run)
+		d.m.targets.logUnknown(d.run)
 		return false, &redeliverAt{at: d.m.now().Add(unknownTargetDelay)}
-	case errors.Is(cause, ErrUnreadable): // the ledger tells of it, once
+	case errors.Is(cause, ErrUnreadable): // the journal logs it, once
 		return false, &redeliverAt{at: d.m.now().Add(unreadableDelay)}
 	case errors.Is(cause, ErrUnrecordable):
 		return false, d.deadLetterUnrecordable(cause)
 	case errors.Is(cause, ErrKeyExpired):
 		if d.m.breakers.blocksFresh(d.run) {
-			return d.acknowledgePaused() // to be asked about once the target answers
+			return d.acknowledgePaused() // to be looked up once the target answers
 		}
 		return d.lookupBeforeClaim()
 	case errors.Is(cause, ErrRequestAltered):
 		return d.deadLetterAltered(cause)
 	case errors.Is(cause, ErrSessionLost):
-		return false, errUnavailable // the next beat finds out, and begins a new session
+		return false, errUnavailable // the next heartbeat begins a new session
 	case errors.Is(cause, ErrNotFound):
-		d.m.log.Warn("a bell rang for a run that does not exist", zap.Stringer("run", d.run.ID))
+		d.m.log.Warn("notification of a run that does not exist", zap.Stringer("run", d.run.ID))
 		return false, nil
 	case errors.Is(cause, ErrConflict):
-		return false, nil // running elsewhere, or ended: the everyday answer to a second bell
+		return false, nil // running elsewhere, or ended: the usual answer to a second notification
 	case errors.Is(cause, errClosed):
 		return false, errUnavailable
 	}
-	d.m.log.Warn("a run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(cause))
+	d.m.log.Warn("run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(cause))
 	return false, &redeliverAt{at: d.m.now().Add(time.Minute)}
 }
 
-// deadLetterUnrecordable ends a run that can't be claimed, for the values of it: a person has to look.
+// deadLetterUnrecordable dead-letters a run that cannot be claimed because of its values. A
+// person has to look at it.
 func (d *delivery) deadLetterUnrecordable(cause error) error {
-	tr := d.m.newTransition(receipts.DeadLettered, d.run)
+	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
 	tr.Reason, tr.Result.Failure = ReasonUnrecordable, unrecordableFailure(Result{}, cause)
-	after, err := d.m.write(d.family, tr)
+	after, err := d.m.recorder.write(d.family, tr)
 	if err != nil {
-		d.m.log.Error("a run can neither be claimed nor ended", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
+		d.m.log.Error("run can neither be claimed nor dead-lettered", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
 		return &redeliverAt{at: d.m.now().Add(time.Minute)}
 	}
 	d.run = after
 	return archiveErrorFor(after)
 }
 
-// acknowledgePaused lets go of a run that a circuit breaker pauses: its notification is acknowledged,
-// and whoever closes the breaker notifies again. It reports true when the run may be
-// claimed after all.
+// acknowledgePaused acknowledges the notification of a run that a circuit breaker pauses; the
+// process that closes the breaker notifies again. It returns true when the run may be claimed
+// after all.
 func (d *delivery) acknowledgePaused() (retry bool, err error) {
 	if !d.m.breakers.confirmBlocked(d.run) {
 		return true, nil
 	}
 	recorded, err := d.m.breakers.recordPaused(d.m.baseCtx, d.run)
 	if err != nil {
-		d.m.log.Warn("a run that is paused is brought again, until its tenant's trail says so", zap.Stringer("run", d.run.ID), zap.Error(err))
+		d.m.log.Warn("run is redelivered until its tenant's trail records the pause", zap.Stringer("run", d.run.ID), zap.Error(err))
 	}
 	if !recorded {
 		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
@@ -197,27 +197,26 @@ func (d *delivery) acknowledgePaused() (retry bool, err error) {
 	return false, nil
 }
 
-// maxInPlaceWait is the longest wait that is spent holding the delivery. asynq cuts times
-// to whole seconds; longer waits go back to it.
+// maxInPlaceWait is the longest wait that holds the delivery. Longer waits go back to asynq,
+// which cuts times to whole seconds.
 const maxInPlaceWait = time.Second
 
-// waitUntilDue waits until a run is due, or until it is woken because the run changed or
-// its circuit breaker opened.
-// It holds no slot. A wait that is too long, and every wait at shutdown, ends with
-// a redeliverAt: the run stays scheduled and asynq brings it again.
-func (m *Manager) waitUntilDue(run Run, wake <-chan struct{}) error {
+// waitUntilDue waits until a run is due, is woken because it changed, or is paused by its
+// circuit breaker. It holds no slot. A wait that is too long, and every wait at shutdown,
+// returns a redeliverAt: the run stays scheduled and asynq delivers it again.
+func (d *delivery) waitUntilDue(run Run) error {
 	due := run.DueAt
-	left := due.Sub(m.now())
+	left := due.Sub(d.m.now())
 	if left > maxInPlaceWait {
 		return &redeliverAt{at: due}
 	}
-	deadline := time.Now().Add(left) // monotonic: no clock that is set meanwhile moves it
-	m.waiting.Add(1)
-	defer m.waiting.Add(-1)
+	deadline := time.Now().Add(left) // monotonic: setting the clock does not move it
+	d.m.waiting.Add(1)
+	defer d.m.waiting.Add(-1)
 	for {
-		opened := m.breakers.nextOpening()
-		left := time.Until(deadline) // asked again after each wake: timers err
-		if left <= 0 || m.breakers.blocks(run) {
+		opened := d.m.breakers.nextOpening()
+		left := time.Until(deadline) // read again after each wake: timers are not exact
+		if left <= 0 || d.m.breakers.blocks(run) {
 			return nil
 		}
 		timer := time.NewTimer(left)
@@ -225,35 +224,35 @@ func (m *Manager) waitUntilDue(run Run, wake <-chan struct{}) error {
 		case <-timer.C:
 		case <-opened:
 			timer.Stop()
-		case <-wake:
+		case <-d.inFlight.wake:
 			timer.Stop()
 			return nil
-		case <-m.stop:
+		case <-d.m.stop:
 			timer.Stop()
 			return &redeliverAt{at: due}
 		}
 	}
 }
 
-// deadLetterAltered ends a run whose request is not what was submitted: nothing is sent, nobody is
-// asked about it, and what is known of its money stays as it was. It is a dead letter
-// for a person. It reports true when the run changed meanwhile and may be claimed again.
+// deadLetterAltered dead-letters a run whose request is not the submitted one. Nothing is sent,
+// nothing is looked up, and what is known of its money does not change. It returns true when
+// the run changed meanwhile and may be claimed again.
 func (d *delivery) deadLetterAltered(cause error) (retry bool, err error) {
-	tr := d.m.newTransition(receipts.DeadLettered, d.run)
+	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
 	tr.Reason = ReasonRequestAltered
 	tr.Result.Failure = &Failure{Type: ReasonRequestAltered, Message: cause.Error()}
-	after, err := d.m.write(d.family, tr)
+	after, err := d.m.recorder.write(d.family, tr)
 	switch {
 	case errors.Is(err, errClosed):
 		return false, errUnavailable
 	case errors.Is(err, ErrConflict):
-		return true, nil // the run changed meanwhile: the claim finds out
+		return true, nil // the run changed meanwhile: the claim reads it
 	}
 	d.run = after
 	if err != nil {
 		return d.onClaimRefused(err)
 	}
-	d.m.log.Error("a request was altered after it was submitted; nothing was sent, and a person has to look",
+	d.m.log.Error("request was altered after submission, nothing was sent, a person has to look at the dead letter",
 		zap.Stringer("run", after.ID), zap.String("tenant", after.Tenant), zap.Stringer("case", after.Case), zap.Error(cause))
 	if after.Letter != LetterOpen {
 		return false, nil
@@ -261,21 +260,21 @@ func (d *delivery) deadLetterAltered(cause error) (retry bool, err error) {
 	return false, archiveErrorFor(after)
 }
 
-// errInFlight hands a delivery back to asynq because this process is at its run.
-var errInFlight = errors.New("background: this process is at the run already")
+// errInFlight gives a delivery back to asynq because this process already processes its run.
+var errInFlight = errors.New("background: the run is in flight in this process")
 
-// inFlightRuns are the runs that this process is claiming, executing or waiting
-// on. A second delivery of such a run has nothing to do, and no bell is missing
-// for it. A bell that is newer than the one it came by is put back all the same: other
-// processes look for the newest, and would ring again and again.
+// inFlightRuns are the runs that this process is claiming, executing or waiting for. A second
+// delivery of such a run does nothing, and the run needs no notification. A newer notification
+// than the one being processed goes back to asynq all the same: other processes check for the
+// newest one and would send it again and again.
 type inFlightRuns struct {
 	mu   sync.Mutex
 	runs map[RunID]*inFlightRun
 }
 
-// inFlightRun is one of them.
+// inFlightRun is one run in flight.
 type inFlightRun struct {
-	wake               chan struct{} // holds at most one: look at the run again
+	wake               chan struct{} // holds at most one signal to read the run again
 	notificationNumber int           // of the task that brought the run
 
 	mu        sync.Mutex
@@ -284,7 +283,7 @@ type inFlightRun struct {
 
 func newInFlightRuns() *inFlightRuns { return &inFlightRuns{runs: make(map[RunID]*inFlightRun)} }
 
-// acquire begins an engagement, or returns the one that is going on and false.
+// acquire adds a run and returns true, or returns the entry that exists and false.
 func (s *inFlightRuns) acquire(id RunID, notificationNumber int) (*inFlightRun, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,13 +313,13 @@ func (s *inFlightRuns) wake(id RunID) {
 	if e := s.runs[id]; e != nil {
 		select {
 		case e.wake <- struct{}{}:
-		default: // one is waiting already
+		default: // a signal is pending
 		}
 	}
 }
 
-// handOff notes that asynq was told to bring the run again later, while this
-// process goes on with it.
+// handOff records that asynq was told to deliver the run again later, while this process
+// continues it.
 func (e *inFlightRun) handOff() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -333,6 +332,6 @@ func (e *inFlightRun) isHandedOff() bool {
 	return e.handedOff
 }
 
-// Wake tells the manager that a run changed, such as by a cancel: if this
-// process waits for the run's next attempt, it looks at the run again now.
+// Wake reports that a run changed, such as by a cancel. If this process waits for the run's
+// next attempt, it reads the run again now.
 func (m *Manager) Wake(id RunID) { m.inFlight.wake(id) }

@@ -2,45 +2,48 @@
 // and times their attempts, decides about retries, and has every step recorded
 // before it acts on it.
 //
-// The journal (Ledger, and each Family's Record) holds what happened. Redis, by
-// way of asynq, only rings: a task in Redis is a bell that names a run. A bell may
-// ring twice, late, or get lost with all of Redis; what it leads to is decided by
-// the claim alone, which moves a run from waiting to running under a new token.
+// The journal (Store, and each Family's Record) holds what happened. An asynq task in
+// Redis is only a notification: it names a run. A notification may arrive twice, late,
+// or never. The claim alone decides what it leads to: it moves a run from waiting to
+// running under a new token.
 //
 //	           ┌────────────────────── wait, in place up to 1s ◀──────┐
 //	           ▼                                                      │
-//	bell ─▶ slot ─▶ claim ─▶ call ─▶ decide ─▶ record ─┬─▶ scheduled ─┴─▶ longer: back to asynq
+//	task ─▶ slot ─▶ claim ─▶ call ─▶ decide ─▶ record ─┬─▶ scheduled ─┴─▶ longer: back to asynq
 //	                                                   ├─▶ succeeded, cancelled: acknowledged
-//	                                                   └─▶ dead-lettered: archived as a mirror
+//	                                                   └─▶ dead-lettered: archived in asynq
 //
 // Promises:
 //
 //   - The handler is called only after its attempt is on record as started, and at
 //     most once for each attempt.
 //   - No attempt starts before its time.
-//   - An outcome that cannot be recorded is held and tried until it can, while
-//     nothing new is claimed (Healthy); only Close or death gives it up.
+//   - An outcome that cannot be recorded is kept and retried until it is recorded.
+//     Nothing new is claimed meanwhile (Healthy). Only Close or the end of the
+//     process drops it.
 //   - An attempt that ends without a clear answer ends as unknown, never as failed,
-//     and no letter is opened for it before Family.Lookup was asked.
-//   - A live run that is due and has no bell gets a new one.
-//   - Once a circuit breaker is open no claim of its target begins, in any process, but
-//     for what its leader lets through; what is paused needs no notification, is notified
-//     again when the breaker closes, and spends nothing while no answer shows that the
+//     and no dead letter is opened for it before Family.Lookup answered.
+//   - A live run that is due and has no notification gets a new one.
+//   - While a circuit breaker is open, no process begins a claim of its target's runs,
+//     except for the probes that the leader starts. A paused run needs no notification, gets one
+//     when the breaker closes, and spends no budget while no answer shows that the
 //     target works.
 //
-// A circuit breaker is of a target over all tenants, for one tenant's traffic is too thin
-// to tell; people may open one for a single tenant too. Each process judges by its own
-// attempts (failureWindow) and opens it for all, through one row and its version. While it
-// is open one process leads: it lets runs through (probing), naming them in the row, which
-// the claim's guard reads. Whoever steps the version leads; a leader that steps no more is
-// replaced. failureWindow and probing are pure, and a model is their test.
+// A circuit breaker covers a target over all tenants, because one tenant has too little
+// traffic to judge by. People may also open one for a single tenant. Each process judges by
+// its own attempts (failureWindow) and opens the breaker for all processes, through one
+// row and its version. While it is open, one process leads: it starts probes
+// (probePolicy) and lists them in the row, which the claim's guard reads. The process that
+// raises the version leads. A leader that stops raising it is replaced. failureWindow and
+// probePolicy are pure; a model tests them.
 //
-// The receipts of a breaker over all tenants belong to no tenant: each move is in the
-// trail of the tenant "*", in the commit of the move. Besides, each tenant sees its own
-// evidence: before a notification of its run is acknowledged because the breaker pauses
-// the run, or a probe of it is made, its own trail says so, once an opening; and once the
-// breaker is closed, that it is over.
+// Each change of a breaker over all tenants is in the trail of the tenant "*", in the
+// commit of the change. Each paused tenant also gets receipts in its own trail. The first
+// is written once per opening, before a notification is acknowledged because the breaker
+// pauses the run, or a probe of the run starts. The second is written after the breaker
+// closed.
 //
-// The package imports asynq, go-redis, zap, golang.org/x/sys/unix, OpenTelemetry's API, retrypolicy, receipts and internal/failpoint. It MUST NOT
-// know of SQL, of settlements and money's rules, or of any face.
+// The package imports asynq, go-redis, zap, golang.org/x/sys/unix, OpenTelemetry's API,
+// retrypolicy, receipts and internal/failpoint. It MUST NOT know SQL, settlements, the
+// rules about money, the command line or the HTTP API.
 package background

@@ -11,14 +11,14 @@ import (
 // For tests in package background_test.
 var NewPipelined = newPipelined
 
-// InterruptsCall makes a call as an attempt does and tells whether it was cut short.
+// InterruptsCall makes a call as an attempt does and reports whether it was interrupted.
 func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bool {
-	m := &Manager{graceOver: make(chan struct{}), workers: newWorkerPool()}
-	defer m.workers.close()
-	return m.callWithin(callCtx, time.Minute, fn).interrupted
+	c := &handlerCaller{graceOver: make(chan struct{}), workers: newWorkerPool()}
+	defer c.workers.close()
+	return c.callWithin(callCtx, time.Minute, fn).interrupted
 }
 
-// NewLostReplyHook is the hook that tells of answers that are lost.
+// NewLostReplyHook returns the hook that reports lost replies.
 func NewLostReplyHook(onLost func()) redis.Hook { return lostReplyHook{onLost} }
 
 // InFlight reports whether a manager holds a run.
@@ -27,28 +27,31 @@ func InFlight(m *Manager, id RunID) bool { return m.inFlight.has(id) }
 // WithListenOnly marks a context for a connection that only listens.
 var WithListenOnly = withListenOnly
 
-// EnqueueWaiting asks asynq to deliver a task that waits.
-func EnqueueWaiting(m *Manager, queue, task string) error { return m.enqueueWaiting(queue, task) }
-
-// VerifyTampering notices what was seen of a task if its run is still as it was seen.
-func VerifyTampering(ctx context.Context, m *Manager, seen Run, kind string) {
-	m.verifyTampering(ctx, seen, kind)
+// EnqueueWaiting makes asynq deliver a waiting task.
+func EnqueueWaiting(m *Manager, queue, task string) error {
+	return m.notifier.enqueueWaiting(queue, task)
 }
 
-// FillAsyncNotifications is many bells that ring beside their callers, until the function it gives.
+// VerifyTampering records tampering if the run is unchanged.
+func VerifyTampering(ctx context.Context, m *Manager, seen Run, kind string) {
+	m.tampering.verify(ctx, seen, kind)
+}
+
+// FillAsyncNotifications occupies all background notifications until the returned function is
+// called.
 func FillAsyncNotifications(m *Manager) (end func()) {
-	for range cap(m.asyncNotifications) {
-		m.asyncNotifications <- struct{}{}
+	for range cap(m.notifier.sending) {
+		m.notifier.sending <- struct{}{}
 	}
 	return func() {
-		for range cap(m.asyncNotifications) {
-			<-m.asyncNotifications
+		for range cap(m.notifier.sending) {
+			<-m.notifier.sending
 		}
 	}
 }
 
-// Suspend makes a manager take its machine for one that was suspended for as long as
-// asleep says, in nanoseconds. Call it before Run.
+// Suspend makes a manager believe that its machine was suspended for asleep, in nanoseconds. It
+// must be called before Run.
 func Suspend(m *Manager, suspendedFor *atomic.Int64) {
 	m.clocks = func() instant {
 		i := readClocks()

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// failureWindowSize bounds what is remembered: in a busy process the last so many
-// outcomes stand for the window.
+// failureWindowSize bounds the outcomes kept: in a busy process they cover less time than the
+// window.
 const failureWindowSize = 4096
 
-// outcome is how one attempt ended, as far as its target is concerned.
+// outcome is the end of one attempt, for the statistics of its target.
 type outcome struct {
 	caseID CaseID
-	first  bool // of its run: it speaks for a new case
-	failed bool // retryable or unknown; any other answer shows that the target works
-	last   bool // no more than one attempt of the run is left
+	first  bool // first attempt of its run: it counts as a new case
+	failed bool // retryable or unknown; any other result shows that the target works
+	last   bool // the run has at most one attempt left
 }
 
-// failureWindow judges a target while its breaker is closed, by the outcomes in this
-// process. Failures speak only when they are of new cases: one that fails again and
-// again by itself has spoken once. Successes of all speak.
+// failureWindow decides by the outcomes of this process when to open the closed breaker of a
+// target. Failures count only for new cases: a run that fails again and again counts once.
+// Successes always count.
 //
 // It is pure: time comes in with the outcomes.
 type failureWindow struct {
@@ -34,8 +34,7 @@ type seenOutcome struct {
 	failed bool
 }
 
-// note takes an outcome in. It returns why the breaker is to be opened; empty when it
-// is not.
+// note adds an outcome. It returns why the breaker is to be opened, or an empty string.
 func (w *failureWindow) note(at time.Time, o outcome) (why string) {
 	switch {
 	case !o.failed:
@@ -79,7 +78,7 @@ func (w *failureWindow) forget(before time.Time) {
 	w.seen = w.seen[n:]
 }
 
-// idle reports whether nothing is remembered that could open the breaker.
+// idle reports whether nothing is left that could open the breaker.
 func (w *failureWindow) idle(now time.Time) bool {
 	if len(w.consecutive) > 0 {
 		return false
@@ -88,40 +87,41 @@ func (w *failureWindow) idle(now time.Time) bool {
 	return len(w.seen) == 0
 }
 
-// countsAsFailure reports whether a result speaks against the target rather than against
-// the run alone.
+// countsAsFailure reports whether a result counts against the target, and not only against the
+// run.
 func countsAsFailure(r Result) bool { return r.Class != Executed && (r.Retry || r.Class == Unknown) }
 
-// hangingCalls is what this process knows of the calls of a target that have outlived their
-// attempts. It is pure: the counts and times come in.
+// hangingCalls counts the calls of a target in this process that have outlived their attempts.
+// It is pure: the counts and times come in.
 type hangingCalls struct {
-	beforeChange int       // calls that hung when the breaker last moved, and have not answered yet
-	sinceChange  int       // calls that hang since, and have not answered yet
-	changes      int       // how often the breaker has moved
-	lastAnswer   time.Time // when any call of the target was answered last
+	beforeChange int       // hanging calls from before the breaker last changed
+	sinceChange  int       // hanging calls since then
+	changes      int       // number of changes of the breaker
+	lastAnswer   time.Time // last answer of any call of the target
 }
 
-// hangingLimitFactor is how many times the bound of the rule may hang beside calls that are
-// answered: nobody can end them, and each holds memory and a connection.
+// hangingLimitFactor multiplies the rule's bound where other calls are answered: hanging calls
+// cannot be ended, and each holds memory and a connection.
 const hangingLimitFactor = 16
 
 // shouldOpen reports whether the breaker is to be opened when one more call has outlived its
-// limit: more than most hang since the breaker last moved, and since that call began the
-// target has answered nothing. Where it answers others, those that hang do so by themselves:
-// they end by their own failures, and open the breaker only when they are far too many.
-// Calls that hung before the breaker moved do not count: it was opened for them.
+// limit. That is so when more than most hang since the breaker last changed, and the target has
+// answered nothing since that call began. Where the target answers other calls, the hanging
+// ones end by their own failures, and open the breaker only when there are hangingLimitFactor
+// times as many. Calls from before the last change do not count: the breaker was opened for
+// them.
 func (h hangingCalls) shouldOpen(most int, began time.Time) bool {
 	return h.sinceChange > most && h.lastAnswer.Before(began) || h.sinceChange > hangingLimitFactor*most
 }
 
-// add returns h with one more call that hangs, and the number of moves to give to answer when
+// add returns h with one more hanging call, and the number of changes to pass to remove when
 // that call returns.
 func (h hangingCalls) add() (hangingCalls, int) {
 	h.sinceChange++
 	return h, h.changes
 }
 
-// remove removes a call that began to hang after that many moves of the breaker.
+// remove removes a call that began to hang after that many changes of the breaker.
 func (h hangingCalls) remove(changes int) hangingCalls {
 	if changes == h.changes {
 		h.sinceChange--

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// outcomeSeries is so many outcomes at one pace.
+// outcomeSeries is a number of equal outcomes at one pace.
 type outcomeSeries struct {
 	n     int
 	every time.Duration
@@ -35,17 +35,17 @@ func TestAnOpeningByTheRuleAndByNothingLess(t *testing.T) {
 		name  string
 		rule  BreakerRule
 		story []outcomeSeries
-		opens int // by this outcome, from 1; 0: never
+		opens int // outcome that opens it, from 1; 0: never
 	}{
 		{"five new cases in a row", BreakerRule{}, []outcomeSeries{{9, ms, newCaseFails}}, 5},
-		{"over whatever time", BreakerRule{}, []outcomeSeries{{9, 24 * time.Hour, newCaseFails}}, 5},
+		{"over any time", BreakerRule{}, []outcomeSeries{{9, 24 * time.Hour, newCaseFails}}, 5},
 		{"four, and an answer", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, newCaseAnswers}, {4, ms, newCaseFails}}, 0},
-		{"cases that failed before say nothing", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1000, ms, oldCaseFails}}, 0},
+		{"cases that failed before do not count", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1000, ms, oldCaseFails}}, 0},
 		{"the same few again and again", BreakerRule{}, []outcomeSeries{{19, ms, func(i int) outcome { return newCaseFails(i % 4) }}}, 0},
-		{"an answer of one that failed before speaks", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, func(i int) outcome { return outcome{caseID: caseOf(0)} }}, {4, ms, newCaseFails}}, 0},
+		{"an answer of one that failed before counts", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, func(i int) outcome { return outcome{caseID: caseOf(0)} }}, {4, ms, newCaseFails}}, 0},
 		{"two, one at its last attempt", BreakerRule{}, []outcomeSeries{{2, time.Second, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(1), failed: true, last: true} }}}, 3},
 		{"one alone at its last attempt", BreakerRule{}, []outcomeSeries{{1, ms, newCaseFails}, {9, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
-		{"one of before at its last attempt", BreakerRule{}, []outcomeSeries{{1, ms, newCaseFails}, {1, ms, newCaseAnswers}, {2, ms, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
+		{"an older case at its last attempt", BreakerRule{}, []outcomeSeries{{1, ms, newCaseFails}, {1, ms, newCaseAnswers}, {2, ms, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
 		{"half of twenty within the window", BreakerRule{}, []outcomeSeries{{40, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 21},
 		{"half of nineteen", BreakerRule{}, []outcomeSeries{{19, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
 		{"half, too slowly", BreakerRule{}, []outcomeSeries{{100, 55 * ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
@@ -53,7 +53,7 @@ func TestAnOpeningByTheRuleAndByNothingLess(t *testing.T) {
 		{"busy and sound, then all fail", BreakerRule{}, []outcomeSeries{{3000, ms / 4, newCaseAnswers}, {40, ms / 4, newCaseFails}}, 3005},
 		{"other thresholds", BreakerRule{Consecutive: 3, ConsecutiveAtLast: 1}, []outcomeSeries{{9, ms, newCaseFails}}, 3},
 		{"a share of 80 is not reached by three of four", BreakerRule{FailurePercent: 80, Consecutive: 100}, []outcomeSeries{{1000, ms, everyNth(newCaseAnswers, 4, newCaseFails)}}, 0},
-		{"more than is remembered", BreakerRule{Window: time.Hour}, []outcomeSeries{{3 * failureWindowSize, ms, newCaseAnswers}, {40, ms, newCaseFails}}, 3*failureWindowSize + 5},
+		{"more than is kept", BreakerRule{Window: time.Hour}, []outcomeSeries{{3 * failureWindowSize, ms, newCaseAnswers}, {40, ms, newCaseFails}}, 3*failureWindowSize + 5},
 	} {
 		tc.rule.normalise()
 		w := failureWindow{rule: tc.rule}
@@ -71,7 +71,7 @@ func TestAnOpeningByTheRuleAndByNothingLess(t *testing.T) {
 			t.Errorf("%s: opened by %d, want %d", tc.name, opened, tc.opens)
 		}
 		if len(w.seen) > failureWindowSize {
-			t.Errorf("%s: %d remembered", tc.name, len(w.seen))
+			t.Errorf("%s: %d outcomes kept", tc.name, len(w.seen))
 		}
 	}
 }
@@ -83,11 +83,11 @@ func TestAWindowIsIdleWhenNothingInItCanOpen(t *testing.T) {
 	w := failureWindow{rule: rule}
 	w.note(noon, newCaseAnswers(0))
 	if w.idle(noon) || !w.idle(noon.Add(2*time.Second)) {
-		t.Error("an answer is forgotten after the window")
+		t.Error("an answer is kept after the window")
 	}
 	w.note(noon, newCaseFails(1))
 	if w.idle(noon.Add(time.Hour)) {
-		t.Error("a new case that failed is remembered until an answer")
+		t.Error("a new case that failed is dropped without an answer")
 	}
 }
 
@@ -117,12 +117,12 @@ func TestCallsThatHangOpenTheBreakerWhenNobodyIsAnswered(t *testing.T) {
 		state hangingCalls
 		opens bool
 	}{
-		{"as many as may", hangingCalls{sinceChange: 16}, false},
-		{"more than may, and nobody was ever answered", hangingCalls{sinceChange: 17}, true},
-		{"more than may, and nobody was answered since the last of them began", hangingCalls{sinceChange: 17, lastAnswer: began.Add(-time.Nanosecond)}, true},
-		{"more than may, and somebody was answered meanwhile", hangingCalls{sinceChange: 17, lastAnswer: began}, false},
-		{"as many as may in any case", hangingCalls{sinceChange: 256, lastAnswer: began.Add(time.Second)}, false},
-		{"more than may in any case", hangingCalls{sinceChange: 257, lastAnswer: began.Add(time.Second)}, true},
+		{"at the bound", hangingCalls{sinceChange: 16}, false},
+		{"over the bound, never an answer", hangingCalls{sinceChange: 17}, true},
+		{"over the bound, no answer since the last of them began", hangingCalls{sinceChange: 17, lastAnswer: began.Add(-time.Nanosecond)}, true},
+		{"over the bound, an answer meanwhile", hangingCalls{sinceChange: 17, lastAnswer: began}, false},
+		{"at the bound despite answers", hangingCalls{sinceChange: 256, lastAnswer: began.Add(time.Second)}, false},
+		{"over the bound despite answers", hangingCalls{sinceChange: 257, lastAnswer: began.Add(time.Second)}, true},
 	} {
 		if got := tc.state.shouldOpen(16, began); got != tc.opens {
 			t.Errorf("%s: %v", tc.name, got)
@@ -142,21 +142,21 @@ func TestCallsThatHangOpenTheBreakerOnce(t *testing.T) {
 	}
 	opened := hang(answersOthers, 257)
 	if !opened.shouldOpen(16, began) {
-		t.Fatal("257 that hang do not open it")
+		t.Fatal("257 hanging calls do not open it")
 	}
 	later := opened.breakerChanged().breakerChanged() // opened, and closed
 	for calls := range 257 {
 		if hang(later, calls).shouldOpen(16, began) {
-			t.Fatalf("%d calls beside those that it was opened for open it again", calls)
+			t.Fatalf("%d calls besides those that it was opened for open it again", calls)
 		}
 	}
 	if !hang(later, 257).shouldOpen(16, began) {
-		t.Error("another 257 that hang do not open it")
+		t.Error("another 257 hanging calls do not open it")
 	}
 	quiet := later
 	quiet.lastAnswer = time.Time{}
 	if hang(quiet, 16).shouldOpen(16, began) || !hang(quiet, 17).shouldOpen(16, began) {
-		t.Error("where nobody is answered, the calls that it was opened for count again")
+		t.Error("without answers, the calls that it was opened for count again")
 	}
 }
 

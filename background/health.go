@@ -11,20 +11,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// errUnavailable hands a delivery back to asynq because the journal can't be
-// written: another process may reach it.
+// errUnavailable gives a delivery back to asynq because the journal cannot be written: another
+// process may reach it.
 var errUnavailable = errors.New("background: the journal cannot be reached")
 
-// Unready is why a process does no work.
+// Unready is a reason why a process does no work.
 type Unready struct {
-	Reason string // names no server, address or tenant: whoever asks may read it
-	Err    error  // says it in full
+	Reason string // names no server, address or tenant: safe to show to anybody
+	Err    error  // the full error
 }
 
 // Error implements error.
 func (u *Unready) Error() string { return u.Err.Error() }
 
-// Unwrap gives the error in full.
+// Unwrap returns the full error.
 func (u *Unready) Unwrap() error { return u.Err }
 
 func unready(reason string, err error) error {
@@ -34,16 +34,16 @@ func unready(reason string, err error) error {
 	return &Unready{reason, err}
 }
 
-// health knows whether evidence can be written. While a single move of this
-// process is waiting to be written, nothing new is claimed.
+// health records whether the journal can be written. While a single transition of this process
+// waits to be written, nothing new is claimed.
 type health struct {
 	log      *zap.Logger
-	failures atomic.Uint64 // writes that failed, in all
+	failures atomic.Uint64 // failed writes since the start
 
 	mu            sync.Mutex
-	failingWrites int // moves that failed to be written and are tried again
+	failingWrites int // transitions that failed to be written and are retried
 	cause         error
-	restored      chan struct{} // closed while troubled is 0
+	restored      chan struct{} // closed while failingWrites is 0
 }
 
 func newHealth(log *zap.Logger) *health {
@@ -52,7 +52,7 @@ func newHealth(log *zap.Logger) *health {
 	return h
 }
 
-// onWriteFailed notes a write that failed; first says whether it is the move's first.
+// onWriteFailed records a failed write; first reports whether it is the transition's first.
 func (h *health) onWriteFailed(first bool, tr Transition, cause error) {
 	h.failures.Add(1)
 	h.mu.Lock()
@@ -64,19 +64,19 @@ func (h *health) onWriteFailed(first bool, tr Transition, cause error) {
 	h.failingWrites++
 	if h.failingWrites == 1 {
 		h.restored = make(chan struct{})
-		h.log.Error("evidence cannot be written, nothing new is claimed until it can",
-			zap.Stringer("run", tr.Run.ID), zap.String("fact", string(tr.Event)), zap.Error(cause))
+		h.log.Error("journal cannot be written, claiming is paused",
+			zap.Stringer("run", tr.Run.ID), zap.String("event", string(tr.Event)), zap.Error(cause))
 	}
 }
 
-// onWriteAnswered notes that a move that had failed was answered, or was given up.
+// onWriteAnswered records that a transition that had failed was answered, or was given up.
 func (h *health) onWriteAnswered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failingWrites--
 	if h.failingWrites == 0 {
 		close(h.restored)
-		h.log.Info("evidence can be written again")
+		h.log.Info("journal can be written again")
 	}
 }
 
@@ -86,7 +86,7 @@ func (h *health) err() error {
 	if h.failingWrites == 0 {
 		return nil
 	}
-	return unready("evidence can't be written", fmt.Errorf("background: %d moves wait to be written: %w", h.failingWrites, h.cause))
+	return unready("the journal cannot be written", fmt.Errorf("background: %d transitions wait to be written: %w", h.failingWrites, h.cause))
 }
 
 func (h *health) writable() <-chan struct{} {
@@ -95,47 +95,36 @@ func (h *health) writable() <-chan struct{} {
 	return h.restored
 }
 
-// Ping asks Redis for an answer.
+// Ping checks the connection to Redis.
 func (m *Manager) Ping(ctx context.Context) error { return m.redis.Ping(ctx).Err() }
 
-// Healthy is nil while all that this process knows is on record, and work can move: a
-// claim can be written, and notifications be sent and taken. Otherwise it says why not: each of
-// the errors that are joined is an *Unready.
+// Healthy returns nil while everything that this process knows is recorded, claims can be
+// written, and notifications can be sent and received. Otherwise each of the joined errors is
+// an *Unready.
 func (m *Manager) Healthy() error {
 	if !m.started.Load() {
 		return m.health.err()
 	}
-	return errors.Join(m.serversErr(), m.claimErr(), m.liveness.err(time.Now()))
+	return errors.Join(m.admission.serversErr(), m.admission.claimErr(), m.liveness.err(time.Now()))
 }
 
-// claimErr says why nothing new is claimed though it may be: the journal refuses.
-func (m *Manager) claimErr() error {
-	if _, _, alive := m.session.current(); m.started.Load() && !alive {
-		return errors.Join(errNoSession, m.health.err())
-	}
-	if m.started.Load() {
-		return errors.Join(m.clock.err(), m.health.err())
-	}
-	return m.health.err()
-}
+var errNoSession = unready("this process cannot send heartbeats", errors.New("background: this process cannot send heartbeats; nothing is claimed"))
 
-var errNoSession = unready("this process can't show that it lives", errors.New("background: this process can't show that it lives; nothing is claimed"))
-
-// unreadyAfter is for how long something may fail before this process is not ready: what a
-// connection that broke takes to be made anew is less.
+// unreadyAfter is how long something may fail before this process is not ready. It is longer
+// than a broken connection takes to be made again.
 const unreadyAfter = 3 * time.Second
 
-// liveness knows whether notifications can be sent and taken, and the process shows that it
-// lives, from what it does anyway: its sweeps write to Redis, its servers ask for tasks,
-// and its beats are writes of the journal.
+// liveness records whether notifications can be sent and received, and whether heartbeats are
+// answered. It uses what the process does anyway: its sweeps write to Redis, its servers poll
+// for tasks, and its heartbeats write to the journal.
 type liveness struct {
 	mu                            sync.Mutex
 	notifying, polling, heartbeat activity
 }
 
-// activity is how something that is done again and again goes.
+// activity is the state of something that is done repeatedly.
 type activity struct {
-	failingSince time.Time // since when; zero while it goes well
+	failingSince time.Time // zero while it succeeds
 	cause        error
 }
 
@@ -173,31 +162,31 @@ func (m *liveness) err(now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return errors.Join(
-		m.notifying.unreadyErr("no notification can be sent", now), m.polling.unreadyErr("no notification can be taken", now), m.heartbeat.unreadyErr("no heartbeat can be written", now),
+		m.notifying.unreadyErr("no notification can be sent", now), m.polling.unreadyErr("no queue can be polled", now), m.heartbeat.unreadyErr("no heartbeat can be written", now),
 	)
 }
 
-// Stats are counts of one process.
+// Stats are counters of one process.
 type Stats struct {
-	Running              int    // handlers being called
+	Running              int    // running handler calls
 	Waiting              int    // runs waiting in place for their next attempt
-	Abandoned            int    // calls that outlived their attempt and have not answered yet
-	WriteFailures        uint64 // failed tries to write a move, since the start
-	StaleClaims          uint64 // claims that were too old to be called on, since the start
+	Abandoned            int    // calls that outlived their attempt and are not answered yet
+	WriteFailures        uint64 // failed tries to write a transition, since the start
+	StaleClaims          uint64 // claims that became stale before their call, since the start
 	BreakersNotClosed    int    // circuit breakers that are not closed
-	PausedDeliveries     uint64 // deliveries let go of because a circuit breaker was open, since the start
-	StalledBreakers      int    // circuit breakers behind which runs wait, and no new case comes to ask
-	StalledRuns          int    // runs that wait behind those
-	NotificationsResent  uint64 // bells rung again by the sweeper, since the start
-	ArchivedTasksRemoved uint64 // mirrors of dead letters removed from asynq's archive, since the start
-	ArchiveScans         uint64 // times that asynq's archive was looked through, since the start
+	PausedDeliveries     uint64 // deliveries acknowledged because a circuit breaker was open, since the start
+	StalledBreakers      int    // circuit breakers that pause runs and have no new case to probe
+	StalledRuns          int    // runs paused by those
+	NotificationsResent  uint64 // notifications resent, since the start
+	ArchivedTasksRemoved uint64 // tasks of dead letters removed from asynq's archive, since the start
+	ArchiveScans         uint64 // scans of asynq's archive, since the start
 	Unrecordable         uint64 // outcomes that could not be recorded as they were, since the start
-	PausedQueues         int    // queues that somebody paused in asynq, as last seen
+	PausedQueues         int    // queues paused in asynq, as last seen
 
-	ClockOffset time.Duration // how much later the ledger's clock is than this machine's; 0 before it was measured
+	ClockOffset time.Duration // how much later the journal's clock is than this machine's; 0 before it was measured
 }
 
-// Stats counts now.
+// Stats returns the counters.
 func (m *Manager) Stats() Stats {
 	stalled := m.breakerLoop.stalledBreakers()
 	runs := 0
@@ -212,9 +201,9 @@ func (m *Manager) Stats() Stats {
 		ClockOffset:          offset,
 		StalledBreakers:      len(stalled),
 		StalledRuns:          runs,
-		Running:              int(m.running.Load()),
+		Running:              int(m.caller.running.Load()),
 		Waiting:              int(m.waiting.Load()),
-		Abandoned:            int(m.abandoned.Load()),
+		Abandoned:            int(m.caller.abandoned.Load()),
 		WriteFailures:        m.health.failures.Load(),
 		StaleClaims:          m.claimBackoff.staleClaims.Load(),
 		BreakersNotClosed:    len(*m.breakers.current.Load()),
@@ -222,17 +211,17 @@ func (m *Manager) Stats() Stats {
 		NotificationsResent:  m.sweeper.resent.Load(),
 		ArchivedTasksRemoved: m.archive.removed.Load(),
 		ArchiveScans:         m.archive.scans.Load(),
-		Unrecordable:         m.unrecordable.Load(),
+		Unrecordable:         m.recorder.unrecordable.Load(),
 		PausedQueues:         len(*m.archive.pausedQueues.Load()),
 	}
 }
 
-// QueueIsPaused asks Redis whether somebody paused a queue in asynq.
+// QueueIsPaused reads from Redis whether a queue is paused in asynq.
 func (m *Manager) QueueIsPaused(ctx context.Context, queue string) (bool, error) {
 	n, err := m.redis.Exists(ctx, queueKey(queue, "paused")).Result()
 	return n > 0, err
 }
 
-// PausedQueues names the queues that somebody paused in asynq, as last seen. None of their
-// runs is delivered until they go on.
+// PausedQueues returns the queues that are paused in asynq, as last seen. None of their runs is
+// delivered meanwhile.
 func (m *Manager) PausedQueues() []string { return *m.archive.pausedQueues.Load() }

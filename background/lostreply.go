@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lostReplyHook watches connections to Redis for questions whose answer is lost. The
-// client asks again by itself over another connection and tells nobody, but a
-// question for a task that was heard twice has taken two tasks, and gives one.
+// lostReplyHook watches connections to Redis for commands whose reply is lost. The client
+// retries such a command over another connection and reports nothing. But a dequeue that Redis
+// executed twice has taken two tasks, and asynq gets one.
 type lostReplyHook struct{ onLost func() }
 
-// install has a client tell of its connections, those of each node for a cluster.
+// install adds the hook to a client, or to the client of each node for a cluster.
 func (u lostReplyHook) install(client redis.UniversalClient) {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(u) })
@@ -24,8 +24,7 @@ func (u lostReplyHook) install(client redis.UniversalClient) {
 	client.AddHook(u)
 }
 
-// DialHook watches every connection but those that only listen: theirs are silences,
-// not answers that are missing.
+// DialHook watches every connection except those that only listen: they wait for no reply.
 func (u lostReplyHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
@@ -48,7 +47,7 @@ func (lostReplyHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return next
 }
 
-// listenOnlyKey marks the context in which a connection is made that only listens.
+// listenOnlyKey marks the context of a connection that only listens.
 type listenOnlyKey struct{}
 
 func withListenOnly(ctx context.Context) context.Context {
@@ -58,7 +57,7 @@ func withListenOnly(ctx context.Context) context.Context {
 type watchedConn struct {
 	net.Conn
 	onLost        func()
-	awaitingReply atomic.Bool // since an answer began
+	awaitingReply atomic.Bool // written to and nothing read since
 }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
@@ -77,16 +76,16 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// checkErr tells of an error. A connection that this process closes has lost an answer
-// when it was asked, as at a failover; at its end it only listens.
+// checkErr reports an error. A connection closed by this process has lost a reply if one was
+// awaited, as at a failover; otherwise it was idle.
 func (c *watchedConn) checkErr(err error) {
 	if err != nil && (!errors.Is(err, net.ErrClosed) || c.awaitingReply.Load()) {
 		c.onLost()
 	}
 }
 
-// rawWatchedConn is a watchedConn that go-redis can see to be closed by the other end
-// before it asks anything over it.
+// rawWatchedConn is a watchedConn on which go-redis can check, before it sends a command,
+// whether the other end has closed it.
 type rawWatchedConn struct {
 	*watchedConn
 	syscall.Conn

@@ -20,12 +20,11 @@ import (
 	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
-// Redis gives a task away, and the answer is lost. go-redis asks again and is told
-// that there is none.
+// Redis returns a task and the reply is lost. go-redis retries and gets an empty queue.
 func TestATaskWhoseReplyWasLostIsResentAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]error{
-		"no answer in time": os.ErrDeadlineExceeded, "the connection broke": &net.OpError{Op: "read", Err: syscall.ECONNRESET}, "it ended": io.EOF,
+		"no reply in time": os.ErrDeadlineExceeded, "the connection broke": &net.OpError{Op: "read", Err: syscall.ECONNRESET}, "it ended": io.EOF,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,13 +43,13 @@ func TestATaskWhoseReplyWasLostIsResentAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 || lossy.loseReplyTo.Load() != nil {
-				t.Errorf("it was done by bell %d, swallowed before: %v", done.NotificationNumber, lossy.loseReplyTo.Load() == nil)
+				t.Errorf("it was done by notification %d, reply lost before: %v", done.NotificationNumber, lossy.loseReplyTo.Load() == nil)
 			}
 		})
 	}
 }
 
-// A listener that hears nothing has lost nothing.
+// A listener that receives nothing has lost no reply.
 func TestAListenersTimeoutIsNoLostReply(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -64,24 +63,24 @@ func TestAListenersTimeoutIsNoLostReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	if message, err := subscription.ReceiveTimeout(t.Context(), 10*time.Millisecond); err == nil {
-		t.Errorf("heard %v", message)
+		t.Errorf("received %v", message)
 	}
 	if lost.Load() != 0 {
-		t.Errorf("%d answers are said to be lost by who only listens", lost.Load())
+		t.Errorf("a listener reports %d lost replies", lost.Load())
 	}
 	if err := client.Do(t.Context(), "client", "pause", 10_000, "all").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Get(t.Context(), "nothing").Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("answered within its time: %v", err)
+		t.Errorf("replied in time: %v", err)
 	}
 	if lost.Load() == 0 {
-		t.Error("a question without an answer in time is not noticed")
+		t.Error("a command without reply in time is not reported")
 	}
 }
 
-// A connection that the pool closes while it is asked, as at a failover, loses an
-// answer; one that is closed when all is answered does not.
+// A connection that the pool closes while a reply is awaited, as at a failover, loses the
+// reply; one that is idle does not.
 func TestAConnectionClosedBeforeItsReplyLosesIt(t *testing.T) {
 	t.Parallel()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -126,7 +125,7 @@ func TestAConnectionClosedBeforeItsReplyLosesIt(t *testing.T) {
 	}
 }
 
-// lossyRedis makes clients of a Redis whose first answer that names a task is lost.
+// lossyRedis makes clients that lose the first reply that names a task.
 type lossyRedis struct {
 	redis       *localredis.Server
 	broken      error
@@ -155,19 +154,19 @@ func (c lossyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A question for the next task that was given up, and that a stalled network hands to
-// Redis after all, takes its task along: the task is active, and nobody's.
+// A dequeue whose caller gave up, and that a stalled network delivers to Redis later, takes its
+// task: the task is active, and no process holds it.
 func TestATaskTakenByAnAbandonedDequeueIsResent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	hook := &stallingHook{abandoned: make(chan []any), released: make(chan struct{})}
 	w := h.start(func(c *background.Config) {
 		c.Redis, c.Shards, c.SweepEvery = hookedRedis{c.Redis, hook}, 1, 50*time.Millisecond
-		c.Servers = 1 // so that one of two pipelines is left to the sweeper: each server holds a question back
+		c.Servers = 1 // each server blocks one dequeue, so one of two pipelines is left for the sweeper
 	})
 	end := sync.OnceFunc(func() { close(hook.released) })
-	t.Cleanup(end)                                     // before the worker is stopped, which waits for its questions
-	h.awaitState(h.submit(w).ID, background.Succeeded) // and Redis knows asynq's script
+	t.Cleanup(end)                                     // before the worker is stopped, which waits for its dequeues
+	h.awaitState(h.submit(w).ID, background.Succeeded) // Redis has asynq's script then
 	hook.begun.Store(true)
 	dequeued := <-hook.abandoned
 	enqueuer, err := background.New(h.config())
@@ -177,24 +176,24 @@ func TestATaskTakenByAnAbandonedDequeueIsResent(t *testing.T) {
 	defer func() { _ = enqueuer.Close() }()
 	r := h.submit(&worker{Manager: enqueuer}, func(r *background.Run) { r.Queue = w.Queue(family, r.RetryKey) })
 	for range 5 {
-		h.awaitSweep(r.Queue) // until the worker has looked for lost tasks, and found none
+		h.awaitSweep(r.Queue) // until the worker has searched for lost deliveries and found none
 	}
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.Do(t.Context(), dequeued...).Err(); err != nil {
-		t.Fatalf("the late question took no task: %v", err)
+		t.Fatalf("the late dequeue took no task: %v", err)
 	}
 	end()
 	if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
-		t.Errorf("it was done by bell %d", done.NotificationNumber)
+		t.Errorf("it was done by notification %d", done.NotificationNumber)
 	}
 }
 
-// stallingHook gives the first question for a task up, once it has begun, and holds every
-// other back until it is over.
+// stallingHook abandons the first dequeue that has begun, and blocks every other one until it
+// is over.
 type stallingHook struct {
 	begun     atomic.Bool
-	abandoned chan []any // the question that was given up
+	abandoned chan []any // the abandoned dequeue
 	released  chan struct{}
 }
 
@@ -220,8 +219,8 @@ func (s *stallingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	}
 }
 
-// dequeue finds asynq's question for a task among commands: evalsha, its name, four
-// keys, the last of which is of the leases.
+// dequeue returns asynq's dequeue command: evalsha, the script, four keys, the last of which is
+// the leases.
 func dequeue(cmds []redis.Cmder) []any {
 	for _, cmd := range cmds {
 		if args := cmd.Args(); len(args) > 6 && args[0] == "evalsha" && args[2] == 4 {

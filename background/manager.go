@@ -15,81 +15,82 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config says what a manager works with. Redis, Ledger and at least one family
-// are required; everything else has a default.
+// Config configures a manager. Redis, Store and at least one family are required; every other
+// field has a default.
 type Config struct {
 	Redis    asynq.RedisConnOpt // one server, one behind Sentinel, or a Cluster
 	Store    Store
-	Database string // identity of the ledger: a Redis that carries the notifications of another one is refused; not looked at when empty
+	Database string // identity of the journal; a Redis that carries the notifications of another one is refused; not checked when empty
 	Families []Family
-	// Targets are whom the handlers of a family call, by its name; those of a family that is
-	// not named call any. The session shows them, and no other circuit breaker of the family
-	// is led here.
+	// Targets are the targets that the handlers call, by family name. A family that is not a key
+	// calls any target. Sessions show them, and this process leads no other circuit breaker of
+	// the family.
 	Targets map[string][]string
-	// SharedBreakers are targets, of no tenant, that go by the circuit breaker of another target of
-	// their family, for they are the same endpoint. The ledger has to go by it as well.
+	// SharedBreakers maps a target, without tenant, to the target of the same family whose
+	// circuit breaker it uses, because both are one endpoint. The store must be configured
+	// alike.
 	SharedBreakers map[Target]string
 
-	Slots         int           // calls of handlers at one time; 64
+	Slots         int           // handler calls at one time; 64
 	Servers       int           // asynq servers, each dequeues one task per round trip; 4
-	Deliveries    int           // deliveries held at one time, waiting ones included; max(400, 4*Slots)
+	Deliveries    int           // deliveries at one time, waiting ones included; max(400, 4*Slots)
 	Shards        int           // queues of each family; 2
-	Poll          time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two, every 50ms where all bells are heard; 5ms
-	Grace         time.Duration // what attempts in flight are given at shutdown; 10s
-	SweepEvery    time.Duration // how often the sweeper looks; 1s
-	LostAfter     time.Duration // a process that stands still for this long is lost; 15s
-	BeatEvery     time.Duration // how often this process shows that it lives; LostAfter/15
-	BeatGrace     time.Duration // without an answered beat for this long, calls are cancelled; 2/3 of LostAfter
-	MaxRecoveries int           // from how many lost workers a run is recovered, the next one is its death; 5
+	Poll          time.Duration // pause of a server that found its queues empty; an empty queue is skipped for two polls, for 50ms while the wake-up subscription works; 5ms
+	Grace         time.Duration // time for attempts in flight to end at shutdown; 10s
+	SweepEvery    time.Duration // interval of the sweeper; 1s
+	LostAfter     time.Duration // a process without heartbeat for this long is lost; 15s
+	BeatEvery     time.Duration // interval of heartbeats; LostAfter/15
+	BeatGrace     time.Duration // calls are cancelled after this long without an answered heartbeat; 2/3 of LostAfter
+	MaxRecoveries int           // a run is recovered from so many lost workers; the next loss dead-letters it; 5
 	Breaker       BreakerRule   // when circuit breakers open by themselves, and how they probe
 
 	Worker          string                        // name of this process in receipts; "worker"
 	Logger          *zap.Logger                   // nothing is logged when nil
-	Now             func() time.Time              // of this machine, measured against the ledger's; time.Now
-	ClockSimulated  bool                          // Now is a simulation's: it is gone by as it is, and never measured
+	Now             func() time.Time              // clock of this machine, measured against the database's; time.Now
+	ClockSimulated  bool                          // Now is used as it is and never measured
 	Tracer          trace.TracerProvider          // nothing is traced when nil
-	ClaimsBlocked   func() error                  // why nothing may be claimed, nil while something may; always when nil
-	NewID           func() uuid.UUID              // ids of moves and tokens of claims; random
+	ClaimsBlocked   func() error                  // why nothing may be claimed, or nil; never blocks when nil
+	NewID           func() uuid.UUID              // ids of transitions and tokens of claims; random
 	OnTransition    func(m Transition, after Run) // called after each commit; it must not block
-	OnBreakerChange func(now Breaker)             // called after this process moved a circuit breaker; it must not block
+	OnBreakerChange func(now Breaker)             // called after this process changed a circuit breaker; it must not block
 }
 
 // Manager delivers runs to the handlers of their families, counts and times
 // attempts, and records how they end. See the package comment for its promises.
 type Manager struct {
-	cfg                Config
-	log                *zap.Logger
-	families           map[string]Family
-	redis              redis.UniversalClient
-	asyncNotifications chan struct{} // full of bells that ring beside their callers
-	polls              *pollThrottle
-	client             *asynq.Client
-	inspector          *asynq.Inspector
+	cfg       Config
+	log       *zap.Logger
+	families  map[string]Family
+	redis     redis.UniversalClient
+	inspector *asynq.Inspector
 
-	slots                *slots
-	inFlight             *inFlightRuns
-	wakeups              *wakeups
-	health               *health
-	clock                *clock
-	clocks               func() instant
-	claimBackoff         *claimBackoff
-	dueTimers            *dueTimers
-	sweeper              *sweeper
-	session              *session
-	recoverer            *recoverer
-	former               *formerQueues
-	archive              *taskArchive
-	redisOwner           *redisOwner
-	liveness             liveness
-	nodes                *redis.ClusterClient // nil: Redis is no Cluster
-	tracing              tracing
-	breakers             *breakerRegistry
-	breakerLoop          *breakerLoop
-	unknownTargetsLogged sync.Map // Target: it was logged that this process does not call it
+	slots        *slots
+	consumer     *consumer
+	notifier     *notifier
+	caller       *handlerCaller
+	admission    *admission
+	recorder     *recorder
+	tampering    *tamperingDetector
+	inFlight     *inFlightRuns
+	wakeups      *wakeups
+	health       *health
+	clock        *clock
+	clocks       func() instant
+	claimBackoff *claimBackoff
+	dueTimers    *dueTimers
+	sweeper      *sweeper
+	session      *session
+	recoverer    *recoverer
+	queues       *queueSet
+	archive      *taskArchive
+	redisOwner   *redisOwner
+	liveness     liveness
+	tracing      tracing
+	breakers     *breakerRegistry
+	breakerLoop  *breakerLoop
+	targets      targetSet
 
-	waiting, abandoned atomic.Int64
-	unrecordable       atomic.Uint64
-	running            atomic.Int64
+	waiting atomic.Int64
 
 	started    atomic.Bool
 	stop       chan struct{} // closed: nothing new is claimed
@@ -101,14 +102,14 @@ type Manager struct {
 	closeOnce  sync.Once
 	closeErr   error
 	work       sync.WaitGroup // deliveries, late answers
-	workers    *workerPool    // carries deliveries, makes calls
+	workers    *workerPool    // runs deliveries and handler calls
 }
 
 // ErrStarted is returned by a second call of Run, and by Run after Close.
 var ErrStarted = errors.New("background: the manager was started or closed before")
 
-// New checks the configuration and returns a manager that does nothing until
-// Run, but rings bells. It does not talk to Redis or to the journal.
+// New checks the configuration and returns a manager. It can send notifications at once and
+// delivers nothing until Run. New does not connect to Redis or to the journal.
 func New(cfg Config) (*Manager, error) {
 	families, err := cfg.normalise()
 	if err != nil {
@@ -122,40 +123,55 @@ func New(cfg Config) (*Manager, error) {
 	shared := newPollThrottle(newPipelined(client), cfg.Poll, cfg.Now)
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, families: families,
-		redis:              shared,
-		asyncNotifications: make(chan struct{}, maxAsyncNotifications),
-		polls:              shared,
-		client:             asynq.NewClientFromRedisClient(shared),
-		inspector:          asynq.NewInspectorFromRedisClient(shared),
-		slots:              newSlots(cfg.Slots),
-		inFlight:           newInFlightRuns(),
-		health:             newHealth(cfg.Logger),
-		clock:              &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},
-		clocks:             readClocks,
-		nodes:              nodes,
-		stop:               make(chan struct{}),
-		graceOver:          make(chan struct{}),
-		stopped:            make(chan struct{}),
-		workers:            newWorkerPool(),
+		redis:     shared,
+		inspector: asynq.NewInspectorFromRedisClient(shared),
+		slots:     newSlots(cfg.Slots),
+		inFlight:  newInFlightRuns(),
+		health:    newHealth(cfg.Logger),
+		clock:     &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},
+		clocks:    readClocks,
+		targets:   targetSet{called: cfg.Targets, sharedBreakers: cfg.SharedBreakers, log: cfg.Logger},
+		stop:      make(chan struct{}),
+		graceOver: make(chan struct{}),
+		stopped:   make(chan struct{}),
+		workers:   newWorkerPool(),
 	}
+	m.tracing = newTracing(cfg.Tracer)
+	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
 	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
-	shared.claimsBlocked, shared.onReply = m.claimsBlocked, m.liveness.onPoll
-	m.redisOwner = &redisOwner{m: m}
+	m.redisOwner = &redisOwner{m: m, redis: shared, nodes: nodes}
 	m.wakeups = newWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
-	m.former = &formerQueues{m: m, servers: map[string]*asynq.Server{}}
-	m.dueTimers = newDueTimers(m.enqueueWaiting, m.now, cfg.Logger)
+	m.consumer = &consumer{m: m}
+	m.queues = &queueSet{m: m, servers: map[string]*asynq.Server{}}
 	m.sweeper, m.session, m.recoverer, m.archive = newSweeper(m), newSession(m), newRecoverer(m), newTaskArchive(m)
+	m.notifier = &notifier{
+		client: asynq.NewClientFromRedisClient(shared), redis: shared, wakeups: m.wakeups, sweeper: m.sweeper, tracing: m.tracing,
+		log: cfg.Logger, baseCtx: m.baseCtx, sending: make(chan struct{}, maxAsyncNotifications),
+	}
+	m.dueTimers = newDueTimers(m.notifier.enqueueWaiting, m.now, cfg.Logger)
+	m.admission = &admission{
+		clock: m.clock, claimBackoff: m.claimBackoff, redisOwner: m.redisOwner, blockedByConfig: cfg.ClaimsBlocked, health: m.health,
+		session: m.session, slots: m.slots, now: m.now, stop: m.stop, started: &m.started,
+	}
+	shared.claimsBlocked, shared.onReply = m.admission.claimsBlocked, m.liveness.onPoll
 	shared.onLostReply = m.sweeper.lostLocally
 	lostReplyHook{m.sweeper.lostLocally}.install(client)
-	m.tracing = newTracing(cfg.Tracer)
 	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)
-	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
+	m.caller = &handlerCaller{
+		workers: m.workers, slots: m.slots, breakers: m.breakers, targets: &m.targets, tracing: m.tracing, claimBackoff: m.claimBackoff,
+		clocks: func() instant { return m.clocks() }, lostAfter: cfg.LostAfter, baseCtx: m.baseCtx, graceOver: m.graceOver,
+	}
+	m.recorder = &recorder{
+		caller: m.caller, health: m.health, inFlight: m.inFlight, now: m.now, newID: cfg.NewID, worker: cfg.Worker, onTransition: cfg.OnTransition,
+		log: cfg.Logger, baseCtx: m.baseCtx, work: &m.work,
+	}
+	m.tampering = &tamperingDetector{store: cfg.Store, families: families, inFlight: m.inFlight, breakers: m.breakers, recorder: m.recorder, log: cfg.Logger}
 	return m, nil
 }
 
 func (c *Config) normalise() (map[string]Family, error) {
 	if c.Redis == nil || c.Store == nil || len(c.Families) == 0 {
-		return nil, errors.New("background: Config needs Redis, Ledger and at least one family")
+		return nil, errors.New("background: Config needs Redis, Store and at least one family")
 	}
 	families := make(map[string]Family, len(c.Families))
 	for _, f := range c.Families {
@@ -203,14 +219,13 @@ func positive[T int | time.Duration](v *T, def T) {
 	}
 }
 
-// now is the time as it is recorded: UTC, in whole microseconds.
+// now returns the time as it is recorded: UTC, in whole microseconds.
 func (m *Manager) now() time.Time { return m.clock.now().UTC().Truncate(time.Microsecond) }
 
-// Run delivers until ctx ends or Close is called, then shuts down: it stops
-// claiming, lets go of runs that wait, gives attempts in flight the grace, and
-// records those that take longer as interrupted. It returns when no delivery is
-// held any more. An outcome that could not be recorded yet is still being tried
-// afterwards, until Close.
+// Run delivers until ctx ends or Close is called. Then it shuts down: it stops claiming,
+// returns waiting runs to asynq, waits Grace for attempts in flight, and records the remaining
+// ones as interrupted. It returns when no delivery is left. An outcome that could not be
+// recorded yet is still retried afterwards, until Close.
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return ErrStarted
@@ -227,15 +242,15 @@ func (m *Manager) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-registered:
-	case <-time.After(admitTimeout): // deliveries are handed back until it is
+	case <-time.After(admitTimeout): // deliveries go back to asynq until it is registered
 	case <-ctx.Done():
 	case <-m.stop:
 	}
 	m.archive.pruneAtStart(ctx)
-	servers, err := m.startServers()
+	servers, err := m.consumer.start()
 	if err != nil {
 		m.halt()
-		m.shutdown(servers)
+		m.consumer.stop(servers)
 		return err
 	}
 	loopCtx, endLoops := context.WithCancel(ctx)
@@ -253,7 +268,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.halt()
 	endLoops()
 	grace := time.AfterFunc(m.cfg.Grace, func() { close(m.graceOver) })
-	m.shutdown(servers)
+	m.consumer.stop(servers)
 	leaders.Wait()
 	if grace.Stop() {
 		close(m.graceOver)
@@ -262,13 +277,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// unregisterSession ends the session of a process that has stopped, if nothing is left under
-// it. What is left, such as an outcome that can't be written, others will recover; and
-// tasks that this process lost from sight before its end they are to look for, as
-// those of a session that is lost.
+// unregisterSession removes the session of a process that has stopped, if nothing runs under
+// it. Other processes recover what is left, such as an outcome that cannot be written. A
+// process that may have lost deliveries shortly before its end keeps its session: the others
+// mark it lost and then look for those deliveries.
 func (m *Manager) unregisterSession() {
 	if m.sweeper.mayHaveLost() {
-		m.log.Warn("answers of Redis were lost shortly before the end; others will find this session lost, and look for its tasks")
+		m.log.Warn("Redis replies were lost before shutdown, the session is left to be marked lost")
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.baseCtx), m.cfg.BeatGrace)
@@ -278,9 +293,9 @@ func (m *Manager) unregisterSession() {
 
 func (m *Manager) halt() { m.stopOnce.Do(func() { close(m.stop) }) }
 
-// Close ends Run if need be, gives up what could not be recorded (its attempts
-// will be found interrupted), and closes the connections. Calls of handlers that
-// ignore their context are not waited for.
+// Close stops Run if it is running, drops outcomes that could not be recorded (their attempts
+// are found interrupted), and closes the connections. It does not wait for handler calls that
+// ignore their context.
 func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.halt()
@@ -292,7 +307,7 @@ func (m *Manager) Close() error {
 		m.cancelBase()
 		m.work.Wait()
 		m.workers.close()
-		m.drainNotifications()
+		m.notifier.drain()
 		m.closeErr = m.redis.Close()
 	})
 	return m.closeErr

@@ -34,7 +34,7 @@ type fixture struct {
 	redis   *localredis.Server
 	journal *backgroundtest.Journal
 	family  *backgroundtest.Family
-	calls   atomic.Int64 // of the handler
+	calls   atomic.Int64 // handler calls
 
 	inspectorOnce  sync.Once
 	asynqInspector *asynq.Inspector
@@ -57,7 +57,7 @@ func (h *fixture) config() background.Config {
 	return background.Config{
 		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()}, Store: h.journal, Families: []background.Family{h.family},
 		Grace: 2 * time.Second, Servers: 2, Shards: 2,
-		Breaker: background.BreakerRule{Disabled: true}, // handlers fail on purpose; tests of the breaker turn it on
+		Breaker: background.BreakerRule{Disabled: true}, // handlers fail on purpose; tests of the breaker enable it
 	}
 }
 
@@ -101,7 +101,7 @@ func (h *fixture) run(m *background.Manager) *worker {
 	return w
 }
 
-// submit puts a run into the journal and rings for it.
+// submit adds a run to the journal and notifies for it.
 func (h *fixture) submit(w *worker, change ...func(*background.Run)) background.Run {
 	h.t.Helper()
 	r := background.Run{Family: family, RetryKey: "tx:release", Queue: w.Queue(family, "tx:release"), NotificationNumber: 1}
@@ -115,14 +115,14 @@ func (h *fixture) submit(w *worker, change ...func(*background.Run)) background.
 	return r
 }
 
-// await waits for a run to be as wanted.
+// await waits until ok returns true for a run.
 func (h *fixture) await(id background.RunID, what string, ok func(background.Run) bool) background.Run {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
 	defer cancel()
 	r, err := h.journal.Await(ctx, id, ok)
 	if err != nil {
-		h.t.Fatalf("run is not %s but %+v; moves %v", what, r, h.events(id))
+		h.t.Fatalf("run is not %s but %+v; events %v", what, r, h.events(id))
 	}
 	return r
 }
@@ -140,7 +140,7 @@ func (h *fixture) events(id background.RunID) []receipts.Subtype {
 	return all
 }
 
-// awaitTrue polls what announces no change, such as Redis.
+// awaitTrue polls a condition that announces no change, such as one of Redis.
 func (h *fixture) awaitTrue(what string, ok func() bool) {
 	h.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

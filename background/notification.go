@@ -20,31 +20,54 @@ import (
 const (
 	// asynq's own counter bounds nothing here: it counts deliveries.
 	deliveriesMax = math.MaxInt32
-	// deliveryTimeout covers all attempts and waits of one delivery; what bounds an
-	// attempt is its family's time limit.
+	// deliveryTimeout covers all attempts and waits of one delivery. An attempt is bounded by
+	// its family's time limit.
 	deliveryTimeout = 24 * time.Hour
 )
 
-// Notify rings for a run: it puts the asynq task that brings the run to a worker.
-// The run's Queue and Bell are those of the journal. A bell that rings already
-// is rung. On an error the run stays without a bell until the sweeper finds it.
-func (m *Manager) Notify(ctx context.Context, r Run) error {
-	task := asynq.NewTaskWithHeaders(r.Family, []byte(r.ID.String()), m.tracing.headers(ctx))
+// notifier sends the notifications of runs.
+type notifier struct {
+	client  *asynq.Client
+	redis   redis.UniversalClient
+	wakeups *wakeups
+	sweeper *sweeper
+	tracing tracing
+	log     *zap.Logger
+	baseCtx context.Context // ends at Close
+	sending chan struct{}   // one element for each notification being sent in the background
+}
+
+// Notify puts the asynq task of a run into its queue. Queue and NotificationNumber must be
+// those of the journal. Notify returns nil when the task exists already. On an error the run
+// has no notification until the sweeper resends it.
+func (m *Manager) Notify(ctx context.Context, r Run) error { return m.notifier.notify(ctx, r) }
+
+// NotifyAsync sends the notification of a committed run without blocking the caller. Only when
+// Redis is slower than the commits and maxAsyncNotifications are being sent, the caller sends
+// it itself, while ctx allows, and so slows down. The sweeper resends a notification that
+// fails, or that is lost when this process dies; only a dead letter then has no archived task,
+// which is a copy. Close waits for the notifications.
+func (m *Manager) NotifyAsync(ctx context.Context, r Run) { m.notifier.notifyAsync(ctx, r) }
+
+// notify implements Manager.Notify.
+func (n *notifier) notify(ctx context.Context, r Run) error {
+	task := asynq.NewTaskWithHeaders(r.Family, []byte(r.ID.String()), n.tracing.headers(ctx))
 	failpoint.Hit(failpoint.NotifyBefore, failpoint.Task)
-	_, err := m.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
+	_, err := n.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
 		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryTimeout))
 	failpoint.Hit(failpoint.NotifyAfter, failpoint.Task)
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-		m.wakeups.wake()
+		n.wakeups.wake()
 		return nil
 	}
-	m.sweeper.requestFullScan()
-	return fmt.Errorf("background: ring for run %s: %w", r.ID, err)
+	n.sweeper.requestFullScan()
+	return fmt.Errorf("background: notify for run %s: %w", r.ID, err)
 }
 
 func taskID(r Run) string { return r.ID.String() + "." + strconv.Itoa(r.NotificationNumber) }
 
-// notificationNumberOf reads the bell number out of a task id; -1 when it is not one of ours.
+// notificationNumberOf returns the notification number in a task id; -1 when the id is not one
+// of ours.
 func notificationNumberOf(taskID string) int {
 	_, number, found := strings.Cut(taskID, ".")
 	n, err := strconv.Atoi(number)
@@ -55,64 +78,60 @@ func notificationNumberOf(taskID string) int {
 }
 
 const (
-	// maxAsyncNotifications bounds the bells that ring beside those whose runs they ring for.
+	// maxAsyncNotifications bounds the notifications that NotifyAsync sends in the background.
 	maxAsyncNotifications = 512
 
-	// notifyTimeout is how long a bell may take before it is the sweeper's.
+	// notifyTimeout bounds one notification; after it the sweeper resends.
 	notifyTimeout = 5 * time.Second
 )
 
-// NotifyAsync rings for a run that is committed, and does not keep the caller waiting.
-// Only where Redis is slower than the commits, and too many bells ring already, does
-// the caller ring, for as long as ctx allows, and so come back more slowly. A bell
-// that fails is the sweeper's, as is one that this process took along when it died;
-// only a letter then goes without its mirror, which is but a picture. Close waits for
-// the bells.
-func (m *Manager) NotifyAsync(ctx context.Context, r Run) {
+// notifyAsync implements Manager.NotifyAsync.
+func (n *notifier) notifyAsync(ctx context.Context, r Run) {
 	select {
-	case m.asyncNotifications <- struct{}{}:
+	case n.sending <- struct{}{}:
 		go func() {
-			defer func() { <-m.asyncNotifications }()
-			m.notifyOrLog(context.WithoutCancel(ctx), r)
+			defer func() { <-n.sending }()
+			n.notifyOrLog(context.WithoutCancel(ctx), r)
 		}()
 	default:
-		m.notifyOrLog(ctx, r)
+		n.notifyOrLog(ctx, r)
 	}
 }
 
-func (m *Manager) notifyOrLog(ctx context.Context, r Run) {
+func (n *notifier) notifyOrLog(ctx context.Context, r Run) {
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
-	if err := m.Notify(ctx, r); err != nil {
-		m.log.Warn("a bell failed, the sweeper will ring if the run waits", zap.Stringer("run", r.ID), zap.Error(err))
+	if err := n.notify(ctx, r); err != nil {
+		n.log.Warn("notification failed, the sweeper resends it while the run waits", zap.Stringer("run", r.ID), zap.Error(err))
 	}
 }
 
-// drainNotifications waits for the bells that ring; later ones are rung by their callers.
-func (m *Manager) drainNotifications() {
-	for range cap(m.asyncNotifications) {
-		m.asyncNotifications <- struct{}{}
+// drain waits for the notifications being sent; callers send later ones
+// themselves.
+func (n *notifier) drain() {
+	for range cap(n.sending) {
+		n.sending <- struct{}{}
 	}
 }
 
-// redeliverAt gives a delivery back to asynq, to be brought again at a time.
+// redeliverAt gives a delivery back to asynq, to be delivered again at a time.
 type redeliverAt struct{ at time.Time }
 
 func (h *redeliverAt) Error() string {
 	return "next attempt at " + h.at.UTC().Format(time.RFC3339Nano)
 }
 
-// asynqDelayMargin is what asynq is asked to wait longer than wanted. asynq cuts times to
-// whole seconds, so that without it a task could come early; with it asynq alone
-// comes late but never early, and the promoter comes in time.
+// asynqDelayMargin is added to each delay given to asynq. asynq cuts times to whole seconds, so
+// without it a task could come early. With it asynq alone is late but never early, and
+// dueTimers is on time.
 const asynqDelayMargin = time.Second
 
-// enqueueBackoff are the pauses between tries to promote a task. The first tries may
+// enqueueBackoff are the pauses between tries to enqueue a waiting task. The first tries may
 // come before asynq has written that the task waits.
 var enqueueBackoff = []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
 
-// dueTimers moves a task that waits in asynq to the front at its exact time. Its
-// timers live in this process only; if it ends, asynq's forwarder delivers.
+// dueTimers enqueues a task that waits in asynq at its exact time. Its timers exist in this
+// process only; if it ends, asynq's forwarder delivers.
 type dueTimers struct {
 	enqueue func(queue, taskID string) error
 	now     func() time.Time
@@ -128,7 +147,7 @@ func newDueTimers(enqueue func(queue, taskID string) error, now func() time.Time
 	return &dueTimers{enqueue: enqueue, now: now, log: log, timers: make(map[string]*time.Timer)}
 }
 
-// schedule promotes the task at the time given.
+// schedule enqueues the task at the time given.
 func (p *dueTimers) schedule(queue, taskID string, due time.Time) {
 	p.startTimer(queue, taskID, due, 0)
 }
@@ -169,7 +188,7 @@ func (p *dueTimers) fire(queue, taskID string, due time.Time, try int) {
 		p.startTimer(queue, taskID, p.now(), try+1)
 		return
 	}
-	p.log.Debug("task not promoted, asynq will forward it", zap.String("task", taskID), zap.Error(err))
+	p.log.Debug("waiting task was not enqueued, asynq forwards it", zap.String("task", taskID), zap.Error(err))
 }
 
 // close stops all timers and waits for those that have fired.
@@ -186,11 +205,11 @@ func (p *dueTimers) close() {
 	p.running.Wait()
 }
 
-// enqueueWaitingScript puts a task that waits in asynq into its queue, as asynq's Inspector
-// does, but for nothing else than a task that waits: asked again after its answer was
-// lost, the Inspector would run the mirror of a run that has died meanwhile.
+// enqueueWaitingScript moves a waiting task into its queue, as asynq's Inspector does, but only
+// a task that still waits. When a reply is lost and the command is retried, the Inspector would
+// run the archived task of a run that has died meanwhile.
 //
-//	KEYS the task, its queue, those that wait · ARGV the task's id
+//	KEYS the task, its queue, the waiting tasks · ARGV the task's id
 var enqueueWaitingScript = redis.NewScript(`
 if redis.call("ZREM", KEYS[3], ARGV[1]) == 0 then
   return 0
@@ -199,18 +218,18 @@ redis.call("LPUSH", KEYS[2], ARGV[1])
 redis.call("HSET", KEYS[1], "state", "pending")
 return 1`)
 
-var errNotWaiting = errors.New("background: no such task waits")
+var errNotWaiting = errors.New("background: no such waiting task")
 
-// enqueueWaiting has asynq deliver a task that it holds back.
-func (m *Manager) enqueueWaiting(queue, taskID string) error {
+// enqueueWaiting makes asynq deliver a waiting task now.
+func (n *notifier) enqueueWaiting(queue, taskID string) error {
 	keys := []string{taskKey(queue, taskID), queueKey(queue, "pending"), queueKey(queue, "retry")}
-	promoted, err := enqueueWaitingScript.Run(m.baseCtx, m.redis, keys, taskID).Int()
+	enqueued, err := enqueueWaitingScript.Run(n.baseCtx, n.redis, keys, taskID).Int()
 	switch {
 	case err != nil:
-		return fmt.Errorf("background: promote %s: %w", taskID, err)
-	case promoted == 0:
+		return fmt.Errorf("background: enqueue task %s: %w", taskID, err)
+	case enqueued == 0:
 		return errNotWaiting
 	}
-	m.wakeups.wake()
+	n.wakeups.wake()
 	return nil
 }

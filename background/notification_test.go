@@ -27,7 +27,7 @@ func (h *fixture) manager() *background.Manager {
 	return m
 }
 
-// pending counts the bells that wait in Redis.
+// pending counts the notifications waiting in Redis.
 func (h *fixture) pending() (n int) {
 	h.t.Helper()
 	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()})
@@ -56,11 +56,12 @@ func TestNotifyAsyncDoesNotBlockAndCloseDrainsIt(t *testing.T) {
 		t.Error(err)
 	}
 	if sent := h.pending(); sent != n {
-		t.Errorf("%d bells have rung when the manager is closed, want %d", sent, n)
+		t.Errorf("%d notifications are sent when the manager is closed, want %d", sent, n)
 	}
 }
 
-// Bells that outrun Redis hold back those who commit, for as long as they will wait.
+// When notifications are slower than commits, callers send them and block while their context
+// allows.
 func TestNotifyAsyncIsSynchronousAtItsLimit(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, nil)
@@ -71,18 +72,18 @@ func TestNotifyAsyncIsSynchronousAtItsLimit(t *testing.T) {
 	}
 	notify(t.Context())
 	if sent := h.pending(); sent != 1 {
-		t.Errorf("%d bells have rung when the caller goes on", sent)
+		t.Errorf("%d notifications are sent when the caller continues", sent)
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	notify(gone)
 	if sent := h.pending(); sent != 1 {
-		t.Errorf("%d bells have rung, the second for a caller who had left", sent)
+		t.Errorf("%d notifications are sent, the second for a caller whose context had ended", sent)
 	}
 }
 
-// started checks that attempts were numbered without gap or repetition and called
-// once each.
+// startedOnceEach checks that attempts were numbered without gap or repetition and called once
+// each.
 func (h *fixture) startedOnceEach(ids []background.RunID, attempts int) {
 	h.t.Helper()
 	for _, id := range ids {
@@ -154,25 +155,25 @@ func TestNotificationOfADeadRunKeepsItsArchivedTask(t *testing.T) {
 		r.State, r.Letter = background.DeadLettered, background.LetterForked
 	})
 	i := h.inspector()
-	h.awaitTrue("the mirror", func() bool {
+	h.awaitTrue("the archived task", func() bool {
 		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
 		return err == nil && info.State == asynq.TaskStateArchived
 	})
-	h.awaitTrue("a forked letter has no mirror", func() bool {
+	h.awaitTrue("a forked dead letter has no archived task", func() bool {
 		_, err := i.GetTaskInfo(old.Queue, old.ID.String()+".1")
 		return err != nil
 	})
 	another := r
-	another.NotificationNumber = 7 // of nobody that the journal knows
+	another.NotificationNumber = 7 // of no run of the journal
 	if err := w.Notify(t.Context(), another); err != nil {
 		t.Fatal(err)
 	}
-	h.awaitTrue("another task is archived beside it", func() bool {
+	h.awaitTrue("another task is archived too", func() bool {
 		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".7")
 		return err == nil && info.State == asynq.TaskStateArchived
 	})
 	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 || h.calls.Load() != 0 {
-		t.Errorf("%d calls; said to be touched: %v", h.calls.Load(), tampering)
+		t.Errorf("%d calls; tampering %v", h.calls.Load(), tampering)
 	}
 }
 
@@ -185,14 +186,14 @@ func TestNotificationOfAnUnknownRunIsAcknowledged(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := h.inspector()
-	h.awaitTrue("the task is gone", func() bool {
+	h.awaitTrue("the task is acknowledged", func() bool {
 		_, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
 		return err != nil
 	})
 }
 
-// A promotion that is asked for again, its answer lost, comes when the run has died:
-// its mirror is not to be run.
+// When the reply of EnqueueWaiting is lost and the command is retried after the run has died,
+// it must not run the archived task.
 func TestEnqueueWaitingRunsNoArchivedTask(t *testing.T) {
 	t.Parallel()
 	final := refused
@@ -207,14 +208,14 @@ func TestEnqueueWaitingRunsNoArchivedTask(t *testing.T) {
 		info, err := h.inspector().GetTaskInfo(r.Queue, task)
 		return err == nil && info.State == asynq.TaskStateArchived
 	}
-	h.awaitTrue("the letter has its mirror", archived)
+	h.awaitTrue("the dead letter has its archived task", archived)
 	if err := background.EnqueueWaiting(w.Manager, r.Queue, task); err == nil {
-		t.Error("a mirror was promoted")
+		t.Error("an archived task was enqueued")
 	}
 	if !archived() {
-		t.Error("the mirror is gone")
+		t.Error("the archived task is missing")
 	}
 	if tampering := h.recordedTampering(r.ID); len(tampering) > 0 {
-		t.Errorf("it is said that somebody touched it: %v", tampering)
+		t.Errorf("tampering %v", tampering)
 	}
 }

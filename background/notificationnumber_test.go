@@ -8,7 +8,7 @@ func FuzzNotificationNumberOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, id string) {
 		if notificationNumber := notificationNumberOf(id); notificationNumber < -1 {
-			t.Errorf("%q rings bell %d", id, notificationNumber)
+			t.Errorf("%q has notification number %d", id, notificationNumber)
 		}
 	})
 }
@@ -17,12 +17,12 @@ func TestNotificationNumberOfReadsWhatTaskIDWrites(t *testing.T) {
 	t.Parallel()
 	for _, notificationNumber := range []int{0, 1, 42, 1 << 40} {
 		if got := notificationNumberOf(taskID(Run{NotificationNumber: notificationNumber})); got != notificationNumber {
-			t.Errorf("bell %d reads as %d", notificationNumber, got)
+			t.Errorf("notification number %d reads as %d", notificationNumber, got)
 		}
 	}
 	for _, foreign := range []string{"", "x", "x.", "x.y", "x.-1"} {
 		if got := notificationNumberOf(foreign); got != -1 {
-			t.Errorf("%q reads as bell %d", foreign, got)
+			t.Errorf("%q reads as notification number %d", foreign, got)
 		}
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// The task of a run says that it waits, but its queue was evicted, or it waits for a
-// time that a clock far ahead has named.
+// A run's task is queued, but its queue was evicted, or it waits for a time set by a clock far
+// ahead.
 func TestAnOrphanedTaskIsResent(t *testing.T) {
 	t.Parallel()
 	for name, orphan := range map[string]func(ctx context.Context, c *redis.Client, queue, task string) error{
-		"its queue is gone": func(ctx context.Context, c *redis.Client, queue, _ string) error {
+		"its queue was deleted": func(ctx context.Context, c *redis.Client, queue, _ string) error {
 			return c.Del(ctx, "asynq:{"+queue+"}:pending").Err()
 		},
 		"it waits for tomorrow": func(ctx context.Context, c *redis.Client, queue, task string) error {
@@ -48,13 +48,13 @@ func TestAnOrphanedTaskIsResent(t *testing.T) {
 			}
 			h.start(func(c *background.Config) { c.SweepEvery = 500 * time.Millisecond })
 			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
-				t.Errorf("it was done by bell %d", done.NotificationNumber)
+				t.Errorf("it was done by notification %d", done.NotificationNumber)
 			}
 		})
 	}
 }
 
-// What waits its turn is not rung again, however long it has been due.
+// A task that waits in its queue is not resent, however long its run has been due.
 func TestABacklogIsNotResent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -79,7 +79,7 @@ func TestABacklogIsNotResent(t *testing.T) {
 		h.awaitSweep(first.Queue)
 	}
 	if resent := w.Stats().NotificationsResent - before; resent != 0 {
-		t.Errorf("%d were rung again", resent)
+		t.Errorf("%d were resent", resent)
 	}
 	if err := inspector.UnpauseQueue(first.Queue); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestABacklogIsNotResent(t *testing.T) {
 	}
 }
 
-// awaitSweep waits until a sweeper has begun to look again: it lists the queues.
+// awaitSweep waits until a sweep has begun: it lists the queues.
 func (h *fixture) awaitSweep(queue string) {
 	h.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})

@@ -27,17 +27,17 @@ func TestOutcomeIsHeldThroughAnOutageOfTheJournal(t *testing.T) {
 	<-called
 	h.journal.SetDown(outage)
 	close(answer)
-	h.awaitTrue("the manager is unwell", func() bool { return errors.Is(w.Healthy(), outage) })
+	h.awaitTrue("the manager is unhealthy", func() bool { return errors.Is(w.Healthy(), outage) })
 	other := h.submit(w)
 	failures := w.Stats().WriteFailures
-	h.awaitTrue("it is tried again", func() bool { return w.Stats().WriteFailures >= failures+3 })
+	h.awaitTrue("it is retried", func() bool { return w.Stats().WriteFailures >= failures+3 })
 	if n := h.calls.Load(); n != 1 {
 		t.Errorf("%d calls during the outage", n)
 	}
 	h.journal.SetDown(nil)
 	h.awaitState(held.ID, background.Succeeded)
 	h.awaitState(other.ID, background.Succeeded)
-	h.awaitTrue("the manager is well", func() bool { return w.Healthy() == nil })
+	h.awaitTrue("the manager is healthy", func() bool { return w.Healthy() == nil })
 	h.startedOnceEach([]background.RunID{held.ID, other.ID}, 1)
 	if n := h.calls.Load(); n != 2 {
 		t.Errorf("%d calls", n)
@@ -57,7 +57,7 @@ func TestOutcomeIsHeldThroughAShutdown(t *testing.T) {
 	<-called
 	h.journal.SetDown(errors.New("journal away"))
 	close(answer)
-	h.awaitTrue("the manager is unwell", func() bool { return w.Healthy() != nil })
+	h.awaitTrue("the manager is unhealthy", func() bool { return w.Healthy() != nil })
 	stopped := make(chan struct{})
 	go func() { w.stop(); close(stopped) }()
 	h.journal.SetDown(nil)
@@ -99,7 +99,7 @@ func TestCloseGivesUpWhatCannotBeRecorded(t *testing.T) {
 	<-called
 	h.journal.SetDown(errors.New("journal away"))
 	close(answer)
-	h.awaitTrue("the manager is unwell", func() bool { return w.Healthy() != nil })
+	h.awaitTrue("the manager is unhealthy", func() bool { return w.Healthy() != nil })
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
@@ -118,7 +118,7 @@ func TestTwoOutagesInOneDelivery(t *testing.T) {
 		return paid
 	})
 	h.journal.SetReliable(true)
-	w := h.start(func(c *background.Config) { c.LostAfter = 2 * time.Minute }) // no claim grows too old meanwhile
+	w := h.start(func(c *background.Config) { c.LostAfter = 2 * time.Minute }) // no claim becomes stale meanwhile
 	h.journal.SetDown(outage)
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 500 * time.Millisecond })
 	i := h.inspector()
@@ -130,7 +130,7 @@ func TestTwoOutagesInOneDelivery(t *testing.T) {
 	h.journal.SetDown(nil)
 	h.awaitState(r.ID, background.Scheduled)
 	h.journal.SetDown(outage)
-	h.awaitTrue("the second claim is in doubt", func() bool { return errors.Is(w.Healthy(), outage) })
+	h.awaitTrue("the second claim is unanswered", func() bool { return errors.Is(w.Healthy(), outage) })
 	failures := w.Stats().WriteFailures
 	h.awaitTrue("it has been for more than a second", func() bool { return w.Stats().WriteFailures >= failures+8 })
 	h.journal.SetDown(nil)

@@ -11,14 +11,12 @@ import (
 const (
 	// maxBatch bounds the scripts of one round trip.
 	maxBatch = 256
-	// maxInFlight bounds round trips at one time: the second takes what came while the
-	// first was on its way.
+	// maxInFlight bounds concurrent round trips: the second sends what arrives during the first.
 	maxInFlight = 2
 )
 
-// pipelined is a Redis client whose EvalSha sends the scripts of concurrent
-// callers together. A lone caller is not kept waiting for company. asynq does
-// nearly everything by EvalSha.
+// pipelined is a Redis client whose EvalSha sends the scripts of concurrent callers in one
+// pipeline. A single caller does not wait for others. asynq does nearly everything by EvalSha.
 type pipelined struct {
 	redis.UniversalClient
 
@@ -29,7 +27,7 @@ type pipelined struct {
 }
 
 type script struct {
-	ctx  context.Context // of the caller who waits for it
+	ctx  context.Context // of the waiting caller
 	sha  string
 	keys []string
 	args []any
@@ -39,9 +37,9 @@ type script struct {
 
 func newPipelined(c redis.UniversalClient) *pipelined { return &pipelined{UniversalClient: c} }
 
-// EvalSha runs a script and answers its own error, whatever became of the others
-// in its pipeline. When ctx ends first, the caller stops waiting, but the script
-// may still run, unless it has not been sent.
+// EvalSha runs a script and returns its own error, whatever the errors of others in its
+// pipeline. When ctx ends first, EvalSha returns, but the script may still run unless it has
+// not been sent.
 func (p *pipelined) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if err := ctx.Err(); err != nil {
 		return failedCmd(ctx, err)
@@ -62,14 +60,14 @@ func (p *pipelined) EvalSha(ctx context.Context, sha string, keys []string, args
 	}
 }
 
-// send sends what is queued until nothing is.
+// send sends batches until the queue is empty.
 func (p *pipelined) send() {
 	for {
 		batch := p.nextBatch()
 		if batch == nil {
 			return
 		}
-		// The callers' contexts don't bound the pipeline: the client's own time-outs do.
+		// The client's own time-outs bound the pipeline; the callers' contexts do not.
 		ctx := context.Background()
 		pipe := p.UniversalClient.Pipeline()
 		for _, s := range batch {
@@ -84,13 +82,13 @@ func (p *pipelined) send() {
 	}
 }
 
-// setMissingErrors gives the pipeline's error to its commands when none of them has one: so
-// go-redis leaves them when it cannot dial, and without a cause they would pass for
+// setMissingErrors sets the pipeline's error on its commands when none of them has one.
+// go-redis leaves them so when it cannot dial, and commands without error would count as
 // answered.
 func setMissingErrors(batch []*script, err error) {
 	for _, s := range batch {
 		if s.cmd.Err() != nil {
-			return // the pipeline failed by single commands, each has its own answer
+			return // single commands failed: each has its own error
 		}
 	}
 	for _, s := range batch {
@@ -101,7 +99,7 @@ func setMissingErrors(batch []*script, err error) {
 func (p *pipelined) nextBatch() []*script {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// While Redis does not answer, those who gave up must not queue up before others.
+	// While Redis does not answer, scripts of callers that gave up must not delay others.
 	p.queue = slices.DeleteFunc(p.queue, func(s *script) bool { return s.ctx.Err() != nil })
 	if len(p.queue) == 0 {
 		p.inFlight--
@@ -115,7 +113,7 @@ func (p *pipelined) nextBatch() []*script {
 	return batch
 }
 
-// Close waits for what is on its way, then closes the client.
+// Close waits for running pipelines, then closes the client.
 func (p *pipelined) Close() error {
 	p.senders.Wait()
 	return p.UniversalClient.Close()

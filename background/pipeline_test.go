@@ -90,7 +90,7 @@ func TestCallerWhoseContextEndsStopsWaiting(t *testing.T) {
 	}
 }
 
-// blockedRedis is a Redis that takes pipelines and answers none until it is let.
+// blockedRedis is a Redis that accepts pipelines and blocks their replies until it is released.
 type blockedRedis struct {
 	sent    atomic.Int64 // scripts
 	unblock chan struct{}
@@ -107,8 +107,7 @@ func (f *blockedRedis) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Proc
 func (f *blockedRedis) DialHook(next redis.DialHook) redis.DialHook          { return next }
 func (f *blockedRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// Scripts of callers who gave up are not sent: others come first, and a Close does
-// not wait for them.
+// Scripts of callers that gave up are not sent: they delay neither other callers nor Close.
 func TestScriptsOfCallersWhoLeftAreNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &blockedRedis{unblock: make(chan struct{})}
@@ -145,7 +144,7 @@ func TestScriptsOfCallersWhoLeftAreNotSent(t *testing.T) {
 			t.Error(err)
 		}
 		if sent := f.sent.Load(); sent != underway+later {
-			t.Errorf("%d scripts were sent, want those of the %d callers who waited", sent, underway+later)
+			t.Errorf("%d scripts were sent, want those of the %d waiting callers", sent, underway+later)
 		}
 	})
 }

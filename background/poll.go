@@ -10,40 +10,39 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// emptyQueuePolls is for how many polls a queue that was found empty is not asked again,
-// and emptyQueuePause for how long where the bells of all processes are heard.
+// emptyQueuePolls is how many polls skip a queue that was found empty. emptyQueuePause is how
+// long it is skipped while the wake-up subscription works.
 const (
 	emptyQueuePolls = 2
 	emptyQueuePause = 50 * time.Millisecond
 )
 
-// watcherPauses is for how many of these times a caller waits while another watches.
+// watcherPauses is how many pauses a caller waits while another one watches.
 const watcherPauses = 10
 
-// pollThrottle spares Redis the question that every asynq server asks about every queue at
-// every poll. A queue that one server found empty is not asked again by any of this
-// process for a while, unless a bell is heard. Meanwhile servers wait in their question
-// rather than ask it again and again.
+// pollThrottle reduces the dequeue commands sent to Redis: every asynq server polls every
+// queue. When one server found a queue empty, no server of this process polls it for a while,
+// unless a wake-up arrives. Meanwhile the servers block in their poll instead of repeating it.
 type pollThrottle struct {
 	redis.UniversalClient
 	poll        time.Duration
 	now         func() time.Time
-	onLostReply func() // called when a question has no answer and may have taken a task
+	onLostReply func() // called when a dequeue has no reply and may have taken a task
 
-	onReply func(error) // called with what became of each question for a task; nil when it was answered
+	onReply func(error) // called with the result of each dequeue; nil when it was answered
 
-	// claimsBlocked reports whether this process may claim nothing now. It asks for no task
-	// then, so that others get them.
+	// claimsBlocked reports whether this process may claim nothing now. Then it dequeues no
+	// task, so that other processes get them.
 	claimsBlocked func() bool
 
 	mu         sync.Mutex
 	pause      time.Duration
-	connected  bool                 // bells of all processes
-	nextPoll   map[string]time.Time // by queue: empty before
-	wakeups    int                  // bells that were heard
-	waiting    int                  // callers held back
+	connected  bool                 // the wake-up subscription works
+	nextPoll   map[string]time.Time // by queue, only of empty ones
+	wakeups    int                  // wake-ups received
+	waiting    int                  // blocked callers
 	hasWatcher bool                 // one of them watches
-	changed    chan struct{}        // closed to let them go
+	changed    chan struct{}        // closed to unblock them
 }
 
 func newPollThrottle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *pollThrottle {
@@ -53,8 +52,8 @@ func newPollThrottle(c redis.UniversalClient, poll time.Duration, now func() tim
 	}
 }
 
-// EvalSha holds back asynq's dequeue script while no queue may have a task or none is to be
-// taken, and answers for an empty queue. Every other script passes.
+// EvalSha blocks asynq's dequeue script while no queue may have a task or none may be claimed,
+// and returns redis.Nil for an empty queue. Every other script passes.
 func (i *pollThrottle) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if !isDequeue(keys) {
 		return i.UniversalClient.EvalSha(ctx, sha, keys, args...)
@@ -66,7 +65,7 @@ func (i *pollThrottle) EvalSha(ctx context.Context, sha string, keys []string, a
 			return failedCmd(ctx, redis.Nil)
 		}
 	}
-	if i.claimsBlocked() { // last: it may have become so in the wait
+	if i.claimsBlocked() { // last: it may have changed during the wait
 		sleep(ctx, emptyQueuePause)
 		return failedCmd(ctx, redis.Nil)
 	}
@@ -84,13 +83,13 @@ func (i *pollThrottle) EvalSha(ctx context.Context, sha string, keys []string, a
 	return cmd
 }
 
-// isDequeue recognises asynq's dequeue script by its keys.
+// isDequeue reports whether the keys are those of asynq's dequeue script.
 func isDequeue(keys []string) bool {
 	return len(keys) == 4 && strings.HasSuffix(keys[0], ":pending") && strings.HasSuffix(keys[3], ":lease")
 }
 
-// acquirePoll reports whether the queue is to be asked now, and takes the turn of asking.
-// rung tells learn whether a bell rang since.
+// acquirePoll reports whether the caller is to poll the queue now, and delays the next poll.
+// wakeupsSeen tells recordPoll whether a wake-up arrived since.
 func (i *pollThrottle) acquirePoll(queue string) (poll bool, wakeupsSeen int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -105,8 +104,8 @@ func (i *pollThrottle) acquirePoll(queue string) (poll bool, wakeupsSeen int) {
 	return true, i.wakeups
 }
 
-// untilNextPoll is for how long a queue need not be asked; a clock that was set back does
-// not make it longer.
+// untilNextPoll returns how long a queue need not be polled; setting the clock back does not
+// make it longer.
 func (i *pollThrottle) untilNextPoll(at, now time.Time) time.Duration {
 	return min(at.Sub(now), i.pause)
 }
@@ -117,13 +116,13 @@ func (i *pollThrottle) recordPoll(queue string, empty bool, wakeupsSeen int) {
 	if empty && wakeupsSeen == i.wakeups {
 		i.nextPoll[queue] = i.now().Add(i.pause)
 	} else {
-		i.endWaits() // where one task is, there may be more
+		i.endWaits() // there may be more tasks
 	}
 }
 
-// wait holds the caller back. The first who waits watches for all: it goes on when
-// the next queue may be asked. The others go on when something was found or a bell
-// rang, and now and then in case that nobody watches any more.
+// wait blocks the caller. The first waiter watches for all: it returns when the next queue may
+// be polled. The others return when a task was found or a wake-up arrived, and after
+// watcherPauses in case that nobody watches any more.
 func (i *pollThrottle) wait(ctx context.Context) {
 	remaining, changed, isWatcher := i.enterWait()
 	defer i.leaveWait(isWatcher)
@@ -163,8 +162,8 @@ func (i *pollThrottle) leaveWait(isWatcher bool) {
 	}
 }
 
-// setConnected sets whether the bells of all processes are heard, and lets all queues be
-// asked: bells may have been missed before, and will be missed from now on.
+// setConnected sets whether the wake-up subscription works. When that changes, all queues may
+// be polled: wake-ups may have been missed before, or are missed from now on.
 func (i *pollThrottle) setConnected(connected bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -179,7 +178,7 @@ func (i *pollThrottle) setConnected(connected bool) {
 	i.endWaits()
 }
 
-// wake lets all queues be asked at once.
+// wake lets all queues be polled at once.
 func (i *pollThrottle) wake() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -187,7 +186,7 @@ func (i *pollThrottle) wake() {
 	i.endWaits()
 }
 
-// endWaits ends all waits. The caller holds the lock.
+// endWaits unblocks all waiters. The caller holds the lock.
 func (i *pollThrottle) endWaits() {
 	clear(i.nextPoll)
 	if i.waiting > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// countingRedis is a Redis that counts what it is asked.
+// countingRedis is a Redis that counts its scripts.
 type countingRedis struct {
 	redis.UniversalClient
 	polls  atomic.Int64
@@ -43,19 +43,19 @@ func TestEmptyQueueIsPolledAgainOnlyAfterAPauseOrAWakeup(t *testing.T) {
 			t.Errorf("%s: %v", when, err)
 		}
 		if got := server.polls.Load(); got != want {
-			t.Errorf("%s: asked %d times, want %d", when, got, want)
+			t.Errorf("%s: polled %d times, want %d", when, got, want)
 		}
 	}
 	poll(1, "first")
 	poll(1, "at once")
 	poll(1, "and again")
 	i.wake()
-	poll(2, "after a bell")
+	poll(2, "after a wake-up")
 	now = now.Add(emptyQueuePolls * time.Millisecond)
 	poll(3, "after the pause")
 	server.answer = func() error { i.wake(); return redis.Nil }
 	now = now.Add(emptyQueuePolls * time.Millisecond)
-	poll(4, "a bell rings while it is asked")
+	poll(4, "a wake-up arrives during the poll")
 	poll(5, "right after that")
 }
 
@@ -67,7 +67,7 @@ func TestOnlyDequeuesAreHeldBack(t *testing.T) {
 		i.EvalSha(t.Context(), "", []string{"a:lease", "b"})
 	}
 	if got := server.polls.Load(); got != 3 {
-		t.Errorf("asked %d times", got)
+		t.Errorf("polled %d times", got)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestWaitersContinueWhenATaskIsFound(t *testing.T) {
 	}
 	for range 2 {
 		if err := <-done; err != nil {
-			t.Error("a queue that may have a task was not asked: ", err)
+			t.Error("a queue that may have a task was not polled: ", err)
 		}
 	}
 }
@@ -117,12 +117,12 @@ func TestOnlyADequeueWithoutReplyIsReportedLost(t *testing.T) {
 	}{
 		"a task":                      {nil, dequeue("a"), false},
 		"none":                        {redis.Nil, dequeue("a"), false},
-		"a refusal":                   {redisError("OOM command not allowed"), dequeue("a"), false},
+		"an error reply":              {redisError("OOM command not allowed"), dequeue("a"), false},
 		"the connection broke":        {io.EOF, dequeue("a"), true},
-		"no answer in time":           {context.DeadlineExceeded, dequeue("a"), true},
+		"no reply in time":            {context.DeadlineExceeded, dequeue("a"), true},
 		"another script broke":        {io.EOF, []string{"a:pending"}, false},
-		"a refusal that was wrapped":  {fmt.Errorf("script: %w", redisError("NOSCRIPT")), dequeue("a"), false},
-		"a broken connection wrapped": {fmt.Errorf("script: %w", io.EOF), dequeue("a"), true},
+		"a wrapped error reply":       {fmt.Errorf("script: %w", redisError("NOSCRIPT")), dequeue("a"), false},
+		"a wrapped broken connection": {fmt.Errorf("script: %w", io.EOF), dequeue("a"), true},
 	} {
 		lost := false
 		i := newPollThrottle(&countingRedis{answer: func() error { return tc.answer }}, time.Millisecond, time.Now)
@@ -133,7 +133,7 @@ func TestOnlyADequeueWithoutReplyIsReportedLost(t *testing.T) {
 	}
 }
 
-// redisError is an answer of Redis that is an error.
+// redisError is an error reply of Redis.
 type redisError string
 
 func (p redisError) Error() string { return string(p) }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// probePolicy judges a target while its breaker is open: it says which paused runs are let
-// through, what their failures cost them, and when the breaker closes. There is one for
-// each opening and leader; what it lets through counts in it alone.
+// probePolicy decides, while a breaker is open, which paused runs are probed, whether their
+// failures charge their budgets, and when the breaker closes. There is one for each opening and
+// leader, and it counts only its own probes.
 //
-// New cases, which were never called, probe: by a credit that doubles with each answer
-// and shrinks by one with each failure. Runs that failed before are called only while
-// answers show that the target works: then a failure is their own. With no new case to
-// ask, one of them probes now and then.
+// New cases, which were never called, are probed first: the number allowed at one time doubles
+// with each answer and drops by one with each failure. Runs that failed before are called only
+// while answers show that the target works: then a failure is their own. When there is no new
+// case, one of them is probed now and then.
 //
 // It is pure: time comes in, and one source of chance is given.
 type probePolicy struct {
@@ -20,34 +20,34 @@ type probePolicy struct {
 	slots int
 	rnd   *rand.Rand
 
-	credit           int // new cases that may be out at one time
+	credit           int // new cases that may be in flight
 	newInFlight      int
-	maxRetried       int // runs that failed before that may be
+	maxRetried       int // runs that failed before and may be in flight
 	retriedInFlight  int
-	answers          int // probes that were answered since a new case failed
+	answers          int // answered probes since a new case failed
 	picks            int
 	lastAnswer       time.Time // the last answer; zero before
-	lastProbe        time.Time // when a probe was let through last
-	lastNewCase      time.Time // when the last of them by a new case was, or the opening
+	lastProbe        time.Time // when the last probe started
+	lastNewCase      time.Time // when the last probe of a new case started, or the opening
 	fallbackInterval time.Duration
-	fewSince         time.Time // since when few are paused; zero while they are many
-	failingSince     time.Time // the first failure of a probe since the last answer; zero when there was none
+	fewSince         time.Time // since when few runs are paused; zero while many are
+	failingSince     time.Time // first failed probe since the last answer; zero when there was none
 }
 
-// probeKind is which way a run is let through.
+// probeKind is why a run is probed.
 type probeKind int
 
 const (
-	kindNewCase  probeKind = iota // a new case probes
+	kindNewCase  probeKind = iota // a new case
 	kindRetried                   // it failed before, and the target works
 	kindFallback                  // it failed before, and there is no new case to probe
 )
 
-// probeCall is a call that was let through.
+// probeCall is one probe.
 type probeCall struct {
 	kind          probeKind
-	alwaysCharges bool // a failure spends the run's budget whatever becomes of the target
-	released      bool // it takes so long that it no longer counts as out
+	alwaysCharges bool // a failure charges the run's budget whether or not the target works
+	released      bool // slow: it no longer counts as in flight
 }
 
 // initialMaxRetried is how many runs that failed before are called at one time at first.
@@ -62,7 +62,7 @@ func (p *probePolicy) targetWorks(now time.Time) bool {
 	return !p.lastAnswer.IsZero() && now.Sub(p.lastAnswer) < p.rule.AnswerValidFor
 }
 
-// newCasesAllowed is how many new cases may be let through now.
+// newCasesAllowed returns how many new cases may be probed now.
 func (p *probePolicy) newCasesAllowed(now time.Time) int {
 	if p.credit == 1 && now.Sub(p.lastProbe) < p.rule.ProbeInterval {
 		return 0
@@ -70,9 +70,9 @@ func (p *probePolicy) newCasesAllowed(now time.Time) int {
 	return max(0, p.credit-p.newInFlight)
 }
 
-// pick says which new case is next: three times the newest, then one anywhere, so that
-// no order of arrival hides those that succeed. from is the place between the oldest
-// (0) and the newest (1).
+// pick selects the next new case: three times the newest, then one anywhere, so that no order
+// of arrival hides those that succeed. from is the position between the oldest (0) and the
+// newest (1).
 func (p *probePolicy) pick() (from float64, anywhere bool) {
 	p.picks++
 	if p.picks%4 != 0 {
@@ -81,7 +81,7 @@ func (p *probePolicy) pick() (from float64, anywhere bool) {
 	return p.rnd.Float64(), true
 }
 
-// retriedAllowed is how many of the runs that failed before may be let through now.
+// retriedAllowed returns how many runs that failed before may be called now.
 func (p *probePolicy) retriedAllowed(now time.Time) int {
 	if !p.targetWorks(now) {
 		return 0
@@ -89,8 +89,8 @@ func (p *probePolicy) retriedAllowed(now time.Time) int {
 	return max(0, p.maxRetried-p.retriedInFlight)
 }
 
-// fallbackDue reports whether a run that failed before is to probe, for want of a new case.
-// paused is how many wait in all.
+// fallbackDue reports whether a run that failed before is to be probed because there is no new
+// case. paused is the number of all paused runs.
 func (p *probePolicy) fallbackDue(now time.Time, paused int) bool {
 	switch few := paused < p.rule.FewPaused; {
 	case !few:
@@ -109,7 +109,7 @@ func (p *probePolicy) few(now time.Time) bool {
 	return !p.fewSince.IsZero() && now.Sub(p.fewSince) >= p.rule.FewPausedFor
 }
 
-// start counts a run that is let through.
+// start counts a probe that starts.
 func (p *probePolicy) start(now time.Time, kind probeKind) *probeCall {
 	t := &probeCall{kind: kind, alwaysCharges: kind == kindRetried || kind == kindFallback && p.few(now)}
 	switch kind {
@@ -124,7 +124,7 @@ func (p *probePolicy) start(now time.Time, kind probeKind) *probeCall {
 	return t
 }
 
-// release takes a call that is slow off what is out, before it has ended.
+// release stops counting a slow call as in flight before it has ended.
 func (p *probePolicy) release(t *probeCall) {
 	if t.released {
 		return
@@ -138,23 +138,23 @@ func (p *probePolicy) release(t *probeCall) {
 	}
 }
 
-// chargesBudget reports whether the failure of a call spends the run's budget: it does when it
-// is the run's own. What a new case fails while others are answered is, but a probe
-// never ends a run.
+// chargesBudget reports whether the failure of a probe charges the run's budget, because the
+// failure is the run's own. The failure of a new case is its own while others are answered, but
+// it never uses the run's last attempt.
 func (p *probePolicy) chargesBudget(now time.Time, t *probeCall, last bool) bool {
 	return t.alwaysCharges || t.kind == kindNewCase && p.targetWorks(now) && !last
 }
 
-// probeResult is what a call that was let through says of the target.
+// probeResult is what a probe says of the target.
 type probeResult int
 
 const (
-	probeInconclusive probeResult = iota // it was not made, or was cut short
+	probeInconclusive probeResult = iota // not called, or interrupted
 	probeAnswered
 	probeFailed
 )
 
-// finish takes in how a call that was let through ended.
+// finish applies the end of a probe.
 func (p *probePolicy) finish(now time.Time, t *probeCall, result probeResult) {
 	p.release(t)
 	if result == probeFailed && t.kind != kindRetried && p.failingSince.IsZero() {
@@ -174,28 +174,28 @@ func (p *probePolicy) finish(now time.Time, t *probeCall, result probeResult) {
 		p.credit, p.answers = max(1, p.credit-1), 0
 	case result == probeFailed && t.kind == kindFallback:
 		p.fallbackInterval = min(p.rule.FallbackIntervalMax, p.fallbackInterval+p.fallbackInterval/8)
-	case t.kind == kindFallback: // it was not called: another may be before long
+	case t.kind == kindFallback: // not called: the next one may start soon
 		p.lastProbe = now.Add(p.rule.FallbackInterval/5 - p.fallbackInterval)
 	}
 }
 
-// How many answers in a row close a breaker.
+// Answers in a row that close a breaker.
 const (
 	answersWhenNoneWait = 3
 	answersToClose      = 10
 )
 
-// relapseFactor is for how many times BreakerRule.Recent probes must fail for a breaker
-// that is half-open to be open again.
+// relapseFactor times BreakerRule.AnswerValidFor is how long probes must fail for a half-open
+// breaker to open again.
 const relapseFactor = 5
 
-// How often a leader looks for more to let through.
+// Pauses between two steps of a leader.
 const (
 	leaderBusyPause = 20 * time.Millisecond
 	leaderIdlePause = 100 * time.Millisecond
 )
 
-// pause is for how long a leader waits before it looks again.
+// pause returns how long a leader waits before its next step.
 func (p *probePolicy) pause(now time.Time) time.Duration {
 	if p.credit > 1 || p.targetWorks(now) {
 		return leaderBusyPause
@@ -203,8 +203,8 @@ func (p *probePolicy) pause(now time.Time) time.Duration {
 	return min(leaderIdlePause, p.rule.ProbeInterval)
 }
 
-// recovered reports whether the breaker is to be closed. waiting says that new cases are
-// still paused, paused how many runs are in all.
+// recovered reports whether the breaker is to be closed. waiting reports that new cases are
+// still paused; paused is the number of all paused runs.
 func (p *probePolicy) recovered(now time.Time, waiting bool, paused int) bool {
 	switch {
 	case p.answers >= answersToClose:
@@ -215,13 +215,14 @@ func (p *probePolicy) recovered(now time.Time, waiting bool, paused int) bool {
 	return p.answers >= answersWhenNoneWait || paused == 0 && p.targetWorks(now)
 }
 
-// relapsed reports whether probes have failed for some time, and none was answered.
+// relapsed reports whether probes have failed for relapseFactor times AnswerValidFor without an
+// answer.
 func (p *probePolicy) relapsed(now time.Time) bool {
 	return !p.failingSince.IsZero() && now.Sub(p.failingSince) >= relapseFactor*p.rule.AnswerValidFor
 }
 
-// stalled reports whether there was no new case to ask for so long that somebody should
-// know. paused is how many runs wait.
+// stalled reports whether runs are paused and there was no new case to probe for StalledAfter.
+// paused is the number of paused runs.
 func (p *probePolicy) stalled(now time.Time, paused int) bool {
 	return paused > 0 && !p.targetWorks(now) && now.Sub(p.lastNewCase) >= p.rule.StalledAfter
 }

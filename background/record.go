@@ -3,14 +3,17 @@ package background
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// errClosed ends a write that Close gave up.
+// errClosed is the error of a write that Close interrupted.
 var errClosed = errors.New("background: the manager is closed")
 
 const (
@@ -18,8 +21,8 @@ const (
 	writePauseMax = time.Second
 )
 
-// WriteOutcomeKnown reports whether the journal answered a move; else it is not known
-// whether the move was written.
+// WriteOutcomeKnown reports whether err is an answer of the journal to a transition. Otherwise
+// it is not known whether the transition was written.
 func WriteOutcomeKnown(err error) bool {
 	for _, known := range []error{
 		nil, ErrConflict, ErrNotDue, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBreakerOpen, ErrTooManyOutstandingCalls, ErrRequestAltered, ErrNotFound, ErrUnknownFamily,
@@ -33,61 +36,77 @@ func WriteOutcomeKnown(err error) bool {
 	return false
 }
 
-// write records a move, again and again until the journal answers it. It is the
-// same move each time, so that it takes effect once. Only Close ends it sooner,
-// with errClosed. Failures raise the manager's health error until the answer.
-func (m *Manager) write(f Family, tr Transition) (Run, error) {
+// recorder records the transitions of runs, and decides how attempts end.
+type recorder struct {
+	caller       *handlerCaller // for lookups
+	health       *health
+	inFlight     *inFlightRuns
+	now          func() time.Time
+	newID        func() uuid.UUID
+	worker       string                        // Config.Worker
+	onTransition func(m Transition, after Run) // Config.OnTransition; may be nil
+	log          *zap.Logger
+	baseCtx      context.Context // ends at Close
+	work         *sync.WaitGroup // late answers
+
+	unrecordable atomic.Uint64 // outcomes that could not be recorded as they were
+}
+
+// write records a transition and retries until the journal answers. It is the same transition
+// each time, so that it takes effect once. Only Close ends it sooner, with errClosed. Failures
+// raise the manager's health error until the answer.
+func (r *recorder) write(f Family, tr Transition) (Run, error) {
 	pause, failing := writePauseMin, false
 	for {
-		after, err := f.Record(m.baseCtx, tr)
+		after, err := f.Record(r.baseCtx, tr)
 		if WriteOutcomeKnown(err) {
 			if failing {
-				m.health.onWriteAnswered()
+				r.health.onWriteAnswered()
 			}
-			if err == nil && m.cfg.OnTransition != nil {
-				m.cfg.OnTransition(tr, after)
+			if err == nil && r.onTransition != nil {
+				r.onTransition(tr, after)
 			}
 			return after, err
 		}
 		if errors.Is(err, ErrBusy) && !failing {
-			if !sleep(m.baseCtx, writePauseMin) {
+			if !sleep(r.baseCtx, writePauseMin) {
 				return Run{}, errClosed
 			}
-			continue // somebody else's transaction: the journal is well
+			continue // another transaction holds a lock: the journal works
 		}
-		m.health.onWriteFailed(!failing, tr, err)
+		r.health.onWriteFailed(!failing, tr, err)
 		failing = true
-		if !sleep(m.baseCtx, pause) {
-			m.health.onWriteAnswered()
+		if !sleep(r.baseCtx, pause) {
+			r.health.onWriteAnswered()
 			return Run{}, errClosed
 		}
 		pause = min(2*pause, writePauseMax)
 	}
 }
 
-// writeUntilReadable writes a move of which this process alone knows what it tells. One of a run that
-// it can't read is tried again every unreadableDelay: a program that can read the run may
-// make it readable. Nothing else of the process waits for that.
-func (m *Manager) writeUntilReadable(f Family, tr Transition) (Run, error) {
+// writeUntilReadable writes a transition whose outcome only this process knows. If this process
+// cannot read the run, it retries every unreadableDelay, because a program that can read the
+// run may make it readable. Nothing else in the process waits for it.
+func (r *recorder) writeUntilReadable(f Family, tr Transition) (Run, error) {
 	for logged := false; ; logged = true {
-		after, err := m.write(f, tr)
+		after, err := r.write(f, tr)
 		if !errors.Is(err, ErrUnreadable) {
 			return after, err
 		}
 		if !logged {
-			m.log.Error("what became of a run is known and can't be written, for this program can't read the run; trying on",
-				zap.Stringer("run", tr.Run.ID), zap.String("fact", string(tr.Event)), zap.String("class", string(tr.Result.Class)), zap.Error(err))
+			r.log.Error("outcome cannot be written because this program cannot read the run, retrying",
+				zap.Stringer("run", tr.Run.ID), zap.String("event", string(tr.Event)), zap.String("class", string(tr.Result.Class)), zap.Error(err))
 		}
-		if !sleep(m.baseCtx, unreadableDelay) {
+		if !sleep(r.baseCtx, unreadableDelay) {
 			return Run{}, errClosed
 		}
 	}
 }
 
-// unreadableDelay is after what time a run is tried again that this program can't read.
+// unreadableDelay is the delay between tries for a run that this program cannot read.
 const unreadableDelay = time.Minute
 
-// sleep pauses; it reports false when ctx ends first.
+// sleep waits for d. It returns false when ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -99,96 +118,94 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// newTransition begins a Move on a run as last seen.
-func (m *Manager) newTransition(event receipts.Subtype, run Run) Transition {
-	return Transition{ID: m.cfg.NewID(), Run: run, Event: event, At: m.now(), Worker: m.cfg.Worker}
+// newTransition returns a transition of a run as last seen.
+func (r *recorder) newTransition(event receipts.Subtype, run Run) Transition {
+	return Transition{ID: r.newID(), Run: run, Event: event, At: r.now(), Worker: r.worker}
 }
 
-// reconcileExecuted ends a run that waits, or closes its letter, when its money is known
-// to have moved after all. It returns the run as it is then.
-func (m *Manager) reconcileExecuted(f Family, run Run, res Result) (Run, error) {
+// reconcileExecuted ends a waiting run, or closes its dead letter, when its money is known to
+// have moved after all. It returns the run as it is then.
+func (r *recorder) reconcileExecuted(f Family, run Run, res Result) (Run, error) {
 	if run.Class != Executed || !run.State.Waiting() && run.Letter != LetterOpen {
 		return run, nil
 	}
-	tr := m.newTransition(receipts.Reconciled, run)
+	tr := r.newTransition(receipts.Reconciled, run)
 	tr.Result, tr.Lookup = Result{Class: Executed, Moved: res.Moved, Reference: res.Reference}, Executed
-	after, err := m.write(f, tr)
+	after, err := r.write(f, tr)
 	if errors.Is(err, ErrConflict) {
-		err = nil // it is being executed, or somebody else has done it
+		err = nil // it is running, or was reconciled elsewhere
 	}
 	return after, err
 }
 
-// errEndedElsewhere ends a delivery whose attempt was ended by somebody else.
-var errEndedElsewhere = errors.New("background: the attempt was ended by somebody else")
+// errEndedElsewhere ends a delivery whose attempt another process ended.
+var errEndedElsewhere = errors.New("background: the attempt was ended by another process")
 
-// finish records how an attempt ended and returns the run after it. The handler is
-// never called again for it: when the run changed meanwhile, as by a request to
-// cancel, only the decision is made anew. Errors: errClosed, and errEndedElsewhere with the
-// run as it is instead.
-func (m *Manager) finish(f Family, run Run, done callOutcome) (Run, error) {
+// finish records how an attempt ended and returns the run after it. It never calls the handler
+// again: when the run changed meanwhile, as by a request to cancel, only the decision is made
+// again. Errors: errClosed, and errEndedElsewhere with the run as it is now.
+func (r *recorder) finish(f Family, run Run, done callOutcome) (Run, error) {
 	var lookup *Result
 	for pause := time.Duration(0); ; pause = min(2*pause+writePauseMin, writePauseMax) {
-		if pause > 0 && !sleep(m.baseCtx, pause) {
+		if pause > 0 && !sleep(r.baseCtx, pause) {
 			return run, errClosed
 		}
-		now := m.now()
-		end, needsLookup := m.decideEnding(run, done, lookup, now)
+		now := r.now()
+		end, needsLookup := r.decideEnding(run, done, lookup, now)
 		if needsLookup {
-			answer, wasInterrupted := m.lookup(f, lookupView(run, done))
+			answer, wasInterrupted := r.caller.lookup(f, lookupView(run, done))
 			if wasInterrupted {
 				done.interrupted = true
 			}
-			lookup, now = &answer, m.now()
-			end, _ = m.decideEnding(run, done, lookup, now)
+			lookup, now = &answer, r.now()
+			end, _ = r.decideEnding(run, done, lookup, now)
 		}
-		after, err := m.recordOutcome(f, m.endTransition(run, end, done, now))
+		after, err := r.recordOutcome(f, r.endTransition(run, end, done, now))
 		switch {
 		case err == nil:
-			return m.reconcileExecuted(f, after, end.result)
+			return r.reconcileExecuted(f, after, end.result)
 		case errors.Is(err, errClosed):
 			return run, err
 		case stillClaimed(after, run):
 			run = after
 			continue
 		}
-		m.log.Warn("an attempt was ended by somebody else", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
+		r.log.Warn("attempt was ended by another process", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
 			zap.String("class", string(done.result.Class)), zap.String("state", string(after.State)), zap.Error(err))
-		m.recordLateResult(f, run, done)
+		r.recordLateResult(f, run, done)
 		return after, errEndedElsewhere
 	}
 }
 
-// recordOutcome writes how an attempt ended, in a narrower form where the values of it can't be
-// written: so the outcome of one run never keeps the process from the others.
-func (m *Manager) recordOutcome(f Family, tr Transition) (Run, error) {
-	after, err := m.writeUntilReadable(f, tr)
+// recordOutcome records how an attempt ended. If its values cannot be written it records a
+// reduced form, so that the outcome of one run does not block the others.
+func (r *recorder) recordOutcome(f Family, tr Transition) (Run, error) {
+	after, err := r.writeUntilReadable(f, tr)
 	for form := 1; errors.Is(err, ErrUnrecordable); form++ {
-		m.unrecordable.Add(1)
-		m.log.Error("what became of an attempt can't be recorded as it is, its run is left to a person", zap.Stringer("run", tr.Run.ID),
+		r.unrecordable.Add(1)
+		r.log.Error("outcome cannot be recorded as it is, its run becomes a dead letter", zap.Stringer("run", tr.Run.ID),
 			zap.Int("attempt", tr.Run.Attempt), zap.String("class", string(tr.Result.Class)), zap.Int64("moved", tr.Result.Moved), zap.Error(err))
-		if form > mostReduced && !sleep(m.baseCtx, unreadableDelay) {
+		if form > mostReduced && !sleep(r.baseCtx, unreadableDelay) {
 			return Run{}, errClosed
 		}
-		after, err = m.writeUntilReadable(f, tr.reduced(m.cfg.NewID(), form, err))
+		after, err = r.writeUntilReadable(f, tr.reduced(r.newID(), form, err))
 	}
 	return after, err
 }
 
-// recordLateResult records what a call told whose attempt somebody else had ended, as when this
-// process stood still for so long that it was declared lost: if it paid, that is a
-// fact all the same, and so it is if nothing was sent.
-func (m *Manager) recordLateResult(f Family, run Run, done callOutcome) {
+// recordLateResult records the result of a call whose attempt another process ended, as when
+// this process stood still so long that it was declared lost. A payment is recorded in any
+// case, and so is a request that was not sent.
+func (r *recorder) recordLateResult(f Family, run Run, done callOutcome) {
 	if done.interrupted && !done.result.Unsent || done.lateAnswer != nil || done.result.Class == Unknown {
 		return
 	}
 	late := make(chan Result, 1)
 	late <- done.result
-	m.awaitLateAnswer(f, run, late, m.trackAbandoned(run))
+	r.awaitLateAnswer(f, run, late, r.caller.trackAbandoned(run))
 }
 
-// lookupView is a run as a lookup is to see it: the call of an attempt that does not wait for
-// it any more is outstanding.
+// lookupView returns the run for a lookup: a call that outlived its attempt is outstanding.
 func lookupView(run Run, done callOutcome) Run {
 	if done.lateAnswer != nil {
 		return run.withOutstandingCall(run.Attempt)
@@ -196,8 +213,8 @@ func lookupView(run Run, done callOutcome) Run {
 	return run
 }
 
-// decideEnding decides, or interrupts.
-func (m *Manager) decideEnding(run Run, done callOutcome, lookup *Result, now time.Time) (ending, bool) {
+// decideEnding decides how the attempt ends: interrupted, as a probe, or by its result.
+func (r *recorder) decideEnding(run Run, done callOutcome, lookup *Result, now time.Time) (ending, bool) {
 	if done.interrupted {
 		return interruptedEnding(run, done.result, now), false
 	}
@@ -207,23 +224,48 @@ func (m *Manager) decideEnding(run Run, done callOutcome, lookup *Result, now ti
 	return decide(run, done.result, lookup, now)
 }
 
-// endTransition is the move of an ending that was decided at a time given: it is also what the
-// time of the next attempt counts from.
-func (m *Manager) endTransition(run Run, end ending, done callOutcome, now time.Time) Transition {
-	tr := m.newTransition(end.event, run)
+// endTransition returns the transition of an ending that was decided at now. The delay of the
+// next attempt counts from now as well.
+func (r *recorder) endTransition(run Run, end ending, done callOutcome, now time.Time) Transition {
+	tr := r.newTransition(end.event, run)
 	tr.At = now
 	tr.Charge, tr.Result, tr.Lookup, tr.Reason, tr.NextRetryAt = end.charge, end.result, end.lookup, end.reason, end.next
 	tr.Duration, tr.CallStillRunning, tr.Trace = done.took, done.lateAnswer != nil, done.trace
 	return tr
 }
 
-// stillClaimed reports whether the attempt that was claimed is still the run's own.
+// stillClaimed reports whether the claimed attempt is still the run's current one.
 func stillClaimed(now, claimed Run) bool {
 	return now.State == Running && now.Attempt == claimed.Attempt && now.Token == claimed.Token
 }
 
-// lookup asks what became of a run. Who can't tell in time does not know.
-func (m *Manager) lookup(f Family, run Run) (result Result, interrupted bool) {
-	done := m.callWithin(m.baseCtx, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
-	return done.result, done.interrupted
+// awaitLateAnswer records the answer of a call whose attempt ended without it, with the run of
+// that attempt.
+func (r *recorder) awaitLateAnswer(f Family, run Run, lateAnswer <-chan Result, answered func()) {
+	r.work.Go(func() {
+		defer answered()
+		var res Result
+		select {
+		case res = <-lateAnswer:
+		case <-r.baseCtx.Done():
+			return
+		}
+		tr := r.newTransition(receipts.AnsweredLate, run)
+		tr.Result = res
+		after, err := r.recordOutcome(f, tr)
+		if errors.Is(err, ErrConflict) {
+			return // recorded before
+		}
+		if err == nil {
+			after, err = r.reconcileExecuted(f, after, res)
+		}
+		if err != nil {
+			r.log.Error("late answer was not recorded", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
+				zap.String("class", string(res.Class)), zap.Error(err))
+			return
+		}
+		if !after.State.Live() {
+			r.inFlight.wake(run.ID)
+		}
+	})
 }

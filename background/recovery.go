@@ -14,20 +14,20 @@ import (
 const (
 	attemptsPage       = 500
 	recoverConcurrency = 32
-	// removeSessionAfter is more than a claim can have been on its way.
+	// removeSessionAfter is longer than a claim can be on its way to the database.
 	removeSessionAfter = 30 * time.Second
 )
 
-// ObserverActor begins the actor of receipts about attempts whose worker was lost.
+// ObserverActor is the prefix of the actor in receipts about attempts of lost workers.
 const ObserverActor = "observer:"
 
-// recoverer watches the sessions of all processes. One whose counter stands still
-// for LostAfter on this process's own monotonic clock is declared lost: that depends on
-// no other machine's clock. The attempts that ran under it end as
-// interrupted, with an unknown outcome, and their runs continue elsewhere.
+// recoverer watches the sessions of all processes. A session whose counter does not change for
+// LostAfter, by this process's monotonic clock, is declared lost: no other machine's clock is
+// involved. The attempts that ran under it end as interrupted, with an unknown outcome, and
+// their runs continue elsewhere.
 //
-// A lost session is kept, and looked through, until every claim that was on its
-// way when it was declared lost must have come or gone.
+// A lost session is kept and scanned until every claim that was on its way when it was declared
+// lost has been committed or refused.
 type recoverer struct {
 	m       *Manager
 	seen    map[SessionID]sessionObservation
@@ -47,15 +47,15 @@ func newRecoverer(m *Manager) *recoverer {
 func (o *recoverer) run(ctx context.Context) {
 	tick := time.NewTicker(o.m.cfg.BeatEvery)
 	defer tick.Stop()
-	for ailing := false; ; {
+	for failing := false; ; {
 		err := o.scan(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !ailing {
-			o.m.log.Error("other processes can't be watched", zap.Error(err))
+		if err != nil && !failing {
+			o.m.log.Error("sessions cannot be checked", zap.Error(err))
 		}
-		ailing = err != nil
+		failing = err != nil
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -65,7 +65,7 @@ func (o *recoverer) run(ctx context.Context) {
 }
 
 func (o *recoverer) scan(ctx context.Context) error {
-	if errors.Is(o.m.serversErr(), ErrOtherDatabase) {
+	if errors.Is(o.m.admission.serversErr(), ErrOtherDatabase) {
 		return nil
 	}
 	sessions, err := o.m.cfg.Store.Sessions(ctx)
@@ -101,7 +101,7 @@ func (o *recoverer) scan(ctx context.Context) error {
 	return o.recoverMissing(ctx, now)
 }
 
-// recoverMissing recovers what runs under sessions that are not there.
+// recoverMissing recovers the runs of sessions that do not exist.
 func (o *recoverer) recoverMissing(ctx context.Context, now time.Time) error {
 	gone, err := o.missing.scan(ctx, now)
 	if err != nil {
@@ -112,13 +112,14 @@ func (o *recoverer) recoverMissing(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		o.m.log.Warn("runs were left under a session that is not there, they continue", zap.Stringer("session", id), zap.Int("runs", len(attempts)))
-		o.recoverAll(ctx, Session{ID: id, Worker: "of a session that is not there"}, attempts)
+		o.m.log.Warn("recovering runs of a missing session", zap.Stringer("session", id), zap.Int("runs", len(attempts)))
+		o.recoverAll(ctx, Session{ID: id, Worker: "of a missing session"}, attempts)
 	}
 	return nil
 }
 
-// checkSession does what a session calls for that has not changed for some time.
+// checkSession declares a session lost that has not changed for LostAfter, and recovers the
+// runs of a lost one.
 func (o *recoverer) checkSession(ctx context.Context, s Session, unchangedFor time.Duration) error {
 	if !s.Lost {
 		if unchangedFor < o.m.cfg.LostAfter {
@@ -128,7 +129,7 @@ func (o *recoverer) checkSession(ctx context.Context, s Session, unchangedFor ti
 		if err != nil || !lost {
 			return err
 		}
-		o.m.log.Warn("a process was lost, its runs continue", zap.Stringer("session", s.ID), zap.String("worker", s.Worker))
+		o.m.log.Warn("session lost, recovering its runs", zap.Stringer("session", s.ID), zap.String("worker", s.Worker))
 	}
 	attempts, err := o.m.cfg.Store.AttemptsOf(ctx, s.ID, attemptsPage)
 	if err != nil {
@@ -141,8 +142,8 @@ func (o *recoverer) checkSession(ctx context.Context, s Session, unchangedFor ti
 	return nil
 }
 
-// recoverAll ends the attempts of a lost process, some at a time, and rings for the runs
-// that continue.
+// recoverAll ends the attempts of a lost process, up to recoverConcurrency at a time, and
+// notifies for the runs that continue.
 func (o *recoverer) recoverAll(ctx context.Context, s Session, attempts []Run) {
 	limit := make(chan struct{}, recoverConcurrency)
 	var all sync.WaitGroup
@@ -161,14 +162,14 @@ func (o *recoverer) recoverAll(ctx context.Context, s Session, attempts []Run) {
 }
 
 func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) {
-	lookup, wasInterrupted := o.m.lookup(f, r)
+	lookup, wasInterrupted := o.m.caller.lookup(f, r)
 	if wasInterrupted || ctx.Err() != nil {
 		return
 	}
 	tr := o.lostTransition(s, r, lookup)
 	after, err := f.Record(ctx, tr)
 	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
-		o.m.unrecordable.Add(1)
+		o.m.recorder.unrecordable.Add(1)
 		tr = tr.reduced(o.m.cfg.NewID(), form, err)
 		after, err = f.Record(ctx, tr)
 	}
@@ -176,9 +177,9 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 	case errors.Is(err, ErrConflict):
 		return // another observer was first, or the process lives and ended it
 	case errors.Is(err, ErrUnreadable):
-		return // the ledger tells of it, once; a process that can read the run ends it
+		return // the journal logs it, once; a process that can read the run ends it
 	case err != nil:
-		o.m.log.Warn("a lost attempt could not be ended yet", zap.Stringer("run", r.ID), zap.Error(err))
+		o.m.log.Warn("attempt of a lost worker could not be ended yet", zap.Stringer("run", r.ID), zap.Error(err))
 		return
 	}
 	if o.m.cfg.OnTransition != nil {
@@ -186,16 +187,17 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 	}
 	if after.State.Waiting() {
 		if err := o.m.sweeper.resend(ctx, []Run{after}); err != nil {
-			o.m.log.Warn("a recovered run was not rung for, the sweeper will", zap.Stringer("run", r.ID), zap.Error(err))
+			o.m.log.Warn("notification of a recovered run failed, the sweeper resends it", zap.Stringer("run", r.ID), zap.Error(err))
 		}
 	}
 }
 
-// lostTransition is how an attempt ends whose worker was lost. What the worker's last call
-// did is unknown, unless the other side says that it paid. That it says it did not
-// proves nothing: the worker may only be slow, and its call still on the way.
+// lostTransition returns the transition that ends the attempt of a lost worker. The outcome of
+// the worker's last call is unknown, unless the called service reports that it paid. A report
+// that it did not pay proves nothing: the worker may only be slow, and its call still on its
+// way.
 func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
-	tr := o.m.newTransition(receipts.AttemptInterrupted, r)
+	tr := o.m.recorder.newTransition(receipts.AttemptInterrupted, r)
 	tr.Actor = ObserverActor + o.m.cfg.Worker
 	tr.Result = unknownResult(FailureInterrupted, "the worker "+s.Worker+" was lost")
 	tr.Charge, tr.NextRetryAt, tr.CallStillRunning = ChargeRecovery, tr.At, true
@@ -204,34 +206,34 @@ func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
 		tr.Event, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed
 		tr.Result.Moved, tr.Result.Reference = lookup.Moved, lookup.Reference
 	case r.Recoveries+1 > o.m.cfg.MaxRecoveries:
-		// Nobody recovers the run from this loss, so it is not counted as a recovery.
+		// The run is not recovered from this loss, so it is not counted as a recovery.
 		tr.Event, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, ChargeNothing, time.Time{}, ReasonPoisonPill
 	}
 	return tr
 }
 
 const (
-	missingPage  = 5000 // live runs that are looked through at one time
-	missingPages = 4    // of a look
+	missingPage  = 5000 // live runs read at one time
+	missingPages = 4    // pages of one scan
 )
 
-// missingSessions finds sessions that running runs name and that are not there, as after a restore
-// that lost them. No claim can be made under one any more, so that once it has been missed
-// for LostAfter it is as good as declared lost: its process has found out by then, or
-// stands still.
+// missingSessions finds sessions that running runs name and that do not exist, as after a
+// restore that lost them. No claim can be made under such a session any more. Once it has been
+// missing for LostAfter it counts as declared lost: by then its process has noticed, or stands
+// still.
 //
-// It goes through the live runs page by page, from where it stopped last.
+// Each scan continues through the live runs, page by page, where the last one stopped.
 type missingSessions struct {
 	m      *Manager
 	cursor Cursor
-	next   time.Time // of the next look, on the monotonic clock
+	next   time.Time // of the next scan, on the monotonic clock
 	pass   int
 	seen   map[SessionID]missingSession
 }
 
 type missingSession struct {
 	since time.Time
-	pass  int // in which it was seen last
+	pass  int // the pass that saw it last
 }
 
 func newMissingSessions(m *Manager) *missingSessions {
@@ -270,7 +272,7 @@ func (s *missingSessions) scan(ctx context.Context, now time.Time) (gone []Sessi
 	return gone, nil
 }
 
-// passDone begins a new round, and forgets what the last one did not meet.
+// passDone begins a new pass, and removes the sessions that the last one did not see.
 func (s *missingSessions) passDone() {
 	for id, last := range s.seen {
 		if last.pass != s.pass {

@@ -63,7 +63,7 @@ func TestNotificationsAreResentToAnEmptiedRedis(t *testing.T) {
 	h.awaitState(never.ID, background.Succeeded)
 	done := h.awaitState(r.ID, background.Succeeded)
 	if done.NotificationNumber < 2 || w.Stats().NotificationsResent < 2 {
-		t.Errorf("bell %d, rung %d", done.NotificationNumber, w.Stats().NotificationsResent)
+		t.Errorf("notification %d, resent %d", done.NotificationNumber, w.Stats().NotificationsResent)
 	}
 	h.awaitTrue("asynq lists its queues again", func() bool {
 		queues, err := i.Queues()
@@ -86,7 +86,7 @@ func TestArchivedTaskOfALiveRunIsReplaced(t *testing.T) {
 	}
 	h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
 	if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
-		t.Errorf("bell %d", done.NotificationNumber)
+		t.Errorf("notification %d", done.NotificationNumber)
 	}
 }
 
@@ -108,9 +108,9 @@ func TestRunInFlightIsNotResent(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	h.awaitTrue("one runs", func() bool { return w.Stats().Running == 1 })
-	h.awaitTrue("all are held", func() bool { return client.LLen(t.Context(), "asynq:{"+queue+"}:active").Val() == 3 })
+	h.awaitTrue("all are in flight", func() bool { return client.LLen(t.Context(), "asynq:{"+queue+"}:active").Val() == 3 })
 	for _, id := range runs { // Redis lists a task as active before its reply reaches the process
-		h.awaitTrue("the process holds the run", func() bool { return background.InFlight(w.Manager, id) })
+		h.awaitTrue("the run is in flight", func() bool { return background.InFlight(w.Manager, id) })
 	}
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRunInFlightIsNotResent(t *testing.T) {
 	}
 	h.awaitTrue("the sweeper has passed again", marked)
 	if resent := w.Stats().NotificationsResent; resent != 0 {
-		t.Errorf("%d bells rung for runs that are held here", resent)
+		t.Errorf("%d notifications resent for runs in flight", resent)
 	}
 	close(answer)
 	h.awaitTrue("all three were called", func() bool { return h.calls.Load() == 3 })
@@ -154,7 +154,7 @@ func TestRedisThatIsAwayAndComesBackEmptyLosesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := w.Notify(ctx, h.journal.Run(ids[1])); err == nil {
-		t.Error("a bell rang in a Redis that is away")
+		t.Error("a notification was sent to a Redis that is away")
 	}
 	close(answer)
 	h.awaitState(ids[0], background.Succeeded) // needs no Redis
@@ -191,14 +191,14 @@ func TestIdleServersPollRedisSeldom(t *testing.T) {
 	if err != nil {
 		t.Fatalf("no dequeue in %q", stats)
 	}
-	// Each queue once in two polls, and once by each server before any found it empty.
+	// Each queue is polled once in two polls, and once by each server before any found it empty.
 	if most := 2 * int(time.Since(began)/(50*time.Millisecond)+2+8); asked > most {
-		t.Errorf("asked %d times for two queues in %s, want at most %d", asked, time.Since(began), most)
+		t.Errorf("polled %d times for two queues in %s, want at most %d", asked, time.Since(began), most)
 	}
 }
 
-// A newer bell that comes to the process that is at its run comes again every second,
-// and not at growing distances: another process may have to go on with the run.
+// A newer notification that reaches the process whose run is in flight is redelivered every
+// second, not at growing intervals: another process may have to continue the run.
 func TestANewerNotificationOfARunInFlightIsRedeliveredEverySecond(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
@@ -213,21 +213,21 @@ func TestANewerNotificationOfARunInFlightIsRedeliveredEverySecond(t *testing.T) 
 	if err := w.Notify(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	// At distances of 1, 2, 4 and 8 seconds the sixth would come after 23.
-	h.awaitTrue("it came often", func() bool {
+	// At intervals of 1, 2, 4 and 8 seconds the sixth would come after 23.
+	h.awaitTrue("it is redelivered often", func() bool {
 		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".2")
 		return err == nil && info.Retried >= 6
 	})
 	close(answer)
 	h.awaitState(r.ID, background.Succeeded)
-	h.awaitTrue("the bell is acknowledged", func() bool {
+	h.awaitTrue("the notification is acknowledged", func() bool {
 		_, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".2")
 		return errors.Is(err, asynq.ErrTaskNotFound)
 	})
 }
 
-// A call outlives its delivery, and the task that would have come again is removed
-// meanwhile: the letter that the run becomes has its mirror all the same.
+// A call outlives its delivery, and the task that asynq would redeliver is removed meanwhile:
+// the dead letter of the run has an archived task all the same.
 func TestARunThatOutlivesItsTaskHasAnArchivedTask(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
@@ -243,5 +243,5 @@ func TestARunThatOutlivesItsTaskHasAnArchivedTask(t *testing.T) {
 	h.awaitTrue("the delivery is cancelled", func() bool { return i.CancelProcessing(task) == nil && i.DeleteTask(r.Queue, task) == nil })
 	close(answer)
 	h.awaitState(r.ID, background.DeadLettered)
-	h.awaitTrue("it has its mirror", func() bool { return h.archived(r, 1) })
+	h.awaitTrue("it has an archived task", func() bool { return h.archived(r, 1) })
 }

@@ -9,25 +9,25 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// What a connection to Redis goes by where the URL does not say. They are written down
-// because go-redis has changed its own: how soon a Redis that went silent is noticed, and how
-// long a process that ends waits for one, must not change with a library.
+// Settings of a connection to Redis that the URL does not set. They are stated here because
+// go-redis has changed its defaults, and two times must not change with a library: how soon a
+// silent Redis is noticed, and how long a process that ends waits for it.
 const (
 	redisReadTimeout = 3 * time.Second
-	// redisDials is how often one connection is dialled. A command that gets none is retried,
-	// so that more dials multiply with its retries: a host that drops packets would hold it
+	// redisDials is how often one connection is dialled. A command without connection is
+	// retried, so more dials multiply with its retries: a host that drops packets would block it
 	// for minutes.
 	redisDials = 1
-	// redisOnePool has pipelines share the connections of single commands. There are never
-	// more than a few pipelines at one time, and every process would hold twice as many
-	// connections.
+	// redisOnePool makes pipelines share the connections of single commands. Only a few
+	// pipelines run at one time, and with a pool of their own every process would hold twice as
+	// many connections.
 	redisOnePool = -1
-	// clusterReload is after how long the nodes of a Cluster are asked for anew.
+	// clusterReload is the interval at which the nodes of a Cluster are read again.
 	clusterReload = 10 * time.Second
 )
 
-// newRedisClient makes the client of a Redis. Other kinds of RedisConnOpt than asynq's make
-// their own.
+// newRedisClient returns the client for opt. A RedisConnOpt of another package than asynq makes
+// its own.
 func newRedisClient(opt asynq.RedisConnOpt) (redis.UniversalClient, error) {
 	switch o := opt.(type) {
 	case asynq.RedisClientOpt:
@@ -43,7 +43,7 @@ func newRedisClient(opt asynq.RedisConnOpt) (redis.UniversalClient, error) {
 			Username: o.Username, Password: o.Password, DB: o.DB,
 			DialTimeout: o.DialTimeout, ReadTimeout: readTimeout(o.ReadTimeout), WriteTimeout: o.WriteTimeout,
 			PoolSize: o.PoolSize, TLSConfig: o.TLSConfig,
-			DialerRetries: redisDials, PipelinePoolSize: redisOnePool, // it never asks for notifications of maintenance
+			DialerRetries: redisDials, PipelinePoolSize: redisOnePool, // this client has no maintenance notifications
 		}), nil
 	case asynq.RedisClusterClientOpt:
 		return redis.NewClusterClient(&redis.ClusterOptions{
@@ -68,9 +68,9 @@ func readTimeout(named time.Duration) time.Duration {
 	return named
 }
 
-// noMaintenance has no connection ask for notifications of maintenance. A client that gets
-// them replaces its connections by others while commands are on their way and stretches its
-// time-outs, and before all that it resolves the host's name while the process starts.
+// noMaintenance disables maintenance notifications. A client that gets them replaces its
+// connections while commands are on their way and extends its time-outs. It also resolves the
+// host's name while the process starts.
 func noMaintenance() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A library that changes what it goes by changes nothing here.
+// A change of go-redis's defaults changes nothing here.
 func TestConnectionsGoByWhatIsWrittenDown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opt  asynq.RedisConnOpt
 		read time.Duration
 	}{
-		"nothing named": {asynq.RedisClientOpt{Addr: "localhost:1"}, 3 * time.Second},
-		"a time named":  {asynq.RedisClientOpt{Addr: "localhost:1", ReadTimeout: 7 * time.Second}, 7 * time.Second},
+		"no time given": {asynq.RedisClientOpt{Addr: "localhost:1"}, 3 * time.Second},
+		"a time given":  {asynq.RedisClientOpt{Addr: "localhost:1", ReadTimeout: 7 * time.Second}, 7 * time.Second},
 		"Sentinel":      {asynq.RedisFailoverClientOpt{MasterName: "m", SentinelAddrs: []string{"localhost:1"}}, 3 * time.Second},
 	} {
 		client, err := newRedisClient(c.opt)

@@ -13,64 +13,66 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrUnsuitableRedis means that the Redis is one that this process must not work with. The error
-// says in one line why, and what to do.
+// ErrUnsuitableRedis means that this process must not work with the Redis. The error states in
+// one line the reason and the remedy.
 var ErrUnsuitableRedis = errors.New("unsuitable Redis")
 
-// ErrOtherDatabase means that another ledger stands in the place of the one that this process began
-// with. Config.Barred says so. The process makes itself known to that one no more, and recovers
-// nothing of it: whom its executors ask may know nothing of its runs.
+// ErrOtherDatabase means that the journal is in another database than the one that this process
+// started with. Config.ClaimsBlocked returns it. The process registers no session there and
+// recovers nothing: the services that its handlers call may not know those runs.
 var ErrOtherDatabase = errors.New("it is another database")
 
-var errRedisCluster = fmt.Errorf("%w: it is a Cluster, of which a redis:// URL reaches one node: name it as redis-cluster://host:6379", ErrUnsuitableRedis)
+var errRedisCluster = fmt.Errorf("%w: it is a Cluster, and a redis:// URL reaches one node of it: use redis-cluster://host:6379", ErrUnsuitableRedis)
 
 // ownerKey holds the identity of the database whose notifications a Redis carries.
 const ownerKey = "recourse:database"
 
-// takeoverDelay is for how long a Redis that belonged to another database must belong to none
-// before it is taken: emptied, it is its owner's again within a sweep. It is also for how
-// long processes may name different Redis: one that was emptied or failed over is seen by
-// each at another time.
+// takeoverDelay is how long a Redis that belonged to another database must have no owner before
+// this process takes it: if it was emptied, its owner takes it again within a sweep. It is also
+// how long processes may name different Redis servers: each sees at another time that one was
+// emptied or failed over.
 func (o *redisOwner) takeoverDelay() time.Duration { return o.m.cfg.LostAfter * 2 / 3 }
 
-// redisOwner knows whether the Redis is that of this database, and the one that the other
-// processes use. Notifications that go to another Redis are heard by nobody there, and
-// each sweeper would notify what the other one has; those of another database are for
-// runs that are not known here.
+// redisOwner checks that the Redis belongs to this database and is the one that the other
+// processes use. Notifications sent to another Redis reach none of them, and each sweeper would
+// resend what the other one has. Notifications of another database name runs that do not exist
+// here.
 //
-// A Redis that forgot everything is nobody's, and taken again: that is a fault to be
-// healed. One that names another database is refused, and so is the younger of two
-// processes that use two, unless the older one is barred itself.
+// A Redis that lost its data has no owner and is taken again, to repair the fault. A Redis that
+// names another database is refused. Of two processes that use two Redis servers, the younger
+// is refused, unless the older one is blocked itself.
 type redisOwner struct {
-	m *Manager
+	m     *Manager
+	redis redis.UniversalClient
+	nodes *redis.ClusterClient // nil unless Redis is a Cluster
 
 	mu            sync.Mutex
 	foreignErr    error
-	owned         bool // it was ours when it was last seen with an owner
+	owned         bool // it belonged to this database when an owner was last seen
 	otherRedisErr error
 	clusterErr    error
-	marker        string // of the Redis, as last seen; empty when it could not be asked
+	marker        string // of the Redis, as last seen; empty when it could not be read
 
-	// Of the sweeping goroutine alone:
-	vacantSince time.Time // since when nobody owns a Redis that was not ours
+	// Used by the sweeping goroutine only:
+	vacantSince time.Time // since when a Redis that was not ours has no owner
 
-	// Of the observing goroutine alone:
+	// Used by the recoverer's goroutine only:
 	differsSince time.Time // since when an older process names another Redis
 }
 
-// err says why nothing may be claimed with this Redis.
+// err returns why nothing may be claimed with this Redis, or nil.
 func (o *redisOwner) err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return unready("this Redis may not be worked with", errors.Join(o.clusterErr, o.foreignErr, o.otherRedisErr))
+	return unready("this process must not work with its Redis", errors.Join(o.clusterErr, o.foreignErr, o.otherRedisErr))
 }
 
-// vacantSweeps is for how many sweeps a Redis that was nobody's when it was first seen is
-// left to whoever may own it: one that was emptied is its owner's again within a sweep.
+// vacantSweeps is how many sweeps a Redis that had no owner when first seen stays untouched: if
+// it was emptied, its owner takes it again within a sweep.
 const vacantSweeps = 3
 
-// readOwner adds to a pipeline what saw reads. A Redis that was ours is taken again at once when
-// it has no owner; any other is not.
+// readOwner adds to a pipeline what observe reads. It takes a Redis without owner: at once if
+// it was ours, else after a delay.
 func (o *redisOwner) readOwner(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
 	if o.m.cfg.Database == "" {
 		return nil
@@ -87,14 +89,14 @@ func (o *redisOwner) readOwner(ctx context.Context, pipe redis.Pipeliner) *redis
 	return pipe.Get(ctx, ownerKey)
 }
 
-// observe takes in what a sweep read: the marker, and whose Redis it is. err is that of the
+// observe applies what a sweep read: the marker and the owner. err is the error of the
 // pipeline.
 func (o *redisOwner) observe(marker string, owner *redis.StringCmd, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	was := o.foreignErr
 	o.marker = marker
-	if o.clusterErr = nil; o.m.nodes == nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+	if o.clusterErr = nil; o.nodes == nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
 		o.clusterErr = errRedisCluster
 	}
 	if owner == nil || err != nil {
@@ -113,16 +115,17 @@ func (o *redisOwner) observe(marker string, owner *redis.StringCmd, err error) {
 	}
 	o.vacantSince = time.Time{}
 	if was == nil && o.foreignErr != nil {
-		o.m.log.Error("nothing is claimed", zap.Error(o.foreignErr))
+		o.m.log.Error("claiming is blocked", zap.Error(o.foreignErr))
 	}
 }
 
 func foreignRedisError(database string) error {
-	return fmt.Errorf("%w: it carries the notifications of another database (%s): name another Redis, or another logical database of it; when that database is gone: redis-cli DEL %s", ErrUnsuitableRedis, database, ownerKey)
+	return fmt.Errorf("%w: it carries the notifications of another database (%s): use another Redis or another logical database of it, or, if that database no longer exists, run redis-cli DEL %s", ErrUnsuitableRedis, database, ownerKey)
 }
 
-// sessionMarker is what the session of this process shows of its Redis: the marker in it, as last
-// seen. A process that is about to end notifies nobody, and keeps none from another Redis.
+// sessionMarker returns the marker of the Redis as last seen, for the session of this process.
+// It is empty once the process stops: it sends no notifications then, and must not block
+// processes with another Redis.
 func (o *redisOwner) sessionMarker() string {
 	select {
 	case <-o.m.stop:
@@ -134,7 +137,7 @@ func (o *redisOwner) sessionMarker() string {
 	return o.marker
 }
 
-// compare looks which Redis the sessions of other live processes name.
+// compare compares this Redis with those of the sessions of other live processes.
 func (o *redisOwner) compare(sessions []Session, ownID SessionID, beats func(Session) bool) {
 	o.mu.Lock()
 	marker := o.marker
@@ -152,21 +155,22 @@ func (o *redisOwner) compare(sessions []Session, ownID SessionID, beats func(Ses
 		o.otherRedisErr = otherRedisError(other.Worker)
 	}
 	if was == nil && o.otherRedisErr != nil {
-		o.m.log.Error("nothing is claimed", zap.Error(o.otherRedisErr))
+		o.m.log.Error("claiming is blocked", zap.Error(o.otherRedisErr))
 	}
 }
 
 func otherRedisError(worker string) error {
-	return fmt.Errorf("%w: %s, which works on this database, uses another one: name the same Redis, and the same logical database of it, for all", ErrUnsuitableRedis, worker)
+	return fmt.Errorf("%w: worker %s uses another one for the same database: use the same Redis, and the same logical database of it, in all processes", ErrUnsuitableRedis, worker)
 }
 
-// redisCounts reports whether others go by what a session says of its Redis. One that claims
-// nothing for its servers or its clock bars nobody.
+// redisCounts reports whether other processes compare their Redis with this session's. A
+// session that is blocked by its servers or its clock does not count.
 func (s *Session) redisCounts() bool {
 	return !s.Lost && s.ClaimsBlockedBy != BlockedByServers && s.ClaimsBlockedBy != BlockedByClock
 }
 
-// olderWithOtherRedis finds a live session that began before the own one and names another Redis.
+// olderWithOtherRedis returns a live session that began before this process's and names another
+// Redis.
 func olderWithOtherRedis(sessions []Session, ownID SessionID, marker string, beats func(Session) bool) (Session, bool) {
 	var own Session
 	for _, s := range sessions {
@@ -183,33 +187,34 @@ func olderWithOtherRedis(sessions []Session, ownID SessionID, marker string, bea
 	return Session{}, false
 }
 
-// CheckRedis is nil when this process may work with its Redis, and also when that can't be
-// reached: that is no reason not to start. When take is true it marks a Redis that has no
-// marker; whose it is, only the sweeper of a process that runs says. The error wraps ErrUnsuitableRedis.
+// CheckRedis returns an error that wraps ErrUnsuitableRedis when this process must not work
+// with its Redis. It returns nil when Redis cannot be reached, because that must not prevent a
+// start. When setMarker is true it sets the marker of a Redis that has none. Only the sweeper
+// of a running process sets the owner.
 func (m *Manager) CheckRedis(ctx context.Context, setMarker bool) error {
-	marker, err := m.readRedisInTime(ctx, setMarker)
+	marker, err := m.redisOwner.readInfoInTime(ctx, setMarker)
 	if errors.Is(err, ErrUnsuitableRedis) {
 		return err
 	}
 	if err != nil {
-		return nil // it can't be reached; readiness says so
+		return nil // Redis cannot be reached; readiness reports it
 	}
-	return m.checkOtherProcesses(ctx, marker, setMarker)
+	return m.redisOwner.checkOtherProcesses(ctx, marker, setMarker)
 }
 
-// readRedisTimeout is for how long the start of a process waits for a Redis. The client goes by
-// time-outs of its own, and tries again.
+// readRedisTimeout bounds how long the start of a process waits for Redis. The client has
+// time-outs of its own and retries.
 const readRedisTimeout = 2 * time.Second
 
-// readRedisInTime reads the marker of a Redis that is this database's own, or nobody's.
-func (m *Manager) readRedisInTime(ctx context.Context, setMarker bool) (string, error) {
+// readInfoInTime reads the marker of a Redis that belongs to this database or has no owner.
+func (o *redisOwner) readInfoInTime(ctx context.Context, setMarker bool) (string, error) {
 	type answer struct {
 		marker string
 		err    error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		marker, err := m.readRedis(ctx, setMarker)
+		marker, err := o.readInfo(ctx, setMarker)
 		answers <- answer{marker, err}
 	}()
 	limit := time.NewTimer(readRedisTimeout)
@@ -222,31 +227,31 @@ func (m *Manager) readRedisInTime(ctx context.Context, setMarker bool) (string, 
 	}
 }
 
-func (m *Manager) readRedis(ctx context.Context, setMarker bool) (marker string, err error) {
-	pipe := m.redis.Pipeline()
+func (o *redisOwner) readInfo(ctx context.Context, setMarker bool) (marker string, err error) {
+	pipe := o.redis.Pipeline()
 	if setMarker {
-		pipe.SetNX(ctx, markerKey, m.cfg.NewID().String(), 0) // its owner takes it once it runs
+		pipe.SetNX(ctx, markerKey, o.m.cfg.NewID().String(), 0) // the sweeper sets the owner
 	}
 	seen, owner, about := pipe.Get(ctx, markerKey), pipe.Get(ctx, ownerKey), pipe.Info(ctx, "cluster")
 	_, err = pipe.Exec(ctx)
 	switch {
-	case m.nodes == nil && redis.HasErrorPrefix(err, "MOVED"), m.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
+	case o.nodes == nil && redis.HasErrorPrefix(err, "MOVED"), o.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
 		return "", errRedisCluster
 	case err != nil && ignoreInfoRefused(err, about, seen, owner) != nil && !errors.Is(err, redis.Nil):
 		return "", err
-	case m.cfg.Database != "" && owner.Val() != "" && owner.Val() != m.cfg.Database:
+	case o.m.cfg.Database != "" && owner.Val() != "" && owner.Val() != o.m.cfg.Database:
 		return "", foreignRedisError(owner.Val())
 	}
 	return seen.Val(), nil
 }
 
-// checkOtherProcesses is an error when a process that lives uses another Redis. What a session
-// names may be old: it counts only when its counter rose meanwhile, and then it was given
-// the time to see what became of its Redis.
-func (m *Manager) checkOtherProcesses(ctx context.Context, marker string, setMarker bool) error {
+// checkOtherProcesses returns an error when another live process uses another Redis. What a
+// session names may be old. It counts only if the session's counter rose meanwhile, and after
+// the time that its process needs to see a change of its Redis.
+func (o *redisOwner) checkOtherProcesses(ctx context.Context, marker string, setMarker bool) error {
 	first := map[SessionID]int64{}
 	for began := time.Now(); ; {
-		sessions, err := m.cfg.Store.Sessions(ctx)
+		sessions, err := o.m.cfg.Store.Sessions(ctx)
 		if err != nil {
 			return err
 		}
@@ -263,7 +268,7 @@ func (m *Manager) checkOtherProcesses(ctx context.Context, marker string, setMar
 		if len(others) == 0 {
 			return nil
 		}
-		if time.Since(began) >= 4*m.cfg.BeatEvery+2*m.cfg.SweepEvery {
+		if time.Since(began) >= 4*o.m.cfg.BeatEvery+2*o.m.cfg.SweepEvery {
 			for _, s := range others {
 				if s.Beat > first[s.ID] {
 					return otherRedisError(s.Worker)
@@ -271,66 +276,66 @@ func (m *Manager) checkOtherProcesses(ctx context.Context, marker string, setMar
 			}
 			return nil
 		}
-		if !sleep(ctx, m.cfg.BeatEvery/2) {
+		if !sleep(ctx, o.m.cfg.BeatEvery/2) {
 			return ctx.Err()
 		}
-		if marker, err = m.readRedisInTime(ctx, setMarker); errors.Is(err, ErrUnsuitableRedis) {
+		if marker, err = o.readInfoInTime(ctx, setMarker); errors.Is(err, ErrUnsuitableRedis) {
 			return err
 		} else if err != nil {
-			return nil // it went away meanwhile
+			return nil // Redis cannot be reached any more
 		}
 	}
 }
 
 const (
-	// markerKey holds a random value for as long as Redis keeps its memory.
+	// markerKey holds a random value for as long as Redis keeps its data.
 	markerKey = "recourse:marker"
-	// queuesKey is where asynq lists its queues. A client adds a queue once and then
-	// believes that it is there; without it nobody can promote or inspect a task.
+	// queuesKey is where asynq lists its queues. A client adds a queue once and then assumes
+	// that it is listed; tasks of an unlisted queue cannot be run or inspected.
 	queuesKey = "asynq:queues"
 )
 
-// checkGeneration reports whether Redis may have lost what it held since the last
-// look: the marker is gone or another, or was never seen by this process, or the
-// server was started anew.
+// checkGeneration reports whether Redis may have lost data since the last check: the marker is
+// missing or another, was never seen by this process, or the server was restarted.
 func (s *sweeper) checkGeneration(ctx context.Context) (dataLost bool, err error) {
 	fresh := s.m.cfg.NewID().String()
 	queues := make([]any, 0)
-	for _, name := range s.m.servedQueues() {
+	for _, name := range s.m.queues.served() {
 		queues = append(queues, name)
 	}
 	pipe := s.m.redis.Pipeline()
 	set := pipe.SetNX(ctx, markerKey, fresh, 0)
-	seen, server := s.m.readGeneration(ctx, pipe)
+	seen, server := s.m.redisOwner.readGeneration(ctx, pipe)
 	listed := pipe.SAdd(ctx, queuesKey, queues...)
 	owner := s.m.redisOwner.readOwner(ctx, pipe)
 	_, err = pipe.Exec(ctx)
 	if owner != nil && errors.Is(owner.Err(), redis.Nil) && errors.Is(err, redis.Nil) {
-		err = nil // it is nobody's
+		err = nil // it has no owner
 	}
 	err = ignoreInfoRefused(err, server, set, seen, listed)
 	s.m.redisOwner.observe(seen.Val(), owner, err)
 	if err != nil {
-		return false, fmt.Errorf("background: look at the marker in Redis: %w", err)
+		return false, fmt.Errorf("background: read the Redis generation: %w", err)
 	}
 	value := redisGeneration(seen, server)
 	dataLost, s.generation = value != s.generation, value
 	return dataLost, nil
 }
 
-// sameGeneration reports whether Redis has kept its memory since the look before the sweep.
+// sameGeneration reports whether Redis has kept its data since the check at the start of the
+// sweep.
 func (s *sweeper) sameGeneration(ctx context.Context) (bool, error) {
 	pipe := s.m.redis.Pipeline()
-	seen, server := s.m.readGeneration(ctx, pipe)
+	seen, server := s.m.redisOwner.readGeneration(ctx, pipe)
 	_, err := pipe.Exec(ctx)
 	if err := ignoreInfoRefused(err, server); err != nil && !errors.Is(err, redis.Nil) {
-		return false, fmt.Errorf("background: look at the marker in Redis again: %w", err)
+		return false, fmt.Errorf("background: read the Redis generation again: %w", err)
 	}
 	return redisGeneration(seen, server) == s.generation, nil
 }
 
-// ignoreInfoRefused is the error of a pipeline, but for that a server may refuse to tell of itself.
-// go-redis sets it on no command when it can't dial.
+// ignoreInfoRefused returns the error of a pipeline, or nil if the only failure is that the
+// server refused INFO. go-redis sets the error on no command when it cannot dial.
 func ignoreInfoRefused(err error, server *redis.StringCmd, others ...redis.Cmder) error {
 	for _, c := range others {
 		if err := c.Err(); err != nil {
@@ -344,16 +349,16 @@ func ignoreInfoRefused(err error, server *redis.StringCmd, others ...redis.Cmder
 	return err
 }
 
-// readGeneration asks for what memory needs. Of a Cluster it is the masters that may have
-// lost something, each by itself.
-func (m *Manager) readGeneration(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
-	if m.nodes != nil {
-		return pipe.Get(ctx, markerKey), masterRunIDs(ctx, m.nodes)
+// readGeneration reads what identifies the generation of Redis's data. For a Cluster it reads
+// each master, because each can lose data by itself.
+func (o *redisOwner) readGeneration(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
+	if o.nodes != nil {
+		return pipe.Get(ctx, markerKey), masterRunIDs(ctx, o.nodes)
 	}
 	return pipe.Get(ctx, markerKey), pipe.Info(ctx, "server")
 }
 
-// masterRunIDs is what the servers of a Cluster that hold something tell of themselves.
+// masterRunIDs returns the run ids of all masters of a Cluster, in the form of INFO.
 func masterRunIDs(ctx context.Context, cluster *redis.ClusterClient) *redis.StringCmd {
 	var mu sync.Mutex
 	var runs []string
@@ -371,16 +376,16 @@ func masterRunIDs(ctx context.Context, cluster *redis.ClusterClient) *redis.Stri
 	return cmd
 }
 
-// serverRunID is the id of the run of a server, of what it tells of itself.
+// serverRunID returns the run id from a server's INFO.
 func serverRunID(info string) string {
 	_, after, _ := strings.Cut(info, "\nrun_id:")
 	run, _, _ := strings.Cut(after, "\r")
 	return run
 }
 
-// redisGeneration names what Redis remembers: as long as it is the same, what was there and is
-// gone was removed. A server that was started anew, or another that took over, may
-// remember an older time, the marker included.
+// redisGeneration identifies the data of Redis: while it is the same, missing keys were removed
+// by somebody. A server that was restarted, or another that took over, may have older data,
+// including an older marker.
 func redisGeneration(marker, server *redis.StringCmd) string {
 	return marker.Val() + " " + serverRunID(server.Val())
 }

@@ -16,9 +16,9 @@ import (
 
 const ownerKey = "recourse:database"
 
-// A Redis that carries another database's notifications is left alone: nothing is claimed,
-// and nothing taken of it, until it has been nobody's for so long that its owner is gone.
-// One of ours that was emptied is taken again at once.
+// A Redis with another database's notifications is not used: nothing is claimed and no task is
+// dequeued until it has had no owner for takeoverDelay. One of ours that was emptied is taken
+// again at once.
 func TestARedisOfAnotherDatabaseIsNotUsed(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -38,14 +38,14 @@ func TestARedisOfAnotherDatabaseIsNotUsed(t *testing.T) {
 	if err := client.Set(t.Context(), ownerKey, "theirs", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	h.awaitTrue("it says why nothing is claimed", func() bool {
+	h.awaitTrue("it reports why claiming is blocked", func() bool {
 		err := w.Healthy()
 		return errors.Is(err, background.ErrUnsuitableRedis) && strings.Contains(err.Error(), "theirs")
 	})
 	r := h.submit(w)
-	h.awaitTrue("the run has its task, and nobody takes it", func() bool { return h.taskPending(r) })
+	h.awaitTrue("the run has its task, and nobody dequeues it", func() bool { return h.taskPending(r) })
 	if n := h.calls.Load(); n != 0 || owner() != "theirs" {
-		t.Fatalf("%d calls, the Redis is of %q", n, owner())
+		t.Fatalf("%d calls, the owner of Redis is %q", n, owner())
 	}
 	emptied := time.Now()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
@@ -53,11 +53,11 @@ func TestARedisOfAnotherDatabaseIsNotUsed(t *testing.T) {
 	}
 	h.awaitState(r.ID, background.Succeeded)
 	if took := time.Since(emptied); took < time.Second || owner() != "ours" {
-		t.Errorf("it was taken after %s, and is of %q", took, owner())
+		t.Errorf("it was taken after %s, its owner is %q", took, owner())
 	}
 }
 
-// beats is how often all processes have shown their life.
+// beats returns the sum of the heartbeats of all processes.
 func (h *fixture) beats() (n int64) {
 	h.t.Helper()
 	all, err := h.journal.Sessions(context.Background())
@@ -76,13 +76,13 @@ func (h *fixture) taskPending(r background.Run) bool {
 	return err == nil && info.State == asynq.TaskStatePending
 }
 
-// Of two processes of one database that use two Redis the younger one claims nothing.
+// When two processes of one database use two Redis servers, the younger one claims nothing.
 func TestOfTwoProcessesOnDifferentRedisTheYoungerIsBlocked(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.journal.SetReliable(true)
 	first := h.start(shortIntervals, func(c *background.Config) { c.Database, c.Worker = "ours", "first" })
-	h.awaitTrue("the first is known, and its Redis", func() bool {
+	h.awaitTrue("the first is registered with its Redis", func() bool {
 		all, err := h.journal.Sessions(t.Context())
 		return err == nil && len(all) == 1 && all[0].Redis != ""
 	})
@@ -104,21 +104,21 @@ func TestOfTwoProcessesOnDifferentRedisTheYoungerIsBlocked(t *testing.T) {
 		t.Error(err)
 	}
 	second := h.start(shortIntervals, func(c *background.Config) { c.Database, c.Redis = "ours", other })
-	h.awaitTrue("the younger one says why it claims nothing", func() bool {
+	h.awaitTrue("the younger one reports why it claims nothing", func() bool {
 		err := second.Healthy()
 		return errors.Is(err, background.ErrUnsuitableRedis) && strings.Contains(err.Error(), "first")
 	})
 	if err := first.Healthy(); err != nil {
 		t.Errorf("the older one: %v", err)
 	}
-	// What is handed over to the younger one is executed by the older.
+	// Runs submitted to the younger one are executed by the older.
 	h.awaitState(h.submit(second).ID, background.Succeeded)
 	first.stop()
 	h.awaitTrue("alone, it works", func() bool { return second.Healthy() == nil })
 }
 
-// A process that works on another database's Redis notifies nobody there, and leads no
-// circuit breaker: others do both.
+// A process whose Redis belongs to another database sends no notifications and leads no circuit
+// breaker: others do both.
 func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -135,7 +135,7 @@ func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	w := h.start(shortIntervals, func(c *background.Config) {
 		c.Database, c.Breaker = "ours", background.BreakerRule{LeaderTimeout: 50 * time.Millisecond, ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond}
 	})
-	h.awaitTrue("it says why nothing is claimed", func() bool { return errors.Is(w.Healthy(), background.ErrUnsuitableRedis) })
+	h.awaitTrue("it reports why claiming is blocked", func() bool { return errors.Is(w.Healthy(), background.ErrUnsuitableRedis) })
 	past := time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond)
 	due := h.journal.Submit(background.Run{Tenant: "acme", Target: "works", Family: family, RetryKey: "a", Queue: w.Queue(family, "a"), NotificationNumber: 1, DueAt: past})
 	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "b", Queue: w.Queue(family, "b"), NotificationNumber: 1, DueAt: past})
@@ -149,7 +149,7 @@ func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	since := h.beats()
 	h.awaitTrue("it has had the time to sweep and to lead", func() bool { return h.beats() > since+30 })
 	if now := h.journal.Run(due.ID); now.NotificationNumber != 1 || now.State != background.Pending {
-		t.Errorf("what is due was notified of: %+v", now)
+		t.Errorf("a notification was sent for the due run: %+v", now)
 	}
 	now, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) { return b, false })
 	if err != nil || now.Version != opened.Version {
@@ -160,8 +160,8 @@ func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	h.awaitState(paused.ID, background.Succeeded)
 }
 
-// A Redis that is killed and reads an older snapshot back has the marker, which was in
-// it, and not the tasks since: nobody has removed those.
+// A Redis that is killed and loads an older snapshot has the marker, which was in it, but not
+// the later tasks: that is no tampering.
 func TestAnOlderSnapshotIsNoTampering(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -179,10 +179,10 @@ func TestAnOlderSnapshotIsNoTampering(t *testing.T) {
 	}
 	var ids []background.RunID
 	for range 20 {
-		ids = append(ids, h.submit(w, func(r *background.Run) { r.DueAt = time.Now().Add(-time.Second) }).ID) // for longer than a sweep's time
+		ids = append(ids, h.submit(w, func(r *background.Run) { r.DueAt = time.Now().Add(-time.Second) }).ID) // due for longer than SweepEvery
 	}
 	for range 2 {
-		h.awaitSweep(first.Queue) // and have been seen to wait, at the last sweep or the one before
+		h.awaitSweep(first.Queue) // and the last sweep or the one before has seen them waiting
 	}
 	if err := h.redis.Kill(); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestAnOlderSnapshotIsNoTampering(t *testing.T) {
 	h.awaitTrue("the queue is paused, as in the snapshot", func() bool {
 		return client.Exists(t.Context(), "asynq:{"+first.Queue+"}:paused", "recourse:marker").Val() == 2
 	})
-	h.awaitTrue("all are rung again", func() bool { return w.Stats().NotificationsResent >= 20 })
+	h.awaitTrue("all are resent", func() bool { return w.Stats().NotificationsResent >= 20 })
 	if err := h.inspector().UnpauseQueue(first.Queue); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestAnOlderSnapshotIsNoTampering(t *testing.T) {
 	}
 }
 
-// A Redis that tells nothing of itself is swept all the same.
+// A Redis that refuses INFO is swept all the same.
 func TestARedisThatRefusesInfoIsSwept(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -215,13 +215,13 @@ func TestARedisThatRefusesInfoIsSwept(t *testing.T) {
 	if err := client.Do(t.Context(), "acl", "setuser", "default", "-info").Err(); err != nil {
 		t.Fatal(err)
 	}
-	r := h.journal.Submit(background.Run{Family: family, RetryKey: "a", Queue: family + ":0", NotificationNumber: 1}) // no bell is rung
+	r := h.journal.Submit(background.Run{Family: family, RetryKey: "a", Queue: family + ":0", NotificationNumber: 1}) // without notification
 	w := h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
 	h.awaitState(r.ID, background.Succeeded)
-	h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().ArchiveScans > 0 })
+	h.awaitTrue("the archive is scanned", func() bool { return w.Stats().ArchiveScans > 0 })
 }
 
-// startRedis starts a Redis of the test's own and returns it.
+// startRedis starts a Redis of the test's own and returns its address.
 func startRedis(t *testing.T) *localredis.Server {
 	t.Helper()
 	s, err := localredis.Start(context.Background(), localredis.Options{})

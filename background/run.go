@@ -10,21 +10,21 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// RunID names a run; UUIDv7, so that ids sort by the time they were made.
+// RunID identifies a run. It is a UUIDv7, so ids sort by creation time.
 type RunID = receipts.RunID
 
-// CaseID names the case that a run belongs to.
+// CaseID identifies the case of a run.
 type CaseID = receipts.CaseID
 
 // Token fences one claim: only the holder of the token that the claim wrote may
 // end the attempt that the claim began.
 type Token = uuid.UUID
 
-// TransitionID names one move. The run keeps the id of its last move, so that the
-// outcome of an ambiguous commit is recognised when the run is read again.
+// TransitionID identifies one transition. The run keeps the id of its last transition, so that
+// the outcome of an ambiguous commit is recognised when the run is read again.
 type TransitionID = uuid.UUID
 
-// State is where a run stands.
+// State is the state of a run.
 type State string
 
 // The states of a run. The first three are live.
@@ -43,10 +43,10 @@ func (s State) Live() bool { return s == Pending || s == Running || s == Schedul
 // Waiting reports whether a run in this state can be claimed.
 func (s State) Waiting() bool { return s == Pending || s == Scheduled }
 
-// LetterStatus is the standing of a dead letter; empty on a run that did not die.
+// LetterStatus is the status of a run's dead letter; empty when the run has none.
 type LetterStatus string
 
-// The standings of a dead letter. Only an open one can be forked.
+// The statuses of a dead letter. Only an open one can be forked.
 const (
 	NoLetter         LetterStatus = ""
 	LetterOpen       LetterStatus = "open"
@@ -56,8 +56,8 @@ const (
 	LetterPurged     LetterStatus = "purged"
 )
 
-// Class is what is known of the effect of a call, or the worst of what is known
-// over all attempts of a run that nothing has resolved since.
+// Class is what is known of the effect of a call. For a run it is the worst class of its
+// attempts that nothing has resolved since.
 type Class string
 
 // The outcome classes. Unknown is never treated as a failure.
@@ -75,15 +75,15 @@ type Run struct {
 	Tenant    string
 	Family    string
 	RetryKey  string
-	Queue     string // asynq queue that its bells ring in, chosen once at submit
-	Target    string // whom the executor calls; circuit breakers are per target
-	Parent    RunID  // the run that this one is a fork of
+	Queue     string // asynq queue of its notifications, chosen once at submit
+	Target    string // the service that the handler calls; circuit breakers are per target
+	Parent    RunID  // the run that was forked into this one
 	Policy    retrypolicy.Policy
-	Payload   []byte   // what the handler is given; the stored request bytes for settlements
+	Payload   []byte   // input of the handler; the stored request bytes for settlements
 	Operation [32]byte // operation key; zero for families that move no money
 
-	// Terms are what the receipt of its submission says of it; nil when they were not read,
-	// zero when no receipt submits it. Others read them as well: they are not changed.
+	// Terms are what the receipt of the run's submission states. It is nil when it was not read,
+	// and zero when no receipt submits the run. The value is shared and must not be changed.
 	Terms *receipts.Terms
 
 	State              State
@@ -95,17 +95,18 @@ type Run struct {
 	Token              Token
 	Session            SessionID // of the process that made the last claim
 	LastTransition     TransitionID
-	CancelRequested    bool // asked for while an attempt ran; decided at its end
+	CancelRequested    bool // requested while an attempt ran; decided at its end
 	CancelBy           string
 	CancelReason       string
 	DueAt              time.Time // no attempt starts before it
 	DeadAt             time.Time // zero unless dead-lettered
-	NotificationNumber int       // number of the bell that rings for it now
-	Reason             string    // reason code of the death
-	Failure            *Failure  // the last one
+	NotificationNumber int       // number of the newest notification
+	Reason             string    // reason code of the dead letter
+	Failure            *Failure  // the last failure
 
-	// OutstandingCalls are the numbers of the attempts that ended while their call went on,
-	// ascending; nil when there are none. It is shared between copies and never changed in place.
+	// OutstandingCalls are the numbers of the attempts that ended while their call still ran,
+	// ascending; nil when there are none. The slice is shared between copies and never changed
+	// in place.
 	OutstandingCalls []int
 
 	UnresolvedUnknowns int       // unresolved unknown attempts of the case
@@ -115,19 +116,19 @@ type Run struct {
 // IsActive reports whether the run occupies its retry key and its case.
 func (r Run) IsActive() bool { return r.State.Live() || r.Letter == LetterOpen }
 
-// MovesMoney reports whether the run executes something that must not be repeated blindly.
-// Of a run that moves none, an unknown outcome is a failure like any other.
+// MovesMoney reports whether the run executes something that must not be repeated blindly. For
+// a run that moves no money, an unknown outcome is a failure like any other.
 func (r Run) MovesMoney() bool { return r.Operation != [32]byte{} }
 
-// MaxOutstandingCalls is how many calls of one run may be out. A run that has as many is
-// not claimed until one comes back.
+// MaxOutstandingCalls is the maximum number of outstanding calls of one run. A run with so many
+// is not claimed until one returns.
 const MaxOutstandingCalls = 16
 
-// HasOutstandingCall reports whether a call of an attempt that has ended may still execute. While
-// one may, nobody can prove that nothing will be paid.
+// HasOutstandingCall reports whether a call of an ended attempt may still execute. While one
+// may, nobody can prove that nothing will be paid.
 func (r Run) HasOutstandingCall() bool { return len(r.OutstandingCalls) > 0 }
 
-// withOutstandingCall returns the run with the call of one more attempt outstanding.
+// withOutstandingCall returns the run with the call of attempt outstanding.
 func (r Run) withOutstandingCall(attempt int) Run {
 	if at, known := slices.BinarySearch(r.OutstandingCalls, attempt); !known {
 		r.OutstandingCalls = slices.Insert(slices.Clone(r.OutstandingCalls), at, attempt)
@@ -135,7 +136,8 @@ func (r Run) withOutstandingCall(attempt int) Run {
 	return r
 }
 
-// withoutOutstandingCall returns the run without the call of an attempt, and whether it was outstanding.
+// withoutOutstandingCall returns the run without the outstanding call of attempt, and whether
+// it was outstanding.
 func (r Run) withoutOutstandingCall(attempt int) (Run, bool) {
 	at, known := slices.BinarySearch(r.OutstandingCalls, attempt)
 	switch {

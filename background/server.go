@@ -20,25 +20,30 @@ import (
 )
 
 const (
-	// forwardEvery is how often asynq looks for tasks whose wait is over: only those
-	// that no promoter brought in time.
+	// forwardEvery is how often asynq forwards tasks that are due: only those that dueTimers did
+	// not enqueue in time.
 	forwardEvery = 500 * time.Millisecond
-	// recordGrace is what deliveries are given past the grace, to record that their
-	// attempts were interrupted.
+	// recordGrace is the time that deliveries get after the grace to record that their attempts
+	// were interrupted.
 	recordGrace = 5 * time.Second
-	// busyDelay is between deliveries of a run to the process that is at it already.
-	// It does not grow: another process may be waiting to go on with the run.
+	// busyDelay is the delay between deliveries of a run that is in flight in this process. It
+	// does not grow: another process may be waiting to continue the run.
 	busyDelay = time.Second
-	// unavailableDelayMax bounds the pause between deliveries while the journal is away.
+	// unavailableDelayMax bounds the delay between deliveries while the journal cannot be
+	// written.
 	unavailableDelayMax = 8 * time.Second
 )
 
-func (m *Manager) startServers() ([]*asynq.Server, error) {
-	cfg := m.serverConfig(m.configuredQueues())
-	servers := make([]*asynq.Server, 0, m.cfg.Servers)
-	for range m.cfg.Servers {
-		s := asynq.NewServerFromRedisClient(m.redis, cfg)
-		if err := s.Start(asynq.HandlerFunc(m.process)); err != nil {
+// consumer runs the asynq servers and processes the tasks that they dequeue.
+type consumer struct{ m *Manager }
+
+// start starts the servers. On an error it returns those that run.
+func (c *consumer) start() ([]*asynq.Server, error) {
+	cfg := c.serverConfig(c.m.queues.configured())
+	servers := make([]*asynq.Server, 0, c.m.cfg.Servers)
+	for range c.m.cfg.Servers {
+		s := asynq.NewServerFromRedisClient(c.m.redis, cfg)
+		if err := s.Start(asynq.HandlerFunc(c.process)); err != nil {
 			return servers, fmt.Errorf("background: start a server: %w", err)
 		}
 		servers = append(servers, s)
@@ -46,70 +51,70 @@ func (m *Manager) startServers() ([]*asynq.Server, error) {
 	return servers, nil
 }
 
-func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
-	level := asynq.ErrorLevel // asynq formats before it asks whether anybody listens
-	if m.log.Core().Enabled(zapcore.DebugLevel) {
+func (c *consumer) serverConfig(queues map[string]int) asynq.Config {
+	level := asynq.ErrorLevel // asynq formats messages before it checks whether they are logged
+	if c.m.log.Core().Enabled(zapcore.DebugLevel) {
 		level = asynq.DebugLevel
 	}
 	return asynq.Config{
-		Concurrency:              (m.cfg.Deliveries + m.cfg.Servers - 1) / m.cfg.Servers,
+		Concurrency:              (c.m.cfg.Deliveries + c.m.cfg.Servers - 1) / c.m.cfg.Servers,
 		Queues:                   queues,
-		TaskCheckInterval:        m.cfg.Poll,
+		TaskCheckInterval:        c.m.cfg.Poll,
 		DelayedTaskCheckInterval: forwardEvery,
-		RetryDelayFunc:           m.redeliverIn,
-		ErrorHandler:             asynq.ErrorHandlerFunc(m.scheduleRedelivery),
-		ShutdownTimeout:          m.cfg.Grace + recordGrace,
-		Logger:                   asynqLog{m.log.Sugar()},
+		RetryDelayFunc:           c.redeliverIn,
+		ErrorHandler:             asynq.ErrorHandlerFunc(c.scheduleRedelivery),
+		ShutdownTimeout:          c.m.cfg.Grace + recordGrace,
+		Logger:                   asynqLog{c.m.log.Sugar()},
 		LogLevel:                 level,
 	}
 }
 
-// shutdown returns when no server holds a delivery. They share a client, which
-// they leave open.
-func (m *Manager) shutdown(servers []*asynq.Server) {
+// stop shuts the servers down and returns when none holds a delivery. It does not close their
+// shared client.
+func (c *consumer) stop(servers []*asynq.Server) {
 	var all sync.WaitGroup
-	for _, s := range append(servers, m.former.stop()...) {
+	for _, s := range append(servers, c.m.queues.stop()...) {
 		all.Go(s.Shutdown)
 	}
 	all.Wait()
 }
 
-// process is asynq's handler. A task names a run and nothing else.
-func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
+// process is asynq's handler. A task's payload is a run id and nothing else.
+func (c *consumer) process(ctx context.Context, task *asynq.Task) error {
 	id, err := receipts.ParseRunID(string(task.Payload()))
 	if err != nil {
-		return fmt.Errorf("background: not a bell: %w: %w", err, asynq.SkipRetry)
+		return fmt.Errorf("background: task payload is no run id: %w: %w", err, asynq.SkipRetry)
 	}
-	family := m.families[task.Type()]
+	family := c.m.families[task.Type()]
 	if family == nil {
 		return fmt.Errorf("%w: %q: %w", ErrUnknownFamily, task.Type(), asynq.SkipRetry)
 	}
 	name, _ := asynq.GetTaskID(ctx)
 	notificationNumber := notificationNumberOf(name)
-	inFlight, first := m.inFlight.acquire(id, notificationNumber)
+	inFlight, first := c.m.inFlight.acquire(id, notificationNumber)
 	if !first {
 		if inFlight.isHandedOff() || notificationNumber > inFlight.notificationNumber {
-			return errInFlight // what goes on here may end without a task to bring the run again
+			return errInFlight // the run in flight may end without a task that delivers it again
 		}
 		return nil
 	}
-	traceCtx, span := m.tracing.delivery(context.WithoutCancel(ctx), task, id)
-	return m.deliver(ctx, &delivery{
-		m: m, traceCtx: traceCtx, span: span, family: family, run: Run{ID: id, Family: family.Name()}, notificationNumber: notificationNumber,
+	traceCtx, span := c.m.tracing.delivery(context.WithoutCancel(ctx), task, id)
+	return c.deliver(ctx, &delivery{
+		m: c.m, traceCtx: traceCtx, span: span, family: family, run: Run{ID: id, Family: family.Name()}, notificationNumber: notificationNumber,
 		inFlight: inFlight, claimTimeout: make(chan struct{}),
 	})
 }
 
-// deliver lets the delivery go on when asynq gives it up, because Redis was away
-// or an operator cancelled the task: a call in flight is not asynq's to end.
-func (m *Manager) deliver(ctx context.Context, d *delivery) error {
+// deliver runs the delivery. The delivery continues when asynq's context ends, because Redis
+// was unreachable or an operator cancelled the task: asynq must not end a handler call.
+func (c *consumer) deliver(ctx context.Context, d *delivery) error {
 	answer := make(chan error, 1)
-	m.work.Add(1)
-	m.workers.do(func() {
-		defer m.work.Done()
+	c.m.work.Add(1)
+	c.m.workers.do(func() {
+		defer c.m.work.Done()
 		err := d.process()
 		d.span.End()
-		m.inFlight.release(d.run.ID) // first: once answered, the same task may come again
+		c.m.inFlight.release(d.run.ID) // first: asynq may deliver the task again after the answer
 		answer <- err
 	})
 	select {
@@ -124,12 +129,13 @@ func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	}
 }
 
-// redeliverIn tells asynq when to bring a task again that was not acknowledged.
-func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.Duration {
+// redeliverIn returns the delay after which asynq delivers a task again that was not
+// acknowledged.
+func (c *consumer) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.Duration {
 	var redelivery *redeliverAt
 	switch {
 	case errors.As(cause, &redelivery):
-		return max(0, redelivery.at.Sub(m.now())) + asynqDelayMargin
+		return max(0, redelivery.at.Sub(c.m.now())) + asynqDelayMargin
 	case errors.Is(cause, errInFlight):
 		return busyDelay
 	case errors.Is(cause, errUnavailable):
@@ -138,8 +144,8 @@ func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.D
 	return 0 // the lease of a lost worker expired: the claim decides
 }
 
-// scheduleRedelivery plans the promotion of a task that asynq is about to put back.
-func (m *Manager) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause error) {
+// scheduleRedelivery sets a timer for a task that asynq is about to put back.
+func (c *consumer) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause error) {
 	var redelivery *redeliverAt
 	if !errors.As(cause, &redelivery) {
 		return
@@ -147,12 +153,12 @@ func (m *Manager) scheduleRedelivery(ctx context.Context, _ *asynq.Task, cause e
 	id, okID := asynq.GetTaskID(ctx)
 	queue, okQueue := asynq.GetQueueName(ctx)
 	if okID && okQueue {
-		m.dueTimers.schedule(queue, id, redelivery.at)
+		c.m.dueTimers.schedule(queue, id, redelivery.at)
 	}
 }
 
-// asynqLog writes asynq's log into ours. asynq warns about everyday answers, and
-// its fatal errors are not the process's.
+// asynqLog writes asynq's log to ours at lower levels: asynq warns about usual answers, and its
+// fatal errors are not fatal to the process.
 type asynqLog struct{ log *zap.SugaredLogger }
 
 func (l asynqLog) Debug(args ...any) { l.log.Debug(args...) }
@@ -161,17 +167,17 @@ func (l asynqLog) Warn(args ...any)  { l.log.Debug(args...) }
 func (l asynqLog) Error(args ...any) { l.log.Warn(args...) }
 func (l asynqLog) Fatal(args ...any) { l.log.Error(args...) }
 
-// Queue names the asynq queue in which the bells of a run with this retry key
-// ring: "<family>:<shard>". The shard is a stable hash of the retry key. It is
-// stored with the run, so that more or fewer shards may be configured later: the queues
-// that are configured no more are served while live runs name them.
+// Queue returns the asynq queue for the notifications of runs with this retry key:
+// "<family>:<shard>". The shard is a stable hash of the retry key. The queue is stored with the
+// run, so the number of shards may change later: queues that are no longer configured are
+// served while live runs name them.
 func (m *Manager) Queue(family, retryKey string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(retryKey)) // never fails, says hash.Hash
 	return queueName(family, int(h.Sum32()%uint32(m.cfg.Shards)))
 }
 
-// Queues are the queues in which bells of a family's runs may ring, by shard.
+// Queues returns the queues of a family, by shard.
 func (m *Manager) Queues(family string) []string {
 	all := make([]string, m.cfg.Shards)
 	for shard := range all {
@@ -182,31 +188,30 @@ func (m *Manager) Queues(family string) []string {
 
 func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
 
-// configuredQueues are the queues of this manager's shards, all of one weight.
-func (m *Manager) configuredQueues() map[string]int {
-	all := make(map[string]int, len(m.families)*m.cfg.Shards)
-	for name := range m.families {
-		for shard := range m.cfg.Shards {
+// configured returns the queues of this manager's shards, all with weight 1.
+func (f *queueSet) configured() map[string]int {
+	all := make(map[string]int, len(f.m.families)*f.m.cfg.Shards)
+	for name := range f.m.families {
+		for shard := range f.m.cfg.Shards {
 			all[queueName(name, shard)] = 1
 		}
 	}
 	return all
 }
 
-// servedQueues are the queues that this manager takes runs from, sorted.
-func (m *Manager) servedQueues() []string {
-	return slices.Sorted(maps.Keys(m.former.addTo(m.configuredQueues())))
+// served returns the queues that this manager serves, sorted.
+func (f *queueSet) served() []string {
+	return slices.Sorted(maps.Keys(f.addFormer(f.configured())))
 }
 
-// taskKey is where asynq keeps a task: a hash whose field "state" says where
-// the task stands.
+// taskKey is the key of a task in asynq: a hash with the task's state in field "state".
 func taskKey(queue, taskID string) string { return queueKey(queue, "t:"+taskID) }
 
-// queueKey is where asynq keeps what a queue has: the list of what is "pending", and
-// by time what waits for a "retry", is "scheduled", or "archived".
+// queueKey is the key of a part of a queue in asynq: the list "pending", and the sets "retry",
+// "scheduled" and "archived", ordered by time.
 func queueKey(queue, part string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, part) }
 
-// A family's name becomes part of queue names and of Redis keys.
+// validFamily reports whether a name can be part of queue names and Redis keys.
 func validFamily(name string) bool {
 	for _, r := range name {
 		switch {
@@ -218,11 +223,12 @@ func validFamily(name string) bool {
 	return name != ""
 }
 
-// formerQueues serves the queues of shards that are configured no more, and that due runs
-// of this manager's families still name: else those would wait for ever after a restart
-// with fewer shards. A queue is served from when the sweeper meets the first such run
-// until the manager ends. Other processes may serve it, too.
-type formerQueues struct {
+// queueSet lists the queues that this manager serves: those of its shards, and former queues,
+// which have no shard any more but are named by due runs of its families. Without serving those,
+// such runs would wait for ever after a restart with fewer shards. A former queue is served from
+// the first such run that the sweeper reads until the manager ends. Other processes may serve it
+// too.
+type queueSet struct {
 	m *Manager
 
 	mu      sync.Mutex
@@ -230,8 +236,8 @@ type formerQueues struct {
 	stopped bool
 }
 
-// serve serves the queue of a due run if nobody else of this process does.
-func (f *formerQueues) serve(r Run) {
+// serve starts to serve the queue of a due run unless this process serves it already.
+func (f *queueSet) serve(r Run) {
 	shard, ok := strings.CutPrefix(r.Queue, r.Family+":")
 	if n, err := strconv.Atoi(shard); !ok || err != nil || n < f.m.cfg.Shards || f.m.families[r.Family] == nil {
 		return
@@ -241,17 +247,17 @@ func (f *formerQueues) serve(r Run) {
 	if f.stopped || f.servers[r.Queue] != nil {
 		return
 	}
-	s := asynq.NewServerFromRedisClient(f.m.redis, f.m.serverConfig(map[string]int{r.Queue: 1}))
-	if err := s.Start(asynq.HandlerFunc(f.m.process)); err != nil {
-		f.m.log.Error("a queue that is configured no more can't be served; the next sweep tries again", zap.String("queue", r.Queue), zap.Error(err))
+	s := asynq.NewServerFromRedisClient(f.m.redis, f.m.consumer.serverConfig(map[string]int{r.Queue: 1}))
+	if err := s.Start(asynq.HandlerFunc(f.m.consumer.process)); err != nil {
+		f.m.log.Error("former queue cannot be served, the next sweep retries", zap.String("queue", r.Queue), zap.Error(err))
 		return
 	}
 	f.servers[r.Queue] = s
-	f.m.log.Info("runs wait in a queue that is configured no more; it is served", zap.String("queue", r.Queue))
+	f.m.log.Info("serving a former queue", zap.String("queue", r.Queue))
 }
 
-// addTo adds the queues to others, and returns these.
-func (f *formerQueues) addTo(queues map[string]int) map[string]int {
+// addFormer adds the former queues to queues and returns it.
+func (f *queueSet) addFormer(queues map[string]int) map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for queue := range f.servers {
@@ -260,8 +266,8 @@ func (f *formerQueues) addTo(queues map[string]int) map[string]int {
 	return queues
 }
 
-// stop returns the servers, for the caller to shut down. No queue is served any more.
-func (f *formerQueues) stop() (servers []*asynq.Server) {
+// stop returns the servers, for the caller to shut down. No further queue is served.
+func (f *queueSet) stop() (servers []*asynq.Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopped = true

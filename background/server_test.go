@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// After a restart with fewer shards, runs of the queues that are configured no more are
-// executed as all others are, and the session says that their queues are served.
+// After a restart with fewer shards, runs of former queues are executed as all others, and the
+// session lists those queues.
 func TestRunsOfQueuesThatAreConfiguredNoMoreAreExecuted(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -40,7 +40,7 @@ func TestRunsOfQueuesThatAreConfiguredNoMoreAreExecuted(t *testing.T) {
 			t.Errorf("run of %s: %d attempts", r.Queue, done.Attempt)
 		}
 	}
-	h.awaitTrue("the session says that it serves all queues", func() bool {
+	h.awaitTrue("the session lists all queues", func() bool {
 		sessions, err := h.journal.Sessions(t.Context())
 		if err != nil {
 			t.Fatal(err)

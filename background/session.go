@@ -10,61 +10,60 @@ import (
 	"go.uber.org/zap"
 )
 
-// SessionID names the life of one process, as far as the ledger is concerned.
+// SessionID identifies the session of one process.
 type SessionID = uuid.UUID
 
-// Session is a process that works, as the ledger knows it.
+// Session is a running process as stored in the journal.
 type Session struct {
 	ID        SessionID
 	Worker    string
-	StartedAt time.Time // by the ledger's clock
+	StartedAt time.Time // by the journal's clock
 	Beat      int64     // rises while the process lives
-	Lost      bool      // an observer saw it stand still for too long
+	Lost      bool      // declared lost: its counter did not change for too long
 
-	BeatAt          time.Time // of the last beat, as the process recorded it; zero before the first
-	Queues          []string  // that it takes runs from
-	Targets         []string  // whom its handlers call
-	ClaimsBlockedBy string    // why it claims nothing now: BlockedByClock, BlockedByStaleClaims; "" when it claims
-	Redis           string    // the marker of the Redis that its notifications go by; empty when it is not known, or none go any more
+	BeatAt          time.Time // last heartbeat, as the process recorded it; zero before the first
+	Queues          []string  // queues that it serves
+	Targets         []string  // targets that its handlers call
+	ClaimsBlockedBy string    // why it claims nothing now: BlockedByClock, BlockedByStaleClaims, BlockedByServers; "" when it claims
+	Redis           string    // marker of the Redis that it sends notifications to; empty when unknown, or when it sends none any more
 
-	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
+	ClockOffset *time.Duration // how much later the journal's clock is than the process's; nil when not measured
 }
 
-// Why a process claims nothing, in Session.Barred.
+// Why a process claims nothing, in Session.ClaimsBlockedBy.
 const (
-	BlockedByClock       = "clock"      // its clock is off, or the ledger's clock changed
-	BlockedByStaleClaims = "old_claims" // its last claims grew too old before they were called on
-	BlockedByServers     = "servers"    // its Postgres or its Redis is not one that it may work on
+	BlockedByClock       = "clock"      // its clock is off, or the database's clock changed
+	BlockedByStaleClaims = "old_claims" // its last claims became stale before their calls
+	BlockedByServers     = "servers"    // it must not work with its Postgres or its Redis
 )
 
-// session keeps this process known to the ledger. A process that can't show its
-// life may have been declared lost, and others may be executing what it holds: it
-// cancels its calls and claims nothing until it is known again.
+// session keeps this process registered in the journal. A process without answered heartbeats
+// may have been declared lost, and others may be executing its runs: it cancels its calls and
+// claims nothing until a heartbeat is answered.
 //
-//	unknown ──Enlist──▶ alive ──beat failing for too long──▶ doubtful ──beat──▶ alive
-//	   ▲                  │                                     │
-//	   └────────declared lost: a new session is begun───────────┘
+//	none ──Register──▶ alive ──heartbeats fail for BeatGrace──▶ suspended ──Beat──▶ alive
+//	 ▲                   │                                          │
+//	 └───────────────────┴── declared lost: registers a new session ┘
 type session struct {
 	m *Manager
 
 	mu             sync.Mutex
 	id             SessionID
-	callCtx        context.Context // of the calls made under it; ended when it is lost or in doubt
+	callCtx        context.Context // of calls made under the session; ends when it is lost or suspended
 	cancel         context.CancelFunc
-	beatAnsweredAt time.Time // the last beat that was answered
+	beatAnsweredAt time.Time // last answered heartbeat
 }
 
 func newSession(m *Manager) *session { return &session{m: m} }
 
-// current is the session to claim under; ok is false when there is none.
+// current returns the session to claim under; ok is false when there is none.
 func (s *session) current() (id SessionID, callCtx context.Context, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.id, s.callCtx, s.callCtx != nil && s.callCtx.Err() == nil
 }
 
-// run shows that the process lives, until ctx ends. ready is closed when the first
-// session is known.
+// run sends heartbeats until ctx ends. It closes ready when the first session is registered.
 func (s *session) run(ctx context.Context, ready chan<- struct{}) {
 	tick := time.NewTicker(s.m.cfg.BeatEvery)
 	defer tick.Stop()
@@ -90,10 +89,10 @@ func (s *session) beat(ctx context.Context) {
 		if s.register(ctx); !s.registered() {
 			return
 		}
-		id, _, _ = s.current() // and measure the clock, before anything is claimed
+		id, _, _ = s.current() // and measure the clock before anything is claimed
 	}
 	sent := monotonic()
-	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.servedQueues(), Targets: s.m.calledTargets(), ClaimsBlockedBy: s.m.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
+	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.admission.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
 	alive, now, err := s.m.cfg.Store.Beat(ctx, status)
 	s.m.liveness.onBeat(err)
 	switch {
@@ -103,7 +102,7 @@ func (s *session) beat(ctx context.Context) {
 		s.m.clock.observe(sent, now)
 		s.onBeatAnswered()
 	default:
-		s.m.log.Error("this process was declared lost; its calls are cancelled and it begins a new session", zap.Stringer("session", id))
+		s.m.log.Error("this process was declared lost, its calls are cancelled and it registers a new session", zap.Stringer("session", id))
 		s.drop()
 		s.register(ctx)
 	}
@@ -116,12 +115,12 @@ func (s *session) registered() bool {
 }
 
 func (s *session) register(ctx context.Context) {
-	if errors.Is(s.m.serversErr(), ErrOtherDatabase) {
+	if errors.Is(s.m.admission.serversErr(), ErrOtherDatabase) {
 		return
 	}
 	next := Session{ID: s.m.cfg.NewID(), Worker: s.m.cfg.Worker}
 	if err := s.m.cfg.Store.Register(ctx, next); err != nil {
-		s.m.log.Warn("this process can't make itself known yet", zap.Error(err))
+		s.m.log.Warn("session registration failed", zap.Error(err))
 		return
 	}
 	s.mu.Lock()
@@ -130,7 +129,8 @@ func (s *session) register(ctx context.Context) {
 	s.onBeatAnswered()
 }
 
-// onBeatAnswered notes an answered beat; after a doubt, calls may be made again.
+// onBeatAnswered records an answered heartbeat, and allows calls again after missing
+// heartbeats.
 func (s *session) onBeatAnswered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,15 +140,15 @@ func (s *session) onBeatAnswered() {
 	}
 }
 
-// onBeatFailed cancels the calls once no beat has been answered for the grace: by then an
-// observer may be about to declare the session lost.
+// onBeatFailed cancels the calls once no heartbeat has been answered for BeatGrace: an observer
+// may be about to declare the session lost.
 func (s *session) onBeatFailed(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.callCtx == nil || s.callCtx.Err() != nil || time.Since(s.beatAnsweredAt) < s.m.cfg.BeatGrace {
 		return
 	}
-	s.m.log.Error("this process can't show that it lives; its calls are cancelled and nothing is claimed until it can", zap.Error(cause))
+	s.m.log.Error("heartbeats are not answered, calls are cancelled and claiming is paused", zap.Error(cause))
 	s.cancel()
 }
 
@@ -161,14 +161,14 @@ func (s *session) drop() {
 	s.id = SessionID{}
 }
 
-// unregister forgets the session when nothing was left running under it; else it is
-// found lost, and what ran is recovered.
+// unregister removes the session if nothing runs under it. Otherwise others find it lost and
+// recover its runs.
 func (s *session) unregister(ctx context.Context) {
 	id, _, _ := s.current()
 	if id == (SessionID{}) {
 		return
 	}
 	if err := s.m.cfg.Store.Remove(ctx, id); err != nil {
-		s.m.log.Warn("the session could not be ended, it will be found lost", zap.Error(err))
+		s.m.log.Warn("session was not removed, it will be marked lost", zap.Error(err))
 	}
 }

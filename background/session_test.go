@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// frozenStore is a ledger whose beats stop while it is asked to: to all others its
-// process then looks as one that stands still.
+// frozenStore is a store whose heartbeats stop on request: to others its process seems to stand
+// still.
 type frozenStore struct {
 	*backgroundtest.Journal
 	frozen atomic.Bool
@@ -34,8 +34,8 @@ func shortIntervals(c *background.Config) {
 	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 1500*time.Millisecond, 50*time.Millisecond
 }
 
-// A worker that stands still in the middle of a call is declared lost; the run
-// continues elsewhere, and what the call told in the end is still recorded.
+// A worker that stands still during a call is declared lost. The run continues elsewhere, and
+// the result of the call is still recorded.
 func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}, 1), make(chan struct{})
@@ -58,15 +58,14 @@ func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
 		t.Errorf("run %+v", got)
 	}
 	close(answer)
-	h.await(r.ID, "told late", func(background.Run) bool { return slices.Contains(h.events(r.ID), receipts.AnsweredLate) })
+	h.await(r.ID, "answered late", func(background.Run) bool { return slices.Contains(h.events(r.ID), receipts.AnsweredLate) })
 	want := []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.AttemptStarted, receipts.AttemptSucceeded, receipts.AnsweredLate}
 	if got := h.events(r.ID); !slices.Equal(got, want) {
-		t.Errorf("moves %v", got)
+		t.Errorf("events %v", got)
 	}
 }
 
-// A process that wakes up and finds itself lost cancels its calls and goes on under
-// a new session.
+// A process that finds its session lost cancels its calls and continues under a new session.
 func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan struct{})
@@ -100,8 +99,8 @@ func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 	}
 }
 
-// A process that cannot show its life cancels its calls before anybody could have
-// declared it lost, claims nothing, and works again when it can.
+// A process without answered heartbeats cancels its calls before another could have declared it
+// lost, claims nothing, and works again once a heartbeat is answered.
 func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan struct{})
@@ -120,7 +119,7 @@ func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.
 	h.journal.SetDown(errors.New("journal away"))
 	<-cancelled
 	if w.Healthy() == nil {
-		t.Error("the process in doubt calls itself healthy")
+		t.Error("the process without heartbeats is healthy")
 	}
 	h.journal.SetDown(nil)
 	if got := h.awaitState(r.ID, background.Succeeded); got.Attempt != 2 || got.BudgetSpent != 0 {
@@ -128,7 +127,7 @@ func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.
 	}
 }
 
-// A claim that was written only after its session came into doubt is not called on:
+// A claim that was written after its session's heartbeats failed for BeatGrace is not called:
 // the call would be cancelled before it began, and count as a failure.
 func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	t.Parallel()
@@ -136,7 +135,7 @@ func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		switch {
 		case ctx.Err() != nil:
-			t.Error("called under a session in doubt")
+			t.Error("called under a session without heartbeats")
 		case a.Run.RetryKey == "tx:watch" && a.Number == 1:
 			<-ctx.Done()
 			close(cancelled)
@@ -159,8 +158,8 @@ func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	}
 }
 
-// What a cancelled call says of its own failure proves nothing, even when it is as
-// quick as the cancellation; what it paid counts.
+// The failure that a cancelled call reports proves nothing, even when it is as quick as the
+// cancellation; a payment counts.
 func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 	t.Parallel()
 	var callCtx context.Context
@@ -179,7 +178,7 @@ func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 	broken := background.Result{Class: background.Unknown, Retry: true, Failure: &background.Failure{Type: background.FailurePanic}}
 	for answer, want := range map[*background.Result]bool{&paid: false, &busy: true, &broken: true} {
 		if background.InterruptsCall(callCtx, func(context.Context) background.Result { return *answer }) != want {
-			t.Errorf("of a cancelled call: %+v", answer)
+			t.Errorf("cancelled call: %+v", answer)
 		}
 	}
 	if background.InterruptsCall(t.Context(), func(context.Context) background.Result { return vague }) {
@@ -187,8 +186,8 @@ func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 	}
 }
 
-// A run whose every worker is lost is not tried for ever: of five losses it is recovered,
-// and the sixth is its death, which is no recovery.
+// A run whose every worker is lost is not retried for ever: it is recovered from five losses,
+// and the sixth dead-letters it, which is no recovery.
 func TestAPoisonPillEndsAsADeadLetter(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })

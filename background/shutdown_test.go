@@ -25,7 +25,7 @@ func TestShutdownLeavesAWaitingRunScheduledForAnotherProcess(t *testing.T) {
 	first.stop()
 	due := h.journal.Run(r.ID)
 	if late := time.Since(due.DueAt); late >= 0 {
-		t.Errorf("shutdown ended %s after the run was due: it waited for it", late)
+		t.Errorf("shutdown ended %s after the run was due: it waited for the run", late)
 	}
 	if due.State != background.Scheduled || h.calls.Load() != 1 {
 		t.Fatalf("calls %d, run %+v", h.calls.Load(), due)
@@ -78,7 +78,7 @@ func TestAttemptPastTheGraceIsInterruptedWithoutSpendingABudget(t *testing.T) {
 	}
 	interrupted := h.journal.Transitions(r.ID)[1]
 	if interrupted.Event != receipts.AttemptInterrupted || interrupted.Charge != background.ChargeNothing || interrupted.Result.Class != background.Unknown {
-		t.Errorf("move %+v", interrupted)
+		t.Errorf("transition %+v", interrupted)
 	}
 	if now := h.journal.Run(r.ID); now.State != background.Scheduled || now.BudgetSpent != 0 || now.DueAt.After(time.Now()) {
 		t.Errorf("run %+v", now)
@@ -118,8 +118,8 @@ func TestCloseBeforeRunRefusesRun(t *testing.T) {
 	}
 }
 
-// A process that lost an answer of Redis shortly before its end leaves its session to
-// be found lost, so that others look for tasks that nobody holds.
+// A process that lost a Redis reply shortly before its end keeps its session to be marked lost,
+// so that others search for lost deliveries.
 func TestAProcessThatLostAnAnswerAtItsEndIsFoundLost(t *testing.T) {
 	t.Parallel()
 	for _, lose := range []bool{true, false} {
@@ -128,7 +128,7 @@ func TestAProcessThatLostAnAnswerAtItsEndIsFoundLost(t *testing.T) {
 		w := h.start(func(c *background.Config) { c.Redis = breaks })
 		h.awaitState(h.submit(w).ID, background.Succeeded)
 		breaks.breakNext.Store(lose)
-		h.awaitTrue("an answer is lost", func() bool { return !breaks.breakNext.Load() })
+		h.awaitTrue("a reply is lost", func() bool { return !breaks.breakNext.Load() })
 		w.stop()
 		left, err := h.journal.Sessions(t.Context())
 		if err != nil || (len(left) == 1) != lose {

@@ -14,52 +14,52 @@ import (
 
 const (
 	sweepPage = 500
-	// A calm sweep only makes sure; when bells are missing, or Redis was away or
-	// emptied, it goes through as much as a heal within seconds asks for.
+	// A short scan reads only the oldest due runs. When notifications are missing, or Redis was
+	// unreachable or emptied, a full scan reads as many as a recovery within seconds needs.
 	shortScanPages = 2
 	fullScanPages  = 40
-	// deadWorkerTimeout is more than asynq needs to give a dead worker's task to another.
+	// deadWorkerTimeout is longer than asynq needs to give a dead worker's task to another.
 	deadWorkerTimeout = 3 * time.Minute
 	resendConcurrency = 32
 )
 
-// sweeper rings again for live runs that are due and have no bell in Redis,
-// whatever became of it: never rung, flushed, evicted, deleted or archived.
+// sweeper notifies again for live runs that are due and have no notification in Redis, whatever
+// the cause: never sent, flushed, evicted, deleted or archived.
 type sweeper struct {
 	m                 *Manager
 	resent            atomic.Uint64
-	fullScanRequested atomic.Bool // asked to be thorough, from the start
-	deliveriesLost    atomic.Bool // tasks were lost from sight since the last look
+	fullScanRequested atomic.Bool // the next sweep starts a full scan
+	deliveriesLost    atomic.Bool // deliveries were lost since the last sweep
 
-	// Of the sweeping goroutine alone:
-	generation       string // of Redis as last seen
+	// Used by the goroutine of run only:
+	generation       string // of Redis as last read
 	cursor           Cursor // where the last sweep stopped
-	fullScan         bool   // until the end of the list is reached
+	fullScan         bool   // until the end of the list
 	lostDeliveries   lostDeliveries
-	checkOrphans     bool      // until then too, stranded tasks are looked for
-	orphansCheckedAt time.Time // when that was begun last
+	checkOrphans     bool      // until the end of the list, orphaned tasks are looked up too
+	orphansCheckedAt time.Time // when the last such pass began
 	failing          bool      // the last sweep failed
 	observations     taskObservations
 
-	lostLocallyAt atomic.Pointer[time.Time] // when this process lost tasks from sight last
+	lostLocallyAt atomic.Pointer[time.Time] // when this process last lost a delivery
 }
 
 func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
 
-// requestFullScan makes the next sweep a thorough one.
+// requestFullScan makes the next sweep start a full scan.
 func (s *sweeper) requestFullScan() { s.fullScanRequested.Store(true) }
 
-// reportLost tells that there may be ghosts now, and some more before long.
+// reportLost reports that deliveries may have been lost now, and that more may follow shortly.
 func (s *sweeper) reportLost() { s.deliveriesLost.Store(true) }
 
-// lostLocally is bereave for tasks that this process itself lost from sight.
+// lostLocally is reportLost for deliveries that this process lost itself.
 func (s *sweeper) lostLocally() {
 	now := time.Now()
 	s.lostLocallyAt.Store(&now)
 	s.reportLost()
 }
 
-// mayHaveLost reports whether ghosts that this process left may still have to be looked for.
+// mayHaveLost reports whether lost deliveries of this process may still have to be looked for.
 func (s *sweeper) mayHaveLost() bool {
 	at := s.lostLocallyAt.Load()
 	return at != nil && time.Since(*at) < lostDeliveryDelays[len(lostDeliveryDelays)-1]+lostDeliveryPasses*s.m.cfg.SweepEvery
@@ -75,9 +75,9 @@ func (s *sweeper) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !s.failing:
-			s.m.log.Error("bells cannot be checked", zap.Error(err))
+			s.m.log.Error("sweep failed", zap.Error(err))
 		case err == nil && s.failing:
-			s.m.log.Info("bells can be checked again")
+			s.m.log.Info("sweep succeeded again")
 		}
 		s.m.liveness.onSweep(err)
 		if s.failing = err != nil; s.failing {
@@ -91,14 +91,14 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweep goes through some pages of due runs, from where the last one stopped. Runs
-// due for less than a sweep's time are left alone: most are on their way.
+// sweep reads some pages of due runs, from where the last sweep stopped. It skips runs that
+// have been due for less than SweepEvery, because most of those are being delivered.
 func (s *sweeper) sweep(ctx context.Context) error {
 	dataLost, err := s.checkGeneration(ctx)
 	if err != nil {
 		return err
 	}
-	if s.m.redisOwner.err() != nil { // what it has not is no reason to notify again
+	if s.m.redisOwner.err() != nil { // what is missing in this Redis is no reason to notify again
 		s.requestFullScan()
 		return nil
 	}
@@ -141,7 +141,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// withoutNotification returns the runs that no bell rings for.
+// withoutNotification returns the runs that have no notification.
 func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.Time) ([]Run, error) {
 	if len(due) == 0 {
 		return nil, nil
@@ -152,7 +152,7 @@ func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.T
 		states[i] = pipe.HGet(ctx, taskKey(r.Queue, taskID(r)), "state")
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("background: look for bells: %w", err)
+		return nil, fmt.Errorf("background: look up tasks: %w", err)
 	}
 	var orphaned map[int]bool
 	if s.checkOrphans {
@@ -164,10 +164,10 @@ func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.T
 	var missing []Run
 	var tampered []tampering
 	for i, r := range due {
-		s.m.former.serve(r)
+		s.m.queues.serve(r)
 		state, err := states[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)
+			return nil, fmt.Errorf("background: look up the task of run %s: %w", r.ID, err)
 		}
 		if kind := s.observations.record(r, state, now.Sub(r.DueAt)); kind != "" && r.State.Waiting() {
 			tampered = append(tampered, tampering{r, kind})
@@ -179,14 +179,14 @@ func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.T
 	return missing, s.reportTampering(ctx, tampered)
 }
 
-// tampering is what somebody may have done to the task of a run.
+// tampering is a possible manipulation of a run's task.
 type tampering struct {
 	run  Run
 	kind string
 }
 
-// reportTampering notices what was done to tasks, unless Redis has lost its memory meanwhile. It
-// returns before their bells are raised.
+// reportTampering verifies and records tampering, unless Redis has lost its data meanwhile. It
+// returns before the runs' notification numbers are raised.
 func (s *sweeper) reportTampering(ctx context.Context, tampered []tampering) error {
 	if len(tampered) == 0 {
 		return nil
@@ -199,7 +199,7 @@ func (s *sweeper) reportTampering(ctx context.Context, tampered []tampering) err
 	for range min(resendConcurrency, len(tampered)) {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(tampered)); i = next.Add(1) - 1 {
-				s.m.verifyTampering(ctx, tampered[i].run, tampered[i].kind)
+				s.m.tampering.verify(ctx, tampered[i].run, tampered[i].kind)
 			}
 		})
 	}
@@ -208,8 +208,8 @@ func (s *sweeper) reportTampering(ctx context.Context, tampered []tampering) err
 }
 
 // willBeDelivered reports whether a task in this state of asynq will still be delivered. An
-// active task whose run stays due for long belongs to a worker that is gone, and any
-// may when there are ghosts.
+// active task whose run stays due for long belongs to a dead worker. With deliveriesLost, any
+// active task may be a lost delivery.
 func willBeDelivered(state string, overdue time.Duration, deliveriesLost bool) bool {
 	switch state {
 	case "pending", "scheduled", "retry":
@@ -220,15 +220,15 @@ func willBeDelivered(state string, overdue time.Duration, deliveriesLost bool) b
 	return false // absent, archived or completed
 }
 
-// resend gives runs a new bell, so that nothing that is left of the old one is in
-// the way.
+// resend sends notifications with a new number, so that what is left of the old task does not
+// matter.
 func (s *sweeper) resend(ctx context.Context, runs []Run) error {
 	if len(runs) == 0 {
 		return nil
 	}
 	renewed, err := s.m.cfg.Store.AdvanceNotifications(ctx, runs)
 	if err != nil {
-		return fmt.Errorf("background: raise bells: %w", err)
+		return fmt.Errorf("background: advance notifications: %w", err)
 	}
 	var (
 		all    sync.WaitGroup
@@ -253,16 +253,16 @@ func (s *sweeper) resend(ctx context.Context, runs []Run) error {
 	return nil
 }
 
-// orphanedAfter is more than asynq is ever asked to hold the task of a due run back,
-// and how often stranded tasks are looked for: where clocks differ by more, the same
-// run is found again and again.
+// orphanedAfter is longer than asynq is ever asked to delay the task of a due run. It is also
+// the interval between checks for orphaned tasks: where clocks differ by more, the same run is
+// found again and again.
 const orphanedAfter = 2 * time.Minute
 
-// orphanedTasks tells of which runs the task says that it waits, and stands where nothing
-// brings it: its queue is gone, or it waits for a time that the clock of another
-// machine named. Of a queue that was lost and has new tasks it tells when those are
-// through. Only runs are looked at that have been due for long: most are on their way.
-// A task that is moved between two looks may be taken for stranded, and is rung twice.
+// orphanedTasks returns the runs whose task claims to be queued but is where no server dequeues
+// it: its queue is gone, or it waits for a time set by another machine's clock. If a queue was
+// lost and has new tasks, its orphans are found once it is empty. Only runs that have been due
+// for long are checked, because most others are being delivered. A task that moves between the
+// two reads may count as orphaned; its run is then notified twice.
 func (s *sweeper) orphanedTasks(ctx context.Context, due []Run, states []*redis.StringCmd, now time.Time) (map[int]bool, error) {
 	pipe := s.m.redis.Pipeline()
 	queued, held := map[string]*redis.IntCmd{}, map[int]*redis.FloatCmd{}
@@ -289,7 +289,7 @@ func (s *sweeper) orphanedTasks(ctx context.Context, due []Run, states []*redis.
 		}
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("background: look for stranded tasks: %w", err)
+		return nil, fmt.Errorf("background: look up orphaned tasks: %w", err)
 	}
 	orphaned := map[int]bool{}
 	for i, r := range due {
@@ -302,28 +302,26 @@ func (s *sweeper) orphanedTasks(ctx context.Context, due []Run, states []*redis.
 	return orphaned, nil
 }
 
-// lostDeliveries are tasks that asynq shows as active and that no process holds: those of a
-// process that was lost, also of runs that it had not claimed yet or waited with, and
-// those that were taken from their queue by a question whose answer was lost.
+// lostDeliveries schedules the search for tasks that asynq shows as active and that no process
+// holds: those of a lost process, including runs that it had not claimed yet or waited for, and
+// those that a dequeue took whose reply was lost.
 //
-// It tells when active tasks are to be taken for ghosts. A second bell for a run that
-// a process holds does no harm, so too often is better than too late.
+// It decides when active tasks count as lost. A second notification of a run in flight does no
+// harm, so the search may run too often but not too late.
 type lostDeliveries struct {
-	times  []time.Time // when to look, in order
-	passes int         // for as many times through all runs, an active task may be a ghost
+	times  []time.Time // start times of the next searches, in order
+	passes int         // remaining passes in which an active task counts as lost
 }
 
-// lostDeliveryDelays are how long after tasks were lost from sight they are looked for. A
-// question that was given up may wait in a stalled network, and take its task when
-// that stall ends.
+// lostDeliveryDelays are the delays between a loss and its searches. A dequeue whose caller
+// gave up may be held in a stalled network and take its task when the stall ends.
 var lostDeliveryDelays = []time.Duration{0, 10 * time.Second, 30 * time.Second}
 
-// lostDeliveryPasses covers runs that were due too short a time before to be looked at in
-// the first round.
+// lostDeliveryPasses covers runs that were due too recently to be checked in the first pass.
 const lostDeliveryPasses = 3
 
-// schedule tells that tasks were lost from sight at this time. What was lost before and is
-// still to be looked for is looked for later than it would have been, but not never.
+// schedule resets the schedule for a loss at this time: an earlier loss is searched for later,
+// but still searched for.
 func (g *lostDeliveries) schedule(at time.Time) {
 	g.times = g.times[:0]
 	for _, after := range lostDeliveryDelays {
@@ -331,9 +329,9 @@ func (g *lostDeliveries) schedule(at time.Time) {
 	}
 }
 
-// due reports whether it is time to begin to look, from the first run on. A look
-// that is going on goes on from where it is, for longer: else one that is feared all
-// the time would never come to the last run.
+// due reports whether a search is to start from the first run. A search that is running
+// continues from its position, for longer: if each new loss restarted it, it might never reach
+// the last run.
 func (g *lostDeliveries) due(now time.Time) bool {
 	wasActive := g.active()
 	for len(g.times) > 0 && !now.Before(g.times[0]) {
@@ -342,8 +340,8 @@ func (g *lostDeliveries) due(now time.Time) bool {
 	return g.active() && !wasActive
 }
 
-// active reports whether an active task may be a ghost now.
+// active reports whether an active task may be a lost delivery now.
 func (g *lostDeliveries) active() bool { return g.passes > 0 }
 
-// passDone tells that all runs have been looked at once more.
+// passDone records that all runs have been checked once more.
 func (g *lostDeliveries) passDone() { g.passes = max(0, g.passes-1) }

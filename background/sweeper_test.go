@@ -9,8 +9,8 @@ func TestWillBeDelivered(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string][3]bool{ // overdue for a moment, for long, and for a moment after a process was lost
 		"pending": {true, true, true}, "retry": {true, true, true}, "scheduled": {true, true, true},
-		"active":   {true, false, false}, // a worker that is gone holds it
-		"archived": {}, "completed": {}, "": {}, "of a later asynq": {},
+		"active":   {true, false, false}, // a dead worker holds it
+		"archived": {}, "completed": {}, "": {}, "unknown state": {},
 	} {
 		if got := [3]bool{willBeDelivered(state, time.Second, false), willBeDelivered(state, time.Hour, false), willBeDelivered(state, time.Second, true)}; got != want {
 			t.Errorf("%q: %v, want %v", state, got, want)
@@ -18,8 +18,7 @@ func TestWillBeDelivered(t *testing.T) {
 	}
 }
 
-// Seconds after tasks were lost from sight at which a sweep a second takes an active
-// task for a ghost.
+// Seconds after a loss at which a sweep counts an active task as lost, with one sweep a second.
 func TestLostDeliveriesAreSearchedAtOnceAndAgain(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -41,33 +40,33 @@ func TestLostDeliveriesAreSearchedAtOnceAndAgain(t *testing.T) {
 				g.schedule(now)
 			}
 			if began := g.due(now); began && !g.active() {
-				t.Errorf("%s: a look began at %d s, and no ghost walks", name, s)
+				t.Errorf("%s: a search began at %d s, and none is active", name, s)
 			}
 			if g.active() != tc.want[s] {
-				t.Errorf("%s: at %d s ghosts walk: %v, want %v", name, s, g.active(), tc.want[s])
+				t.Errorf("%s: at %d s a search is active: %v, want %v", name, s, g.active(), tc.want[s])
 			}
 			g.passDone()
 		}
 	}
 }
 
-// A process that stood still for a minute looks once for all that it missed.
+// A process that stood still for a minute makes up for all missed searches with one.
 func TestMissedSearchesAreMadeUpForOnce(t *testing.T) {
 	t.Parallel()
 	var g lostDeliveries
 	start := time.Now()
 	g.schedule(start)
 	if !g.due(start.Add(time.Minute)) || g.due(start.Add(time.Minute)) {
-		t.Error("not looked for exactly once")
+		t.Error("not searched exactly once")
 	}
 	for range lostDeliveryPasses {
 		if !g.active() {
-			t.Error("the look ended early")
+			t.Error("the search ended early")
 		}
 		g.passDone()
 	}
 	if g.active() || g.due(start.Add(time.Hour)) {
-		t.Error("the look does not end")
+		t.Error("the search does not end")
 	}
 }
 

@@ -12,59 +12,68 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// What was done to a task behind our back, as its receipt names it. It changes
-// nothing: the journal alone says what a run is.
+// Kinds of tampering with a task, as the receipt names them. Tampering changes nothing: the
+// journal alone defines the state of a run.
 const (
-	TaskArchived         = "bell_archived"  // the task of a run that waits was archived
-	TaskRemoved          = "bell_removed"   // the task of a due run was in its queue and is gone, and Redis kept its memory
-	ArchivedTaskRemoved  = "mirror_removed" // the mirror of an open letter is gone, and was not due to be pruned
-	ArchivedTaskRequeued = "mirror_run"     // the mirror of an open letter was run again
+	TaskArchived         = "bell_archived"  // the task of a waiting run was archived
+	TaskRemoved          = "bell_removed"   // the task of a due run was in its queue and is missing, and Redis kept its data
+	ArchivedTaskRemoved  = "mirror_removed" // the archived task of an open dead letter is missing, and was not due to be pruned
+	ArchivedTaskRequeued = "mirror_run"     // the archived task of an open dead letter was run again
 )
 
-// recordTampering leaves a receipt about a run whose task somebody touched, one for each bell
-// at most. The run is as it was read after the touch was seen. What can't be
-// recorded is told in the log.
-func (m *Manager) recordTampering(ctx context.Context, run Run, kind string) {
-	f := m.families[run.Family]
+// tamperingDetector records tampering with tasks.
+type tamperingDetector struct {
+	store    Store
+	families map[string]Family
+	inFlight *inFlightRuns
+	breakers *breakerRegistry
+	recorder *recorder
+	log      *zap.Logger
+}
+
+// record writes a receipt about tampering with a run's task, at most one per
+// notification number. The run must have been read after the tampering was seen. A failure is
+// logged only.
+func (t *tamperingDetector) record(ctx context.Context, run Run, kind string) {
+	f := t.families[run.Family]
 	if f == nil {
 		return
 	}
-	tr := m.newTransition(receipts.OutOfBandChangeDetected, run)
-	tr.Actor, tr.Reason = "observer:"+m.cfg.Worker, kind
+	tr := t.recorder.newTransition(receipts.OutOfBandChangeDetected, run)
+	tr.Actor, tr.Reason = "observer:"+t.recorder.worker, kind
 	after, err := f.Record(ctx, tr)
 	switch {
 	case errors.Is(err, ErrConflict):
-		return // told before, or the run has moved on and the touch with it
+		return // recorded before, or the run has changed since
 	case err != nil:
-		m.log.Warn("a task was touched from outside, and that could not be recorded", zap.Stringer("run", run.ID), zap.String("what", kind), zap.Error(err))
+		t.log.Warn("tampering with a task detected, it could not be recorded", zap.Stringer("run", run.ID), zap.String("kind", kind), zap.Error(err))
 		return
 	}
-	m.log.Warn("a task was touched from outside; nothing follows from it", zap.Stringer("run", run.ID), zap.String("what", kind))
-	if m.cfg.OnTransition != nil {
-		m.cfg.OnTransition(tr, after)
+	t.log.Warn("tampering with a task detected, it has no effect", zap.Stringer("run", run.ID), zap.String("kind", kind))
+	if t.recorder.onTransition != nil {
+		t.recorder.onTransition(tr, after)
 	}
 }
 
-// verifyTampering reads a run again and notices what was done to its task, if the run is
-// still what it was taken for: what is seen in Redis may be older or newer than what
-// the journal said a moment before.
-func (m *Manager) verifyTampering(ctx context.Context, seen Run, kind string) {
-	now, err := m.cfg.Store.Find(ctx, seen.ID)
+// verify reads a run again and records the tampering if the run is unchanged: what was
+// read from Redis may be older or newer than what the journal returned a moment before.
+func (t *tamperingDetector) verify(ctx context.Context, seen Run, kind string) {
+	now, err := t.store.Find(ctx, seen.ID)
 	if err != nil {
-		m.log.Warn("a task was touched from outside, and its run can't be read", zap.Stringer("run", seen.ID), zap.String("what", kind), zap.Error(err))
+		t.log.Warn("tampering with a task detected, its run cannot be read", zap.Stringer("run", seen.ID), zap.String("kind", kind), zap.Error(err))
 		return
 	}
 	same := now.State == seen.State && now.Attempt == seen.Attempt && now.NotificationNumber == seen.NotificationNumber && now.Letter == seen.Letter
-	if !same || m.inFlight.has(now.ID) || kind == TaskRemoved && m.breakers.pausedRecently(now) {
-		return // in the last case it is or was paused, and has no task
+	if !same || t.inFlight.has(now.ID) || kind == TaskRemoved && t.breakers.pausedRecently(now) {
+		return // a run that is or was paused has no task
 	}
-	m.recordTampering(ctx, now, kind)
+	t.record(ctx, now, kind)
 }
 
-// detectRequeued notices that the mirror of an open letter was delivered because somebody ran
-// it: asynq keeps the text that it was archived with. A delivery that was never
-// acknowledged comes again with another text, or none; one that was, and came twice,
-// is not active any more.
+// detectRequeued records that somebody ran the archived task of an open dead letter. asynq
+// keeps the error text that it was archived with. A delivery that was never acknowledged comes
+// again with another text or none. One that was acknowledged and came twice is no longer
+// active.
 func (d *delivery) detectRequeued() {
 	delivered := d.run
 	delivered.NotificationNumber = d.notificationNumber
@@ -72,11 +81,11 @@ func (d *delivery) detectRequeued() {
 	if err != nil || info.State != asynq.TaskStateActive || info.LastErr != archiveErrorFor(delivered).Error() {
 		return
 	}
-	d.m.recordTampering(d.m.baseCtx, d.run, ArchivedTaskRequeued)
+	d.m.tampering.record(d.m.baseCtx, d.run, ArchivedTaskRequeued)
 }
 
-// detectRemoved notices the mirrors that somebody deleted since the last look: those that
-// are gone though nobody of us had a reason to remove them.
+// detectRemoved records the archived tasks that were deleted since the last scan though no
+// process had a reason to remove them.
 func (k *taskArchive) detectRemoved(ctx context.Context, queue string, before, now archiveSnapshot) {
 	var gone []string
 	for id, died := range before.diedAt {
@@ -89,32 +98,34 @@ func (k *taskArchive) detectRemoved(ctx context.Context, queue string, before, n
 	}
 	statuses, err := k.runStatuses(ctx, gone)
 	if err != nil {
-		k.m.log.Warn("mirrors are gone, and their letters can't be read", zap.String("queue", queue), zap.Error(err))
+		k.m.log.Warn("archived tasks were removed and their dead letters cannot be read", zap.String("queue", queue), zap.Error(err))
 		return
 	}
 	for _, id := range gone {
 		run, ok := statuses[runIDOf(id)]
 		if _, archived := now.newestNumber[run.ID]; !ok || run.Letter != LetterOpen || archived {
-			continue // in the last case it was one of several
+			continue // another task of the run is archived
 		}
 		if k.taskAbsent(queue, id) && k.taskAbsent(queue, taskID(run)) {
-			k.m.verifyTampering(ctx, run, ArchivedTaskRemoved)
+			k.m.tampering.verify(ctx, run, ArchivedTaskRemoved)
 		}
 	}
 }
 
-// taskAbsent reports whether asynq knows that there is no such task, in no state.
+// taskAbsent reports whether asynq answers that the task does not exist in any state.
 func (k *taskArchive) taskAbsent(queue, id string) bool {
 	_, err := k.m.inspector.GetTaskInfo(queue, id)
 	return errors.Is(err, asynq.ErrTaskNotFound)
 }
 
-// taskObservations are the due runs whose task was seen waiting in Redis at the last sweeps.
+// taskObservations are the due runs whose task was seen waiting in Redis at the last two
+// sweeps.
 type taskObservations struct{ current, previous map[RunID]taskObservation }
 
 type taskObservation struct{ attempt, notificationNumber int }
 
-// record notes what was found for a due run, and tells what somebody did to its task.
+// record stores the state of a due run's task, and returns the kind of tampering that it shows,
+// if any.
 func (s *taskObservations) record(r Run, state string, overdue time.Duration) (kind string) {
 	at := taskObservation{attempt: r.Attempt, notificationNumber: r.NotificationNumber}
 	switch state {
@@ -126,8 +137,8 @@ func (s *taskObservations) record(r Run, state string, overdue time.Duration) (k
 	case "archived":
 		return TaskArchived
 	case "":
-		// A delivery that found nothing to do is acknowledged; it does not come to that
-		// before a bell is taken for stuck.
+		// A delivery that found nothing to do is acknowledged and leaves no task. That does not
+		// happen before a notification counts as stuck.
 		if overdue < deadWorkerTimeout && (s.current[r.ID] == at || s.previous[r.ID] == at) {
 			return TaskRemoved
 		}
@@ -135,14 +146,14 @@ func (s *taskObservations) record(r Run, state string, overdue time.Duration) (k
 	return ""
 }
 
-// rotate forgets the sightings of the sweep before the last one; with emptied, all.
+// rotate drops the observations before those of the last sweep, or all if Redis lost its data.
 func (s *taskObservations) rotate(dataLost bool) {
 	if s.previous, s.current = s.current, nil; dataLost {
 		s.previous = nil
 	}
 }
 
-// runIDOf reads the run out of a task id; zero when it is not one of ours.
+// runIDOf returns the run id in a task id; zero when the id is not one of ours.
 func runIDOf(taskID string) RunID {
 	name, _, _ := strings.Cut(taskID, ".")
 	id, err := receipts.ParseRunID(name)

@@ -33,22 +33,22 @@ func TestATaskIsReportedRemovedOnlyIfItWasSeen(t *testing.T) {
 	tried.Attempt++
 	for name, tc := range map[string]struct {
 		seen    Run
-		state   string // in which it was seen
+		state   string // in which the task was seen
 		turns   int
 		emptied bool
 		now     Run
 		overdue time.Duration
 		want    string
 	}{
-		"seen in the sweep before":           {seen: run, state: "pending", turns: 1, now: run, want: TaskRemoved},
-		"seen waiting for its time":          {seen: run, state: "retry", turns: 1, now: run, want: TaskRemoved},
-		"seen too long ago":                  {seen: run, state: "pending", turns: 2, now: run},
-		"never seen":                         {seen: resent, state: "pending", turns: 1, now: run},
-		"rung again since":                   {seen: run, state: "pending", turns: 1, now: resent},
-		"tried since":                        {seen: run, state: "pending", turns: 1, now: tried},
-		"seen with a worker":                 {seen: run, state: "active", turns: 1, now: run},
-		"Redis was emptied":                  {seen: run, state: "pending", turns: 1, emptied: true, now: run},
-		"due for so long that it was no use": {seen: run, state: "pending", turns: 1, now: run, overdue: deadWorkerTimeout},
+		"seen in the sweep before":                {seen: run, state: "pending", turns: 1, now: run, want: TaskRemoved},
+		"seen waiting for its time":               {seen: run, state: "retry", turns: 1, now: run, want: TaskRemoved},
+		"seen too long ago":                       {seen: run, state: "pending", turns: 2, now: run},
+		"never seen":                              {seen: resent, state: "pending", turns: 1, now: run},
+		"resent since":                            {seen: run, state: "pending", turns: 1, now: resent},
+		"attempted since":                         {seen: run, state: "pending", turns: 1, now: tried},
+		"seen with a worker":                      {seen: run, state: "active", turns: 1, now: run},
+		"Redis was emptied":                       {seen: run, state: "pending", turns: 1, emptied: true, now: run},
+		"due for so long that it counts as stuck": {seen: run, state: "pending", turns: 1, now: run, overdue: deadWorkerTimeout},
 	} {
 		var s taskObservations
 		if kind := s.record(tc.seen, tc.state, 0); kind != "" {

@@ -10,9 +10,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// tracing shows a run's way as spans. The trace begins where the bell is first rung
-// and travels in the headers of the asynq task, as well as it can: a bell that is
-// rung again has none. Without a provider nothing is done at all.
+// tracing records the processing of a run as spans. The trace begins at the first notification
+// and is carried in the headers of the asynq task; a resent notification has none. Without a
+// provider nothing is recorded.
 type tracing struct{ tracer trace.Tracer } // nil without a provider
 
 var propagator propagation.TraceContext
@@ -24,7 +24,7 @@ func newTracing(p trace.TracerProvider) tracing {
 	return tracing{p.Tracer("github.com/recourse-dev/recourse/background")}
 }
 
-// headers carry the trace that ctx is part of; nil when it is part of none.
+// headers returns the headers with ctx's trace; nil when there is none.
 func (t tracing) headers(ctx context.Context) map[string]string {
 	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return nil
@@ -34,7 +34,7 @@ func (t tracing) headers(ctx context.Context) map[string]string {
 	return h
 }
 
-// delivery begins the span of a delivery in the trace that its task carries.
+// delivery starts the span of a delivery in the trace of its task.
 func (t tracing) delivery(ctx context.Context, task *asynq.Task, run RunID) (context.Context, trace.Span) {
 	if t.tracer == nil {
 		return ctx, trace.SpanFromContext(ctx)
@@ -44,7 +44,8 @@ func (t tracing) delivery(ctx context.Context, task *asynq.Task, run RunID) (con
 		trace.WithAttributes(attribute.String("recourse.run", run.String()), attribute.String("recourse.family", task.Type())))
 }
 
-// withDeliverySpan puts a call into a delivery's trace; the call keeps its own context's end.
+// withDeliverySpan adds a delivery's span to the context of a call, which keeps its own
+// cancellation.
 func (t tracing) withDeliverySpan(callCtx, delivered context.Context) context.Context {
 	if t.tracer == nil || delivered == nil || callCtx == nil {
 		return callCtx
@@ -52,7 +53,7 @@ func (t tracing) withDeliverySpan(callCtx, delivered context.Context) context.Co
 	return trace.ContextWithSpan(callCtx, trace.SpanFromContext(delivered))
 }
 
-// attempt begins the span of an attempt. ended ends it and gives the trace's id.
+// attempt starts the span of an attempt. endSpan ends it and returns the trace's id.
 func (t tracing) attempt(ctx context.Context, run Run) (_ context.Context, endSpan func(callOutcome) string) {
 	if t.tracer == nil {
 		return ctx, func(callOutcome) string { return "" }
@@ -69,8 +70,7 @@ func (t tracing) attempt(ctx context.Context, run Run) (_ context.Context, endSp
 	}
 }
 
-// traceID is the W3C id of the trace that ctx is part of; empty when it is part of
-// none.
+// traceID returns the W3C id of ctx's trace; empty when there is none.
 func traceID(ctx context.Context) string {
 	if ctx == nil {
 		return ""

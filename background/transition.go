@@ -7,15 +7,16 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Apply gives the run after the move, or the reason why the move is not for the
-// run as it is now. It is pure: the journal calls it on the newest state of the
-// run, and guards its statement with what it was called with.
+// Apply returns the run after the transition, or the reason why the transition does not apply
+// to it. It is pure. The journal calls it with the newest state of the run and guards its
+// statement with that state.
 //
 //	pending ──claim──▶ running ──▶ succeeded
 //	   ▲                 │ │ └───▶ dead_lettered (letter open)
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
-// Errors: ErrNotDue, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls, ErrReconcileFirst, ErrConflict.
+// Errors: ErrNotDue, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
+// ErrReconcileFirst, ErrConflict.
 func (tr Transition) Apply(now Run) (Run, error) {
 	switch tr.Event {
 	case receipts.AttemptStarted:
@@ -23,7 +24,7 @@ func (tr Transition) Apply(now Run) (Run, error) {
 	case receipts.AnsweredLate:
 		return tr.recordLateAnswer(now)
 	case receipts.OutOfBandChangeDetected:
-		return now, nil // a fact about a task in Redis; nor is it the run's last move
+		return now, nil // about a task in Redis: not the run's last transition
 	case receipts.Reconciled:
 		return tr.reconcile(now)
 	case receipts.Cancelled:
@@ -33,7 +34,7 @@ func (tr Transition) Apply(now Run) (Run, error) {
 	case receipts.DeadLettered:
 		if now.State.Waiting() && tr.Run.State.Waiting() {
 			if now.Attempt != tr.Run.Attempt || now.Class != tr.Run.Class {
-				return now, ErrConflict // tried again or cleared since: it may yet succeed
+				return now, ErrConflict // attempted again or resolved since: it may yet succeed
 			}
 			return tr.end(now)
 		}
@@ -64,9 +65,9 @@ func (tr Transition) claim(now Run) (Run, error) {
 	return now, nil
 }
 
-// recordLateAnswer takes the answer of an attempt that had ended without it. One that is not awaited
-// is refused with ErrConflict if it tells nothing new; that it paid is a fact, whoever
-// awaits it.
+// recordLateAnswer applies the answer of an attempt that ended without it. An answer that is
+// not outstanding and adds nothing is refused with ErrConflict. One that reports a payment is
+// recorded whether or not it is outstanding, because the payment is a fact.
 func (tr Transition) recordLateAnswer(now Run) (Run, error) {
 	answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)
 	if tellsNew := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable; !awaited && (!tellsNew || now.Class == Executed) {
@@ -84,9 +85,9 @@ func (tr Transition) cancelWaiting(now Run) (Run, error) {
 }
 
 func (tr Transition) reconcile(now Run) (Run, error) {
-	late := now.ClosedUnpaid() && tr.Result.Class == Executed // a fact about money, whenever it is found
+	late := now.ClosedUnpaid() && tr.Result.Class == Executed // a payment is recorded whenever it is found
 	if !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt {
-		return now, ErrConflict // what was found says nothing of a call made since
+		return now, ErrConflict // the finding does not cover calls made since
 	}
 	now = tr.mergeOutcome(now)
 	if tr.Result.Class != Executed {
@@ -97,21 +98,21 @@ func (tr Transition) reconcile(now Run) (Run, error) {
 		now.Letter = LetterReconciled
 	case now.State.Waiting():
 		now.State = Succeeded
-	} // what was closed stays so
+	} // a closed run stays closed
 	return now, nil
 }
 
-// ClosedUnpaid reports whether a run was closed by people or by retention though no money of it
-// is known to have moved: it was cancelled, or its letter was purged, forked, superseded, or closed
-// without a payment. That it was executed after all can be found out later.
+// ClosedUnpaid reports whether people or retention closed a run of which no payment is known:
+// it was cancelled, or its dead letter was purged, forked, superseded, or closed without a
+// payment. A payment can still be found later.
 func (r *Run) ClosedUnpaid() bool {
 	return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)
 }
 
-// mergeOutcome takes what is known of the money into the run and the case. All attempts of
-// a run use one operation key: once it is known to be executed it stays so, whatever
-// a later call tells. A refusal that comes late clears nothing: it speaks of its own
-// call, and others may have been made since.
+// mergeOutcome adds an outcome to what the run and its case know of the money. All attempts of
+// a run use one operation key: once an execution is known it stays known, whatever a later call
+// reports. A late refusal clears nothing: it covers its own call, and others may have been made
+// since.
 func (tr Transition) mergeOutcome(now Run) Run {
 	now.LastTransition = tr.ID
 	switch class := tr.Result.Class; {
@@ -119,12 +120,12 @@ func (tr Transition) mergeOutcome(now Run) Run {
 	case class == Executed || tr.Lookup == Executed:
 		now.Class, now.UnresolvedUnknowns = Executed, 0
 	case tr.Lookup == NotExecuted || tr.Event == receipts.Reconciled && class == NotExecuted:
-		now.Class, now.UnresolvedUnknowns, now.OutstandingCalls = NotExecuted, 0, nil // nothing can be on its way any more
+		now.Class, now.UnresolvedUnknowns, now.OutstandingCalls = NotExecuted, 0, nil // no call can be outstanding any more
 	case class == Unknown && (tr.Event != receipts.AnsweredLate || tr.Reason == ReasonUnrecordable):
 		now.Class, now.UnresolvedUnknowns = Unknown, now.UnresolvedUnknowns+1
 	case class == NotExecuted && now.Class != Unknown && tr.Event != receipts.AnsweredLate:
 		if now.Class = NotExecuted; now.MovesMoney() && now.UnresolvedUnknowns > 0 {
-			now.Class = Unknown // of another run of the case
+			now.Class = Unknown // because of another run of the case
 		}
 	}
 	return now
@@ -159,39 +160,39 @@ func (tr Transition) end(now Run) (Run, error) {
 	return now, nil
 }
 
-// Failure is why an attempt did not succeed. Its texts are redacted by the
-// family before they are recorded.
+// Failure is why an attempt did not succeed. The family redacts its texts before they are
+// recorded.
 type Failure struct {
 	Type    string `json:"type"`           // stable name that policies match, such as "http.refused"
-	Code    string `json:"code,omitempty"` // what the other side called it, such as "422"
+	Code    string `json:"code,omitempty"` // code of the called service, such as "422"
 	Message string `json:"message"`
 	Stack   string `json:"stack,omitempty"` // set when the executor panicked
 }
 
-// Result is what one call of a handler, or one lookup, tells.
+// Result is the result of one handler call or one lookup.
 type Result struct {
 	Class      Class         // Executed means success
-	Retry      bool          // whether calling again may help
-	RetryAfter time.Duration // what the other side asked for; 0 when it did not
-	Moved      int64         // minor units that were moved; 0 for families that move no money
-	Reference  string        // the other side's name of the effect
+	Retry      bool          // whether another call may help
+	RetryAfter time.Duration // delay that the called service asked for; 0 when none
+	Moved      int64         // minor units moved; 0 for families that move no money
+	Reference  string        // the called service's reference of the effect
 	Failure    *Failure      // nil exactly when Class is Executed
 
-	Unsent bool // the claim was too old before anything whole was sent; set by the manager alone
+	Unsent bool // the claim was too old before the whole request was sent; set by the manager only
 }
 
-// Reason codes of a death.
+// Reason codes of dead letters.
 const (
 	ReasonRetryExhausted   = "retry_exhausted"
 	ReasonFinal            = "final"
 	ReasonNonRetryableType = "non_retryable_type"
 	ReasonOutcomeUnknown   = "outcome_unknown"
 	ReasonPoisonPill       = "poison_pill"
-	ReasonUnrecordable     = "unrecordable" // what became of it can't be written as it is: see its failure
+	ReasonUnrecordable     = "unrecordable" // the outcome cannot be written as it is; see the failure
 	ReasonRequestAltered   = "request_altered"
 )
 
-// BudgetCharge says which budget the end of an attempt takes from.
+// BudgetCharge says which budget the end of an attempt is charged to.
 type BudgetCharge int
 
 // The budgets.
@@ -201,38 +202,38 @@ const (
 	ChargeRecovery                     // the worker was lost
 )
 
-// Transition is one step of one run: what was seen, what happened, when. A family
-// records it together with its receipts in one commit. The same Move may be
-// recorded again after an ambiguous commit; it takes effect once.
+// Transition is one step of one run: the run as last seen, the event, and its time. A family
+// records it with its receipts in one commit. The same Transition may be recorded again after
+// an ambiguous commit; it takes effect once.
 type Transition struct {
 	ID     TransitionID
-	Run    Run // as last seen: its state, attempt, token and cancel request are the guard
+	Run    Run // as last seen; its state, attempt, token and cancel request are the guard
 	Event  receipts.Subtype
 	At     time.Time
 	Worker string
 
 	Token            Token          // AttemptStarted: the token of the new claim
-	Session          SessionID      // AttemptStarted: of the process that claims
-	Blocks           func(Run) bool // AttemptStarted: whether a circuit breaker keeps the run from being claimed; nil for a probe
-	Charge           BudgetCharge   // how an attempt ended
-	Result           Result         // how an attempt ended; what came late; what a lookup found
-	Lookup           Class          // what a lookup said before the move was made; empty when none was asked
-	Reason           string         // DeadLettered: reason code. Cancelled: the asker's words. RetryScheduled: ReasonProbe or empty
+	Session          SessionID      // AttemptStarted: session of the claiming process
+	Blocks           func(Run) bool // AttemptStarted: whether a circuit breaker blocks the run; nil for a probe
+	Charge           BudgetCharge   // end of an attempt: budget to charge
+	Result           Result         // result of the attempt, of a late answer, or of a lookup
+	Lookup           Class          // class of the lookup before the transition; empty without lookup
+	Reason           string         // DeadLettered: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe or empty
 	NextRetryAt      time.Time      // RetryScheduled, AttemptInterrupted
 	Duration         time.Duration
-	CallStillRunning bool   // the attempt ends while its call has not come back
-	CallOutstanding  bool   // Reconciled: whoever found it knows of calls that may be on their way
-	Actor            string // who asked; empty means the worker itself
-	Trace            string // W3C id of the trace that the attempt is part of; empty when it is part of none
+	CallStillRunning bool   // the attempt ends while its call still runs
+	CallOutstanding  bool   // Reconciled: calls may still be outstanding
+	Actor            string // who requested it; empty means the worker itself
+	Trace            string // W3C id of the attempt's trace; empty without trace
 }
 
-// mostReduced is the last of the forms in which the end of an attempt is tried.
+// mostReduced is the last of the reduced forms in which the end of an attempt is written.
 const mostReduced = 2
 
-// reduced is the same end of an attempt, or the same late answer, without the values that
-// can't be written: what was told stands as text in the failure, whose code is the class.
-// The run becomes a dead letter, and what it paid is unknown to the case until a person
-// has found it out. The second form tells the class alone.
+// reduced returns the same end of an attempt, or the same late answer, without the values that
+// cannot be written. The reported values are text in the failure, and the class is its code.
+// The run becomes a dead letter, and its case does not know the payment until a person states
+// it. The second form contains the class alone.
 func (tr Transition) reduced(id TransitionID, form int, cause error) Transition {
 	reported := tr.Result
 	if tr.Lookup == Executed {
@@ -256,20 +257,20 @@ func (tr Transition) reduced(id TransitionID, form int, cause error) Transition 
 	return tr
 }
 
-// unrecordableFailure tells in words what can't be written in its own members.
+// unrecordableFailure returns a failure that states as text the values that cannot be written.
 func unrecordableFailure(reported Result, cause error) *Failure {
-	f := &Failure{Type: FailureUnrecordable, Code: string(reported.Class), Message: "it can't be recorded as it is"}
+	f := &Failure{Type: FailureUnrecordable, Code: string(reported.Class), Message: "the outcome cannot be recorded as it is"}
 	switch {
 	case reported.Class == Executed:
-		f.Message = fmt.Sprintf("executed: %s minor units were moved, reference %q; that can't be recorded as it is", groupDigits(reported.Moved), reported.Reference)
+		f.Message = fmt.Sprintf("executed: %s minor units were moved, reference %q; this cannot be recorded as it is", groupDigits(reported.Moved), reported.Reference)
 	case reported.Failure != nil:
-		f.Message = fmt.Sprintf("%s: %s %s; that can't be recorded as it is", reported.Failure.Type, reported.Failure.Code, reported.Failure.Message)
+		f.Message = fmt.Sprintf("%s: %s %s; this cannot be recorded as it is", reported.Failure.Type, reported.Failure.Code, reported.Failure.Message)
 	}
 	f.Message += ": " + cause.Error()
 	return f
 }
 
-// groupDigits is a number that nothing takes for the number of a card.
+// groupDigits formats a number so that redaction does not take it for a card number.
 func groupDigits(n int64) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {

@@ -45,7 +45,7 @@ func TestApplyEveryStateWithEveryEvent(t *testing.T) {
 		receipts.Reconciled:         {Result: paid},
 		receipts.AnsweredLate:       {Result: refused},
 	}
-	// What each cell leads to; a state that is not listed is refused with ErrConflict.
+	// The result of each cell; a state that is not listed is refused with ErrConflict.
 	want := map[receipts.Subtype]map[State]any{
 		receipts.AttemptStarted:     {Pending: Running, Scheduled: Running, DeadLettered: ErrDeadLettered},
 		receipts.AttemptSucceeded:   {Running: Succeeded},
@@ -85,7 +85,7 @@ func checkRefused(t *testing.T, before, got Run, err, want error) {
 		t.Errorf("error %v, want %v", err, want)
 	}
 	if diff := cmp.Diff(before, got); diff != "" {
-		t.Error("a refused move changed the run: ", diff)
+		t.Error("a refused transition changed the run: ", diff)
 	}
 }
 
@@ -104,24 +104,24 @@ func TestApplyGuards(t *testing.T) {
 			changed(Scheduled, func(r *Run) { r.DueAt = noon.Add(1) }), ErrNotDue},
 		"due this moment": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
 			changed(Scheduled, func(r *Run) { r.DueAt = noon }), nil},
-		"another attempt": {retry, runIn(Running), changed(Running, func(r *Run) { r.Attempt++ }), ErrConflict},
-		"another token":   {retry, runIn(Running), changed(Running, func(r *Run) { r.Token = newToken }), ErrConflict},
-		"cancel asked":    {retry, runIn(Running), changed(Running, func(r *Run) { r.CancelRequested = true }), ErrConflict},
+		"another attempt":  {retry, runIn(Running), changed(Running, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"another token":    {retry, runIn(Running), changed(Running, func(r *Run) { r.Token = newToken }), ErrConflict},
+		"cancel requested": {retry, runIn(Running), changed(Running, func(r *Run) { r.CancelRequested = true }), ErrConflict},
 		"cancel was known": {retry, changed(Running, func(r *Run) { r.CancelRequested = true }),
 			changed(Running, func(r *Run) { r.CancelRequested = true }), nil},
 		"cancel of an unknown": {Transition{Event: receipts.Cancelled}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Class = Unknown }), ErrReconcileFirst},
 		"cancel while another run is unknown": {Transition{Event: receipts.Cancelled}, runIn(Pending),
 			changed(Pending, func(r *Run) { r.UnresolvedUnknowns = 1 }), ErrReconcileFirst},
-		"death of a run tried since": {deadLettered, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
-		"death of a run cleared since": {deadLettered, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
+		"dead letter of a run attempted since": {deadLettered, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"dead letter of a run resolved since": {deadLettered, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
 			changed(Scheduled, func(r *Run) { r.Class = NotExecuted }), ErrConflict},
 		"finding of a run that was called since": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
-		"a forked letter found paid": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
+		"a forked dead letter found paid": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), nil},
-		"a forked letter found paid again": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
+		"a forked dead letter found paid again": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter, r.Class = LetterForked, Executed }), ErrConflict},
-		"a forked letter found unpaid": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(DeadLettered),
+		"a forked dead letter found unpaid": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestApplyGuards(t *testing.T) {
 		})
 	}
 	if _, err := (Transition{Event: receipts.Submitted, Run: runIn(Running)}).Apply(runIn(Running)); err == nil || errors.Is(err, ErrConflict) {
-		t.Errorf("a fact that ends no attempt: %v", err)
+		t.Errorf("an event that ends no attempt: %v", err)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestEndsSpendTheirBudgetAndKeepTheFailure(t *testing.T) {
 	}
 	m := Transition{Run: runIn(Running), Event: receipts.DeadLettered, At: noon, Result: declined, Reason: ReasonFinal}
 	if got, err := m.Apply(runIn(Running)); err != nil || got.Letter != LetterOpen || !got.DeadAt.Equal(noon) || got.Reason != ReasonFinal {
-		t.Errorf("death: %+v, %v", got, err)
+		t.Errorf("dead letter: %+v, %v", got, err)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestMergeOutcome(t *testing.T) {
 		"executed clears all":          {running(Unknown, 2), Transition{Event: receipts.AttemptSucceeded, Result: paid}, Executed, 0},
 		"looked up: executed":          {running(Unknown, 2), Transition{Event: receipts.AttemptSucceeded, Result: vague, Lookup: Executed}, Executed, 0},
 		"looked up: not executed":      {running(Unknown, 2), Transition{Event: receipts.DeadLettered, Result: vague, Lookup: NotExecuted}, NotExecuted, 0},
-		"looked up: nobody knows":      {running(Unknown, 2), Transition{Event: receipts.DeadLettered, Result: vague, Lookup: Unknown}, Unknown, 3},
+		"looked up: unknown":           {running(Unknown, 2), Transition{Event: receipts.DeadLettered, Result: vague, Lookup: Unknown}, Unknown, 3},
 		"late: executed":               {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: paid}, Executed, 0},
 		"late: refused clears nothing": {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: refused}, Unknown, 1},
 		"late: refused, none unknown":  {running(NotExecuted, 0), Transition{Event: receipts.AnsweredLate, Result: refused}, NotExecuted, 0},
@@ -218,7 +218,7 @@ func TestReconcileClearsOrCloses(t *testing.T) {
 	}
 }
 
-// Each call is known by the number of its attempt: the answer of one says nothing of another.
+// Each call is identified by its attempt number: the answer of one says nothing about another.
 func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	run := runIn(Running)
@@ -253,11 +253,11 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 		}
 		run = after
 		if _, err := answer(c.attempt, refused); !errors.Is(err, ErrConflict) {
-			t.Errorf("attempt %d told again: %v", c.attempt, err)
+			t.Errorf("attempt %d answered again: %v", c.attempt, err)
 		}
 	}
 	if run.OutstandingCalls != nil || run.HasOutstandingCall() || !slices.Equal(before.OutstandingCalls, []int{1, 63, 64, 127}) {
-		t.Errorf("left %v, and of the copy %v", run.OutstandingCalls, before.OutstandingCalls)
+		t.Errorf("outstanding %v, in the copy %v", run.OutstandingCalls, before.OutstandingCalls)
 	}
 }
 

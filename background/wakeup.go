@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// wakeChannel is where processes tell each other that a bell rang.
+	// wakeChannel is the channel on which processes announce notifications.
 	wakeChannel = "recourse:bell"
-	// publishInterval is between two words of one process: the next tells of all bells since.
+	// publishInterval is the minimum time between two messages of one process: the next covers
+	// all notifications since.
 	publishInterval = 5 * time.Millisecond
-	// listenTimeout is after how long a listener asks whether it is still connected, and for
-	// how long it waits for the answer.
+	// listenTimeout is how long a listener waits for a message before it pings, and for the
+	// reply to the ping.
 	listenTimeout = 3 * time.Second
 )
 
-// wakeups lets idle workers of all processes ask their queues as soon as a bell rings.
-// A word that is lost costs time and nothing else: who does not hear asks more often,
-// and who hears asks now and then all the same.
+// wakeups makes idle servers of all processes poll as soon as a notification is sent. A lost
+// message only adds latency: processes without subscription poll faster, and all keep a slow
+// poll.
 type wakeups struct {
 	redis  redis.UniversalClient
-	name   string // of this process, to which its own word is no news
+	name   string // of this process, to recognise its own messages
 	polls  *pollThrottle
 	log    *zap.Logger
 	ctx    context.Context
@@ -34,7 +35,7 @@ type wakeups struct {
 
 	mu           sync.Mutex
 	publishing   bool
-	publishAgain bool // a bell rang since the last word
+	publishAgain bool // a notification was sent since the last message
 	work         sync.WaitGroup
 }
 
@@ -44,7 +45,8 @@ func newWakeups(c redis.UniversalClient, name string, i *pollThrottle, log *zap.
 	return w
 }
 
-// wake lets the servers of this process ask, and tells the others. It does not wait.
+// wake makes the servers of this process poll, and publishes to the other processes. It does
+// not block.
 func (w *wakeups) wake() {
 	w.polls.wake()
 	w.requestPublish()
@@ -60,11 +62,11 @@ func (w *wakeups) requestPublish() {
 	w.work.Go(w.publish)
 }
 
-// publish publishes until no bell has rung since.
+// publish publishes until no notification was sent since the last message.
 func (w *wakeups) publish() {
 	for {
 		if err := w.redis.Publish(w.ctx, wakeChannel, w.name).Err(); err != nil {
-			w.log.Debug("other processes were not told of a bell, they will find it", zap.Error(err))
+			w.log.Debug("wake-up not published", zap.Error(err))
 		}
 		running := sleep(w.ctx, publishInterval)
 		w.mu.Lock()
@@ -77,20 +79,20 @@ func (w *wakeups) publish() {
 	}
 }
 
-// close returns when nothing is being told any more.
+// close stops publishing and returns when no message is being sent.
 func (w *wakeups) close() {
-	w.mu.Lock() // what was begun before is counted
+	w.mu.Lock() // so that work counts every publisher started before
 	w.cancel()
 	w.mu.Unlock()
 	w.work.Wait()
 }
 
-// run wakes the servers of this process by the word of others, until ctx ends.
+// run wakes the servers of this process when others publish, until ctx ends.
 func (w *wakeups) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := w.listen(ctx)
 		w.polls.setConnected(false)
-		w.log.Debug("bells of other processes are not heard, queues are asked more often", zap.Error(err))
+		w.log.Debug("wake-up subscription lost, polling more often", zap.Error(err))
 		sleep(ctx, listenTimeout)
 	}
 }
@@ -120,8 +122,8 @@ func (w *wakeups) listen(ctx context.Context) error {
 	}
 }
 
-// receive hears a word. Where a connection begins, this process speaks: only when its own
-// word comes back are the words of others believed to come.
+// receive handles a message. After a subscription this process publishes: the subscription
+// counts as working only once its own message comes back.
 func (w *wakeups) receive(message any) {
 	switch m := message.(type) {
 	case *redis.Subscription:

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
-// startWakeups is a process that only asks and wakes.
+// startWakeups starts a process that only polls and wakes.
 func startWakeups(t *testing.T, name string, r *localredis.Server) (*wakeups, *countingRedis) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: r.Addr(), Password: r.Password()})
@@ -30,13 +30,13 @@ func startWakeups(t *testing.T, name string, r *localredis.Server) (*wakeups, *c
 	return w, queues
 }
 
-// awaitWakeups returns when the process has heard so many bells and changes.
+// awaitWakeups returns when the process has received n wake-ups and changes of its connection.
 func (i *pollThrottle) awaitWakeups(t *testing.T, n int) {
 	t.Helper()
 	for end := time.After(30 * time.Second); ; {
 		i.mu.Lock()
 		wakeupsSeen, changed := i.wakeups, i.changed
-		i.waiting++ // so that the next one lets us know
+		i.waiting++ // so that the next one closes changed
 		i.mu.Unlock()
 		if wakeupsSeen >= n {
 			return
@@ -44,13 +44,13 @@ func (i *pollThrottle) awaitWakeups(t *testing.T, n int) {
 		select {
 		case <-changed:
 		case <-end:
-			t.Fatalf("heard %d, want %d", wakeupsSeen, n)
+			t.Fatalf("received %d, want %d", wakeupsSeen, n)
 		}
 	}
 }
 
-// Nothing is ever found by asking again here: a server that waits goes on because
-// another process rang, or never.
+// Nothing is found by polling again here: a blocked server continues because another process
+// published, or never.
 func TestANotificationWakesTheServersOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	r, err := localredis.Start(t.Context(), localredis.Options{})
@@ -61,7 +61,7 @@ func TestANotificationWakesTheServersOfOtherProcesses(t *testing.T) {
 	here, _ := startWakeups(t, "here", r)
 	there, theirs := startWakeups(t, "there", r)
 	for _, w := range []*wakeups{here, there} {
-		w.polls.awaitWakeups(t, 1) // connected
+		w.polls.awaitWakeups(t, 1) // subscribed
 	}
 	poll := func() { there.polls.EvalSha(context.Background(), "", dequeue("a")) }
 	poll()
@@ -69,7 +69,7 @@ func TestANotificationWakesTheServersOfOtherProcesses(t *testing.T) {
 	woken := make(chan struct{})
 	go func() {
 		for theirs.polls.Load() == asked {
-			poll() // waits, then asks
+			poll() // blocks, then polls
 		}
 		close(woken)
 	}()
@@ -77,7 +77,7 @@ func TestANotificationWakesTheServersOfOtherProcesses(t *testing.T) {
 	<-woken
 }
 
-// A process that loses Redis asks often, and hears again when Redis is back.
+// A process that loses Redis polls often, and receives wake-ups again when Redis is back.
 func TestADisconnectedProcessPollsOften(t *testing.T) {
 	t.Parallel()
 	r, err := localredis.Start(t.Context(), localredis.Options{})
@@ -94,14 +94,14 @@ func TestADisconnectedProcessPollsOften(t *testing.T) {
 		return w.polls.pause
 	}
 	if got := pause(); got < emptyQueuePause {
-		t.Errorf("pause %s while it hears", got)
+		t.Errorf("pause %s while subscribed", got)
 	}
 	if err := r.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	w.polls.awaitWakeups(t, 2)
 	if got := pause(); got != emptyQueuePolls*time.Millisecond {
-		t.Errorf("pause %s while it does not hear", got)
+		t.Errorf("pause %s while not subscribed", got)
 	}
 	if err := r.Restart(t.Context()); err != nil {
 		t.Fatal(err)

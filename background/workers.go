@@ -2,26 +2,26 @@ package background
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	// slowCall is for how long a call holds its slot: one that takes longer is waited for
-	// without, so that calls which hang keep nobody else waiting.
+	// slowCall is how long a call holds its slot. A longer call continues without one, so that
+	// calls that hang block nobody.
 	slowCall = time.Second
-	// callsPerSlot bounds the calls that are out in all, those without a slot included.
+	// callsPerSlot times the slots bounds all calls, including those without slot.
 	callsPerSlot = 4
 )
 
-// admitTimeout is for how long a delivery waits for the journal to come back
-// before it is handed back.
+// admitTimeout is how long a delivery waits for the journal before it goes back to asynq.
 const admitTimeout = time.Second
 
-// slots bounds how many handlers are called at one time. A run that waits for
-// its next attempt holds none.
+// slots bounds how many handlers are called at one time. A run that waits for its next attempt
+// holds none.
 type slots struct {
 	free     chan struct{}
-	overflow chan struct{} // full of calls that have left their slot
+	overflow chan struct{} // one element for each call that left its slot
 }
 
 func newSlots(n int) *slots {
@@ -32,7 +32,7 @@ func newSlots(n int) *slots {
 	return s
 }
 
-// acquire waits for a slot; it reports false when stop closes first.
+// acquire waits for a slot; it returns false when stop closes first.
 func (s *slots) acquire(stop <-chan struct{}) bool {
 	select {
 	case <-stop: // a free slot must not win against a shutdown
@@ -49,8 +49,8 @@ func (s *slots) acquire(stop <-chan struct{}) bool {
 
 func (s *slots) release() { s.free <- struct{}{} }
 
-// holdDuringCall says that a call is made in a slot that was taken, until what it returns is
-// called: that gives the slot back, if the call has not left it before.
+// holdDuringCall starts a call in an acquired slot. The returned function ends the call and
+// releases the slot, unless the call has left it before.
 func (s *slots) holdDuringCall() (endCall func()) {
 	ended, leftSlot := make(chan struct{}), make(chan bool, 1)
 	slow := time.AfterFunc(slowCall, func() {
@@ -76,64 +76,89 @@ func (s *slots) holdDuringCall() (endCall func()) {
 	}
 }
 
-// claimsBlocked reports whether this process may claim nothing: its clock is off, a claim of it
-// grew old a short while ago, or its servers are not those that it may work on.
-func (m *Manager) claimsBlocked() bool { return m.claimsBlockedBy() != "" }
+// admission decides whether this process may claim, and acquires the slots of deliveries.
+type admission struct {
+	clock           *clock
+	claimBackoff    *claimBackoff
+	redisOwner      *redisOwner
+	blockedByConfig func() error // Config.ClaimsBlocked
+	health          *health
+	session         *session
+	slots           *slots
+	now             func() time.Time
+	stop            <-chan struct{} // closed: nothing new is claimed
+	started         *atomic.Bool    // Run was called
+}
 
-// mayNotLead reports whether this process must leave to others what one does for all: it
-// could carry none of it out.
-func (m *Manager) mayNotLead() bool {
-	why := m.claimsBlockedBy()
+// claimErr returns why the journal accepts no claims of this process, or nil.
+func (a *admission) claimErr() error {
+	if _, _, alive := a.session.current(); a.started.Load() && !alive {
+		return errors.Join(errNoSession, a.health.err())
+	}
+	if a.started.Load() {
+		return errors.Join(a.clock.err(), a.health.err())
+	}
+	return a.health.err()
+}
+
+// claimsBlocked reports whether this process may claim nothing: its clock is off, one of its
+// claims became stale a short while ago, or it must not work with its servers.
+func (a *admission) claimsBlocked() bool { return a.claimsBlockedBy() != "" }
+
+// mayNotLead reports whether this process must leave work for all processes to others, because
+// it could not carry it out.
+func (a *admission) mayNotLead() bool {
+	why := a.claimsBlockedBy()
 	return why == BlockedByClock || why == BlockedByServers
 }
 
-func (m *Manager) claimsBlockedBy() string {
+func (a *admission) claimsBlockedBy() string {
 	switch {
-	case m.clock.err() != nil:
+	case a.clock.err() != nil:
 		return BlockedByClock
-	case m.claimBackoff.remaining() > 0:
+	case a.claimBackoff.remaining() > 0:
 		return BlockedByStaleClaims
-	case m.serversErr() != nil:
+	case a.serversErr() != nil:
 		return BlockedByServers
 	}
 	return ""
 }
 
-// serversErr says why nothing may be claimed on these servers.
-func (m *Manager) serversErr() error {
-	if m.cfg.ClaimsBlocked == nil {
-		return m.redisOwner.err()
+// serversErr returns why nothing may be claimed with these servers, or nil.
+func (a *admission) serversErr() error {
+	if a.blockedByConfig == nil {
+		return a.redisOwner.err()
 	}
-	return errors.Join(m.cfg.ClaimsBlocked(), m.redisOwner.err())
+	return errors.Join(a.blockedByConfig(), a.redisOwner.err())
 }
 
-// admit takes a slot for a delivery while evidence can be written. Its error says
-// when asynq should bring the run again.
-func (m *Manager) admit() error {
+// admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
+// when to deliver the run again.
+func (a *admission) admit() error {
 	for {
-		if err := m.awaitHealth(); err != nil {
+		if err := a.awaitHealth(); err != nil {
 			return err
 		}
-		if !m.slots.acquire(m.stop) {
-			return &redeliverAt{at: m.now()}
+		if !a.slots.acquire(a.stop) {
+			return &redeliverAt{at: a.now()}
 		}
-		if _, _, alive := m.session.current(); !alive {
-			m.slots.release()
+		if _, _, alive := a.session.current(); !alive {
+			a.slots.release()
 			return errUnavailable
 		}
-		if m.claimsBlocked() {
-			m.slots.release()
-			return &redeliverAt{at: m.now()} // to another process: this one asks for no task
+		if a.claimsBlocked() {
+			a.slots.release()
+			return &redeliverAt{at: a.now()} // to another process: this one dequeues no task
 		}
-		if m.claimErr() == nil {
+		if a.claimErr() == nil {
 			return nil
 		}
-		m.slots.release() // it went while the delivery stood in line
+		a.slots.release() // claims became impossible while the delivery waited
 	}
 }
 
-func (m *Manager) awaitHealth() error {
-	writable := m.health.writable()
+func (a *admission) awaitHealth() error {
+	writable := a.health.writable()
 	select {
 	case <-writable:
 		return nil
@@ -144,21 +169,21 @@ func (m *Manager) awaitHealth() error {
 	select {
 	case <-writable:
 		return nil
-	case <-m.stop:
-		return &redeliverAt{at: m.now()}
+	case <-a.stop:
+		return &redeliverAt{at: a.now()}
 	case <-timeout.C:
 		return errUnavailable
 	}
 }
 
-// maxIdleWorkers is how many goroutines of a crew wait for work.
+// maxIdleWorkers bounds the idle goroutines of a workerPool.
 const maxIdleWorkers = 256
 
-// workerPool lends goroutines that have worked before. The stack of a new one grows to
-// what a delivery needs by being copied several times over; theirs has grown.
+// workerPool reuses goroutines. The stack of a new goroutine is copied several times until it
+// is large enough for a delivery; that of a reused one has grown.
 type workerPool struct {
 	jobs chan func()
-	idle chan struct{} // one token for each goroutine that may wait
+	idle chan struct{} // one element for each idle goroutine
 	done chan struct{}
 }
 
@@ -192,5 +217,5 @@ func (c *workerPool) work(fn func()) {
 	}
 }
 
-// close lets those go that wait. What runs goes on, and do still works.
+// close ends idle goroutines. Running ones finish, and do still works.
 func (c *workerPool) close() { close(c.done) }

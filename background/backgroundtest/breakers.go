@@ -8,8 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// blockedByBreaker reports whether a circuit breaker keeps a run from being claimed. The caller
-// holds the lock.
+// blockedByBreaker reports whether a circuit breaker blocks a run. The caller holds the lock.
 func (j *Journal) blockedByBreaker(r background.Run) bool {
 	for _, tenant := range []string{r.Tenant, ""} {
 		if !j.breakers[background.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].Allows(r.ID) {
@@ -81,8 +80,8 @@ func (j *Journal) RecordProbes(_ context.Context, next background.Breaker) (bool
 	return true, nil
 }
 
-// PausedRuns implements background.BreakerStore. A place between the oldest and the newest
-// is one in their order.
+// PausedRuns implements background.BreakerStore. StartFraction is a position in the order of
+// due times.
 func (j *Journal) PausedRuns(_ context.Context, q background.PausedQuery) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -103,7 +102,7 @@ func (j *Journal) PausedRuns(_ context.Context, q background.PausedQuery) ([]bac
 	return found[:min(q.Limit, len(found))], nil
 }
 
-// called reports whether a process shows that it calls a target. The caller holds the lock.
+// called reports whether a live process calls a target. The caller holds the lock.
 func (j *Journal) called(target string) bool {
 	for _, s := range j.sessions {
 		if !s.Lost && slices.Contains(s.Targets, target) {
@@ -136,7 +135,8 @@ func (j *Journal) pausedRuns(t background.Target) (found []background.Run) {
 	return found
 }
 
-// RecordPaused implements background.BreakerStore: this journal has no trails.
+// RecordPaused implements background.BreakerStore. This journal has no trails, so it writes
+// nothing.
 func (j *Journal) RecordPaused(context.Context, string, background.Target, time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,8 +1,7 @@
-// Package backgroundtest has a journal in memory for tests of package background.
+// Package backgroundtest has an in-memory journal for tests of package background.
 //
-// It moves runs by Move.Apply, as the real journal does, and is nastier than the
-// real one: one write in ten fails for no reason, half of these after it took
-// effect.
+// It changes runs by Transition.Apply, as the real journal does. Unlike the real one, one write
+// in ten fails without cause, half of these after they took effect.
 //
 // It imports background and receipts only. Programs must not import it.
 package backgroundtest

@@ -16,28 +16,27 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// ErrInjected is the failure without a reason. Whether the write took effect is
-// not told.
+// ErrInjected is the injected failure. The write may or may not have taken effect.
 var ErrInjected = errors.New("backgroundtest: the connection broke")
 
-// Journal is a Ledger in memory, and the place where families record their moves.
-// It is safe for concurrent use.
+// Journal is an in-memory background.Store that families record their transitions in. It is
+// safe for concurrent use.
 type Journal struct {
 	mu          sync.Mutex
 	rand        *rand.Rand
 	runs        map[background.RunID]background.Run
 	transitions map[background.RunID][]background.Transition
 	changed     chan struct{} // closed and replaced at every change
-	down        error         // what every write and read fails with
-	reliable    bool          // no spurious failures
-	keyLifetime time.Duration // of operation keys; 0 is for ever
+	down        error         // error of every read and write
+	reliable    bool          // no injected failures
+	keyLifetime time.Duration // of operation keys; 0 means unlimited
 	sessions    map[background.SessionID]background.Session
 	breakers    map[background.Target]background.Breaker
-	clockOffset time.Duration // of the machine's clock
+	clockOffset time.Duration // against the machine's clock
 	server      string
 }
 
-// NewJournal returns an empty journal whose spurious failures depend on the seed.
+// NewJournal returns an empty journal whose injected failures depend on the seed.
 func NewJournal(seed uint64) *Journal {
 	return &Journal{
 		rand:        rand.New(rand.NewPCG(seed, seed)),
@@ -49,29 +48,29 @@ func NewJournal(seed uint64) *Journal {
 	}
 }
 
-// SetKeyLifetime says for how long after the first call an unknown outcome may be
-// called again.
+// SetKeyLifetime sets how long after the first call a run of unknown outcome may be called
+// again.
 func (j *Journal) SetKeyLifetime(d time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.keyLifetime = d
 }
 
-// SetReliable turns spurious failures off or on, for tests of timing.
+// SetReliable turns injected failures off or on, for tests of timing.
 func (j *Journal) SetReliable(reliable bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.reliable = reliable
 }
 
-// SetDown makes everything fail with err, until it is called with nil.
+// SetDown makes every read and write fail with err, until it is called with nil.
 func (j *Journal) SetDown(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.down = err
 }
 
-// Submit adds a run as it is, with an id, an operation key and a due time when it has none.
+// Submit adds a run, and sets its id, operation key, state and due time where they are zero.
 func (j *Journal) Submit(r background.Run) background.Run {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -92,7 +91,7 @@ func (j *Journal) Submit(r background.Run) background.Run {
 	return r
 }
 
-// RequestCancel records a request to cancel a run that is running.
+// RequestCancel records a request to cancel a running run.
 func (j *Journal) RequestCancel(id background.RunID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -102,8 +101,7 @@ func (j *Journal) RequestCancel(id background.RunID) {
 	j.notifyWaiters()
 }
 
-// Record applies a move. It answers a move that was the run's last one as if it
-// had just been applied.
+// Record applies a transition. For the run's last transition it returns the same answer again.
 func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -144,7 +142,7 @@ func (j *Journal) expired(r background.Run, at time.Time) bool {
 	return j.keyLifetime > 0 && unknown && r.State.Waiting() && at.Sub(r.FirstSentAt) >= j.keyLifetime
 }
 
-// When a write fails: not, before it took effect, or behind it.
+// When a write fails: never, before it took effect, or after.
 const (
 	noFault = iota
 	failBeforeWrite
@@ -174,7 +172,7 @@ func (j *Journal) notifyWaiters() {
 	j.changed = make(chan struct{})
 }
 
-// Find implements background.Ledger.
+// Find implements background.Store.
 func (j *Journal) Find(_ context.Context, id background.RunID) (background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -188,7 +186,7 @@ func (j *Journal) Find(_ context.Context, id background.RunID) (background.Run, 
 	return r, nil
 }
 
-// DueRuns implements background.Ledger.
+// DueRuns implements background.Store.
 func (j *Journal) DueRuns(_ context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -209,7 +207,7 @@ func compareDue(at time.Time, a background.RunID, bt time.Time, b background.Run
 	return cmp.Or(at.Compare(bt), bytes.Compare(a[:], b[:]))
 }
 
-// AdvanceNotifications implements background.Ledger.
+// AdvanceNotifications implements background.Store.
 func (j *Journal) AdvanceNotifications(_ context.Context, runs []background.Run) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -229,21 +227,21 @@ func (j *Journal) AdvanceNotifications(_ context.Context, runs []background.Run)
 	return renewed, nil
 }
 
-// Run is a run as it is; the zero run when there is none.
+// Run returns a run; the zero run when it does not exist.
 func (j *Journal) Run(id background.RunID) background.Run {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.runs[id]
 }
 
-// Transitions are the moves of a run that took effect, in order.
+// Transitions returns the applied transitions of a run, in order.
 func (j *Journal) Transitions(id background.RunID) []background.Transition {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.transitions[id])
 }
 
-// Await returns the run once ok says so, or the run as it is when ctx ends.
+// Await returns the run once ok returns true for it, or the run as it is when ctx ends.
 func (j *Journal) Await(ctx context.Context, id background.RunID, ok func(background.Run) bool) (background.Run, error) {
 	for {
 		j.mu.Lock()
@@ -276,12 +274,11 @@ func (j *Journal) RunStatuses(_ context.Context, ids []background.RunID) ([]back
 	return out, nil
 }
 
-// Family is a background.Family made of functions. Without a Looks function nobody
-// can tell what became of a run.
+// Family is a background.Family made of functions. Without LookupFunc every lookup is Unknown.
 type Family struct {
 	Journal      *Journal
 	FamilyName   string        // the family's name
-	AttemptLimit time.Duration // of one attempt
+	AttemptLimit time.Duration // limit of one attempt
 	HandleFunc   func(ctx context.Context, a background.Attempt) background.Result
 	LookupFunc   func(ctx context.Context, r background.Run) background.Result
 }

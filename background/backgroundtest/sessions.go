@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// Register implements background.Ledger.
+// Register implements background.Store.
 func (j *Journal) Register(_ context.Context, s background.Session) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -20,7 +20,7 @@ func (j *Journal) Register(_ context.Context, s background.Session) error {
 	return nil
 }
 
-// Beat implements background.Ledger.
+// Beat implements background.Store.
 func (j *Journal) Beat(_ context.Context, status background.Session) (bool, background.ClockReading, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -37,14 +37,14 @@ func (j *Journal) Beat(_ context.Context, status background.Session) (bool, back
 	return true, j.clock(), nil
 }
 
-// Clock implements background.Ledger.
+// Clock implements background.Store.
 func (j *Journal) Clock(context.Context) (background.ClockReading, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.clock(), j.down
 }
 
-// SetClock moves the journal's clock, and makes another server of it.
+// SetClock sets the offset of the journal's clock and the name of its server.
 func (j *Journal) SetClock(offset time.Duration, server string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -55,7 +55,7 @@ func (j *Journal) clock() background.ClockReading {
 	return background.ClockReading{At: time.Now().Add(j.clockOffset).Round(0), Server: j.server}
 }
 
-// MissingSessions implements background.Ledger.
+// MissingSessions implements background.Store.
 func (j *Journal) MissingSessions(context.Context, background.Cursor, int) ([]background.SessionID, background.Cursor, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -71,14 +71,14 @@ func (j *Journal) MissingSessions(context.Context, background.Cursor, int) ([]ba
 	return out, background.Cursor{}, nil
 }
 
-// ForgetSessions loses all sessions, as a restore may.
+// ForgetSessions deletes all sessions, as a restore may.
 func (j *Journal) ForgetSessions() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clear(j.sessions)
 }
 
-// Sessions implements background.Ledger.
+// Sessions implements background.Store.
 func (j *Journal) Sessions(context.Context) ([]background.Session, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -92,7 +92,7 @@ func (j *Journal) Sessions(context.Context) ([]background.Session, error) {
 	return out, nil
 }
 
-// MarkLost implements background.Ledger.
+// MarkLost implements background.Store.
 func (j *Journal) MarkLost(_ context.Context, seen background.Session) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -108,7 +108,7 @@ func (j *Journal) MarkLost(_ context.Context, seen background.Session) (bool, er
 	return true, nil
 }
 
-// AttemptsOf implements background.Ledger.
+// AttemptsOf implements background.Store.
 func (j *Journal) AttemptsOf(_ context.Context, id background.SessionID, limit int) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -124,7 +124,7 @@ func (j *Journal) AttemptsOf(_ context.Context, id background.SessionID, limit i
 	return out, nil
 }
 
-// Remove implements background.Ledger.
+// Remove implements background.Store.
 func (j *Journal) Remove(_ context.Context, id background.SessionID) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -112,7 +112,7 @@ func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitForReadiness(t, m, http.StatusServiceUnavailable, "1 moves wait to be written: postgres: pq: the disk is full", "not ready: evidence can't be written\n")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "1 transitions wait to be written: postgres: pq: the disk is full", "not ready: the journal cannot be written\n")
 	exec(`DROP TRIGGER refuse ON recourse.receipts`)
 	waitForReadiness(t, m, http.StatusOK, "", "")
 	<-settled
@@ -142,7 +142,7 @@ func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
 	exec := db(t, o.DatabaseURL)
 	exec(refuseTriggerSQL + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.sessions FOR EACH ROW EXECUTE FUNCTION recourse.refuse()`)
 	exec(`DELETE FROM recourse.sessions`)
-	waitForReadiness(t, m, http.StatusServiceUnavailable, "can't show that it lives; nothing is claimed", "this process can't show that it lives\n")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "cannot send heartbeats; nothing is claimed", "this process cannot send heartbeats\n")
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err) // what is handed over is accepted, and waits
 	}
@@ -213,7 +213,7 @@ func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 	do("CONFIG", "SET", "maxmemory", "0")
 	waitForReadiness(t, m, http.StatusOK, "", "")
 	do("ACL", "SETUSER", "default", "-evalsha", "-eval")
-	waitForReadiness(t, m, http.StatusServiceUnavailable, "no notification can be taken since", "no notification can be taken")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "no queue can be polled since", "no queue can be polled")
 	do("ACL", "SETUSER", "default", "+evalsha", "+eval")
 	waitForReadiness(t, m, http.StatusOK, "", "")
 }

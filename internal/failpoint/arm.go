@@ -7,20 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// EnvVariable is the environment variable that test workers hand to Arm.
+// EnvVariable is the environment variable whose value test workers pass to Arm.
 const EnvVariable = "RECOURSE_FAILPOINT"
 
-// armedPoint is the one point that is armed.
+// armedPoint is the armed point; there is at most one.
 type armedPoint struct {
 	point     string
-	remaining atomic.Int64 // passes until it springs
+	remaining atomic.Int64 // passes until it fires
 	action    func()
 }
 
 var armed atomic.Pointer[armedPoint]
 
-// Hit passes a point. If it is the armed one, and passed often enough, the process
-// ends or freezes here.
+// Hit passes a point. On the armed pass of the armed point, the process ends or freezes here.
 func Hit(m Moment, subject string) {
 	if t := armed.Load(); t != nil {
 		t.pass(m, subject)
@@ -33,9 +32,9 @@ func (t *armedPoint) pass(m Moment, subject string) {
 	}
 }
 
-// Arm sets the trap that a text asks for: "<point>", "<point>:<n>" for its nth
-// pass, and before either "stop=" to freeze with SIGSTOP, once, instead of ending
-// with SIGKILL. An empty text disarms. Not for programs that people run.
+// Arm arms the point in text: "<point>", or "<point>:<n>" for its nth pass. It ends the process
+// with SIGKILL; with the prefix "stop=" it freezes the process with SIGSTOP, once. An empty
+// text disarms. Programs for users must not call it.
 func Arm(text string) error {
 	if text == "" {
 		armed.Store(nil)
@@ -65,7 +64,7 @@ func parse(text string) (*armedPoint, error) {
 		t.point = parts[0] + ":" + parts[1]
 	}
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
-		return nil, fmt.Errorf("failpoint: %q is not <moment>:<what>[:<nth>]", text)
+		return nil, fmt.Errorf("failpoint: %q is not <moment>:<subject>[:<nth>]", text)
 	}
 	t.remaining.Store(n)
 	return t, nil

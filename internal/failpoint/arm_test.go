@@ -54,7 +54,7 @@ func TestAnArmedPointFiresOnceAtItsPass(t *testing.T) {
 		point.pass(JournalBefore, Open)
 		point.pass(JournalAfter, Open)
 		if fired != want {
-			t.Errorf("pass %d: sprung %d times, want %d", pass+1, fired, want)
+			t.Errorf("pass %d: fired %d times, want %d", pass+1, fired, want)
 		}
 	}
 }

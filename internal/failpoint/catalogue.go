@@ -1,6 +1,6 @@
 package failpoint
 
-// Moment is when a point is passed, of whatever it is about.
+// Moment is when a point is passed, whatever its subject.
 type Moment string
 
 // The moments; see the package comment.
@@ -14,53 +14,53 @@ const (
 	CallAfter     Moment = "call.after"
 )
 
-// What the journal writes beside receipts of existing cases.
+// Subjects that the journal writes besides receipts of existing cases.
 const (
 	Open                = "open"             // a case with its first run
-	Escrow              = "escrow"           // an escrow that nobody has named before
+	Escrow              = "escrow"           // an escrow that no case has named before
 	CorrectEscrow       = "correct"          // another sum of an escrow that no case has used
 	FoldDeltas          = "fold"             // the open deltas of escrows are added to their rows
 	CancelRequest       = "cancel-requested" // the mark on a running run: its transaction commits
-	AdvanceNotification = "ring"             // the number of a bell
+	AdvanceNotification = "ring"             // the number of a notification
 	Install             = "install"          // the database gets its identity
-	Timeline            = "timeline"         // the timeline that the database is on
-	Targets             = "targets"          // by whose circuit breakers targets go: their transaction commits
+	Timeline            = "timeline"         // the timeline of the database
+	Targets             = "targets"          // which targets share a circuit breaker: their transaction commits
 	RegisterSession     = "enlist"           // a session begins
-	Beat                = "beat"             // it shows its life
+	Beat                = "beat"             // a heartbeat
 	MarkLost            = "bury"             // it is declared lost
-	RemoveSession       = "dismiss"          // it is forgotten
+	RemoveSession       = "dismiss"          // a session is deleted
 
-	Breaker              = "breaker"     // a circuit breaker moves: its transaction commits
-	BreakerProbes        = "brake-step"  // what an open circuit breaker lets through
-	BreakerTenantReceipt = "brake-tell"  // a tenant's trail says that a circuit breaker over all tenants opened or closed: its transaction commits
+	Breaker              = "breaker"     // a circuit breaker changes: its transaction commits
+	BreakerProbes        = "brake-step"  // the probes of an open circuit breaker
+	BreakerTenantReceipt = "brake-tell"  // receipt in a tenant's trail that a circuit breaker over all tenants opened or closed: its transaction commits
 	Policy               = "policy"      // a family's policy is set: its transaction commits
-	LetterHandler        = "handler"     // a run dies and its letter's handler begins: their transaction commits
+	LetterHandler        = "handler"     // a run dies and its dead-letter handler starts: their transaction commits
 	Key                  = "key"         // an access key is made or revoked: its transaction commits
-	ApprovalsRequired    = "people"      // how many people it takes to state money by hand is set: its transaction commits
-	KeyUse               = "key-use"     // that a key was used
-	AccessRefusal        = "refusal"     // somebody was refused something: its transaction commits
+	ApprovalsRequired    = "people"      // the number of people that a manual statement of money requires is set: its transaction commits
+	KeyUse               = "key-use"     // the use of a key
+	AccessRefusal        = "refusal"     // a refused access: its transaction commits
 	SubmissionRefusal    = "refused"     // a submission was refused by its case: its transaction commits
-	Lookup               = "lookup"      // what is known of asking about letters of unknown outcome
+	Lookup               = "lookup"      // lookups of dead letters of unknown outcome
 	Request              = "request"     // a request with an idempotency key begins, is answered, or is dropped
-	Annotations          = "desk"        // letters and what was said of them: their transaction commits
+	Annotations          = "desk"        // dead letters and their annotations: their transaction commits
 	BulkItems            = "bulk-items"  // the items of a bulk plan that is being made: their transaction commits
 	BulkPlan             = "bulk-plan"   // a bulk plan, whose items are there: its transaction commits
-	BulkExpire           = "bulk-forget" // a bulk plan that nobody started is forgotten: its transaction commits
+	BulkExpire           = "bulk-forget" // a bulk plan that nobody started is deleted: its transaction commits
 	BulkTransition       = "bulk-move"   // a bulk plan is started, paused, resumed, cancelled, or done: its transaction commits
-	BulkItem             = "bulk-item"   // what became of items of a bulk plan
-	BulkSettled          = "bulk-rest"   // that nothing of a cancelled bulk plan is in doubt
+	BulkItem             = "bulk-item"   // results of items of a bulk plan
+	BulkSettled          = "bulk-rest"   // no item of a cancelled bulk plan is in doubt
 	Rule                 = "rule"        // a rule for dead letters is made, changed or deleted: its transaction commits
-	RuleAction           = "rule-act"    // a rule replays or marks a letter: their transaction commits
+	RuleAction           = "rule-act"    // a rule replays or marks a dead letter: their transaction commits
 	Sequence             = "sequence"    // receipts get their places in the order of events
-	Rebuild              = "rebuild"     // rows of the list of letters that differed are written: their transaction commits
-	Projection           = "project"     // letters are brought up to date for searching: their transaction commits
+	Rebuild              = "rebuild"     // differing rows of the list of dead letters are written: their transaction commits
+	Projection           = "project"     // dead letters are updated for searching: their transaction commits
 )
 
-// What bells and calls are about.
+// Subjects of notifications and calls.
 const (
 	Task     = "task"     // the asynq task of a run
 	Executor = "executor" // of the family
 )
 
-// Point names a moment of something.
+// Point returns the name of the point of a moment and a subject.
 func Point(m Moment, subject string) string { return string(m) + ":" + subject }

@@ -1,26 +1,25 @@
 // Package failpoint lets a process kill or freeze itself at a named point, so that
-// tests can end it between any two steps that must survive its end.
+// tests can end it between any two steps that must survive a crash.
 //
-// A point is a moment and what it is about, such as "journal.before:attempt-started".
+// A point is a moment and a subject, such as "journal.before:attempt-started".
 // The moments:
 //
-//	journal.before  a statement is about to be sent that writes this
-//	journal.after   it was answered: the write is committed, or refused, or part of the
-//	                caller's transaction, and nobody was told yet
-//	bell.before     a bell is about to be put into Redis
+//	journal.before  a statement that writes the subject is about to be sent
+//	journal.after   it was answered: the write is committed, refused, or part of the
+//	                caller's transaction, and the caller has not returned yet
+//	bell.before     a notification is about to be sent to Redis
 //	bell.after      Redis has answered
-//	call.before     the attempt is on record as started, the executor is about to be called
-//	call.last       all but the last byte of its request may have left, whether the last may
-//	                is about to be asked
-//	call.after      the executor has answered, nothing of it is on record
+//	call.before     the start of the attempt is recorded, the executor is about to be called
+//	call.last       all but the last byte of the request may be sent, and Attempt.Fresh is
+//	                about to be called for the last one
+//	call.after      the executor has answered, nothing of its answer is recorded
 //
-// What the journal writes is named by the subtypes of the receipts of a change, so
-// that a new kind of move has its points from the day it is made; moves of nothing
-// but sessions and bells have names of their own (catalogue.go).
+// Subjects of the journal are the receipt subtypes of a change, so that a new kind of
+// change has its points at once. Changes without receipts, such as those of sessions and
+// notifications, have names in catalogue.go.
 //
-// A process has armed points only if it calls Arm. The programs that are shipped do
-// not, and pay one atomic load for each point that they pass.
+// A process has an armed point only if it calls Arm. The shipped programs do not, and pay
+// one atomic load for each point that they pass.
 //
-// The package imports the standard library only, and knows nothing of what it is
-// placed in.
+// The package imports the standard library only, and does not know its callers.
 package failpoint

@@ -2,6 +2,6 @@
 
 package failpoint
 
-// Without signals nothing can be tested here, and nothing must seem to be.
-func die()    { panic("failpoint: this system has no SIGKILL") }
+// Without signals nothing can be tested here, so that arming must fail visibly.
+func kill()   { panic("failpoint: this system has no SIGKILL") }
 func freeze() { panic("failpoint: this system has no SIGSTOP") }

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// kill ends the process as the kernel would: no deferred call, no flush, no farewell.
+// kill ends the process as the kernel would: no deferred call, no flush.
 func kill() {
 	raise(syscall.SIGKILL)
-	select {} // the signal is on its way; nothing may happen meanwhile
+	select {} // the signal is on its way; nothing else may run meanwhile
 }
 
-// freeze returns when the process goes on. The signal stops the process soon, but not
-// before kill returns: without the wait, what is behind the point might still be done.
+// freeze returns when the process continues. The signal stops the process soon, but not before
+// raise returns: without the wait, code after the point might still run.
 func freeze() {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
@@ -27,6 +27,6 @@ func freeze() {
 
 func raise(sig syscall.Signal) {
 	if err := syscall.Kill(os.Getpid(), sig); err != nil {
-		panic(fmt.Sprintf("failpoint: %v to the own process: %v", sig, err))
+		panic(fmt.Sprintf("failpoint: send %v to this process: %v", sig, err))
 	}
 }

@@ -81,7 +81,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "the age of a claim counts from when it was sent",
-		Edits:    []Edit{{"background/claim.go", "age := f.claim.sent.until(f.m.clocks())", "age := f.m.clocks().until(f.m.clocks())"}},
+		Edits:    []Edit{{"background/claim.go", "age := f.claim.sent.until(f.caller.clocks())", "age := f.caller.clocks().until(f.caller.clocks())"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
@@ -121,7 +121,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "nothing is claimed for a while after a claim grew old",
-		Edits:    []Edit{{"background/workers.go", "case m.claimBackoff.remaining() > 0:", "case false:"}},
+		Edits:    []Edit{{"background/workers.go", "case a.claimBackoff.remaining() > 0:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestStaleClaimsPauseClaiming"},
 	},
 	{
@@ -136,7 +136,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a machine whose clock alone is off claims nothing",
-		Edits:    []Edit{{"background/workers.go", "case m.clock.err() != nil:", "case false:"}},
+		Edits:    []Edit{{"background/workers.go", "case a.clock.err() != nil:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
 	},
 	{
@@ -166,7 +166,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "an open circuit breaker is led by a process that calls its target",
-		Edits:    []Edit{{"background/breakerloop.go", "(f == nil || !k.m.callsTarget(b.Target))", "f == nil"}},
+		Edits:    []Edit{{"background/breakerloop.go", "(f == nil || !k.m.targets.calls(b.Target))", "f == nil"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestABreakerIsLedByAProcessThatCallsItsTarget"},
 	},
 	{
