@@ -26,7 +26,7 @@ func TestWhoFailsToShowAKeyIsLoggedOnceAndThenCounted(t *testing.T) {
 	for range 30 {
 		r.ask("", http.MethodGet, "/api/v1/breakers", "")
 	}
-	first := r.logLines("the first from this address")
+	first := r.logLines("first request without a valid key")
 	if len(first) != 1 || first[0]["address"] != "127.0.0.1" || first[0]["code"] != "key_invalid" || first[0]["key"] != prefix || first[0]["request"] != "GET /api/v1/breakers" {
 		t.Errorf("%v", first)
 	}

@@ -126,7 +126,7 @@ func TestTheExpiryOfAKeyInItsLastDaysIsInAnswersLogAndMetrics(t *testing.T) {
 	if a := r.ask(ending, http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other"); a.header.Get(api.KeyExpiresHeader) == "" {
 		t.Error("a refusal of the key for its tenant does not tell")
 	}
-	lines := r.logs.FilterMessageSnippet("ends soon").All()
+	lines := r.logs.FilterMessageSnippet("expires soon").All()
 	if len(lines) != 1 || lines[0].ContextMap()["key"] != prefix || lines[0].ContextMap()["principal"] != "user:ada" {
 		t.Errorf("%v", lines)
 	}
