@@ -86,7 +86,7 @@ func TestIncompleteKeyCommandsAreBadUsage(t *testing.T) {
 		"keys revoke x --tenant t --actor rule:nightly --reason b":                             "rule: is reserved",
 		"cancel x --tenant t --actor system:escrow --reason b":                                 "system: is reserved",
 		"breaker open --tenant t --actor local --reason b":                                     "local is reserved",
-		"keys create --principal user:p --roles platform" + who:                                "given by --platform",
+		"keys create --principal user:p --roles platform" + who:                                "granted with --platform",
 		"keys create --principal user:p --platform --server http://127.0.0.1:1 --reason b":     "--platform is not for --server",
 		"keys rotate" + who:        "PREFIX is missing",
 		"keys rotate x --tenant t": "--actor and --reason",

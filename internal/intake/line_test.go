@@ -88,7 +88,7 @@ func TestABadLineIsRefusedNamingTheField(t *testing.T) {
 		"number for text":         {instead(`"acme"`, `7`), "tenant", "must be a string, is a number"},
 		"money as text":           {instead(`{"minor":12500,"currency":"USD"}`, `"125.00 USD"`), "amount", "must be an object, is a string"},
 		"payload as list":         {with(`,"payload":[]`), "payload", "must be an object, is a list"},
-		"simulate as number":      {with(`,"simulate":4`), "simulate", "a word or a list of words"},
+		"simulate as number":      {with(`,"simulate":4`), "simulate", "a string or a list of strings"},
 		"simulate with null":      {with(`,"simulate":["ok",null]`), "simulate", "has null"},
 		"simulate twice":          {with(`,"simulate":"ok","payload":{"simulate":"ok"}`), "simulate", "both"},
 		"half a surrogate":        {instead(`"acme"`, `"a\ud800"`), "tenant", "surrogate"},

@@ -5,6 +5,6 @@ package localpg
 // childrenOf is empty: the sessions of a killed postmaster end by themselves.
 func childrenOf(int) []int { return nil }
 
-// forget has nothing to do: a start on the same directory removes the segment of a crashed server, and the watchdog
+// removeSharedMemory does nothing: a start on the same directory removes the segment of a crashed server, and the watchdog
 // lets an abandoned one shut down in order.
-func forget(string) error { return nil }
+func removeSharedMemory(string) error { return nil }
