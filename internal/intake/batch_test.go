@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/intake"
 )
 
-// counted counts what is read of an endless text.
+// counted counts how much of an endless text is read.
 type counted struct {
 	begin, again string
 	read         int
@@ -32,14 +32,14 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// What is refused is refused where it begins to be wrong, however long the rest is.
+// Batch refuses a bad batch at its first fault, however long the rest is.
 func TestABatchIsReadNoFurtherThanItsBounds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		in             *counted
 		field, problem string
 	}{
-		"too many":                {&counted{begin: `{"list":[{}`, again: `,{}`}, "list", "must hold 1 to 10, holds more"},
+		"too many":                {&counted{begin: `{"list":[{}`, again: `,{}`}, "list", "must have 1 to 10 items, has more"},
 		"too long":                {&counted{begin: `{"list":[{},{"a":"`, again: `x`}, "list[1]", "is over 1000 bytes"},
 		"too long by white space": {&counted{begin: `{"list":[{},{"a":`, again: ` `}, "list[1]", "is over 1000 bytes"},
 		"too long by a number":    {&counted{begin: `{"list":[`, again: `1`}, "list[0]", "is over 1000 bytes"},
@@ -101,7 +101,7 @@ func TestABatchThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever is taken is JSON with just these items.
+// Every accepted batch is JSON with exactly these items.
 func FuzzABatchIsItsItems(f *testing.F) {
 	for _, seed := range []string{`{"list":[{}]}`, `{"list":[1,"a",[null]]}`, `{"list":[]}`, `{}`, `{"list":[1],"a":2}`, `{"list":[1 2]}`, " \n{\"list\":[\t{\"a\":\"\\u00e9\"}]}", `{"list":[1,]}`, `{"list":[[[]]]}x`, "\xff"} {
 		f.Add([]byte(seed))
