@@ -42,7 +42,7 @@ type cachedKey struct {
 }
 
 // NewKeyring returns a Keyring. It calls warn when a use could not be recorded; the key is
-// valid all the same.
+// stays valid.
 func NewKeyring(store Store, now func() time.Time, warn func(error)) (*Keyring, error) {
 	seen, err := lru.New[string, cachedKey](cacheSize)
 	return &Keyring{store: store, now: now, warn: warn, cache: seen}, err

@@ -49,12 +49,12 @@ func (r *rig) newResources() resources {
 		"run": {absent: uuid.NewString()}, "case": {absent: uuid.NewString()}, "bulk": {absent: uuid.NewString()},
 		"prefix": {absent: "aaaaaaaaaaaa"}, "transaction": {absent: "txr_none"}, "rule": {absent: "none"},
 	}
-	for n, of := range []struct{ tenant, whose, transaction, rule string }{{"acme", own, "txr_1", "ours"}, {"other", foreign, "txr_2", "theirs"}} {
+	for n, of := range []struct{ tenant, owner, transaction, rule string }{{"acme", own, "txr_1", "ours"}, {"other", foreign, "txr_2", "theirs"}} {
 		run := r.letter(of.tenant, n+1, `"refused"`)
-		all["run"][of.whose], all["transaction"][of.whose], all["rule"][of.whose] = run, of.transaction, of.rule
-		all["case"][of.whose] = r.ask(r.key(of.tenant, access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
-		all["bulk"][of.whose] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", requestBodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
-		all["prefix"][of.whose] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:leaves","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
+		all["run"][of.owner], all["transaction"][of.owner], all["rule"][of.owner] = run, of.transaction, of.rule
+		all["case"][of.owner] = r.ask(r.key(of.tenant, access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
+		all["bulk"][of.owner] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", requestBodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
+		all["prefix"][of.owner] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:leaves","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
 		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/rules/"+of.rule, ruleBody).is(http.StatusOK)
 	}
 	return all
@@ -62,14 +62,14 @@ func (r *rig) newResources() resources {
 
 // path returns the path of an operation for the objects of an owner, their ids, and whether
 // the operation can name an object of that owner.
-func (all resources) path(t *testing.T, d described, whose string) (path string, names []string, ok bool) {
+func (all resources) path(t *testing.T, d described, owner string) (path string, names []string, ok bool) {
 	t.Helper()
-	path, ok = d.path, whose == own
+	path, ok = d.path, owner == own
 	for parameter, values := range all {
 		if !strings.Contains(path, "{"+parameter+"}") {
 			continue
 		}
-		name := values[whose]
+		name := values[owner]
 		if name == "" {
 			name = values[own]
 		} else {
@@ -169,28 +169,28 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 		}
 		for _, role := range append(access.Roles(), access.Platform) {
 			answers := map[string]string{}
-			for _, whose := range []string{own, foreign, absent} {
-				path, names, ok := about.path(t, d, whose)
+			for _, owner := range []string{own, foreign, absent} {
+				path, names, ok := about.path(t, d, owner)
 				if !ok {
 					continue
 				}
-				status, text := r.tryOperation(r.keyAbout(role, whose), all, d, path)
+				status, text := r.tryOperation(r.keyAbout(role, owner), all, d, path)
 				if !slices.Contains(d.roles, role) {
 					refusals++
 					if status != http.StatusForbidden || !strings.Contains(text, `"code":"role_missing"`) || !strings.Contains(text, string(d.roles[0])) {
-						t.Errorf("%s may not %s, of an object that is %s: %d %s", role, d, whose, status, text)
+						t.Errorf("%s may not %s, of an object that is %s: %d %s", role, d, owner, status, text)
 					}
 					continue
 				}
-				r.checkAnswer(d, role, whose, status, text)
-				if whose != own {
-					answers[whose] = http.StatusText(status)
+				r.checkAnswer(d, role, owner, status, text)
+				if owner != own {
+					answers[owner] = http.StatusText(status)
 				}
-				if whose != own && status >= 400 {
+				if owner != own && status >= 400 {
 					for _, name := range names {
 						text = strings.ReplaceAll(text, name, "NAME")
 					}
-					answers[whose] += text
+					answers[owner] += text
 				}
 				for parameter, values := range about {
 					if theirs := values[foreign]; theirs != "" && parameter != "rule" && !slices.Contains(names, theirs) && strings.Contains(text, theirs) {
@@ -227,27 +227,27 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 
 // keyAbout returns a key of acme with a role. Refusals are counted by key, so there is a key
 // for each owner of objects.
-func (r *rig) keyAbout(role access.Role, whose string) string {
+func (r *rig) keyAbout(role access.Role, owner string) string {
 	r.t.Helper()
-	name := string(role) + " about " + whose
+	name := string(role) + " about " + owner
 	if r.keys[name] == "" {
-		r.keys[name] = r.keyNamed("acme", "user:"+string(role)+"."+whose, role)
+		r.keys[name] = r.keyNamed("acme", "user:"+string(role)+"."+owner, role)
 	}
 	return r.keys[name]
 }
 
 // checkAnswer checks that a role reached an operation, and found only objects of its tenant.
-func (r *rig) checkAnswer(d described, role access.Role, whose string, status int, text string) {
+func (r *rig) checkAnswer(d described, role access.Role, owner string, status int, text string) {
 	r.t.Helper()
 	refused := status == http.StatusForbidden && !strings.Contains(text, `"code":"beyond_reach"`)
 	if refused || status == http.StatusUnauthorized || status == http.StatusTooManyRequests || status >= 500 {
-		r.t.Errorf("%s may %s, of an object that is %s: %d %s", role, d, whose, status, text)
+		r.t.Errorf("%s may %s, of an object that is %s: %d %s", role, d, owner, status, text)
 	}
 	byID := slices.ContainsFunc([]string{"{run}", "{case}", "{bulk}", "{prefix}", "{transaction}"}, func(p string) bool { return strings.Contains(d.path, p) })
 	switch {
-	case whose == own && d.method == http.MethodGet && status != http.StatusOK:
+	case owner == own && d.method == http.MethodGet && status != http.StatusOK:
 		r.t.Errorf("%s by %s: %d %s", d, role, status, text)
-	case whose != own && byID && status != http.StatusNotFound:
-		r.t.Errorf("%s by %s, of an object that is %s: %d %s", d, role, whose, status, text)
+	case owner != own && byID && status != http.StatusNotFound:
+		r.t.Errorf("%s by %s, of an object that is %s: %d %s", d, role, owner, status, text)
 	}
 }

@@ -60,22 +60,22 @@ func (o operation) outage() outage {
 func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) error {
 	var p *Problem
 	var gate *postadjudication.RefusedError
-	var second *postadjudication.SecondPersonError
-	var often *postadjudication.TooManyRefusalsError
-	var nothing *postadjudication.NothingSelectedError
+	var secondPerson *postadjudication.SecondPersonError
+	var tooMany *postadjudication.TooManyRefusalsError
+	var empty *postadjudication.NothingSelectedError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &p):
 		return p
-	case errors.As(err, &often):
-		return tooManyRefusals(int(math.Ceil(often.After.Seconds())))
+	case errors.As(err, &tooMany):
+		return tooManyRefusals(int(math.Ceil(tooMany.After.Seconds())))
 	case errors.As(err, &gate):
 		return gateProblem(gate)
-	case errors.As(err, &second):
-		return secondPersonProblem(second)
-	case errors.As(err, &nothing):
-		return nothingSelected(nothing)
+	case errors.As(err, &secondPerson):
+		return secondPersonProblem(secondPerson)
+	case errors.As(err, &empty):
+		return nothingSelected(empty)
 	case errors.Is(err, postadjudication.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not_found", "the tenant has no such object")
 	}
@@ -102,11 +102,11 @@ func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) 
 // sentinelProblem returns the problem of an error that is a single value, or nil.
 func sentinelProblem(err error) *Problem {
 	for _, known := range []struct {
-		err    error
-		status int
-		code   string
-		detail string
-		again  int
+		err        error
+		status     int
+		code       string
+		detail     string
+		retryAfter int
 	}{
 		{postadjudication.ErrReconcileFirst, http.StatusConflict, "reconcile_first", "it is not known whether money moved: reconcile first", 0},
 		{postadjudication.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
@@ -121,7 +121,7 @@ func sentinelProblem(err error) *Problem {
 		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction has locked the case: try again", 1},
 	} {
 		if errors.Is(err, known.err) {
-			return newProblem(known.status, known.code, "%s", known.detail).withRetryAfter(known.again)
+			return newProblem(known.status, known.code, "%s", known.detail).withRetryAfter(known.retryAfter)
 		}
 	}
 	return nil

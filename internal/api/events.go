@@ -53,10 +53,10 @@ func (a *API) events(ctx context.Context, c Caller, in *eventsInput) (*eventsOut
 		}
 		defer release()
 		read = a.service.WaitEvents
-		var enough context.CancelFunc
-		ctx, enough = context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second)
-		defer enough()
-		defer context.AfterFunc(a.ctx, enough)()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second)
+		defer cancel()
+		defer context.AfterFunc(a.ctx, cancel)()
 	}
 	events, next, err := read(ctx, c.Tenant, postadjudication.Position(in.After), in.Limit)
 	out := &eventsOutput{}

@@ -78,9 +78,9 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 	}
 	format := postadjudication.ExportFormat(in.Format)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		ctx, end := context.WithCancel(hc.Context())
-		defer end()
-		defer context.AfterFunc(a.ctx, end)()
+		ctx, cancel := context.WithCancel(hc.Context())
+		defer cancel()
+		defer context.AfterFunc(a.ctx, cancel)()
 		r, w := humago.Unwrap(hc)
 		out := &deadlineWriter{Writer: w, ctl: http.NewResponseController(w)}
 		w.Header().Set("Content-Type", exportTypes[format])

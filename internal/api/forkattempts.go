@@ -20,14 +20,14 @@ func (a *API) checkForkAttempts(ctx context.Context, c Caller, run background.Ru
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
 	}
-	now, err := a.service.Status(ctx, c.Tenant, run)
+	status, err := a.service.Status(ctx, c.Tenant, run)
 	if errors.Is(err, postadjudication.ErrNotFound) {
 		return nil // Fork returns this error itself
 	}
 	if err != nil {
 		return err
 	}
-	return a.checkAttempts(ctx, c, now.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
+	return a.checkAttempts(ctx, c, status.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
 }
 
 // checkPlanAttempts refuses a plan of forks with more attempts than the caller may give them. A
@@ -44,8 +44,8 @@ func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *ret
 	if err != nil {
 		return err
 	}
-	most := maxForkAttempts(policies, family)
-	if p.Normalize().MaxRetryAttempts <= most {
+	limit := maxForkAttempts(policies, family)
+	if p.Normalize().MaxRetryAttempts <= limit {
 		return nil
 	}
 	refusal.Rule = "beyond_reach"
@@ -53,7 +53,7 @@ func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *ret
 		return err
 	}
 	refused := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not give a fork so many attempts: a key that may set policies may").
-		withField("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", most))
+		withField("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", limit))
 	for _, role := range access.Allowed(access.Policy) {
 		refused.Needs = append(refused.Needs, string(role))
 	}

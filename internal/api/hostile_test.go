@@ -32,8 +32,8 @@ const hostileVariable = "RECOURSE_TEST_HOSTILE"
 // target is the server of the hostile clients, and their keys of one tenant.
 type target struct{ URL, Submitter, Auditor string }
 
-// felt holds the answers of the hostile clients by request and status, and their errors.
-type felt struct {
+// clientReport holds the answers of the hostile clients by request and status, and their errors.
+type clientReport struct {
 	Answers map[string]int
 	Wrong   []string
 }
@@ -87,7 +87,7 @@ func (r *rig) percentile99(token, run string, asks int) time.Duration {
 }
 
 // beHostile reads the target from in, sends requests with eight clients at once until in ends,
-// and writes a felt.
+// and writes a clientReport.
 func beHostile(in io.Reader, out io.Writer) error {
 	text := json.NewDecoder(in)
 	var to target
@@ -102,7 +102,7 @@ func beHostile(in io.Reader, out io.Writer) error {
 	requests := to.hostile()
 	names := []string{"search", "export", "huge search", "many items", "wide items", "huge export", "search", "wide items"}
 	var mu sync.Mutex
-	all := felt{Answers: map[string]int{}}
+	all := clientReport{Answers: map[string]int{}}
 	var clients sync.WaitGroup
 	for i := range len(names) {
 		clients.Go(func() {
@@ -138,7 +138,7 @@ func answered(request func() (*http.Request, error)) (status int, err error) {
 
 // attack starts the hostile clients in another process. The returned function ends
 // them.
-func (r *rig) attack(to target) (end func() felt) {
+func (r *rig) attack(to target) (end func() clientReport) {
 	r.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *rig) attack(to target) (end func() felt) {
 	if err := json.NewEncoder(in).Encode(to); err != nil {
 		r.t.Fatal(err)
 	}
-	return func() (all felt) {
+	return func() (all clientReport) {
 		r.t.Helper()
 		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 			r.t.Fatal(err)

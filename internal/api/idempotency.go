@@ -32,11 +32,11 @@ func (a *API) doOnce(w http.ResponseWriter, r *http.Request, o operation, c Call
 		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").withField("Idempotency-Key", "must be 1 to 255 bytes of plain text"))
 		return
 	}
-	own := keys[0] // empty: BeginRequest refuses it
-	if own != "" {
-		own = c.Principal + " " + own // principals don't share keys
+	key := keys[0] // empty: BeginRequest refuses it
+	if key != "" {
+		key = c.Principal + " " + key // principals don't share keys
 	}
-	stored, request, err := a.service.BeginRequest(r.Context(), c.Tenant, own, requestDigest(r, c, body))
+	stored, request, err := a.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, body))
 	if err != nil {
 		a.writeProblem(w, a.problemOf(r.Context(), outageNothingDone, err))
 		return

@@ -201,7 +201,7 @@ func TestBreakGlassOverHTTP(t *testing.T) {
 }
 
 // Where no keys are required persons can't be told apart, so one person is enough, and the
-// receipt says so. A key that is shown there is one of two persons all the same.
+// receipt says so. A caller with a key still counts as one of two persons.
 func TestOnePersonDoesWhereNoKeysAreNeeded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.RequireKeys = false }).work()

@@ -90,15 +90,15 @@ type stream struct {
 
 // run returns when the reader disconnects, the server stops, or the key is no longer valid.
 func (s *stream) run(ctx context.Context, after postadjudication.Position) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	defer context.AfterFunc(s.ctx, end)()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	s.w.Header().Set("Content-Type", streamType)
 	s.w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer
 	if err := s.send([]byte(": recourse\n\n")); err != nil {
 		return err
 	}
-	for still := 0; ctx.Err() == nil; {
+	for idleChecks := 0; ctx.Err() == nil; {
 		if s.caller.token != "" {
 			if _, err := s.keys.Verify(ctx, s.caller.token); err != nil {
 				return err
@@ -109,9 +109,9 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 		case err != nil:
 			return err
 		case len(events) > 0:
-			still, err = 0, s.write(events)
+			idleChecks, err = 0, s.write(events)
 		default:
-			if still++; still%checksPerHeartbeat == 0 {
+			if idleChecks++; idleChecks%checksPerHeartbeat == 0 {
 				err = s.send(fmt.Appendf(nil, ": still here\nid: %d\n\n", next))
 			}
 		}
@@ -124,8 +124,8 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 }
 
 func (s *stream) wait(ctx context.Context, after postadjudication.Position) ([]postadjudication.Event, postadjudication.Position, error) {
-	ctx, enough := context.WithTimeout(ctx, keyCheckInterval)
-	defer enough()
+	ctx, cancel := context.WithTimeout(ctx, keyCheckInterval)
+	defer cancel()
 	return s.service.WaitEvents(ctx, s.caller.Tenant, after, streamPage)
 }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/intake"
 )
 
-// counted counts how much of an endless text is read.
-type counted struct {
+// countedReader counts how much of an endless text is read.
+type countedReader struct {
 	begin, again string
 	read         int
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countedReader) Read(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
 		at := c.read + n
@@ -36,18 +36,18 @@ func (c *counted) Read(p []byte) (int, error) {
 func TestABatchIsReadNoFurtherThanItsBounds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		in             *counted
+		in             *countedReader
 		field, problem string
 	}{
-		"too many":                {&counted{begin: `{"list":[{}`, again: `,{}`}, "list", "must have 1 to 10 items, has more"},
-		"too long":                {&counted{begin: `{"list":[{},{"a":"`, again: `x`}, "list[1]", "is over 1000 bytes"},
-		"too long by white space": {&counted{begin: `{"list":[{},{"a":`, again: ` `}, "list[1]", "is over 1000 bytes"},
-		"too long by a number":    {&counted{begin: `{"list":[`, again: `1`}, "list[0]", "is over 1000 bytes"},
-		"a name without an end":   {&counted{begin: `{"`, again: `list`}, "", "one list"},
-		"white space":             {&counted{again: " "}, "", "one list"},
-		"behind an item":          {&counted{begin: `{"list":[{}`, again: "\n"}, "", "one list"},
-		"behind the list":         {&counted{begin: `{"list":[{}]`, again: "\n"}, "", "one list"},
-		"deep":                    {&counted{begin: `{"list":[`, again: "["}, "list[0]", "is over 1000 bytes"},
+		"too many":                {&countedReader{begin: `{"list":[{}`, again: `,{}`}, "list", "must have 1 to 10 items, has more"},
+		"too long":                {&countedReader{begin: `{"list":[{},{"a":"`, again: `x`}, "list[1]", "is over 1000 bytes"},
+		"too long by white space": {&countedReader{begin: `{"list":[{},{"a":`, again: ` `}, "list[1]", "is over 1000 bytes"},
+		"too long by a number":    {&countedReader{begin: `{"list":[`, again: `1`}, "list[0]", "is over 1000 bytes"},
+		"a name without an end":   {&countedReader{begin: `{"`, again: `list`}, "", "one list"},
+		"white space":             {&countedReader{again: " "}, "", "one list"},
+		"behind an item":          {&countedReader{begin: `{"list":[{}`, again: "\n"}, "", "one list"},
+		"behind the list":         {&countedReader{begin: `{"list":[{}]`, again: "\n"}, "", "one list"},
+		"deep":                    {&countedReader{begin: `{"list":[`, again: "["}, "list[0]", "is over 1000 bytes"},
 	} {
 		_, err := intake.Batch(tc.in, "list", 10, 1000)
 		var refused *intake.BatchError
