@@ -41,7 +41,7 @@ type cachedKey struct {
 	readAt time.Time
 }
 
-// NewKeyring returns a Keyring. It calls warn when a use could not be recorded; the key is
+// NewKeyring returns a Keyring. It calls warn if a use could not be recorded; the key
 // stays valid.
 func NewKeyring(store Store, now func() time.Time, warn func(error)) (*Keyring, error) {
 	seen, err := lru.New[string, cachedKey](cacheSize)
