@@ -91,7 +91,7 @@ func TestPanicSpendsTheBudgetAndKeepsItsStack(t *testing.T) {
 	if r.Attempt != 3 || r.BudgetSpent != 3 || r.Class != background.Unknown {
 		t.Errorf("run %+v", r)
 	}
-	if r.Failure.Type != background.FailurePanic || r.Failure.Message != "boom" || !strings.Contains(r.Failure.Stack, "attempts_test.go") {
+	if r.Failure.Type != background.FailurePanic || r.Failure.Message != "boom" || !strings.Contains(r.Failure.Stack, "attempt_test.go") {
 		t.Errorf("failure %+v", r.Failure)
 	}
 }

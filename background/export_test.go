@@ -21,6 +21,9 @@ func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bo
 // NewLostReplyHook is the hook that tells of answers that are lost.
 func NewLostReplyHook(onLost func()) redis.Hook { return lostReplyHook{onLost} }
 
+// InFlight reports whether a manager holds a run.
+func InFlight(m *Manager, id RunID) bool { return m.inFlight.has(id) }
+
 // WithListenOnly marks a context for a connection that only listens.
 var WithListenOnly = withListenOnly
 

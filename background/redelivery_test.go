@@ -99,13 +99,19 @@ func TestRunInFlightIsNotResent(t *testing.T) {
 	})
 	w := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond; c.Slots = 1 })
 	var queue string
+	var runs []background.RunID
 	for range 3 {
-		queue = h.submit(w).Queue
+		r := h.submit(w)
+		queue = r.Queue
+		runs = append(runs, r.ID)
 	}
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	h.awaitTrue("one runs", func() bool { return w.Stats().Running == 1 })
 	h.awaitTrue("all are held", func() bool { return client.LLen(t.Context(), "asynq:{"+queue+"}:active").Val() == 3 })
+	for _, id := range runs { // Redis lists a task as active before its reply reaches the process
+		h.awaitTrue("the process holds the run", func() bool { return background.InFlight(w.Manager, id) })
+	}
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}

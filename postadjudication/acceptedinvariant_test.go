@@ -18,9 +18,9 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// What was accepted once stays so: the same adjudication, sent again at any later
-// moment of its case, is never answered as one that was not accepted, and nothing new
-// runs. The sender may have lost the first answer, or repeat itself for another reason.
+// An accepted adjudication stays accepted: sent again at any later moment of its case, it is
+// never answered as not accepted and starts nothing new. The sender may have lost the first
+// answer, or repeat itself for another reason.
 func TestAnAcceptedDecisionIsNeverRefusedLater(t *testing.T) {
 	t.Parallel()
 	plots := slices.Clone(fixedScenarios)
@@ -63,8 +63,8 @@ func TestAnAcceptedDecisionIsNeverRefusedLater(t *testing.T) {
 	}
 }
 
-// The moments of a case that a plot is made of: what a person or a sender does, then
-// "=" and how the escrow service answers what is called by it.
+// The steps of a plot: an action of a person or a sender, then "=" and how the escrow service
+// answers the calls it causes.
 var (
 	stepNames = []string{"release", "refund", "part", "lost answer", "fork", "executed", "not executed", "purge", "cancel", "late", "park", "unpark"}
 	answers   = []string{"pays", "pays a part", "refuses", "hangs"}
@@ -97,7 +97,7 @@ var (
 	}
 )
 
-// scenario is one transaction, and what was accepted of it.
+// scenario is one transaction and what was accepted for it.
 type scenario struct {
 	*rig
 	n           int
@@ -192,7 +192,7 @@ func (s *scenario) step(act, answer string) {
 	}
 }
 
-// next is the adjudication of the next generation.
+// next returns the adjudication of the next generation.
 func (s *scenario) next(act string) Adjudication {
 	a := release(s.n)
 	a.Generation, a.Target = len(s.accepted)+1, s.target()
@@ -205,15 +205,15 @@ func (s *scenario) next(act string) Adjudication {
 	return a
 }
 
-// setGenerationAnswer has calls of a generation answered so from now on.
+// setGenerationAnswer sets how calls of a generation are answered from now on.
 func (s *scenario) setGenerationAnswer(generation int, answer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[generation] = answer
 }
 
-// submitNext hands over the next generation. Of a lost answer the sender knows nothing: it
-// counts as accepted if the receipts say so.
+// submitNext submits the next generation. If the answer is lost, the receipts decide whether it
+// was accepted.
 func (s *scenario) submitNext(act, answer string) {
 	a := s.next(act)
 	s.setGenerationAnswer(a.Generation, answer)
@@ -236,16 +236,16 @@ func (s *scenario) activeRun() (background.Run, bool) {
 	return snap.Run, err == nil
 }
 
-// waitUntilIdle waits until nothing of the case moves by itself.
+// waitUntilIdle waits until nothing of the case can change without a new action.
 func (s *scenario) waitUntilIdle() {
 	s.until(fmt.Sprintf("%q is at rest", s.steps), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
 		s.target(), s.breakerOpen, s.isLate)
-	if s.isLate { // also answers of which a finding said not to wait for them
-		s.untilTrue("every late answer is in", func() bool { return s.Stats().Abandoned == 0 })
+	if s.isLate { // also answers that a finding declared as not awaited
+		s.untilTrue("every late answer has arrived", func() bool { return s.Stats().Abandoned == 0 })
 	}
 }
 
-// sendAgain sends an accepted adjudication again, in every way there is.
+// sendAgain sends an accepted adjudication again by every submit method.
 func (s *scenario) sendAgain(a Adjudication) {
 	ctx := context.Background()
 	before := s.countEffects()
@@ -272,7 +272,7 @@ func (s *scenario) sendAgain(a Adjudication) {
 	}
 }
 
-// countEffects counts what a submission could leave behind: receipts, runs and calls.
+// countEffects counts what a submission can leave behind: receipts, runs and calls.
 func (s *scenario) countEffects() [3]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

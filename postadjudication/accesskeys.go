@@ -10,30 +10,30 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// AccessKey is an access key as it is kept: everything but the secret.
+// AccessKey is a stored access key. It does not hold the secret.
 type AccessKey = access.Key
 
-// AccessRole is what a key is for: submitter, operator, approver, auditor or admin.
+// AccessRole is what a key permits: submitter, operator, approver, auditor or admin.
 type AccessRole = access.Role
 
-// NewKey asks for an access key.
+// NewKey describes an access key to create.
 type NewKey struct {
-	Tenant    string       // whose runs and money it opens; required
-	Principal string       // who will hold it, and the actor of what is done with it, as access.CheckPrincipal has it; required
+	Tenant    string       // tenant that the key gives access to; required
+	Principal string       // holder of the key and actor of its requests, valid by access.CheckPrincipal; required
 	Roles     []AccessRole // at least one
-	ExpiresAt time.Time    // within access.MaxLifetime; zero: after access.DefaultLifetime
-	// NeverExpires is why the key has no end; empty: it has one. It stands in the receipt.
+	ExpiresAt time.Time    // at most access.MaxLifetime ahead; zero: access.DefaultLifetime ahead
+	// NeverExpires is the reason why the key has no expiry; empty: it has one. The receipt
+	// records it.
 	NeverExpires string
-	Actor        string // who makes it; required
+	Actor        string // who creates it; required
 	Reason       string // why; required
 
-	successorOf string // prefix of the key that it replaces
+	successorOf string // prefix of the key it replaces
 }
 
-// CreateKey makes an access key and gives its token, which nobody can read again. The
-// key is committed with its receipt. When an error leaves it open whether that
-// happened, revoke what Keys shows and make another. Bad input is a *FieldError
-// (joined, one per field).
+// CreateKey creates an access key and returns its token, which is never shown again. The key
+// and its receipt are committed together when it returns. After an error of unknown outcome,
+// revoke what Keys lists and create another. Invalid input: one *FieldError per field, joined.
 func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k AccessKey, err error) {
 	at := s.now()
 	if err := n.validate(at); err != nil {
@@ -57,7 +57,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k Acce
 	return token, k, nil
 }
 
-// end returns when the key ends; nil means never.
+// end returns the key's expiry; nil means never.
 func (n NewKey) end(now time.Time) *time.Time {
 	end := n.ExpiresAt
 	switch {
@@ -70,19 +70,20 @@ func (n NewKey) end(now time.Time) *time.Time {
 	return &end
 }
 
-// KeyRotation asks for the successor of an access key.
+// KeyRotation describes the successor of an access key.
 type KeyRotation struct {
 	Tenant       string
-	Prefix       string    // of the key that it replaces; required
+	Prefix       string    // of the key it replaces; required
 	ExpiresAt    time.Time // as in NewKey
 	NeverExpires string    // as in NewKey
-	Actor        string    // who makes it; required
+	Actor        string    // who creates it; required
 	Reason       string    // why; required
 }
 
-// RotateKey makes a key with the principal and the roles of another one, and returns its
-// token. The other one opens beside it until it ends or is revoked. ErrNotFound when the
-// tenant has none such; one that was revoked is a *FieldError, it has no successor.
+// RotateKey creates a key with the principal and roles of another key and returns its token.
+// The old key stays valid until it expires or is revoked. Errors: ErrNotFound if the tenant has
+// no key of this prefix; *FieldError if that key is revoked, since a revoked key has no
+// successor.
 func (s *Service) RotateKey(ctx context.Context, q KeyRotation) (token string, k AccessKey, err error) {
 	old, err := s.Key(ctx, q.Tenant, q.Prefix)
 	if err != nil {
@@ -93,14 +94,14 @@ func (s *Service) RotateKey(ctx context.Context, q KeyRotation) (token string, k
 		successorOf: old.Prefix,
 	})
 	if errors.Is(err, access.ErrRevoked) {
-		err = &FieldError{Field: "prefix", Problem: "is of a key that was revoked: make another key"}
+		err = &FieldError{Field: "prefix", Problem: "key is revoked; create another key"}
 	}
 	return token, k, err
 }
 
-// KeysToRenew returns the access keys of all tenants that open and want somebody's look:
-// those without an end, those that end soon and have no successor that opens, and those that
-// nobody used for access.UnusedFor.
+// KeysToRenew returns the valid access keys of all tenants that need attention: keys without an
+// expiry, keys that expire soon and have no valid successor, and keys not used for
+// access.UnusedFor.
 func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []AccessKey, err error) {
 	now := s.now()
 	found, err := s.journal.KeysToRenew(ctx, now, now.Add(access.ExpiryNotice), now.Add(-access.UnusedFor))
@@ -122,7 +123,7 @@ func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []Ac
 	return endless, ending, unused, err
 }
 
-// Key returns an access key of a tenant by its prefix; ErrNotFound when it has none such.
+// Key returns a tenant's access key by its prefix, or ErrNotFound.
 func (s *Service) Key(ctx context.Context, tenant, prefix string) (AccessKey, error) {
 	k, err := s.journal.FindKey(ctx, prefix)
 	if errors.Is(err, access.ErrUnknown) || err == nil && (tenant == "" || k.Tenant != tenant) {
@@ -153,7 +154,7 @@ func (n NewKey) validate(now time.Time) error {
 	case !n.ExpiresAt.After(now):
 		errs = append(errs, &FieldError{Field: "expires_at", Problem: "has passed"})
 	case n.ExpiresAt.Sub(now) > access.MaxLifetime:
-		errs = append(errs, &FieldError{Field: "expires_at", Problem: "is more than 2 years ahead; a key that never expires says why in never_expires"})
+		errs = append(errs, &FieldError{Field: "expires_at", Problem: "is more than 2 years ahead; for a key that never expires, give the reason in never_expires"})
 	}
 	return errors.Join(errs...)
 }
@@ -166,8 +167,7 @@ func roleText(roles []AccessRole) string {
 	return strings.Join(names, "+")
 }
 
-// Keys lists the access keys that a tenant has ever had, oldest first. No tenant
-// means no keys.
+// Keys lists all access keys that a tenant ever had, oldest first. An empty tenant gives none.
 func (s *Service) Keys(ctx context.Context, tenant string) ([]AccessKey, error) {
 	if tenant == "" {
 		return nil, nil
@@ -175,9 +175,9 @@ func (s *Service) Keys(ctx context.Context, tenant string) ([]AccessKey, error) 
 	return s.journal.Keys(ctx, tenant)
 }
 
-// RevokeKey ends a tenant's access key for good, with its receipt. Every process
-// refuses it at most access.Memory (2s) later. One that is revoked already stays as it
-// is. The key is named by its prefix; ErrNotFound when the tenant has none such.
+// RevokeKey revokes a tenant's access key permanently and commits the receipt with it. Every
+// process refuses the key at most access.Memory (2s) later. A key that is already revoked is
+// unchanged. ErrNotFound if the tenant has no key of this prefix.
 func (s *Service) RevokeKey(ctx context.Context, tenant, prefix, actor, reason string) (AccessKey, error) {
 	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return AccessKey{}, err
@@ -185,5 +185,5 @@ func (s *Service) RevokeKey(ctx context.Context, tenant, prefix, actor, reason s
 	return s.journal.RevokeKey(ctx, tenant, prefix, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Reference: prefix, Reason: cleanText(reason, 1024)}})
 }
 
-// KeyStore is where an access.Keyring finds the keys of all tenants.
+// KeyStore returns the store in which an access.Keyring looks up the keys of all tenants.
 func (s *Service) KeyStore() access.Store { return s.journal }

@@ -28,7 +28,7 @@ func (r *rig) mustKey(n NewKey) (string, AccessKey) {
 	return token, k
 }
 
-// operationLog reads the trail of a tenant's register, as "subtype actor" lines.
+// operationLog reads the trail of a tenant's operation log, as "subtype actor" lines.
 func (r *rig) operationLog(tenant, subject string) (lines []string) {
 	r.t.Helper()
 	rows, err := r.db.Query(`SELECT r.subtype || ' ' || r.actor || ' ' || r.body FROM recourse.receipts r JOIN recourse.registers g ON g.case_id = r.case_id
@@ -93,8 +93,8 @@ func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		change func(*NewKey)
-		lasts  time.Duration // 0: for ever
-		wrong  string        // the field
+		lasts  time.Duration // 0: never expires
+		wrong  string        // refused field
 	}{
 		{func(*NewKey) {}, 90 * day, ""},
 		{func(n *NewKey) { n.Principal = "service:desk" }, 400 * day, ""},
@@ -163,7 +163,7 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, err := r.Audit(ctx, "acme"); err != nil || a.OK() {
-		t.Errorf("a key whose row says of no predecessor passes: %v, %v", a, err)
+		t.Errorf("the audit accepts a key whose predecessor was removed from its row: %v, %v", a, err)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
 	var all sync.WaitGroup
 	for range 12 {
 		all.Go(func() {
-			for { // the lane is narrow
+			for { // retries Busy: few requests may be on the slow path at once
 				_, _, err := r.CreateKey(context.Background(), newKey("acme"))
 				if !errors.Is(err, background.ErrBusy) {
 					if err != nil {
@@ -250,7 +250,7 @@ func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 	refusal := AccessRefusal{Tenant: "acme", Actor: "user:ada", Action: "fork", Rule: "role_missing"}
 	for _, tc := range []struct {
 		change func(*AccessRefusal)
-		in     string // where the receipt is
+		in     string // log of the receipt
 	}{
 		{func(a *AccessRefusal) { a.Run = s.Run }, "case"},
 		{func(a *AccessRefusal) { a.Case = s.Case }, "case"},
@@ -286,7 +286,7 @@ func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 	if p, err := trail[0].Payload(); err != nil || p.AskedFor != "fork" || p.RefusedBy != "role_missing" || trail[0].Subtype != receipts.Refused {
 		t.Errorf("%+v, %v", p, err)
 	}
-	r.startWorkers().untilNoneLive() // the run is none the worse for it
+	r.startWorkers().untilNoneLive() // the refusals did not affect the run
 	if c := r.caseOf(release(1)); !c.Progression.Ended() {
 		t.Errorf("%s", c.Progression)
 	}
@@ -311,7 +311,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 	if _, begun, err := mine.journal.BeginRequest(ctx, mine.entry, now.Add(-requestTimeout), now.Add(-RequestRetention)); err != nil || !begun {
-		t.Errorf("who entered it, and did not hear of that: %v, %v", begun, err)
+		t.Errorf("the same request after a lost answer: %v, %v", begun, err)
 	}
 	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
 		t.Errorf("another: %v", err)
@@ -319,7 +319,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if _, own, err := begin("other", other); err != nil || own == nil {
 		t.Errorf("another tenant: %v", err)
 	}
-	clock = now.Add(requestTimeout + time.Second) // the first is taken for dead
+	clock = now.Add(requestTimeout + time.Second) // the first request has timed out
 	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
 		t.Errorf("another, later: %v", err)
 	}
@@ -336,7 +336,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if err := heir.Answer(ctx, StoredResponse{Status: 201, Headers: "{}", Body: []byte("made")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := heir.Drop(ctx); err != nil { // an answered one stays
+	if err := heir.Drop(ctx); err != nil { // no effect on an answered request
 		t.Fatal(err)
 	}
 	before, none, err := begin("acme", same)
@@ -352,7 +352,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.requests`); n != 0 {
-		t.Errorf("%d requests are kept", n)
+		t.Errorf("%d requests are stored", n)
 	}
 	if _, _, err := r.BeginRequest(ctx, "", "k", same); err == nil {
 		t.Error("no tenant")

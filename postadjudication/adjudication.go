@@ -26,47 +26,48 @@ import (
 // Family is the name of the settlement family.
 const Family = "settlement"
 
-// DefaultTarget is the escrow service that is called when none is named.
+// DefaultTarget is the escrow service called if Adjudication.Target is empty.
 const DefaultTarget = "escrow"
 
-// MaxPayload bounds the caller's own part of a request, in bytes.
+// MaxPayload is the maximum size of Adjudication.Payload, in bytes.
 const MaxPayload = 16 << 10
 
-// Adjudication is a decision about an escrow, handed over for execution.
+// Adjudication is a decision about an escrow, submitted for execution.
 type Adjudication struct {
 	settlement.Instruction
-	// Target names the escrow service, one of Config.Targets; empty means DefaultTarget. It
-	// is part of the operation key.
+	// Target names the escrow service, one of Config.Targets; empty means DefaultTarget. The
+	// operation key depends on it.
 	Target string
-	// Payload is the caller's own JSON object, passed on to the escrow service. It
-	// must hold no secrets: a card or account number, a token or a password in it
-	// is refused, naming the field.
+	// Payload is the caller's JSON object, passed on to the escrow service. It must hold no
+	// secrets: a payload with a card or account number, a token or a password is refused with
+	// the field's name.
 	Payload json.RawMessage
-	// Actor is who hands the adjudication over; empty means "system:escrow".
+	// Actor is who submits the adjudication; empty means "system:escrow".
 	Actor string
 }
 
 // FieldError names a field of an input and what is wrong with it.
 type FieldError = settlement.FieldError
 
-// errTenantRequired refuses the name that stands for all tenants where one is meant.
+// errTenantRequired refuses AllTenants where one tenant is required.
 var errTenantRequired = &FieldError{Field: "tenant", Problem: "must be the name of one tenant; " + AllTenants + " stands for all"}
 
-// Validate tells everything that is wrong with an adjudication, each a
-// *FieldError, joined.
+// Validate returns everything that is wrong with an adjudication: one *FieldError per problem,
+// joined.
 func (a Adjudication) Validate() error {
 	malformed, unsafe := a.Check()
 	return errors.Join(malformed, unsafe)
 }
 
-// Check tells what of Validate no version accepted, and apart from it the rest: for secrets and
-// characters of format Submit refuses a new adjudication, and answers one that was accepted before.
+// Check returns the problems of Validate in two parts. malformed holds those that every version
+// refused. unsafe holds secrets and format characters: Submit refuses a new adjudication with
+// them, but answers one that an earlier version accepted.
 func (a Adjudication) Check() (malformed, unsafe error) {
 	p := a.problems()
 	return p.malformed(), p.unsafe()
 }
 
-// problems returns all that Validate tells, what is unsafe apart.
+// problems returns all problems that Validate reports, the unsafe ones apart.
 func (a Adjudication) problems() problems {
 	var p problems
 	p.addMalformed(a.Instruction.Validate())
@@ -85,11 +86,12 @@ func (a Adjudication) problems() problems {
 	return p
 }
 
-// longPayload is the length in bytes from which on judging a payload takes its tenant's turn.
+// longPayload is the payload length, in bytes, from which validation goes through the CPU
+// limit.
 const longPayload = 1 << 10
 
-// problemsInTurn is problems, which costs more the longer a payload is: however many long ones a
-// tenant hands over, others are judged meanwhile.
+// problemsInTurn is problems under the CPU limit of the process. Validation costs more the
+// longer the payload is, so many long payloads of one tenant must not block other tenants.
 func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error) {
 	if len(a.Payload) < longPayload {
 		return a.problems(), nil
@@ -98,10 +100,11 @@ func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error
 	return p, err
 }
 
-// secretProblem is the problem of a field that holds a secret. The value is not repeated.
-const secretProblem = "looks like a secret, card or account number; hand over a reference instead"
+// secretProblem is the problem of a field that holds a secret. It does not repeat the value.
+const secretProblem = "looks like a secret, card or account number; give a reference instead"
 
-// rejectSecret refuses an id that holds a secret: ids are kept for ever, in receipts too.
+// rejectSecret refuses an id that holds a secret, since ids are stored forever, also in
+// receipts.
 func rejectSecret(field, id string) error {
 	if redact.ContainsSecret(id) {
 		return &FieldError{Field: field, Problem: secretProblem}
@@ -109,7 +112,7 @@ func rejectSecret(field, id string) error {
 	return nil
 }
 
-// rejectSecretIn refuses a payload that holds a secret, by its field.
+// rejectSecretIn refuses a payload that holds a secret and names the field.
 func rejectSecretIn(p json.RawMessage) error {
 	if field, found := redact.Find(p); found {
 		return &FieldError{Field: fieldPath("payload", field), Problem: secretProblem}
@@ -117,8 +120,8 @@ func rejectSecretIn(p json.RawMessage) error {
 	return nil
 }
 
-// canonicalPayload is the caller's part as it is sent, compared and kept: RFC 8785
-// canonical JSON of an object; {} when there is none. It may hold a secret.
+// canonicalPayload returns the caller's payload as it is sent, compared and stored: the RFC
+// 8785 canonical JSON of an object, or {} if there is none. It may hold a secret.
 func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if len(p) == 0 {
 		return json.RawMessage("{}"), nil
@@ -133,7 +136,7 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 		return nil, &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
 	}
 	if path, found := inexactNumber(object); found {
-		return nil, &FieldError{Field: "payload" + path, Problem: "is a number that not every JSON reader keeps exact; write it as a string"}
+		return nil, &FieldError{Field: "payload" + path, Problem: "is a number that some JSON readers round; write it as a string"}
 	}
 	canonical, err := jcs.Transform(p)
 	if err != nil {
@@ -145,7 +148,7 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	return canonical, nil
 }
 
-// fieldPath is the path of a field in another one; an empty path is the other one itself.
+// fieldPath returns the path of a field within outer. An empty path means outer itself.
 func fieldPath(outer, path string) string {
 	if path == "" || path[0] == '[' {
 		return outer + path
@@ -153,8 +156,8 @@ func fieldPath(outer, path string) string {
 	return outer + "." + path
 }
 
-// inexactNumber returns the path, below the value, of a number in it that canonical JSON would
-// round: an integer beyond 2^53-1, or one that no finite double can hold.
+// inexactNumber returns the path, relative to v, of a number that canonical JSON would round:
+// an integer beyond 2^53-1, or a number that no finite double can hold.
 func inexactNumber(v any) (path string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -178,13 +181,13 @@ func inexactNumber(v any) (path string, found bool) {
 	return "", false
 }
 
-// isPlainText reports whether a text is UTF-8 without control characters, and without those of
-// format, which turn the order of what is read or show nothing.
+// isPlainText reports whether s is UTF-8 without control and format characters. Format
+// characters (Cf) reorder text on screen or are invisible.
 func isPlainText(s string) bool {
 	return !hasControls(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.Is(unicode.Cf, r) })
 }
 
-// hasControls reports whether a text is no UTF-8, or has control characters.
+// hasControls reports whether s is invalid UTF-8 or has control characters.
 func hasControls(s string) bool {
 	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
 }
@@ -203,8 +206,8 @@ func (a Adjudication) actor() string {
 	return a.Actor
 }
 
-// operationKey is the same for every attempt and every fork of one decision, and
-// differs between decisions: it never depends on run, attempt or clock.
+// operationKey is equal for all attempts and forks of one decision and differs between
+// decisions. It depends on neither run, attempt nor clock.
 func (a Adjudication) operationKey(epoch int) OperationKey {
 	h := sha256.New()
 	for _, s := range []string{"recourse operation 1", a.Tenant, a.target(), a.TransactionReceiptID, string(a.Outcome)} {
@@ -216,7 +219,7 @@ func (a Adjudication) operationKey(epoch int) OperationKey {
 	return OperationKey(h.Sum(nil))
 }
 
-// contentDigest is the digest that tells another adjudication under the same generation.
+// contentDigest differs between different adjudications of the same generation.
 func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
 	d := a.Instruction.Digest()
 	h := sha256.New()
@@ -227,7 +230,7 @@ func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// request is what the escrow service is sent, with a payload that need not be in canonical form.
+// request returns the bytes sent to the escrow service. payload need not be canonical.
 func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
 	canonical := []byte("{}")
 	if string(payload) != "{}" {
@@ -239,8 +242,8 @@ func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
 	return a.requestOf(canonical), nil
 }
 
-// requestOf is what the escrow service is sent, on every attempt the same bytes: RFC 8785 canonical
-// JSON, as the payload is.
+// requestOf returns the bytes sent to the escrow service, equal on every attempt: RFC 8785
+// canonical JSON. payload must be canonical.
 func (a Adjudication) requestOf(canonical json.RawMessage) []byte {
 	b := make([]byte, 0, 320+len(canonical))
 	member := func(key, value string) {
@@ -264,12 +267,12 @@ func (a Adjudication) requestOf(canonical json.RawMessage) []byte {
 	return append(b, '}')
 }
 
-// problems is what is wrong with an input, each a *FieldError. What is unsafe is a secret, or a
-// character of format: an earlier version may have accepted the input. What was accepted
-// is never answered as refused, so that unsafe input is looked up first.
+// problems holds what is wrong with an input, as *FieldError. Unsafe input has a secret or a
+// format character. An earlier version may have accepted it, and an accepted submission must
+// never be answered as refused, so unsafe input is looked up first.
 type problems struct {
 	malformedErrs, unsafeErrs []error
-	canonical                 json.RawMessage // form of the payload, unless that is malformed
+	canonical                 json.RawMessage // form of the payload, unless it is malformed
 }
 
 func (p *problems) malformed() error { return errors.Join(p.malformedErrs...) }
@@ -278,7 +281,7 @@ func (p *problems) unsafe() error    { return errors.Join(p.unsafeErrs...) }
 func (p *problems) addMalformed(err error) { p.malformedErrs = append(p.malformedErrs, err) }
 func (p *problems) addUnsafe(err error)    { p.unsafeErrs = append(p.unsafeErrs, err) }
 
-// checkText refuses what is no plain text of so many bytes.
+// checkText refuses a value that is not plain text of least to most bytes.
 func (p *problems) checkText(field, value string, least, most int) {
 	bound := fmt.Sprintf("at most %d", most)
 	if least > 0 {
@@ -293,8 +296,8 @@ func (p *problems) checkText(field, value string, least, most int) {
 	}
 }
 
-// checkPayload refuses what is no payload of an adjudication. Of one that holds a secret nothing else
-// is told: the name of a member may be the secret.
+// checkPayload refuses an invalid payload. If the payload holds a secret it reports only that,
+// since the name of a member may be the secret.
 func (p *problems) checkPayload(text json.RawMessage) {
 	canonical, err := canonicalPayload(text)
 	p.canonical = canonical
@@ -312,8 +315,8 @@ func (p *problems) checkPayload(text json.RawMessage) {
 	}
 }
 
-// answerUnsafeTask answers an unsafe task. One whose retry key stands for a live task or for an open
-// letter is answered as every task of that key; anything else is refused.
+// answerUnsafeTask answers a task with unsafe input. If its retry key has a live task or an
+// open dead letter it returns that task's reply. Otherwise it refuses.
 func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (Submitted, error) {
 	if t.RetryKey == "" {
 		return Submitted{}, unsafe
@@ -332,8 +335,8 @@ func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (S
 	return s.submitted(&seen, replyError(reply))
 }
 
-// allowStoredKey returns nil where a request is stored under an idempotency key that err refuses. It
-// was entered by an earlier version, and is answered.
+// allowStoredKey returns nil if a request is stored under an idempotency key that err refuses:
+// an earlier version accepted that key, so the request is answered.
 func (s *Service) allowStoredKey(ctx context.Context, q postgres.Request, err error) error {
 	if hasControls(q.Tenant) || hasControls(q.Key) {
 		return err

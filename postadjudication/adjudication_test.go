@@ -22,13 +22,13 @@ func TestPlainTextHasNoCharacterThatMisleadsAReader(t *testing.T) {
 	}
 	for _, text := range []string{"\x1b[31m", "user:\u009b31mada", "\u202euser:ada", "user:ada\u200b", "\u2066x", "a\nb", "\ufeffx", "\u00ad", "\xff"} {
 		if isPlainText(text) {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted", text)
 		}
 	}
 }
 
-// The bytes that the escrow service is sent are those that RFC 8785 makes of the
-// same members, whatever the texts hold.
+// The bytes sent to the escrow service are the RFC 8785 form of the same members, whatever
+// their texts.
 func TestRequestIsCanonical(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,7 +67,7 @@ func TestRequestIsCanonical(t *testing.T) {
 	})
 }
 
-// A number that canonical JSON would round is refused, by where it stands.
+// A number that canonical JSON would round is refused with its path.
 func TestAPayloadNamesTheNumberThatWouldBeRounded(t *testing.T) {
 	t.Parallel()
 	for text, field := range map[string]string{
@@ -84,7 +84,7 @@ func TestAPayloadNamesTheNumberThatWouldBeRounded(t *testing.T) {
 	}
 }
 
-// Who logs what became of a submission logs nothing that was handed over.
+// Formatting the result of a submission for a log reveals nothing of the submission.
 func TestASubmissionIsPrintedWithoutWhatWasHandedOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

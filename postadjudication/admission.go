@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// admission is an adjudication with all that its run needs, fixed before the
-// journal is asked, so that it can be decided again without a side effect.
+// admission is an adjudication with everything its run needs, fixed before the journal is read,
+// so that the decision can be repeated without side effects.
 type admission struct {
 	Adjudication
 	run        background.RunID
@@ -26,10 +26,10 @@ type admission struct {
 	request    []byte
 	digest     [32]byte
 	at         time.Time
-	unsafeErr  error // what a new adjudication is refused for, though this one may have been accepted before
+	unsafeErr  error // refuses a new adjudication; an earlier version may have accepted this one
 }
 
-// openCase decides as if the case did not exist.
+// openCase returns the change that opens a new case.
 func (a admission) openCase() (postgres.Change, error) {
 	state, _, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
 	if err != nil {
@@ -47,8 +47,8 @@ func (a admission) openCase() (postgres.Change, error) {
 	}, nil
 }
 
-// decide answers a submission to a case that exists: which run stands in its
-// place, or that it may enter.
+// decide answers a submission to an existing case: it returns a reply error, or the change that
+// starts a new generation.
 func (a admission) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	if reply := a.reply(s); reply != Created {
 		return postgres.Change{}, replyError(reply)
@@ -60,7 +60,7 @@ func (a admission) reply(s *postgres.Snapshot) Reply {
 	c := &s.Case
 	switch {
 	case a.Generation < c.State.Generation:
-		return StaleGeneration // or Superseded: that is in the receipts
+		return StaleGeneration // or Superseded: only the receipts show which
 	case a.Generation == c.State.Generation && a.Outcome == c.State.Adjudication && a.digest == c.Content:
 		return replyToRepeat(s)
 	case c.State.Progression.Ended():
@@ -75,8 +75,8 @@ func (a admission) reply(s *postgres.Snapshot) Reply {
 	return RetryKeyMismatch
 }
 
-// replyToRepeat answers the adjudication that the case has already. It was accepted, and
-// nothing that happened since makes it one that was not; nor does it begin again.
+// replyToRepeat answers an adjudication that the case already has. It was accepted and stays
+// accepted whatever happened since, and it is not executed a second time.
 func replyToRepeat(s *postgres.Snapshot) Reply {
 	switch state, active := &s.Case.State, &s.Run; {
 	case state.Moved > 0:
@@ -86,7 +86,7 @@ func replyToRepeat(s *postgres.Snapshot) Reply {
 	case active.State == background.DeadLettered && active.Letter != background.LetterReconciled && state.Progression != settlement.ReviewNeeded:
 		return DeadLettered
 	}
-	return Cancelled // by a person, closed by a person's finding, or what it had reserved was freed
+	return Cancelled // by a person, closed by a person's finding, or by freeing its reservation
 }
 
 func replyToHigher(s *postgres.Snapshot) Reply {
@@ -99,8 +99,8 @@ func replyToHigher(s *postgres.Snapshot) Reply {
 	return Created
 }
 
-// readjudicate begins the run of a higher generation in a case that exists. An open letter
-// of a lower one is superseded by it.
+// readjudicate starts the run of a higher generation in an existing case. It supersedes an open
+// dead letter of a lower generation.
 func (a admission) readjudicate(s *postgres.Snapshot) (postgres.Change, error) {
 	state, effect, err := settlement.Apply(s.Case.State, a.event(settlement.Readjudicated))
 	if err != nil {
@@ -146,7 +146,7 @@ func (a admission) submitted(run background.Run, c postgres.Case, readjudicated 
 	}}
 }
 
-// settlementSnapshot is a settlement as receipts carry it.
+// settlementSnapshot converts a settlement to its form in receipts.
 func settlementSnapshot(s settlement.State) *receipts.SettlementSnapshot {
 	return &receipts.SettlementSnapshot{
 		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Adjudication), Generation: s.Generation,
@@ -157,10 +157,10 @@ func settlementSnapshot(s settlement.State) *receipts.SettlementSnapshot {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// completeReply completes what a submission is told by what only the receipts know: that it
-// was accepted before a higher generation, or who cancelled it. A refusal by a case
-// that has ended is in its receipts before it is told. Where it must not wait, a case
-// that another transaction holds is Busy.
+// completeReply adds to a reply what only the receipts show: that the submission was accepted
+// before a higher generation, or who cancelled it. A refusal because the case has ended is
+// recorded as a receipt before it is returned. Without wait, the reply is Busy if another
+// transaction holds the case.
 func (s *Service) completeReply(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
 	switch out.Reply {
 	case StaleGeneration:
@@ -177,8 +177,8 @@ func (s *Service) completeReply(ctx context.Context, a *admission, out Submitted
 	return out, nil
 }
 
-// addSuperseded finds the run that an adjudication of a lower generation made, if it
-// was ever accepted: what was accepted stays so.
+// addSuperseded looks up the run of an adjudication of a lower generation, if that was ever
+// accepted. An accepted adjudication stays accepted.
 func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
 	accepted, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Submitted)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted
 	return out, nil
 }
 
-// addCancellation tells who ended the run of an adjudication, and why.
+// addCancellation adds who ended the adjudication's run, and why.
 func (s *Service) addCancellation(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
 	ends, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *Service) addCancellation(ctx context.Context, a *admission, out Submitt
 	return out, nil
 }
 
-// refusalReceipt is the receipt of a submission that was not accepted.
+// refusalReceipt is the receipt of a refused submission.
 func (a *admission) refusalReceipt(r Reply) receipts.Draft {
 	return receipts.Draft{Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AskedFor: "submit", RefusedBy: string(r), AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID,

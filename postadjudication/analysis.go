@@ -12,21 +12,21 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// AnalysisQuery asks what dead letters have in common.
+// AnalysisQuery selects the dead letters to analyze.
 type AnalysisQuery struct {
 	Filter LetterFilter
-	Step   TimeStep // Days when empty
-	Steps  int      // how many of them, up to 1000; 30 when 0
+	Step   TimeStep // empty: Days
+	Steps  int      // number of steps, at most 1000; 0: 30
 }
 
-// Analysis is what the letters that a filter selects have in common: how many there
-// are in all, of what, since when, and how much money they keep.
+// Analysis summarizes the dead letters that a filter selects: counts, shares by property,
+// deaths over time, and the money they keep reserved.
 type Analysis struct {
 	At       time.Time `json:"at"`
 	Letters  int64     `json:"letters"`
 	Open     int64     `json:"open"`
-	AtRisk   Sums      `json:"at_risk"`       // what stays reserved for the open ones
-	Attempts float64   `json:"mean_attempts"` // of one letter
+	AtRisk   Sums      `json:"at_risk"`       // reserved for the open ones
+	Attempts float64   `json:"mean_attempts"` // attempts per letter
 
 	ByStatus    []Share `json:"by_letter"`
 	ByFamily    []Share `json:"by_family"`
@@ -37,25 +37,25 @@ type Analysis struct {
 	ByClass     []Share `json:"by_outcome_class"`
 	ByErrorType []Share `json:"by_error_type"`
 	ByCurrency  []Share `json:"by_currency"`
-	ByReplayer  []Share `json:"by_replayed_by"` // "" are those that nobody tried again
+	ByReplayer  []Share `json:"by_replayed_by"` // "": not replayed
 	ByHeld      []Share `json:"by_held"`
 	ByReprocess []Share `json:"by_reprocess_eligible"`
 	ByReview    []Share `json:"by_manual_review_required"`
 
-	Groups   int           `json:"groups"` // signatures that there are
+	Groups   int           `json:"groups"` // number of signatures
 	Largest  []LetterGroup `json:"largest_groups"`
 	Times    []TimeShare   `json:"times"`
-	Earlier  int64         `json:"earlier"` // died before the first of Times
+	Earlier  int64         `json:"earlier"` // letters that died before the first of Times
 	Trends   []Trend       `json:"trends"`
-	Oldest   *Letter       `json:"oldest,omitempty"` // of those that are open
-	Expiring int64         `json:"expiring"`         // let go by retention within 7 days
+	Oldest   *Letter       `json:"oldest,omitempty"` // oldest open letter
+	Expiring int64         `json:"expiring"`         // open letters whose retention ends within 7 days
 }
 
-// largestGroups is how many groups an analysis shows itself.
+// largestGroups is the number of groups that an analysis includes.
 const largestGroups = 10
 
-// Analyze tells what dead letters of a tenant have in common. Counts and sums are
-// exact and of one moment; Oldest and Expiring are looked up behind it.
+// Analyze summarizes the dead letters of a tenant that a filter selects. Counts and sums are
+// exact and of one moment; Oldest and Expiring are read afterwards.
 func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (Analysis, error) {
 	now := s.now()
 	out := Analysis{At: now}
@@ -87,7 +87,7 @@ func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (
 	return out, err
 }
 
-// checkAndDrain checks what is asked and brings the list of letters up to date.
+// checkAndDrain validates the query and brings the list of letters up to date.
 func (s *Service) checkAndDrain(ctx context.Context, tenant string, f LetterFilter) error {
 	if err := validateLetterQuery(tenant, f); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Service) checkAndDrain(ctx context.Context, tenant string, f LetterFilt
 	return s.journal.CatchUpLetters(ctx)
 }
 
-// add puts the tallies together, in all the ways that they are shown.
+// add sums up the tallies by each property that an analysis shows.
 func (a *Analysis) add(tallies []postgres.LetterTally) error {
 	a.AtRisk = Sums{}
 	var attempts int64
@@ -137,8 +137,8 @@ func (a *Analysis) add(tallies []postgres.LetterTally) error {
 	return nil
 }
 
-// oldestAndExpiring gives the oldest open letter that a filter selects, and how many are let go
-// by retention soon.
+// oldestAndExpiring returns the oldest open letter that a filter selects, and the number of
+// those whose retention ends soon.
 func (s *Service) oldestAndExpiring(ctx context.Context, tenant string, f LetterFilter) (oldest *Letter, expiring int64, err error) {
 	if f.Status != background.NoLetter && f.Status != background.LetterOpen {
 		return nil, 0, nil
@@ -161,26 +161,26 @@ func (s *Service) oldestAndExpiring(ctx context.Context, tenant string, f Letter
 // Sums are amounts of money by currency, in minor units.
 type Sums map[string]int64
 
-// add adds an amount. What has no currency moves no money.
+// add adds an amount. A letter without a currency moves no money.
 func (s Sums) add(currency string, minor int64) error {
 	if currency == "" || minor == 0 {
 		return nil
 	}
 	if s[currency] > math.MaxInt64-minor {
-		return fmt.Errorf("postadjudication: all the %s of these letters is more than %d", currency, int64(math.MaxInt64))
+		return fmt.Errorf("postadjudication: the sum of these letters in %s is more than %d", currency, int64(math.MaxInt64))
 	}
 	s[currency] += minor
 	return nil
 }
 
-// Share is the letters that have a value in common.
+// Share counts the letters that have a value in common.
 type Share struct {
 	Value   string `json:"value"`
 	Letters int64  `json:"letters"`
-	AtRisk  Sums   `json:"at_risk"` // what stays reserved for those that are open
+	AtRisk  Sums   `json:"at_risk"` // reserved for the open ones
 }
 
-// sharesOf gives the letters by a value, the most frequent first.
+// sharesOf groups letters by a value, most frequent first.
 func sharesOf(tallies []postgres.LetterTally, of func(*postgres.LetterTally) string) ([]Share, error) {
 	at := map[string]int{}
 	out := []Share{}
@@ -201,13 +201,13 @@ func sharesOf(tallies []postgres.LetterTally, of func(*postgres.LetterTally) str
 	return out, nil
 }
 
-// LetterStats is how the dead letters of a tenant stand.
+// LetterStats holds statistics of a tenant's dead letters.
 type LetterStats struct {
 	At       time.Time                         `json:"at"`
 	Letters  int64                             `json:"letters"`
 	ByStatus map[background.LetterStatus]int64 `json:"by_letter"`
 
-	// Of the open ones.
+	// Open letters only.
 
 	Open      int64     `json:"open"`
 	ByClass   []Share   `json:"by_outcome_class"`
@@ -219,28 +219,27 @@ type LetterStats struct {
 	Reprocess int64     `json:"reprocess_eligible"`
 	Review    int64     `json:"manual_review_required"`
 	Oldest    *Letter   `json:"oldest,omitempty"`
-	Expiring  int64     `json:"expiring"` // let go by retention within 7 days
+	Expiring  int64     `json:"expiring"` // letters whose retention ends within 7 days
 
-	// Of all, whatever became of them.
+	// All letters, whatever their status.
 
 	DiedLastHour int64 `json:"died_last_hour"`
 	DiedLastDay  int64 `json:"died_last_day"`
 }
 
-// AgeBand is the letters that are at least From old, and younger than To; the oldest
-// band has no To.
+// AgeBand counts the letters of age From or more and below To. The oldest band has no To.
 type AgeBand struct {
 	From    Duration `json:"from"`
 	To      Duration `json:"to,omitzero"`
 	Letters int64    `json:"letters"`
 }
 
-// ageBands begin at these ages.
+// ageBands holds the lower bound of each band.
 var ageBands = []Duration{0, Duration(time.Hour), Duration(day), Duration(7 * day), Duration(30 * day), Duration(90 * day)}
 
-// LetterStats tells how the dead letters of a tenant stand that a filter selects, as
-// all of a family; the zero filter selects all. Counts and sums are exact and of one
-// moment; Oldest and Expiring are looked up behind it.
+// LetterStats returns statistics of a tenant's dead letters that a filter selects; the zero
+// filter selects all. Counts and sums are exact and of one moment; Oldest and Expiring are read
+// afterwards.
 func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter) (LetterStats, error) {
 	now := s.now()
 	out := LetterStats{At: now, ByStatus: map[background.LetterStatus]int64{}, AtRisk: Sums{}}
@@ -277,13 +276,13 @@ func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter
 	return out, err
 }
 
-// bandEdges are the deaths that the bands end at, the oldest first.
+// bandEdges returns the times of death that separate the bands, oldest first.
 func bandEdges(now time.Time) []time.Time {
 	edges := []time.Time{time.Time{}.Add(time.Microsecond)}
 	for i := len(ageBands) - 1; i >= 0; i-- {
 		edges = append(edges, now.Add(-time.Duration(ageBands[i])+time.Microsecond))
 	}
-	edges[len(edges)-1] = now.Add(365 * day) // whoever's clock is ahead
+	edges[len(edges)-1] = now.Add(365 * day) // includes deaths recorded by a process whose clock is ahead
 	return edges
 }
 
@@ -320,31 +319,31 @@ func (l *LetterStats) add(tallies []postgres.LetterTally) (err error) {
 	return err
 }
 
-// TimeStep is how finely an analysis tells time.
+// TimeStep is the width of an analysis step.
 type TimeStep string
 
-// The steps, which begin and end with those of UTC.
+// The steps. They are aligned to UTC hours and days.
 const (
 	Hours TimeStep = "hour"
 	Days  TimeStep = "day"
 )
 
-// TimeShare is the letters that died within a step: at or after From, before To.
+// TimeShare counts the letters that died within a step: at or after From, before To.
 type TimeShare struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
 	Letters int64     `json:"letters"`
 }
 
-// Trend compares the letters that died in the last so and so long with those of as
-// long before.
+// Trend compares the letters that died in the last Window with those that died in the Window
+// before it.
 type Trend struct {
 	Window  Duration `json:"window"`
 	Letters int64    `json:"letters"`
 	Before  int64    `json:"before"`
 }
 
-// trendWindows rise.
+// trendWindows are in ascending order.
 var trendWindows = []Duration{Duration(time.Hour), Duration(day), Duration(7 * day)}
 
 const (
@@ -352,8 +351,8 @@ const (
 	defaultSteps = 30
 )
 
-// edges are the ends of the steps that are asked for. The last one holds the time that
-// is asked at, or where the filter ends.
+// edges returns the bounds of the requested steps. The last step contains now, or the end of
+// the filter if that is earlier.
 func (q AnalysisQuery) edges(now time.Time) ([]time.Time, error) {
 	width, known := map[TimeStep]time.Duration{"": day, Days: day, Hours: time.Hour}[q.Step]
 	n := q.Steps
@@ -387,7 +386,7 @@ func timesOf(d *postgres.DeathHistogram) []TimeShare {
 	return out
 }
 
-// trendEdges asks for the deaths of each window and of the one before.
+// trendEdges returns the histogram edges for each window and the one before it.
 func trendEdges(now time.Time) *postgres.DeathHistogram {
 	d := &postgres.DeathHistogram{}
 	for i := len(trendWindows) - 1; i >= 0; i-- {

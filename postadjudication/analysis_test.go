@@ -11,9 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// lettersOfThreeCauses makes six letters of three causes: four open refusals of different accounts,
-// one of them in dollars, an exhausted one that was forked and settled, and one whose
-// money is unknown.
+// lettersOfThreeCauses creates six letters of three causes: four open refusals of different
+// accounts, one of them in dollars; an exhausted run that was forked and settled; and one of
+// unknown money.
 func (r *rig) lettersOfThreeCauses() (letters []Submitted) {
 	r.t.Helper()
 	closed := func(c Call) Answer {
@@ -90,7 +90,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	}
 	some, err := r.Analyze(ctx, "acme", AnalysisQuery{Filter: LetterFilter{Class: Unknown}})
 	if err != nil || some.Letters != 1 || some.AtRisk["EUR"] != 1000 || len(some.Largest) != 1 || some.Oldest.Run != letters[5].Run || len(some.Times) != 30 {
-		t.Errorf("of what is unknown: %+v, %v", some, err)
+		t.Errorf("letters of unknown outcome: %+v, %v", some, err)
 	}
 	if other, err := r.Analyze(ctx, "other", AnalysisQuery{}); err != nil || other.Letters != 0 || other.Oldest != nil || len(other.Largest) != 0 {
 		t.Errorf("another tenant sees %+v, %v", other, err)
@@ -118,10 +118,10 @@ func TestStatisticsCountLettersByStatus(t *testing.T) {
 	ahead = 175 * day
 	s, err = r.LetterStats(ctx, "acme", LetterFilter{})
 	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != Duration(90*day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
-		t.Errorf("five days before their end: %+v, %v", s, err)
+		t.Errorf("five days before their expiry: %+v, %v", s, err)
 	}
 	if s, err = r.LetterStats(ctx, "acme", LetterFilter{Status: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
-		t.Errorf("of what was forked: %+v, %v", s, err)
+		t.Errorf("forked letters: %+v, %v", s, err)
 	}
 }
 

@@ -12,25 +12,25 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Annotations is what people have said of an open letter, and what follows from it.
+// Annotations holds what people recorded about an open dead letter, and what follows from it.
 type Annotations struct {
 	Run                  background.RunID `json:"run_id"`
 	Held                 bool             `json:"held"`
 	HoldReason           string           `json:"hold_reason,omitempty"`
 	ReprocessEligible    bool             `json:"reprocess_eligible"`
 	ManualReviewRequired bool             `json:"manual_review_required"`
-	MarkReason           string           `json:"mark_reason,omitempty"` // empty: the marks follow from how it died
-	ExpiresAt            *time.Time       `json:"expires_at,omitempty"`  // nil: retention does not touch it while it is held, or its money unknown; or this process has no rule for it
+	MarkReason           string           `json:"mark_reason,omitempty"` // empty: nobody set marks; they are derived from how the run died
+	ExpiresAt            *time.Time       `json:"expires_at,omitempty"`  // nil: the letter is held, its money is unknown, or this process has no retention rule for it
 }
 
-// Annotations tells what people have said of an open letter. ErrNotFound when the tenant has
-// none such, *RefusedError when the letter is not open.
+// Annotations returns the annotations of an open dead letter. Errors: ErrNotFound if the tenant
+// has no such letter; *RefusedError if the letter is not open.
 func (s *Service) Annotations(ctx context.Context, tenant string, id background.RunID) (Annotations, error) {
 	f, err := s.openLetter(ctx, tenant, id)
 	return s.annotationsOf(f), err
 }
 
-// openLetter reads an open letter of a tenant with its desk.
+// openLetter reads an open letter of a tenant with its annotations.
 func (s *Service) openLetter(ctx context.Context, tenant string, id background.RunID) (postgres.LetterRow, error) {
 	found, err := s.journal.LetterRowsByID(ctx, id)
 	if err != nil {
@@ -69,11 +69,12 @@ func valueOr(value *bool, derived bool) bool {
 	return derived
 }
 
-// annotationDecision gives the change of a letter's desk with its receipt, or why there is
-// none.
+// annotationDecision returns the change of a letter's annotations with its receipt, or the
+// error that refuses it.
 type annotationDecision func(f postgres.LetterRow, move background.TransitionID) (postgres.Change, error)
 
-// annotate is a change of a letter's desk that is decided on the letter as it is.
+// annotate applies a decision to a letter's annotations. It decides again if the case changed
+// since it was read.
 func (s *Service) annotate(ctx context.Context, tenant string, id background.RunID, decide annotationDecision) (Annotations, error) {
 	transition := newID()
 	for {
@@ -104,14 +105,14 @@ func (s *Service) annotate(ctx context.Context, tenant string, id background.Run
 	}
 }
 
-// annotationChange is the change of a letter that leaves the letter as it is.
+// annotationChange returns a change that sets the annotations and leaves the letter as it is.
 func annotationChange(f postgres.LetterRow, transition background.TransitionID, annotations postgres.Annotations) postgres.Change {
 	after := f.Snapshot
 	after.Run.LastTransition = transition
 	return postgres.Change{Transition: transition, Before: &f.Snapshot, After: &after, SideEffect: postgres.AnnotationsRow{Run: f.Run.ID, Tenant: f.Run.Tenant, Annotations: annotations}}
 }
 
-// HoldRequest says who holds a letter, or lets it go, and why. Both are required.
+// HoldRequest says who places or releases a hold, and why. Both fields are required.
 type HoldRequest struct {
 	Actor  string
 	Reason string
@@ -121,11 +122,10 @@ func (q HoldRequest) validate() error {
 	return errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024))
 }
 
-// Hold keeps an open letter: while it is held, retention, Purge and Clear pass it by,
-// and no rule replays it. A person who names it may still fork or reconcile it, and
-// a re-adjudication supersedes it: a hold keeps the evidence, not the money. The
-// letter of a fork that dies is another one, and not held. It is a *RefusedError of
-// GateHeld when the letter is held.
+// Hold protects an open dead letter: while held, retention, Purge and Clear skip it and no rule
+// replays it. A person may still fork or reconcile it, and a re-adjudication supersedes it: a
+// hold keeps the evidence, not the money. If a fork of it dies, the fork's letter is a new one
+// and not held. *RefusedError of GateHeld if the letter is already held.
 func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Annotations, error) {
 	if err := q.validate(); err != nil {
 		return Annotations{}, err
@@ -147,9 +147,10 @@ func (q HoldRequest) placeHold(at time.Time) annotationDecision {
 	}
 }
 
-// ReleaseHold lets a held letter go: its retention applies again, counted from its
-// death as ever, but its end is announced anew, so that there is time to hold it again:
-// what was announced before the hold, and may have been why, is void. It is a *RefusedError of GateNotHeld when nobody holds it.
+// ReleaseHold releases a held letter. Its retention applies again, still counted from its
+// death. Its expiry is announced again, so that there is time for another hold: an announcement
+// from before the hold is void, since it may have caused the hold. *RefusedError of GateNotHeld
+// if the letter is not held.
 func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Annotations, error) {
 	if err := q.validate(); err != nil {
 		return Annotations{}, err
@@ -171,12 +172,12 @@ func (q HoldRequest) releaseHold(at time.Time) annotationDecision {
 	}
 }
 
-// MarkRequest says what somebody thinks of a letter. A nil mark stays as it is.
+// MarkRequest sets marks on a letter. A nil mark is unchanged.
 type MarkRequest struct {
 	Actor                string // required
 	Reason               string // required
-	ReprocessEligible    *bool  // trying again is worth while
-	ManualReviewRequired *bool  // a person should look first
+	ReprocessEligible    *bool  // replaying is worthwhile
+	ManualReviewRequired *bool  // a person should review it first
 }
 
 func (q MarkRequest) validate() error {
@@ -187,10 +188,9 @@ func (q MarkRequest) validate() error {
 	return errors.Join(errs...)
 }
 
-// Mark marks an open letter. What nobody has marked follows from how it died: trying
-// again is worth while when nothing was executed and only the attempts ran out, and a
-// person must look when money is unknown. Marks steer people and rules; they open no
-// gate, and close none.
+// Mark sets marks on an open letter. A mark that nobody set is derived from how the run died:
+// ReprocessEligible if nothing was executed and only the attempts ran out, ManualReviewRequired
+// if money is unknown. Marks guide people and rules; they affect no gate.
 func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, q MarkRequest) (Annotations, error) {
 	if err := q.validate(); err != nil {
 		return Annotations{}, err
@@ -203,13 +203,13 @@ func (q MarkRequest) setMarks(at time.Time) annotationDecision {
 	return func(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
 		annotations, changes := f.Annotations, []string{}
 		for _, m := range []struct {
-			name string
-			said *bool
-			to   **bool
+			name  string
+			value *bool
+			to    **bool
 		}{{"reprocess_eligible", q.ReprocessEligible, &annotations.Reprocess}, {"manual_review_required", q.ManualReviewRequired, &annotations.Review}} {
-			if m.said != nil {
-				*m.to = m.said
-				changes = append(changes, m.name+"="+strconv.FormatBool(*m.said))
+			if m.value != nil {
+				*m.to = m.value
+				changes = append(changes, m.name+"="+strconv.FormatBool(*m.value))
 			}
 		}
 		annotations.MarkReason = cleanText(q.Reason, 1024)
@@ -220,7 +220,7 @@ func (q MarkRequest) setMarks(at time.Time) annotationDecision {
 	}
 }
 
-// The marks of a letter that nobody has marked.
+// Marks of a letter on which nobody set them.
 func reprocessEligible(s postgres.Snapshot) bool {
 	failed := s.Run.Class == NotExecuted || s.Run.Class == Unknown && s.Case.Kind != postgres.KindSettlement
 	return failed && s.Run.Reason == background.ReasonRetryExhausted

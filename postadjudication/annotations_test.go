@@ -13,7 +13,7 @@ import (
 
 var holdRequest = HoldRequest{Actor: "user:ada", Reason: "the auditors asked for it"}
 
-// payloadsOf are the receipts of a case with a subtype.
+// payloadsOf returns the payloads of a case's receipts of a subtype.
 func (r *rig) payloadsOf(of Submitted, subtype receipts.Subtype) (out []receipts.Payload) {
 	r.t.Helper()
 	trail, err := r.Receipts(context.Background(), "acme", of.Case, 0, 1000)
@@ -40,7 +40,7 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	ctx := context.Background()
 	var refusal *RefusedError
 	if _, err := r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotHeld {
-		t.Errorf("release of what nobody holds: %v", err)
+		t.Errorf("release of a letter that is not held: %v", err)
 	}
 	d, err := r.Hold(ctx, "acme", letter.Run, holdRequest)
 	if err != nil || !d.Held || d.HoldReason != holdRequest.Reason || d.ExpiresAt != nil {
@@ -62,8 +62,8 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	r.mustAudit()
 }
 
-// Who holds a letter because its end was announced, and lets it go after that end, has
-// as long as ever until it is taken: it is announced again.
+// A letter that is held after its expiry was announced, and released after that expiry, is
+// announced again and gets the full notice time.
 func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -80,7 +80,7 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	}
 	r.mustAudit()
 	of := ` WHERE run_id = '` + letter.Run.String() + `'`
-	r.checkAuditDetects("the end from before the hold is back", `UPDATE recourse.desk SET warned = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
+	r.checkAuditDetects("the expiry from before the hold is restored", `UPDATE recourse.desk SET warned = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
 		`UPDATE recourse.desk SET warned = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
 	k.prune(PruneReport{Announced: 1})
 	payloads := k.payloadsOf(letter, receipts.RetentionEnding)
@@ -117,7 +117,7 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 		t.Errorf("hold of a run that succeeded: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
-		t.Errorf("%d desks", n)
+		t.Errorf("%d rows of annotations", n)
 	}
 	r.mustAudit()
 }
@@ -161,7 +161,7 @@ func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 	r.mustAudit()
 }
 
-// A process that does not have the family knows nothing of how long its letters stay.
+// A process without the family does not know how long its letters are kept.
 func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Families = []PlainFamily{{Name: "chores", Handle: failTask}} }).startWorkers()
@@ -235,7 +235,7 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 	r.mustAudit()
 }
 
-// A mark opens no gate: unknown money that is marked stays to be reconciled.
+// A mark opens no gate: a marked letter of unknown money still needs reconciling.
 func TestAMarkIsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

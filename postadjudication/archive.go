@@ -16,15 +16,15 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Archive keeps the letters that retention and purges take: small files, written
-// once. A store of objects meets it as well as a directory does.
+// Archive stores the letters that retention and purges remove: small files, written once. A
+// directory or an object store can implement it.
 type Archive = archive.Store
 
-// ArchiveRemover is an Archive that can also remove a file, as a directory can. One that
-// can't keeps the file of each try that came to nothing.
+// ArchiveRemover is an Archive that can also remove a file, as a directory can. Without it,
+// files of failed tries stay in the archive.
 type ArchiveRemover = archive.Remover
 
-// ArchiveDir is an Archive in a directory, which is made when it is not there.
+// ArchiveDir returns an Archive in a directory. It creates the directory if missing.
 func ArchiveDir(path string) (Archive, error) {
 	d, err := archive.OpenDir(path)
 	if err != nil {
@@ -33,13 +33,14 @@ func ArchiveDir(path string) (Archive, error) {
 	return d, nil
 }
 
-// ArchivedLetter is a letter as it was when it was taken. Its receipts stay in the
-// journal; Receipts and Link name the last of them, so that the two can be compared.
+// ArchivedLetter is a dead letter as it was when it was removed. Its receipts stay in the
+// journal. Receipts and Link identify the last of them, so that archive and journal can be
+// compared.
 type ArchivedLetter struct {
 	ArchivedAt   time.Time                    `json:"archived_at"`
 	Run          background.RunID             `json:"run_id"`
 	Case         background.CaseID            `json:"case_id"`
-	Receipts     int64                        `json:"receipts"` // of the case, before the one that tells of this
+	Receipts     int64                        `json:"receipts"` // number of the case's receipts before the one of the removal
 	Link         string                       `json:"link"`     // of the last of them
 	Tenant       string                       `json:"tenant"`
 	Family       string                       `json:"family"`
@@ -51,7 +52,7 @@ type ArchivedLetter struct {
 	Submission   string                       `json:"submission_receipt_id,omitempty"`
 	Escrow       string                       `json:"escrow_reference,omitempty"`
 	Currency     string                       `json:"currency,omitempty"`
-	Held         int64                        `json:"held,omitempty"` // by the escrow
+	Held         int64                        `json:"held,omitempty"` // amount the escrow holds, in minor units
 	Settlement   *receipts.SettlementSnapshot `json:"settlement,omitempty"`
 	Policy       string                       `json:"policy"`
 	Parent       background.RunID             `json:"parent_run_id,omitzero"`
@@ -61,19 +62,18 @@ type ArchivedLetter struct {
 	Class        background.Class             `json:"outcome_class"`
 	Error        *background.Failure          `json:"error,omitempty"`
 	MarkReason   string                       `json:"mark_reason,omitempty"`
-	Request      []byte                       `json:"request"` // the bytes that the executor or the handler was given
+	Request      []byte                       `json:"request"` // input of the executor or handler
 }
 
-// Archived streams the archived letters of a tenant and family, each once, by the day
-// on which they were taken. Of a letter that was written more than once, since nobody
-// lived to tell of the first time, it gives the one with most receipts, which is the one
-// that was taken. A letter that was forked or held at the very moment when
-// it was to be taken may be in the archive though it was not taken: whether it was,
-// its receipts tell.
+// Archived streams the archived letters of a tenant and family, each once, in order of the day
+// of their removal. A process that dies while it removes a letter can leave the letter in
+// several files. Archived then returns the copy with most receipts, which is the one that was
+// removed. A letter that was forked or held at the moment of its removal may be in the archive
+// though it was not removed; its receipts show whether it was.
 func (s *Service) Archived(ctx context.Context, tenant, family string) iter.Seq2[ArchivedLetter, error] {
 	if s.archive == nil || tenant == "" || family == "" {
 		return func(yield func(ArchivedLetter, error) bool) {
-			yield(ArchivedLetter{}, fmt.Errorf("postadjudication: an archive, a tenant and a family are needed to read what was archived"))
+			yield(ArchivedLetter{}, fmt.Errorf("postadjudication: Archived needs an archive, a tenant and a family"))
 		}
 	}
 	return archive.Read(ctx, s.archive, archiveFolder(tenant, family), func(l ArchivedLetter) background.RunID { return l.Run }, func(l ArchivedLetter) int64 { return l.Receipts })
@@ -83,8 +83,8 @@ func archiveFolder(tenant, family string) string {
 	return archive.Segment(tenant) + "/" + archive.Segment(family) + "/"
 }
 
-// writeArchive writes letters of one tenant and family into one file and gives its name and
-// the SHA-256 of what is in it. It is on stable storage when archived returns.
+// writeArchive writes letters of one tenant and family to one file and returns its name and the
+// SHA-256 of its content. The file is on stable storage when it returns.
 func (s *Service) writeArchive(ctx context.Context, letters []postgres.LetterRow, at time.Time) (name, digest string, err error) {
 	records := make([]ArchivedLetter, len(letters))
 	for i, f := range letters {
@@ -101,9 +101,9 @@ func (s *Service) writeArchive(ctx context.Context, letters []postgres.LetterRow
 	return name, hex.EncodeToString(sum[:]), s.archive.Put(ctx, name, content)
 }
 
-// removeArchiveFile removes a file of which it is certain that no letter was taken with it, so
-// that letters that can't be taken don't fill the archive. When the process dies before, or
-// the archive does not let go of it, it stays, and does no harm.
+// removeArchiveFile removes a file when it is certain that none of its letters was removed from
+// the journal, so that letters that can't be removed don't fill the archive. If the process
+// dies first or the archive fails to remove it, the file stays and does no harm.
 func (s *Service) removeArchiveFile(ctx context.Context, name string) {
 	remover, ok := s.archive.(ArchiveRemover)
 	if !ok {
@@ -112,11 +112,11 @@ func (s *Service) removeArchiveFile(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), archiveRemoveTimeout)
 	defer cancel()
 	if err := remover.Remove(ctx, name); err != nil {
-		s.log.Warn("a file with letters that were not taken stays in the archive", zap.String("name", name), zap.Error(err))
+		s.log.Warn("could not remove the archive file of a failed removal", zap.String("name", name), zap.Error(err))
 	}
 }
 
-// How long one file may take to be put, and to be removed.
+// Timeouts of writing and removing one file.
 const (
 	archiveWriteTimeout  = time.Minute
 	archiveRemoveTimeout = 10 * time.Second

@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// asynqInspector is an operator's: asynq's own inspector, and Redis.
+// asynqInspector gives an operator's access: asynq's inspector, and Redis.
 type asynqInspector struct {
 	*asynq.Inspector
 	redis *redis.Client
@@ -34,7 +34,7 @@ func (r *rig) inspector() asynqInspector {
 	return d
 }
 
-// insertArchivedTasks puts tasks into asynq's archive as asynq does, that died at a time.
+// insertArchivedTasks writes tasks that died at a time into asynq's archive, as asynq does.
 func (d asynqInspector) insertArchivedTasks(t testing.TB, queue string, n int, died time.Time) {
 	t.Helper()
 	ctx := context.Background()
@@ -61,10 +61,10 @@ func (d asynqInspector) archived(t testing.TB, queue string) int {
 	return int(n)
 }
 
-// untilArchivedTasks waits for the archives of the queues to hold so many mirrors in all.
+// untilArchivedTasks waits until the queues hold a number of archived tasks in all.
 func (r *rig) untilArchivedTasks(d asynqInspector, want int, queues ...string) {
 	r.t.Helper()
-	r.untilTrue(fmt.Sprint(want, " mirrors are archived"), func() bool {
+	r.untilTrue(fmt.Sprint(want, " tasks are archived"), func() bool {
 		n := 0
 		for _, q := range queues {
 			n += d.archived(r.t, q)
@@ -77,8 +77,8 @@ func oneQueue(c *Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }
 
 const onlyQueue = Family + ":0"
 
-// asynq's own trim of so many old tasks fails for good in its script, and takes
-// the task of every later death with it.
+// With so many old tasks, asynq's own trimming fails permanently in its script, and with it the
+// archiving of every later death.
 func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
@@ -89,7 +89,7 @@ func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 	_, taskID := r.archivedTask(d, 1)
 	info, err := d.GetTaskInfo(onlyQueue, taskID)
 	if err != nil || !strings.Contains(info.LastErr, "http.refused") || strings.Contains(info.LastErr, "account closed") {
-		t.Errorf("the mirror: %+v, %v", info, err)
+		t.Errorf("the archived task: %+v, %v", info, err)
 	}
 	r.mustAudit()
 }
@@ -117,7 +117,7 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 		t.Errorf("%d open letters of %d deaths", open, deaths)
 	}
 	if found := r.tamperingReceipts(); found != 0 {
-		t.Errorf("%d receipts say that somebody else pruned", found)
+		t.Errorf("%d receipts report tampering", found)
 	}
 	r.mustAudit()
 }
@@ -145,7 +145,7 @@ func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	r.untilNoneLive()
 	r.untilArchivedTasks(d, 1, onlyQueue)
 	if found := r.tamperingReceipts(); found != 0 {
-		t.Errorf("%d receipts say that somebody else removed it", found)
+		t.Errorf("%d receipts report tampering", found)
 	}
 	r.mustAudit()
 }
@@ -168,8 +168,8 @@ func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 	r.mustAudit()
 }
 
-// asynq keeps at most 10,000 archived tasks, for 90 days, and all of them may be
-// gone; letters are none of its business.
+// asynq keeps at most 10,000 archived tasks, for 90 days, and may lose all of them; letters
+// don't depend on it.
 func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
@@ -190,7 +190,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 		letters = append(letters, out...)
 		r.untilNoneLive()
 	}
-	r.untilTrue("the mirrors are within their bound", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
+	r.untilTrue("the archived tasks are within their limit", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
 	r.escrow.mu.Lock()
 	r.escrow.script = nil
 	r.escrow.mu.Unlock()

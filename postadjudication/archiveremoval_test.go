@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// files are the names of all files in the archive.
+// files returns the names of all files in the archive.
 func (k *retentionRig) files() (names []string) {
 	k.t.Helper()
 	for name, err := range k.archive.Names(context.Background(), "") {
@@ -21,8 +21,8 @@ func (k *retentionRig) files() (names []string) {
 	return names
 }
 
-// failLetterWrites makes the database refuse to let letters go, when they are written or when
-// that is committed.
+// failLetterWrites makes the database refuse to purge letters, at the statement or at the
+// commit.
 func (r *rig) failLetterWrites(trigger string) (mend func()) {
 	r.t.Helper()
 	exec := func(statement string) {
@@ -37,8 +37,8 @@ func (r *rig) failLetterWrites(trigger string) (mend func()) {
 	return func() { exec(`DROP FUNCTION recourse.stubborn() CASCADE`) }
 }
 
-// A letter that the journal refuses leaves no file with each round that tries it, nor with
-// each purge; when it goes at last there is one, and its receipt names it.
+// A letter that the journal refuses to purge leaves no file behind, however often pruning or a
+// purge retries. Once it is purged there is one file, and its receipt names it.
 func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -56,7 +56,7 @@ func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 		t.Error("it was purged")
 	}
 	if left := k.files(); len(left) != 0 {
-		t.Errorf("files of tries that came to nothing: %v", left)
+		t.Errorf("files of failed tries: %v", left)
 	}
 	mend()
 	k.prune(PruneReport{Pruned: 1})
@@ -66,7 +66,7 @@ func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 	r.mustAudit()
 }
 
-// Once a commit was asked for, it may have been made: the file stays.
+// Once a commit was sent it may have succeeded, so the file stays.
 func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -89,7 +89,7 @@ func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	r.mustAudit()
 }
 
-// A letter that was forked just when it was to be taken leaves no file.
+// A letter that is forked at the moment of its removal leaves no file.
 func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -115,7 +115,7 @@ func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	}
 }
 
-// putCounter counts the files that are put.
+// putCounter counts the files written to the archive.
 type putCounter struct {
 	Archive
 	ArchiveRemover

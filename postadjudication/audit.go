@@ -16,7 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// The invariants that Audit checks; each must hold after any fault.
+// The invariants that Audit checks. Each must hold after any fault. Their names appear in
+// reports.
 const (
 	InvariantAccounted = "every accepted adjudication is accounted for"
 	InvariantBudgets   = "budgets kept, no attempt before its time"
@@ -30,52 +31,52 @@ const (
 // Invariants lists the names in the order of a report.
 var Invariants = []string{InvariantAccounted, InvariantBudgets, InvariantLetters, InvariantChains, InvariantFold, InvariantEscrows, InvariantOrder}
 
-// Audit is what a check of a tenant's, or everybody's, whole trail found.
+// Audit is the result of checking the trail of one or all tenants.
 type Audit struct {
 	Cases         int               `json:"cases"`
 	Runs          int               `json:"runs"`
 	Receipts      int64             `json:"receipts"`
 	Chains        int               `json:"chains_verified"`
 	EarlyAttempts int               `json:"early_attempts"`
-	Broken        map[string]string `json:"broken"`        // invariant -> the first thing that broke it
-	Breaks        []Break           `json:"breaks"`        // everything that was found broken, up to MaxBreaks
-	TotalBreaks   int               `json:"breaks_in_all"` // also those beyond MaxBreaks
+	Broken        map[string]string `json:"broken"`        // invariant -> first break of it
+	Breaks        []Break           `json:"breaks"`        // at most MaxBreaks
+	TotalBreaks   int               `json:"breaks_in_all"` // including those beyond MaxBreaks
 
-	Archive *ArchiveAudit `json:"archive,omitempty"` // what AuditQuery.Archive was found to hold
+	Archive *ArchiveAudit `json:"archive,omitempty"` // nil without AuditQuery.Archive
 
-	// Heads has the last receipt of each chain, of a broken one the last before what is broken.
+	// Heads holds the last receipt of each chain; for a broken chain, the last one before the
+	// break.
 	Heads    map[receipts.CaseID]receipts.Head `json:"-"`
-	BrokenAt map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
+	BrokenAt map[receipts.CaseID]int64         `json:"-"` // broken chains: the sequence of the first broken receipt
 
-	tenants       map[receipts.CaseID]string // whose each of Heads is
-	reported      map[string]bool            // what is told once, and was
-	maxRecoveries int                        // as AuditQuery has it
+	tenants       map[receipts.CaseID]string // tenant of each of Heads
+	reported      map[string]bool            // texts of Breaks that are reported once
+	maxRecoveries int                        // as in AuditQuery
 }
 
-// AuditQuery says what is audited, and who is told how far that has got.
+// AuditQuery selects what to audit.
 type AuditQuery struct {
-	Tenants []string // everybody when there is none
-	// Case is the only one that is audited, of the one tenant, as AuditCase says; the zero
-	// value is all of them.
+	Tenants []string // empty: all tenants
+	// Case restricts the audit to one case, as AuditCase does; Tenants must then hold its
+	// tenant only. Zero: all cases.
 	Case receipts.CaseID
-	// MaxRecoveries is how many workers a run may lose, as the processes that execute are
-	// configured; what this process is configured for when 0, any number when negative.
+	// MaxRecoveries is how many workers a run may lose, as configured in the processes that
+	// execute. 0: the configuration of this process; negative: no limit.
 	MaxRecoveries int
-	Archive       Archive // where the files that receipts name are compared with them; nil: they are not
-	// Progress is called now and then, from the goroutine that audits: which part is worked
-	// on, and how many of all cases are done. May be nil.
+	Archive       Archive // if set, the archive files that receipts name are compared with their digests
+	// Progress is called now and then on the goroutine of the audit, with the current part and
+	// the number of cases done. May be nil.
 	Progress func(part string, done, of int)
 }
 
-// Audit reads the whole trail of a tenant, or of every tenant when none is named,
-// and checks it against the stored state. It reads case by case, in memory that
-// does not grow, and may run while others write: a case that seems wrong is read
-// again in one transaction before it is called broken.
+// Audit checks the whole trail of the given tenants, or of all tenants if none is given,
+// against the stored state. It reads case by case in bounded memory. It may run while others
+// write: a case that seems wrong is read again in one transaction before it is reported broken.
 func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) {
 	return s.AuditWith(ctx, AuditQuery{Tenants: tenants})
 }
 
-// AuditWith is Audit that tells how far it has got.
+// AuditWith is Audit with options.
 func (s *Service) AuditWith(ctx context.Context, q AuditQuery) (*Audit, error) {
 	a, tenants := newAudit(), q.Tenants
 	a.maxRecoveries = cmp.Or(q.MaxRecoveries, s.maxRecoveries)
@@ -111,10 +112,10 @@ func (s *Service) AuditWith(ctx context.Context, q AuditQuery) (*Audit, error) {
 	return a, s.auditOrder(ctx, a, tenants, len(q.Tenants) == 0)
 }
 
-// progressEvery is after how many cases progress is told.
+// progressEvery is the number of cases between two calls of AuditQuery.Progress.
 const progressEvery = 100
 
-// auditProgress gives what tells of progress, for which it counts the cases first.
+// auditProgress returns a function that reports progress. It counts the cases first.
 func (s *Service) auditProgress(ctx context.Context, progress func(string, int, int), tenants []string) (func(part string, done int), error) {
 	if progress == nil {
 		return func(string, int) {}, nil
@@ -139,12 +140,12 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 				return err
 			}
 		}
-		var own []receipts.Receipt
+		var caseReceipts []receipts.Receipt
 		if ok && rs[0].Case == caseID {
-			own = rs
+			caseReceipts = rs
 			rs, err, ok = trail()
 		}
-		found, last, err := s.auditCaseTwice(ctx, a, tenant, runs, own)
+		found, last, err := s.auditCaseTwice(ctx, a, tenant, runs, caseReceipts)
 		if err != nil {
 			return err
 		}
@@ -152,7 +153,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 		if a.Cases%progressEvery == 0 {
 			report("cases", a.Cases)
 		}
-		if err := errors.Join(annotations.add(ctx, a, own), files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, own)); err != nil {
+		if err := errors.Join(annotations.add(ctx, a, caseReceipts), files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, caseReceipts)); err != nil {
 			return err
 		}
 		if last.Escrow != 0 {
@@ -173,7 +174,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 	return s.auditEscrows(ctx, a, tenant, sums)
 }
 
-// checkOrphanedReceipts breaks the chains if receipts tell of a case that is not stored.
+// checkOrphanedReceipts reports receipts of a case that is not stored.
 func (a *Audit) checkOrphanedReceipts(ctx context.Context, s *Service, tenant string, caseID receipts.CaseID) {
 	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, caseID)
 	var operations bool
@@ -181,14 +182,15 @@ func (a *Audit) checkOrphanedReceipts(ctx context.Context, s *Service, tenant st
 		_, operations, err = s.journal.OperationsWithTrail(ctx, tenant, caseID)
 	}
 	if operations {
-		return // has no runs, and is audited as such
+		return // an operation log has no runs; auditOperations checks it
 	}
 	if err != nil || len(runs) == 0 {
-		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, and no case (%v)", caseID, len(trail), err)
+		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, but the case is not stored (%v)", caseID, len(trail), err)
 	}
 }
 
-// auditCaseTwice audits a case; one that seems wrong is read again at one moment first.
+// auditCaseTwice audits a case. If it seems wrong, it is read again in one transaction and
+// audited again, since others may write meanwhile.
 func (s *Service) auditCaseTwice(ctx context.Context, whole *Audit, tenant string, runs []postgres.Snapshot, rs []receipts.Receipt) (*Audit, postgres.Case, error) {
 	if len(rs) > 0 {
 		if found := auditCase(runs, rs, whole.maxRecoveries); found.OK() {
@@ -217,8 +219,8 @@ func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sum
 	return nil
 }
 
-// auditEscrow compares an escrow with the sum of its cases, and what it committed with
-// what it holds. A sum that seems wrong is read again at one moment first.
+// auditEscrow compares the committed sum of an escrow with its cases, and with the sum it
+// holds. A sum that seems wrong is read again in one transaction first.
 func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e postgres.Escrow, sum int64) (err error) {
 	if e.Committed != sum {
 		if e, sum, err = s.journal.EscrowWithCaseSum(ctx, tenant, e.Reference); err != nil {
@@ -234,7 +236,7 @@ func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e po
 	return nil
 }
 
-// auditCase checks one case: its stored runs against its receipts.
+// auditCase compares the stored runs of one case with its receipts.
 func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt, maxRecoveries int) *Audit {
 	c := runs[0].Case
 	a, at := newAudit(), breakSubject{tenant: c.Tenant, caseID: c.ID}
@@ -259,8 +261,8 @@ func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt, maxRecoveries in
 	return a
 }
 
-// auditChain checks the chain of a case, every receipt of it, and that it ends where the case
-// says that it does.
+// auditChain verifies every receipt in the chain of a case, and that the chain ends at the
+// stored head.
 func (a *Audit) auditChain(at breakSubject, stored receipts.Head, rs []receipts.Receipt) {
 	head, end, broken := receipts.Verifier{}.VerifyAll(at.caseID, rs)
 	for _, b := range broken {
@@ -278,7 +280,7 @@ func (a *Audit) auditChain(at breakSubject, stored receipts.Head, rs []receipts.
 	a.Heads[at.caseID], a.tenants[at.caseID] = head, at.tenant
 }
 
-// earlyAttempts counts attempts that started before the time their run was given.
+// earlyAttempts counts attempts that started before their run was due.
 func earlyAttempts(rs []receipts.Receipt) (n int) {
 	due := map[receipts.RunID]time.Time{}
 	for _, r := range rs {
@@ -314,22 +316,22 @@ func auditSettlement(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []r
 			a.fail(InvariantLetters, at.withRun(s.Run.ID), "run %s is an open letter, its case is %q", s.Run.ID, c.State.Progression)
 		}
 	}
-	holders := 0
+	activeRuns := 0
 	for _, s := range runs {
 		if s.Run.IsActive() {
-			holders++
+			activeRuns++
 		}
 	}
-	if holders > 1 {
-		a.fail(InvariantAccounted, at, "case %s is held by %d runs", c.ID, holders)
+	if activeRuns > 1 {
+		a.fail(InvariantAccounted, at, "case %s has %d active runs", c.ID, activeRuns)
 	}
-	if holders == 0 && !caseAtRest(runs) {
-		a.fail(InvariantAccounted, at, "case %s is %q, and no run or letter carries it", c.ID, c.State.Progression)
+	if activeRuns == 0 && !caseAtRest(runs) {
+		a.fail(InvariantAccounted, at, "case %s is %q, but has no live run or open letter", c.ID, c.State.Progression)
 	}
 }
 
-// caseAtRest reports whether a case without a live run or open letter is where one may
-// be left: settled in full or in part, cancelled, or its letter let go.
+// caseAtRest reports whether a case may be without a live run or open letter: it is settled in
+// full or in part, needs review, or its letter was purged.
 func caseAtRest(runs []postgres.Snapshot) bool {
 	switch p := runs[0].Case.State.Progression; p {
 	case settlement.Settled, settlement.Refunded, settlement.PartiallySettled, settlement.ReviewNeeded:
@@ -340,10 +342,10 @@ func caseAtRest(runs []postgres.Snapshot) bool {
 	return false
 }
 
-// auditRuns compares each stored run with what the receipts tell of it.
+// auditRuns compares each stored run with its receipts.
 func auditRuns(a *Audit, at breakSubject, runs []postgres.Snapshot, h receipts.History) {
 	if len(h.Runs) != len(runs) {
-		a.failDiffering(InvariantAccounted, at, strconv.Itoa(len(runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
+		a.failDiffering(InvariantAccounted, at, strconv.Itoa(len(runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts say %d", h.Case, len(runs), len(h.Runs))
 	}
 	for _, s := range runs {
 		r, recorded := s.Run, h.Runs[s.Run.ID]
@@ -353,7 +355,7 @@ func auditRuns(a *Audit, at breakSubject, runs []postgres.Snapshot, h receipts.H
 			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
 		}
 		if limit := a.recoveries(r); limit >= 0 && r.Recoveries > limit {
-			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s lost %d workers, and may lose %d", r.ID, r.Recoveries, limit)
+			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s lost %d workers, the limit is %d", r.ID, r.Recoveries, limit)
 		}
 		deaths := 0
 		for _, at := range recorded.Attempt {
@@ -362,7 +364,7 @@ func auditRuns(a *Audit, at breakSubject, runs []postgres.Snapshot, h receipts.H
 			}
 		}
 		if deaths > 1 || (r.State == background.DeadLettered) == recorded.DeadAt.IsZero() {
-			a.fail(InvariantLetters, at.withRun(r.ID), "run %s: state %s, %d deaths told", r.ID, r.State, deaths)
+			a.fail(InvariantLetters, at.withRun(r.ID), "run %s: state %s, %d deaths in its receipts", r.ID, r.State, deaths)
 		}
 	}
 	if h.UnknownOpen != runs[0].Run.UnresolvedUnknowns {
@@ -370,12 +372,12 @@ func auditRuns(a *Audit, at breakSubject, runs []postgres.Snapshot, h receipts.H
 	}
 }
 
-// DefaultMaxRecoveries is how many workers a run may lose before it ends as a dead letter,
-// where nothing else is configured.
+// DefaultMaxRecoveries is how many workers a run may lose before it becomes a dead letter,
+// unless configured otherwise.
 const DefaultMaxRecoveries = 5
 
-// recoveries is how many lost workers a run may count; any number when it is negative. The
-// loss that it died of was counted by programs before.
+// recoveries returns the limit of lost workers of a run; negative means no limit. Older
+// versions also counted the loss that ended the run.
 func (a *Audit) recoveries(r background.Run) int {
 	switch {
 	case a.maxRecoveries < 0:
@@ -386,11 +388,11 @@ func (a *Audit) recoveries(r background.Run) int {
 	return cmp.Or(a.maxRecoveries, DefaultMaxRecoveries)
 }
 
-// auditCalls compares the calls of a run that are stored as outstanding with its receipts.
+// auditCalls compares a run's stored outstanding calls with its receipts.
 func auditCalls(a *Audit, at breakSubject, r background.Run, recorded receipts.RunHistory) {
 	for _, attempt := range recorded.OutstandingCalls() {
 		if !slices.Contains(r.OutstandingCalls, attempt) {
-			a.fail(InvariantFold, at, "run %s: the call of attempt %d has not come back, and is not stored as outstanding", r.ID, attempt)
+			a.fail(InvariantFold, at, "run %s: the call of attempt %d has not returned, but is not stored as outstanding", r.ID, attempt)
 		}
 	}
 	for _, attempt := range r.OutstandingCalls {
@@ -400,7 +402,7 @@ func auditCalls(a *Audit, at breakSubject, r background.Run, recorded receipts.R
 	}
 }
 
-// groupByCase groups a stream that is ordered by case.
+// groupByCase groups receipts that are ordered by case.
 func groupByCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Receipt, error] {
 	return func(yield func([]receipts.Receipt, error) bool) {
 		var group []receipts.Receipt

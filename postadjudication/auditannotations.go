@@ -13,11 +13,11 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// annotationAuditBatch is how many letters' desks are compared together.
+// annotationAuditBatch is the number of letters whose annotations are compared at once.
 const annotationAuditBatch = 500
 
-// annotationAudit compares the desks of a tenant's letters with what their receipts say, some
-// at a time.
+// annotationAudit compares the annotations of a tenant's letters with their receipts, in
+// batches.
 type annotationAudit struct {
 	service  *Service
 	tenant   string
@@ -29,7 +29,7 @@ func (s *Service) newAnnotationAudit(tenant string) *annotationAudit {
 	return &annotationAudit{s, tenant, map[background.RunID]postgres.Annotations{}, map[background.RunID]receipts.CaseID{}}
 }
 
-// add takes in the receipts of a case.
+// add adds the receipts of a case.
 func (d *annotationAudit) add(ctx context.Context, a *Audit, rs []receipts.Receipt) error {
 	recorded, err := foldAnnotations(rs)
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *annotationAudit) add(ctx context.Context, a *Audit, rs []receipts.Recei
 	return d.compare(ctx, a)
 }
 
-// finish compares the rest, and looks for desks of which no receipt tells.
+// finish compares the last batch and reports annotations without a receipt.
 func (d *annotationAudit) finish(ctx context.Context, a *Audit) error {
 	if err := d.compare(ctx, a); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (d *annotationAudit) finish(ctx context.Context, a *Audit) error {
 	return d.service.journal.EachAnnotationWithoutReceipt(ctx, d.tenant, a.addFound(InvariantFold, d.tenant))
 }
 
-// compare compares what was noted. A desk that seems wrong is read again with its
-// receipts at one moment first.
+// compare compares the current batch. Annotations that seem wrong are read again with their
+// receipts in one transaction first.
 func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
 	ids := make([]background.RunID, 0, len(d.recorded))
 	for run := range d.recorded {
@@ -84,7 +84,7 @@ func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
 	return nil
 }
 
-// foldAnnotations derives the desks of a case's letters from nothing but its receipts.
+// foldAnnotations derives the annotations of a case's letters from its receipts alone.
 func foldAnnotations(rs []receipts.Receipt) (map[background.RunID]postgres.Annotations, error) {
 	var out map[background.RunID]postgres.Annotations
 	for _, r := range rs {
@@ -118,7 +118,7 @@ func foldAnnotations(rs []receipts.Receipt) (map[background.RunID]postgres.Annot
 	return out, nil
 }
 
-// foldMarks reads what MarkRequest.mark tells of the marks that were set.
+// foldMarks parses the changes that MarkRequest.setMarks writes.
 func foldMarks(d *postgres.Annotations, changes string) bool {
 	for _, change := range strings.Fields(changes) {
 		name, value, _ := strings.Cut(change, "=")
@@ -137,15 +137,15 @@ func foldMarks(d *postgres.Annotations, changes string) bool {
 	return true
 }
 
-// sameAnnotations compares a desk with what receipts tell. That no end is stored is no fault:
-// older programs announced without keeping it, and it is announced again.
+// sameAnnotations compares stored annotations with receipts. A missing RetentionEndsAt is no
+// fault: older versions announced the expiry without storing it, and it is announced again.
 func sameAnnotations(stored, recorded postgres.Annotations) bool {
 	same := func(a, b *bool) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 	return stored.Held == recorded.Held && stored.HoldReason == recorded.HoldReason && same(stored.Reprocess, recorded.Reprocess) && same(stored.Review, recorded.Review) &&
 		stored.MarkReason == recorded.MarkReason && (stored.RetentionEndsAt.IsZero() || stored.RetentionEndsAt.Equal(recorded.RetentionEndsAt))
 }
 
-// annotationText tells a desk without what people wrote.
+// annotationText formats annotations without texts that people wrote.
 func annotationText(d postgres.Annotations) string {
 	mark := func(b *bool) string {
 		if b == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// checkAuditDetects tampers with what is stored, checks that the audit says what differs, and
-// puts it right again.
+// checkAuditDetects tampers with the database, checks that the audit reports the difference,
+// and undoes the change.
 func (r *rig) checkAuditDetects(what, tamper, mend, words string) {
 	r.t.Helper()
 	for _, query := range []string{tamper, mend} {
@@ -24,13 +24,13 @@ func (r *rig) checkAuditDetects(what, tamper, mend, words string) {
 		case query == tamper && !strings.Contains(verdict, words):
 			r.t.Errorf("%s: %s", what, verdict)
 		case query == mend && verdict != "ok":
-			r.t.Fatalf("%s, mended: %s", what, verdict)
+			r.t.Fatalf("%s, undone: %s", what, verdict)
 		}
 	}
 }
 
-// Who holds a letter behind everybody's back, takes a hold or a mark away, or changes
-// when it ends, is found out, and the letter is named.
+// The audit detects a hold placed directly in the database, a removed hold or mark, and a
+// changed expiry, and names the letter.
 func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -77,15 +77,15 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 		"reprocess_eligible false, manual_review_required false")
 	r.checkAuditDetects("a mark is taken away", `UPDATE recourse.desk SET manual_review_required = NULL`+of(marked), `UPDATE recourse.desk SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
 	r.checkAuditDetects("the end is moved", `UPDATE recourse.desk SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.desk SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
-	r.checkAuditDetects("a desk is gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.desk`+of(held)+`; DELETE FROM recourse.desk`+of(held), `INSERT INTO recourse.desk SELECT * FROM recourse.stolen`, named(held))
-	r.checkAuditDetects("a purged letter has a desk", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk`+of(gone), named(gone)+"held true")
+	r.checkAuditDetects("annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.desk`+of(held)+`; DELETE FROM recourse.desk`+of(held), `INSERT INTO recourse.desk SELECT * FROM recourse.stolen`, named(held))
+	r.checkAuditDetects("a purged letter has annotations", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk`+of(gone), named(gone)+"held true")
 	never := newID().String()
-	r.checkAuditDetects("a desk of nothing", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk WHERE run_id = '`+never+`'`,
+	r.checkAuditDetects("annotations of an unknown run", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk WHERE run_id = '`+never+`'`,
 		"letter "+never+" of acme is held, marked or announced, and no receipt says so")
 }
 
-// Who gives a key more than its receipt does, brings one back, or makes one without a
-// receipt, is found out, and the key is named.
+// The audit detects a key with more roles than in its receipt, a key whose revocation was
+// undone, and a key without a receipt, and names the key.
 func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

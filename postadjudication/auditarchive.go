@@ -12,19 +12,19 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// InvariantArchive is checked when an audit is given the archive.
+// InvariantArchive is checked only if the audit is given the archive.
 const InvariantArchive = "every archive file is there as its receipts say"
 
-// ArchiveAudit is what a check of the archive files that receipts name found.
+// ArchiveAudit counts the archive files that receipts name.
 type ArchiveAudit struct {
-	Files         int `json:"files"`            // that receipts name
-	Same          int `json:"same"`             // of these: as the receipts say, to the byte
-	Missing       int `json:"missing"`          // of these
-	Changed       int `json:"changed"`          // of these
-	WithoutDigest int `json:"without_a_digest"` // of these: there, and their receipts, of an older program, do not say what was in them
+	Files         int `json:"files"`            // files that receipts name
+	Same          int `json:"same"`             // content matches the digest in the receipts
+	Missing       int `json:"missing"`          // no such file in the archive
+	Changed       int `json:"changed"`          // content differs from the digest in the receipts
+	WithoutDigest int `json:"without_a_digest"` // in the archive, but their receipts, of an older version, have no digest
 }
 
-// OpenArchiveDir is an Archive in a directory that is there, to be read.
+// OpenArchiveDir returns an Archive for reading an existing directory.
 func OpenArchiveDir(path string) (Archive, error) {
 	d, err := archive.DirAt(path)
 	if err != nil {
@@ -33,26 +33,26 @@ func OpenArchiveDir(path string) (Archive, error) {
 	return d, nil
 }
 
-// archiveCheck reads each archive file that receipts name, once for each digest that they
-// say of it. It keeps a digest of the names, and what was found wrong.
+// archiveCheck reads each archive file once per digest that receipts give for it. It keeps a
+// digest of each name and digest, and the problem found.
 type archiveCheck struct {
 	store   Archive // nil: nothing is checked
 	results map[[sha256.Size]byte]archiveFileResult
 	summary ArchiveAudit
 }
 
-// archiveFileResult is what was found of a file.
+// archiveFileResult is the result of checking a file.
 type archiveFileResult struct {
-	problem string // empty: nothing
-	digest  string // of what is there, where it is another than receipts say
+	problem string // empty: none
+	digest  string // actual digest, if it differs from the receipts
 }
 
 func newArchiveCheck(store Archive) *archiveCheck {
 	return &archiveCheck{store: store, results: map[[sha256.Size]byte]archiveFileResult{}}
 }
 
-// check takes in the receipts of a case. A file holds many letters, so that each receipt that
-// names it is a break of its own.
+// check checks the files that the receipts of a case name. A file holds many letters, so each
+// receipt that names it is a separate break.
 func (c *archiveCheck) check(ctx context.Context, a *Audit, at breakSubject, rs []receipts.Receipt) error {
 	if c.store == nil {
 		return nil
@@ -63,7 +63,7 @@ func (c *archiveCheck) check(ctx context.Context, a *Audit, at breakSubject, rs 
 		}
 		p, err := r.Payload()
 		if err != nil {
-			continue // the chain and the fold say so
+			continue // the audit of the chain and the fold report it
 		}
 		if p.Archive == "" {
 			continue

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// The receipts of letters that were taken say what was in their archive file: one that is
-// changed by a byte, or is missing, is found, and named.
+// The receipts of removed letters hold the digest of their archive file: a file that is missing
+// or differs in one byte is detected and named.
 func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -57,7 +57,7 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 				said = said || b.Invariant == InvariantArchive && strings.Contains(b.What, w) && b.Receipt != "" && b.Tenant == "acme"
 			}
 			if !said {
-				t.Errorf("%q is not said: %+v", w, a.Breaks)
+				t.Errorf("%q is not reported: %+v", w, a.Breaks)
 			}
 		}
 	}
@@ -91,11 +91,11 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 		}
 	}
 	if _, err := OpenArchiveDir(filepath.Join(folder, "none")); err == nil {
-		t.Error("a directory that is not there was taken for an archive")
+		t.Error("a missing directory was accepted as an archive")
 	}
 }
 
-// A receipt of a program before this one does not say what was in the file: it is counted.
+// A receipt of an older version has no digest of the file: it is counted.
 func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -119,6 +119,6 @@ func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := (ArchiveAudit{Files: 2, WithoutDigest: 1, Missing: 1}); c.summary != want || len(a.Breaks) != 2 || a.Breaks[0].Receipt == a.Breaks[1].Receipt {
-		t.Errorf("not every receipt that names a missing file is told: %+v, %+v", c.summary, a.Breaks)
+		t.Errorf("not every receipt that names a missing file is reported: %+v, %+v", c.summary, a.Breaks)
 	}
 }

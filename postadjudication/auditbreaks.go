@@ -7,23 +7,23 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// MaxBreaks is how many breaks an Audit keeps; those beyond are counted.
+// MaxBreaks is the number of breaks that an Audit keeps. Further ones are only counted.
 const MaxBreaks = 10_000
 
-// Break is one thing that is not as the evidence says.
+// Break is one difference between stored state and receipts.
 type Break struct {
 	Invariant  string          `json:"invariant"`
-	Tenant     string          `json:"tenant,omitempty"`     // empty where nobody knows whose it is
-	Case       receipts.CaseID `json:"case_id,omitzero"`     // where it is about one
-	Run        receipts.RunID  `json:"run_id,omitzero"`      // where it is about one
-	Receipt    string          `json:"receipt_id,omitempty"` // that is broken, or has no place of its own
+	Tenant     string          `json:"tenant,omitempty"`     // empty if unknown
+	Case       receipts.CaseID `json:"case_id,omitzero"`     // if it concerns one
+	Run        receipts.RunID  `json:"run_id,omitzero"`      // if it concerns one
+	Receipt    string          `json:"receipt_id,omitempty"` // broken, or without a position in the order of events
 	What       string          `json:"what"`
-	Stored     string          `json:"stored,omitempty"`   // what is there, where that can be said
-	Expected   string          `json:"expected,omitempty"` // what the receipts say instead, or the noted head
-	reportOnce bool            // told once, however many cases it is met in
+	Stored     string          `json:"stored,omitempty"`   // stored value, if there is one to show
+	Expected   string          `json:"expected,omitempty"` // value in the receipts, or the noted head
+	reportOnce bool            // report once, in however many cases it appears
 }
 
-// breakSubject says what a break is about, as far as that is known.
+// breakSubject identifies what a break concerns, as far as known.
 type breakSubject struct {
 	tenant  string
 	caseID  receipts.CaseID
@@ -31,13 +31,13 @@ type breakSubject struct {
 	receipt string
 }
 
-// withRun is the site of a run in the same case.
+// withRun returns the subject of a run in the same case.
 func (s breakSubject) withRun(run receipts.RunID) breakSubject {
 	s.run = run
 	return s
 }
 
-// withReceipt is the site of a receipt of the same case.
+// withReceipt returns the subject of a receipt in the same case.
 func (s breakSubject) withReceipt(seq int64) breakSubject {
 	s.receipt = receipts.Receipt{Case: s.caseID, Seq: seq}.ID()
 	return s
@@ -47,12 +47,12 @@ func (a *Audit) fail(invariant string, at breakSubject, format string, args ...a
 	a.addBreak(Break{Invariant: invariant, Tenant: at.tenant, Case: at.caseID, Run: at.run, Receipt: at.receipt, What: fmt.Sprintf(format, args...)})
 }
 
-// failDiffering is fail where it can be said what is there, and what the receipts say instead.
+// failDiffering is fail with the stored value and the value in the receipts.
 func (a *Audit) failDiffering(invariant string, at breakSubject, stored, expected, format string, args ...any) {
 	a.addBreak(Break{Invariant: invariant, Tenant: at.tenant, Case: at.caseID, Run: at.run, Receipt: at.receipt, What: fmt.Sprintf(format, args...), Stored: stored, Expected: expected})
 }
 
-// addOnce adds a break unless one of the same words was added before.
+// addOnce adds a break unless one with the same text was added before.
 func (a *Audit) addOnce(b Break) {
 	b.reportOnce = true
 	a.addBreak(b)
@@ -74,13 +74,13 @@ func (a *Audit) addBreak(b Break) {
 	}
 }
 
-// Omitted is how many breaks were found beyond those that are kept.
+// Omitted returns the number of breaks found beyond MaxBreaks.
 func (a *Audit) Omitted() int { return a.TotalBreaks - len(a.Breaks) }
 
 // OK reports whether nothing was broken.
 func (a *Audit) OK() bool { return len(a.Broken) == 0 }
 
-// Verdict is "ok" or the first thing that broke the invariant.
+// Verdict returns "ok" or the first break of the invariant.
 func (a *Audit) Verdict(invariant string) string {
 	if what, ok := a.Broken[invariant]; ok {
 		return what
@@ -103,8 +103,8 @@ func (a *Audit) add(b *Audit) {
 	a.TotalBreaks += b.Omitted()
 }
 
-// EmptyAudit is the audit of nothing: what noted heads are compared with where their one case is
-// gone.
+// EmptyAudit returns an audit without cases. Noted heads are compared with it if their case is
+// missing.
 func EmptyAudit() *Audit { return newAudit() }
 
 func newAudit() *Audit {

@@ -12,8 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Everything that is broken is told, with whose it is, which case and which run, and not
-// the first of each kind alone.
+// Every break is reported with its tenant, case and run, not only the first of each kind.
 func TestTheAuditListsEveryBreak(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -61,7 +60,7 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 		{InvariantLetters, dead[2], "is not in the list"}, {InvariantLetters, dead[3], "other columns"}, {InvariantLetters, dead[0], "other columns"},
 	} {
 		if n := countBreaks(c.invariant, c.run, c.what); n != 1 {
-			t.Errorf("%s of run %s is told %d times: %+v", c.what, c.run.Run, n, a.Breaks)
+			t.Errorf("%s of run %s is reported %d times: %+v", c.what, c.run.Run, n, a.Breaks)
 		}
 	}
 	broken, gaps := 0, 0
@@ -73,13 +72,13 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 			gaps++
 		}
 	}
-	if broken != 1 || gaps != 2 || // one in the order of the tenant, one in that of all
+	if broken != 1 || gaps != 2 || // one in the tenant's order, one in the order of all tenants
 		a.TotalBreaks != len(a.Breaks) || a.Omitted() != 0 {
 		t.Errorf("%d broken receipts, %d gaps, %d of %d breaks: %+v", broken, gaps, len(a.Breaks), a.TotalBreaks, a.Breaks)
 	}
 }
 
-// What is beyond what is kept is counted, also where it comes from the audit of a case.
+// Breaks beyond MaxBreaks are counted, also those from the audit of a case.
 func TestBreaksThatAreNotKeptAreCounted(t *testing.T) {
 	t.Parallel()
 	one, all := newAudit(), newAudit()
@@ -93,7 +92,7 @@ func TestBreaksThatAreNotKeptAreCounted(t *testing.T) {
 	}
 }
 
-// How far an audit has got is told as cases, of all of them.
+// Progress is reported as the number of cases done, out of all.
 func TestAnAuditReportsItsProgress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -113,8 +112,8 @@ func TestAnAuditReportsItsProgress(t *testing.T) {
 	}
 }
 
-// One case can be audited alone: what is wrong elsewhere is not looked at, what is wrong
-// around it is.
+// AuditCase checks one case: it ignores breaks elsewhere and reports those that concern the
+// case.
 func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -160,7 +159,7 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	}
 }
 
-// No run has lost more workers than it may, but for one that died of the next.
+// No run lost more workers than allowed, except one that died of the next loss.
 func TestTheAuditCountsLostWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -176,14 +175,14 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 		a := newAudit()
 		a.maxRecoveries = c.most
 		auditRuns(a, breakSubject{tenant: "acme"}, []postgres.Snapshot{{Run: run}}, history)
-		if a.OK() != c.holds || !c.holds && !strings.Contains(a.Verdict(InvariantBudgets), "may lose") {
+		if a.OK() != c.holds || !c.holds && !strings.Contains(a.Verdict(InvariantBudgets), "the limit is") {
 			t.Errorf("%+v: %+v", c, a.Breaks)
 		}
 	}
 }
 
-// What an escrow holds is told once, however many cases of it say otherwise; a column that was
-// edited is named, with what it says and what the body does.
+// The sum that an escrow holds is reported once, however many of its cases differ. An edited
+// column is reported with its value and the one in the body.
 func TestABreakSaysWhatIsStoredAndWhatIsExpected(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// CaseByID tells everything about a case of a tenant. ErrNotFound when the tenant has
-// none such, or when it has no runs.
+// CaseByID returns the status of a tenant's case. ErrNotFound if the tenant has no such case,
+// or the case has no runs.
 func (s *Service) CaseByID(ctx context.Context, tenant string, id background.CaseID) (CaseStatus, error) {
 	if tenant == "" {
 		return CaseStatus{}, ErrNotFound
@@ -25,10 +25,10 @@ func (s *Service) CaseByID(ctx context.Context, tenant string, id background.Cas
 	return s.caseStatus(ctx, tenant, all)
 }
 
-// AuditCase reads the trail of one case of a tenant at one moment, and checks it against
-// the stored state: chain, fold and what binds it, what people said of its letters, how the
-// list of letters shows them, and the sums of its escrow. Its places in the order of events
-// are not looked at. ErrNotFound when the tenant has none such.
+// AuditCase reads the trail of one case of a tenant in one transaction and checks it against
+// the stored state: chain, fold, terms and digests, annotations of its letters, their entries
+// in the list of letters, and the sums of its escrow. It does not check its positions in the
+// order of events. ErrNotFound if the tenant has no such case.
 func (s *Service) AuditCase(ctx context.Context, tenant string, id background.CaseID) (*Audit, error) {
 	return s.auditSingleCase(ctx, s.maxRecoveries, tenant, id, nil)
 }
@@ -63,7 +63,7 @@ func (s *Service) auditSingleCase(ctx context.Context, maxRecoveries int, tenant
 	return a, s.auditOperationLog(ctx, a, tenant, o)
 }
 
-// auditRelated checks what depends on a case elsewhere.
+// auditRelated checks annotations, list entries and the escrow of a case.
 func (s *Service) auditRelated(ctx context.Context, a *Audit, tenant string, c postgres.Case, trail []receipts.Receipt) error {
 	annotations := s.newAnnotationAudit(tenant)
 	if err := annotations.add(ctx, a, trail); err != nil {

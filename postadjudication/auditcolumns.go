@@ -13,29 +13,29 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// recordedCase is what the receipts of a case say of the columns that decide, or that a list
-// shows, beside those that receipts.Fold gives.
+// recordedCase holds what the receipts of a case say about columns that decide or that a list
+// shows, besides what receipts.Fold returns.
 type recordedCase struct {
 	runs  map[receipts.RunID]*recordedRun
-	order []receipts.RunID // as they were submitted
+	order []receipts.RunID // in order of submission
 	first receipts.Terms   // of the first run
-	// Of the last submission that was no fork.
+	// Of the last submission other than a fork.
 	submission, content string
 }
 
-// recordedRun is what the receipts say of one run.
+// recordedRun holds what the receipts say about one run.
 type recordedRun struct {
 	submitted    receipts.Payload
 	submittedAt  time.Time
 	terms        receipts.Terms
 	reason       string           // reason code of its death
-	failure      receipts.Failure // of the last end of an attempt that had one
+	failure      receipts.Failure // of the last attempt that ended with one
 	cancelAsked  bool
-	cancelBy     string // who asked that it end with its attempt
-	cancelReason string // and why
+	cancelBy     string // who requested cancellation after the current attempt
+	cancelReason string // why
 }
 
-// readRecorded reads what receipts say. It parses those that say something of the kind.
+// readRecorded parses the receipts that describe such columns.
 func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 	t := &recordedCase{runs: map[receipts.RunID]*recordedRun{}}
 	for _, r := range rs {
@@ -61,7 +61,7 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 			case err != nil:
 				return nil, err
 			case run == nil:
-				continue // Fold refuses a run that was never submitted
+				continue // Fold reports a run without a submitted receipt
 			case p.Error != receipts.Failure{}:
 				run.failure = p.Error
 			}
@@ -85,8 +85,8 @@ func (t *recordedCase) submitted(e receipts.Entry) {
 	}
 }
 
-// auditBinding compares a case and its runs with what the receipts say of the columns
-// that decide or that a list shows. A column of which they say nothing is not compared.
+// auditBinding compares the columns of a case and its runs that decide or that a list shows
+// with the receipts. A column that the receipts don't mention is not compared.
 func auditBinding(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []receipts.Receipt) {
 	t, err := readRecorded(rs)
 	if err != nil {
@@ -97,7 +97,7 @@ func auditBinding(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []rece
 		r := &runs[i].Run
 		run := t.runs[r.ID]
 		if run == nil {
-			continue // the runs are counted elsewhere
+			continue // auditRuns compares the number of runs
 		}
 		run.compare(r).fail(a, at.withRun(r.ID), "run "+r.ID.String())
 	}
@@ -108,13 +108,13 @@ func auditBinding(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []rece
 	}
 }
 
-// auditHeld compares what the escrow of a case holds with what its submissions said. The cases
-// of an escrow share that, so that it is told once for all of them.
+// auditHeld compares the sum that a case's escrow holds with the submissions. All cases of an
+// escrow share that sum, so a difference is reported once.
 func (t *recordedCase) auditHeld(a *Audit, at breakSubject, c *postgres.Case) {
 	for _, id := range t.order {
 		p := &t.runs[id].submitted
 		if !p.ParentRun.IsZero() || p.Held == c.Held {
-			continue // a fork says nothing of the escrow
+			continue // receipts of forks don't mention the escrow
 		}
 		what := fmt.Sprintf("escrow %s of %s: stored sum held %d, the receipts say %d", c.Reference, at.tenant, c.Held, p.Held)
 		a.addOnce(Break{Invariant: InvariantFold, Tenant: at.tenant, Case: at.caseID, What: what, Stored: strconv.FormatInt(c.Held, 10), Expected: strconv.FormatInt(p.Held, 10)})
@@ -122,13 +122,13 @@ func (t *recordedCase) auditHeld(a *Audit, at breakSubject, c *postgres.Case) {
 	}
 }
 
-// difference is one thing that is stored otherwise than receipts say.
+// difference is one difference between stored state and receipts.
 type difference struct {
 	text             string
-	stored, recorded string // empty where no two values were compared
+	stored, recorded string // empty if no two values were compared
 }
 
-// differences collects what is stored otherwise than receipts say.
+// differences collects differences between stored state and receipts.
 type differences []difference
 
 func (d *differences) compare(what string, stored, recorded any) {
@@ -141,17 +141,17 @@ func (d *differences) add(what, stored, recorded string) {
 	*d = append(*d, difference{fmt.Sprintf("stored %s %s, the receipts say %s", what, valueOrNothing(stored), valueOrNothing(recorded)), stored, recorded})
 }
 
-// fail is a break of the audit for each difference. of names what they are about.
+// fail adds a break for each difference. of names their subject.
 func (d differences) fail(a *Audit, at breakSubject, of string) {
 	for _, one := range d {
 		a.failDiffering(InvariantFold, at, one.stored, one.recorded, "%s: %s", of, one.text)
 	}
 }
 
-// valueOrNothing words a value; one that is empty would leave a hole in the sentence.
+// valueOrNothing returns "nothing" for an empty value, so that the sentence stays readable.
 func valueOrNothing(value string) string { return cmp.Or(value, "nothing") }
 
-// compareSettlement compares what is stored of a case's settlement with the fold of its receipts.
+// compareSettlement compares a stored settlement with the fold of its receipts.
 func compareSettlement(stored, recorded settlement.State) (d differences) {
 	d.compare("adjudication", stored.Adjudication, recorded.Adjudication)
 	d.compare("progression", stored.Progression, recorded.Progression)
@@ -167,7 +167,7 @@ func compareSettlement(stored, recorded settlement.State) (d differences) {
 	return d
 }
 
-// compareRun compares what is stored of a run's progress with what its receipts tell.
+// compareRun compares the stored progress of a run with its receipts.
 func compareRun(stored background.Run, recorded receipts.RunHistory) (d differences) {
 	d.compare("state", string(stored.State), recorded.State)
 	d.compare("letter", string(stored.Letter), recorded.Letter)
@@ -181,7 +181,7 @@ func compareRun(stored background.Run, recorded receipts.RunHistory) (d differen
 	return d
 }
 
-// compareTimes are compared to the microsecond, as they are stored.
+// compareTimes compares to the microsecond, the stored precision.
 func (d *differences) compareTimes(what string, stored, recorded time.Time) {
 	if !stored.Equal(recorded) {
 		d.add(what, stored.Format(time.RFC3339Nano), recorded.Format(time.RFC3339Nano))
@@ -215,7 +215,7 @@ func (t *recordedRun) compare(r *background.Run) (d differences) {
 		}
 		d.compare("failure", receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message}, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
 	}
-	if t.cancelAsked { // a request without a receipt is looked for among all runs
+	if t.cancelAsked { // EachControlMismatch finds a request without a receipt
 		d.compare("request to cancel", r.CancelRequested, true)
 		d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
 		d.compare("why to cancel", r.CancelReason, t.cancelReason)
@@ -223,8 +223,8 @@ func (t *recordedRun) compare(r *background.Run) (d differences) {
 	return d
 }
 
-// compareRequest compares what the run sends with its receipts. The payload of a task that
-// moves no money goes with its letter.
+// compareRequest compares a run's request with its receipts. The payload of a plain task is
+// deleted with its letter.
 func (t *recordedRun) compareRequest(r *background.Run) (d differences) {
 	if r.Letter == background.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Payload) == 0 {
 		return nil
@@ -269,7 +269,7 @@ func (t *recordedCase) compare(c *postgres.Case) (d differences) {
 		p := &t.runs[id].submitted
 		d.compare("subject", c.Subject, p.TransactionReceiptID)
 		if !p.ParentRun.IsZero() {
-			continue // says nothing of the escrow
+			continue // receipts of forks don't mention the escrow
 		}
 		d.compare("escrow", c.Reference, p.EscrowReference)
 		d.compare("currency held", c.Currency, p.Currency)

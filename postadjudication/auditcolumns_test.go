@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// What keeps a run from ever being called, or a register from being found, decides. So the
-// audit compares it with the receipts.
+// The audit compares columns that can keep a run from being called, or an operation log from
+// being found.
 func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -25,7 +25,7 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	r.mustAudit()
 	for _, c := range []struct{ what, harm, mend string }{
 		{"due time of a run that is scheduled", `UPDATE recourse.runs SET due_at = due_at + interval '1000 years'`, `UPDATE recourse.runs SET due_at = due_at - interval '1000 years'`},
-		{"how many people it took, without its register", `WITH g AS (DELETE FROM recourse.registers WHERE subject = 'people') DELETE FROM recourse.people`, ``},
+		{"how many people a plan takes, without its operation log", `WITH g AS (DELETE FROM recourse.registers WHERE subject = 'people') DELETE FROM recourse.people`, ``},
 	} {
 		testkit.Tamper(t, r.db, c.harm)
 		a, err := r.Audit(ctx)
@@ -33,7 +33,7 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.OK() {
-			t.Errorf("%s: the audit says ok", c.what)
+			t.Errorf("%s: the audit reports no break", c.what)
 		}
 		if c.mend != "" {
 			testkit.Tamper(t, r.db, c.mend)
@@ -41,13 +41,13 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	}
 }
 
-// Each column that decides, or that a list shows, is what the receipts say, or the audit
-// names it: whoever changed it, and though every other row was changed to match.
+// Each column that decides or that a list shows matches the receipts, or the audit names it,
+// whoever changed it and even if all other rows were changed to match.
 func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	// Case 0 is a letter that was forked, case 1 a letter, case 2 is settled, case 3 has a second generation, case 4 waits.
+	// Case 0 is a forked letter, case 1 a letter, case 2 is settled, case 3 has a second generation, case 4 waits.
 	for n := range 4 {
 		r.mustSubmit(withPayee(n))
 	}
@@ -121,11 +121,11 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 	}
 	testkit.Tamper(t, r.db, `CREATE TABLE kept AS TABLE recourse.letters`, `DELETE FROM recourse.letters WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'open' LIMIT 1)`)
 	if broken := verdict(); !strings.Contains(broken[InvariantLetters], "is not in the list of letters") {
-		t.Errorf("a letter that is not listed: %v", broken)
+		t.Errorf("a letter missing from the list: %v", broken)
 	}
 	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`, `UPDATE recourse.letters SET run_id = gen_random_uuid() WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'forked')`)
 	if broken := verdict(); !strings.Contains(broken[InvariantLetters], "list of letters") {
-		t.Errorf("a letter that is none: %v", broken)
+		t.Errorf("a list entry without a letter: %v", broken)
 	}
 	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`)
 	if broken := verdict(); len(broken) > 0 {

@@ -12,18 +12,19 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// InvariantHeads is checked when heads are compared that were noted earlier.
+// InvariantHeads is checked when noted heads are compared.
 const InvariantHeads = "no trail is cut off or rewritten before its expected head"
 
-// HeadsOfOtherTenants counts the noted heads whose cases belonged to other tenants when they were noted,
-// and names these tenants. It does not count cases that are gone, cases of which the tenant has
-// anything, and cases that were moved to another tenant since: CompareHeads reports those.
+// HeadsOfOtherTenants returns the number of noted heads whose cases belonged to other tenants
+// when they were noted, and the names of these tenants. It does not count cases that are
+// missing, cases of the tenant itself, or cases that were moved to another tenant since:
+// CompareHeads reports those.
 func (s *Service) HeadsOfOtherTenants(ctx context.Context, tenant string, expected map[receipts.CaseID]receipts.Head) (cases int, tenants []string, err error) {
 	of, err := s.journal.TenantsOf(ctx, slices.Collect(maps.Keys(expected)))
 	if err != nil {
 		return 0, nil, err
 	}
-	notedElsewhere := false // of another tenant
+	notedElsewhere := false // at least one head was noted for another tenant
 	for caseID, owners := range of {
 		if slices.Contains(owners, tenant) {
 			continue
@@ -45,8 +46,9 @@ func (s *Service) HeadsOfOtherTenants(ctx context.Context, tenant string, expect
 	return cases, slices.Compact(tenants), nil
 }
 
-// headNotedForAnother reports whether the receipt that a noted head is of names another tenant. The
-// link of the head proves the body that says so: who moves a case can't change it.
+// headNotedForAnother reports whether the receipt of a noted head names another tenant. The
+// link of the head proves the receipt's body: moving a case to another tenant does not change
+// it.
 func (s *Service) headNotedForAnother(ctx context.Context, tenant, owner string, caseID receipts.CaseID, noted receipts.Head) (bool, error) {
 	before := receipts.Genesis(caseID)
 	trail, err := s.Receipts(ctx, owner, caseID, max(0, noted.Seq-2), 2)
@@ -63,14 +65,14 @@ func (s *Service) headNotedForAnother(ctx context.Context, tenant, owner string,
 	return false, nil
 }
 
-// headText is a head as a heads file has it, without its case.
+// headText formats a head as in a heads file, without its case.
 func headText(h receipts.Head) string {
 	return fmt.Sprintf("%d %s", h.Seq, base64.StdEncoding.EncodeToString(h.Link[:]))
 }
 
-// CompareHeads holds heads that were noted earlier against the trails that an audit has
-// verified, and gives each that does not agree: also those of tenants that the audit was not
-// about. A trail may have grown, but must have passed through its noted head.
+// CompareHeads compares noted heads with the trails that an audit has verified and returns a
+// Break for each mismatch, also for cases of tenants that were not audited. A trail may have
+// grown since, but must contain its noted head.
 func (s *Service) CompareHeads(ctx context.Context, expected map[receipts.CaseID]receipts.Head, audit *Audit) (broken []Break, err error) {
 	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
 	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return audit.tenants[caseID] != "" })
@@ -85,7 +87,7 @@ func (s *Service) CompareHeads(ctx context.Context, expected map[receipts.CaseID
 		}
 		if b := headBreak(audit, caseID, expected[caseID], have); b != nil {
 			if others := owners[caseID]; len(others) > 0 {
-				b.What += "; the case is stored as that of tenant " + strings.Join(others, ", ")
+				b.What += "; the case is stored under tenant " + strings.Join(others, ", ")
 			}
 			broken = append(broken, *b)
 		}
@@ -93,8 +95,8 @@ func (s *Service) CompareHeads(ctx context.Context, expected map[receipts.CaseID
 	return broken, nil
 }
 
-// headAt is the head that a verified trail passed through at a sequence, or its last one when
-// it is shorter.
+// headAt returns the head of a verified trail at a sequence, or the last head of a shorter
+// trail.
 func (s *Service) headAt(ctx context.Context, audit *Audit, caseID receipts.CaseID, seq int64) (receipts.Head, error) {
 	have := audit.Heads[caseID]
 	if have.Seq <= seq {
@@ -107,19 +109,19 @@ func (s *Service) headAt(ctx context.Context, audit *Audit, caseID receipts.Case
 	return have, err
 }
 
-// headBreak is the break of a trail that does not pass through its noted head; nil when it does.
+// headBreak returns the break of a trail that does not contain its noted head, else nil.
 func headBreak(audit *Audit, caseID receipts.CaseID, want, have receipts.Head) *Break {
 	b := Break{Invariant: InvariantHeads, Tenant: audit.tenants[caseID], Case: caseID, Stored: headText(have), Expected: headText(want)}
 	brokenAt, isBroken := audit.BrokenAt[caseID]
 	switch {
 	case isBroken && brokenAt <= want.Seq:
 		b.Receipt = receipts.Receipt{Case: caseID, Seq: brokenAt}.ID()
-		b.What = fmt.Sprintf("case %s: receipt %d is broken, and %d were noted", caseID, brokenAt, want.Seq)
+		b.What = fmt.Sprintf("case %s: receipt %d is broken, the noted head is at %d", caseID, brokenAt, want.Seq)
 	case have.Seq < want.Seq:
-		b.What = fmt.Sprintf("case %s: the trail ends at %d, %d were noted", caseID, have.Seq, want.Seq)
+		b.What = fmt.Sprintf("case %s: the trail ends at %d, the noted head is at %d", caseID, have.Seq, want.Seq)
 	case have != want:
 		b.Receipt = receipts.Receipt{Case: caseID, Seq: want.Seq}.ID()
-		b.What = fmt.Sprintf("case %s: receipt %d is another than the one noted", caseID, want.Seq)
+		b.What = fmt.Sprintf("case %s: receipt %d differs from the noted head", caseID, want.Seq)
 	default:
 		return nil
 	}

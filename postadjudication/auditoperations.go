@@ -12,8 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// auditOperations checks the cases of a tenant that have receipts but no run: their
-// chains, and that what they tell of, circuit breakers, rules and bulk plans, is as they say.
+// auditOperations checks a tenant's cases that have receipts but no run: their chains, and that
+// the circuit breakers, rules and bulk plans match the receipts.
 func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) error {
 	cases, err := s.journal.OperationsCases(ctx, tenant)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) 
 	return nil
 }
 
-// auditOperationLog checks one case that has receipts but no run, with what they tell of.
+// auditOperationLog checks one case that has receipts but no run.
 func (s *Service) auditOperationLog(ctx context.Context, a *Audit, tenant string, o postgres.Operations) error {
 	at := breakSubject{tenant: tenant, caseID: o.Case}
 	a.auditChain(at, o.Head, o.Trail)
@@ -62,18 +62,18 @@ func (s *Service) auditOperationLog(ctx context.Context, a *Audit, tenant string
 	return nil
 }
 
-// overAllTenants ends what a receipt in a tenant's trail says of the circuit breaker over
-// all tenants.
+// overAllTenants is the suffix of Changes in receipts of a tenant's trail about the circuit
+// breaker over all tenants.
 const overAllTenants = ", over all tenants"
 
-// olderBreakerStates are how programs before called the states of a circuit breaker.
+// olderBreakerStates maps the names of breaker states in receipts of older versions.
 var olderBreakerStates = map[string]background.BreakerState{"released": background.BreakerClosed, "pulled": background.BreakerOpen, "easing": background.BreakerHalfOpen}
 
-// recordedBreaker is a circuit breaker as its receipts tell it.
+// recordedBreaker is a circuit breaker as its receipts describe it.
 type recordedBreaker struct {
 	background.Breaker
-	openOverAll bool // the one over all tenants pauses the tenant's runs
-	older       bool // a program before this one told of it: that of its opening is not compared
+	openOverAll bool // the breaker over all tenants pauses the tenant's runs
+	older       bool // recorded by an older version: Openings and OpenedAt are not comparable
 }
 
 func foldBreaker(trail []receipts.Receipt) (t recordedBreaker, err error) {
@@ -120,7 +120,7 @@ func (a *Audit) auditBreaker(at breakSubject, o postgres.Operations) error {
 	d.compare("cause", b.Cause, recorded.Cause)
 	d.compare("reason", b.Reason, recorded.Reason)
 	d.compareTimes("time of the last move", b.At, recorded.At)
-	d.compare("told of the one over all tenants", b.RecordedOpen, recorded.openOverAll)
+	d.compare("opening over all tenants", b.RecordedOpen, recorded.openOverAll)
 	if !recorded.older {
 		d.compare("number of openings", b.Openings, recorded.Openings)
 		d.compareTimes("time of the last opening", b.OpenedAt, recorded.OpenedAt)
@@ -129,7 +129,7 @@ func (a *Audit) auditBreaker(at breakSubject, o postgres.Operations) error {
 	return nil
 }
 
-// auditRules compares the rules of a tenant with the receipts of their register.
+// auditRules compares a tenant's rules with the receipts of its rule log.
 func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
 	recorded := map[string]*postgres.Rule{}
 	for _, r := range o.Trail {
@@ -165,7 +165,7 @@ func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
 		compareRule(stored, *t).fail(a, at, fmt.Sprintf("rule %s of %s", stored.Name, at.tenant))
 	}
 	for _, name := range sortedKeys(recorded) {
-		a.fail(InvariantFold, at, "rule %s of %s, of which receipts tell, is not there", name, at.tenant)
+		a.fail(InvariantFold, at, "rule %s of %s is in the receipts, but not stored", name, at.tenant)
 	}
 	return nil
 }
@@ -181,12 +181,12 @@ func compareRule(stored, recorded postgres.Rule) (d differences) {
 	return d
 }
 
-// recordedBulk is a bulk plan as its receipts tell it.
+// recordedBulk is a bulk plan as its receipts describe it.
 type recordedBulk struct {
 	postgres.BulkPlan
 	hash             string
-	planned          bool // a receipt tells that it was made; programs before left none
-	forgottenReceipt bool // nobody started it, and it was forgotten
+	planned          bool // has a receipt of its planning; older versions wrote none
+	forgottenReceipt bool // has a receipt that it was forgotten: nobody had started it
 	receipt          string
 }
 
@@ -221,8 +221,8 @@ func foldBulks(trail []receipts.Receipt) (map[string]*recordedBulk, error) {
 	return recorded, nil
 }
 
-// auditBulks compares the bulk plans of a tenant with the receipts of their register, and
-// the hash of each with its items.
+// auditBulks compares a tenant's bulk plans with the receipts of its bulk log, and the hash of
+// each plan with its items.
 func (s *Service) auditBulks(ctx context.Context, a *Audit, at breakSubject, o postgres.Operations) error {
 	recorded, err := foldBulks(o.Trail)
 	if err != nil {
@@ -249,14 +249,14 @@ func (s *Service) auditBulks(ctx context.Context, a *Audit, at breakSubject, o p
 	}
 	for _, id := range sortedKeys(recorded) {
 		if t := recorded[id]; !t.forgotten() {
-			a.fail(InvariantFold, at, "bulk plan %s of %s, of which receipt %s tells, is not there", id, at.tenant, t.receipt)
+			a.fail(InvariantFold, at, "bulk plan %s of %s is in receipt %s, but not stored", id, at.tenant, t.receipt)
 		}
 	}
 	return nil
 }
 
-// forgotten reports whether the plan need not be there: nobody had started it. Programs before
-// left no receipt of that.
+// forgotten reports whether the plan may be missing: it was deleted before anybody started it.
+// Older versions wrote no receipt of that.
 func (t *recordedBulk) forgotten() bool {
 	return t.forgottenReceipt || !t.planned && t.State == BulkCancelled && t.StartedBy == ""
 }
@@ -270,7 +270,7 @@ func (t *recordedBulk) compare(b postgres.BulkPlan) (d differences) {
 		d.compare("reason", b.Reason, t.Reason)
 		d.compareTimes("time of planning", b.PlannedAt, t.PlannedAt)
 	}
-	d.compare("who started it", b.StartedBy, t.StartedBy)
-	d.compare("who moved it last", b.ChangedBy, t.ChangedBy)
+	d.compare("starter", b.StartedBy, t.StartedBy)
+	d.compare("who changed it last", b.ChangedBy, t.ChangedBy)
 	return d
 }

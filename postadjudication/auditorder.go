@@ -7,16 +7,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// auditOrder checks the order of events: no number is missing or given twice, and
-// every receipt has exactly one place, behind the earlier ones of its case. As each
-// dead-lettered receipt gives one run.dead_lettered event, each letter then has
-// one. A receipt that is committed and waits for its number counts as placed, so
-// that the check holds while others write; after DrainEvents none waits.
+// auditOrder checks the order of events: no number is missing or duplicate, and every receipt
+// has exactly one position, after the earlier receipts of its case. As each dead-lettered
+// receipt gives one run.dead_lettered event, each letter then has one. A committed receipt that
+// waits for its number counts as placed, so that the check holds while others write; after
+// DrainEvents none waits.
 //
-// Each tenant has its own numbers, from which its positions are made, and so has the order of
-// all. The database compares, each tenant as of one moment: no list is kept here. The numbers
-// of the order of all are shared by all tenants. So what is missing may be any tenant's, and is told of each
-// that has anything.
+// Each tenant has its own numbers, from which its positions are made, and there is one order of
+// all tenants. The database compares, per tenant in one snapshot: no list is kept in memory.
+// The numbers of the order of all tenants are shared, so a missing number may belong to any
+// tenant and is reported for each tenant that has receipts.
 func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, all bool) error {
 	for _, tenant := range tenants {
 		err := s.journal.EachEventOrderError(ctx, tenant, func(at postgres.TrailPosition, what string) {
@@ -35,9 +35,9 @@ func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, al
 	shared := ""
 	if !all {
 		if a.Receipts == 0 && a.OK() {
-			return nil // of a tenant that is not there nothing can be missing
+			return nil // an unknown tenant has no events
 		}
-		shared = "; numbers are shared by all tenants, so that these may be another's"
+		shared = "; all tenants share these numbers, so they may belong to another tenant"
 	}
 	err := s.journal.EachEventGap(ctx, func(from, to int64) {
 		a.fail(InvariantOrder, breakSubject{}, "%s%s", gapText(from, to), shared)
@@ -48,8 +48,8 @@ func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, al
 	return s.journal.EachProjectionAhead(ctx, a.addFound(InvariantOrder, ""))
 }
 
-// gapText tells of numbers that are missing, or of ones that are given twice: then those
-// that should come next begin behind the end.
+// gapText describes missing numbers or, if to < from, duplicate ones: then the next number is
+// not above the last one.
 func gapText(from, to int64) string {
 	what := "missing in the order of events"
 	if to < from {
@@ -61,19 +61,19 @@ func gapText(from, to int64) string {
 	return fmt.Sprintf("numbers %d to %d are %s", from, to, what)
 }
 
-// auditOrphans checks that what the rows of a tenant refer to is there. The database does
-// not: see the migration that dropped its foreign keys.
+// auditOrphans checks that the rows a tenant's rows refer to exist. The database does not
+// check: a migration dropped its foreign keys.
 func (s *Service) auditOrphans(ctx context.Context, a *Audit, tenant string) error {
 	return s.journal.EachOrphan(ctx, tenant, a.addFound(InvariantAccounted, tenant))
 }
 
-// auditOrphanOperations checks that the requests of operations have their cases. Without
-// these nobody knows whose they are, so that it is done only when all tenants are audited.
+// auditOrphanOperations checks that requests of operations have their cases. A request without
+// a case has no known tenant, so the check runs only if all tenants are audited.
 func (s *Service) auditOrphanOperations(ctx context.Context, a *Audit) error {
 	return s.journal.EachOrphanOperation(ctx, a.addFound(InvariantAccounted, ""))
 }
 
-// addFound gives what takes in things that the database found wrong.
+// addFound returns a callback that adds a Discrepancy as a break.
 func (a *Audit) addFound(invariant, tenant string) func(postgres.Discrepancy) {
 	return func(f postgres.Discrepancy) {
 		a.failDiffering(invariant, breakSubject{tenant: tenant, caseID: f.Case, run: f.Run}, f.Stored, f.Expected, "%s", f.Message)

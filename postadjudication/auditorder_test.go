@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// What is missing in the order of events is told by its numbers. Where one tenant is
-// audited, that they are shared; of a tenant that is not there nothing is missing.
+// Missing positions are reported by number. If one tenant is audited, the report says that
+// numbers are shared; for an unknown tenant nothing is missing.
 func TestAGapInTheOrderOfEventsIsReportedByItsNumbers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
@@ -35,12 +35,12 @@ func TestAGapInTheOrderOfEventsIsReportedByItsNumbers(t *testing.T) {
 			t.Errorf("%q of %v: %t, want %t: %+v", word, tenants, found, want, a.Breaks)
 		}
 	}
-	reports(true, "number 2 is missing in the order of events; numbers are shared by all tenants", "acme")
+	reports(true, "number 2 is missing in the order of events; all tenants share these numbers", "acme")
 	reports(true, "receipt 1 (submitted) has no place in the order of events")
 	reports(false, "missing", "nobody")
 }
 
-// A tenant of whom nothing is left but the places of its receipts is audited with all tenants.
+// A tenant of which only the positions of its receipts are left is audited with all tenants.
 func TestATenantThatWasDeletedIsDetectedByItsPositions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
@@ -78,13 +78,13 @@ func TestNumbersThatAreMissingOrGivenTwice(t *testing.T) {
 	}
 }
 
-// execAsOwner does what the triggers refuse, as only an owner of the tables can.
+// execAsOwner executes what the triggers would refuse, as only an owner of the tables can.
 func (r *rig) execAsOwner(statement string) {
 	r.t.Helper()
 	testkit.Tamper(r.t, r.db, statement)
 }
 
-// What rows refer to is there, or the audit names what misses what.
+// The audit reports every row that refers to a missing row.
 func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -115,7 +115,7 @@ func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 	r.mustSubmit(whole)
 	r.untilNoneLive()
 	r.mustAudit()
-	r.stopWork() // else a delta would be folded before it is found
+	r.stopWork() // otherwise a delta could be folded before the audit reads it
 
 	r.execAsOwner(`INSERT INTO recourse.operations (key, case_id, request) VALUES (sha256('x'), gen_random_uuid(), 'x')`)
 	if v := verdict(); !strings.HasPrefix(v, "operation ") || !strings.Contains(v, "refers to case ") {
@@ -129,13 +129,13 @@ func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 		if v := verdict(b.tenant); !strings.HasPrefix(v, b.row) || !strings.Contains(v, " of "+b.tenant+" refers to "+b.misses) {
 			t.Errorf("%s: %s", b.tenant, v)
 		}
-		if b.tenant == breaks[0].tenant { // of which there is no case any more
+		if b.tenant == breaks[0].tenant { // its case no longer exists
 			if v := verdict(); !strings.Contains(v, " of "+b.tenant) {
 				t.Errorf("among all tenants, %s: %s", b.tenant, v)
 			}
 		}
 	}
 	if v := verdict("whole"); v != "ok" {
-		t.Errorf("what was left alone: %s", v)
+		t.Errorf("the untouched tenant: %s", v)
 	}
 }

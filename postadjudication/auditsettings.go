@@ -9,17 +9,16 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// recordedKey is an access key as the receipts of its register tell it.
+// recordedKey is an access key as its receipts describe it.
 type recordedKey struct {
-	created                        string // what was made
+	created                        string // keyText at creation
 	createdBy, revokedBy           string
 	createdAt, revokedAt           time.Time
-	createdReceipt, revokedReceipt string // revokedReceipt is empty unless it was revoked
+	createdReceipt, revokedReceipt string // revokedReceipt: empty unless revoked
 }
 
-// auditKeys checks that a tenant's access keys are what the receipts of their register
-// say: whose they are, with which roles, until when, and whether they are revoked. Of the
-// secret no receipt tells anything.
+// auditKeys checks that a tenant's access keys match their receipts: principal, roles, expiry
+// and revocation. Receipts hold nothing about the secret.
 func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error {
 	keys, trail, err := s.journal.KeysWithTrail(ctx, tenant)
 	if err != nil {
@@ -47,12 +46,12 @@ func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error 
 		}
 	}
 	for prefix, t := range recorded {
-		a.fail(InvariantFold, breakSubject{tenant: tenant}, "the access key %s of %s was made by receipt %s, and is not there", prefix, tenant, t.createdReceipt)
+		a.fail(InvariantFold, breakSubject{tenant: tenant}, "the access key %s of %s was made by receipt %s, but is not stored", prefix, tenant, t.createdReceipt)
 	}
 	return nil
 }
 
-// foldKeys derives the keys of a tenant from the receipts of their register.
+// foldKeys derives a tenant's keys from their receipts.
 func foldKeys(trail []receipts.Receipt) (map[string]recordedKey, error) {
 	out := map[string]recordedKey{}
 	for _, r := range trail {
@@ -74,7 +73,7 @@ func foldKeys(trail []receipts.Receipt) (map[string]recordedKey, error) {
 	return out, nil
 }
 
-// keyText is what the receipt of a key says of it.
+// keyText is the text of a key in its receipt.
 func keyText(k access.Key) string {
 	until := "for ever"
 	if k.ExpiresAt != nil {
@@ -86,7 +85,7 @@ func keyText(k access.Key) string {
 	return k.Principal + " as " + roleText(k.Roles) + " " + until
 }
 
-// revokedText tells who revoked a key.
+// revokedText formats who revoked a key.
 func revokedText(by string) string {
 	if by == "" {
 		return "not revoked"
@@ -94,8 +93,8 @@ func revokedText(by string) string {
 	return "revoked by " + by
 }
 
-// auditPolicies checks that each policy that was set is what the receipt of its
-// version says. Receipts stay as they are, so that others may set policies meanwhile.
+// auditPolicies checks that each policy matches the receipt of its version. Receipts never
+// change, so others may set policies meanwhile.
 func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) error {
 	set, err := s.journal.TenantPolicies(ctx, tenant)
 	if err != nil {
@@ -107,7 +106,7 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 			return err
 		}
 		if len(trail) == 0 {
-			a.fail(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, "the policy of family %s of %s is at version %d, of which there is no receipt", p.Family, tenant, p.Version)
+			a.fail(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, "the policy of family %s of %s is at version %d, which has no receipt", p.Family, tenant, p.Version)
 			continue
 		}
 		recorded, err := trail[0].Payload()
@@ -121,13 +120,13 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 	return nil
 }
 
-// auditHandlers checks that letters and their handlers' runs tell of each other.
+// auditHandlers checks that letters and their handlers' runs refer to each other.
 func (s *Service) auditHandlers(ctx context.Context, a *Audit, tenant string) error {
 	return s.journal.EachHandlerMismatch(ctx, tenant, a.addFound(InvariantLetters, tenant))
 }
 
-// auditLetterList checks that the list of letters shows each dead letter, or each of one case, as
-// it is, and nothing else: what is not in it, nobody sees.
+// auditLetterList checks that the list of letters shows every dead letter, or those of one
+// case, as stored, and nothing else: a letter missing from the list is visible to nobody.
 func (s *Service) auditLetterList(ctx context.Context, a *Audit, tenant string, caseID receipts.CaseID) error {
 	return s.journal.EachIndexMismatch(ctx, tenant, caseID, a.addFound(InvariantLetters, tenant))
 }

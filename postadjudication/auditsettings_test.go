@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The audit finds a policy and a link that somebody changed behind our back.
+// The audit detects a policy and a handler link that were changed directly in the database.
 func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

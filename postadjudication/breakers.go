@@ -11,41 +11,39 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// BreakerRule says when a circuit breaker opens by itself, and how it probes.
+// BreakerRule says when a circuit breaker opens automatically, and how it probes.
 type BreakerRule = background.BreakerRule
 
-// AllTenants names all tenants where a circuit breaker is moved or listed. Nothing can be
-// handed over under this name; its trail has the receipts of the breakers over all
-// tenants.
+// AllTenants stands for all tenants where a circuit breaker is changed or listed. No
+// adjudication can be submitted under this name. Its trail holds the receipts of the breakers
+// over all tenants.
 const AllTenants = postgres.AllTenants
 
-// Breaker is the circuit breaker of one escrow service, or of one plain family: over all
-// tenants, or for one. While it is not closed, what is accepted for it is paused: it
-// stays pending or scheduled.
+// Breaker is the circuit breaker of one escrow service or plain family, over all tenants or for
+// one. Unless it is closed, accepted runs of that target are paused: they stay pending or
+// scheduled.
 type Breaker struct {
 	Tenant string                  `json:"tenant"` // AllTenants for all
 	Family string                  `json:"family"`
 	Target string                  `json:"target"`
 	State  background.BreakerState `json:"state"`
-	ByHand bool                    `json:"by_hand"` // stays open until a person releases it
-	Actor  string                  `json:"actor"`   // of the last move
+	ByHand bool                    `json:"by_hand"` // opened by a person; stays open until a person releases it
+	Actor  string                  `json:"actor"`   // of the last change
 	Cause  string                  `json:"reason_code"`
 	Reason string                  `json:"reason"`
 	At     time.Time               `json:"at"`
-	Since  *time.Time              `json:"open_since,omitempty"` // unless it is closed
-	Paused int                     `json:"paused_runs"`          // as last counted; 1000 means as many or more. Not counted when by hand
+	Since  *time.Time              `json:"open_since,omitempty"` // nil: it is closed
+	Paused int                     `json:"paused_runs"`          // as last counted; 1000 means 1000 or more. Not counted while ByHand
 }
 
-// ErrBreakerNotOpen: the circuit breaker is closed; there is nothing to release.
+// ErrBreakerNotOpen: the circuit breaker is closed, so there is nothing to release.
 var ErrBreakerNotOpen = errors.New("postadjudication: the circuit breaker is not open")
 
-// OpenBreaker opens the circuit breaker of a target by hand: for a tenant, or over
-// AllTenants. It stops the claiming of its runs, in every process, until a person
-// releases it: the target is an escrow service, by any of its names, or a plain family by its
-// name. Attempts
-// in flight end as they do. When it returns, the move is committed with its receipt, and
-// no claim that begins later succeeds. A breaker that had opened by itself becomes the
-// person's; pulling it twice changes nothing.
+// OpenBreaker opens the circuit breaker of a target by hand, for a tenant or over AllTenants,
+// until a person releases it. target is any name of an escrow service, or the name of a plain
+// family. When it returns, the change is committed with its receipt, and no process claims a
+// run of the target that was not already being claimed. Attempts in flight continue. A breaker
+// that opened automatically is then open by hand. A second call changes nothing.
 func (s *Service) OpenBreaker(ctx context.Context, tenant, target, actor, reason string) (Breaker, error) {
 	of, err := s.breakerToMove(ctx, tenant, target, actor, reason)
 	if err != nil {
@@ -59,7 +57,7 @@ func (s *Service) OpenBreaker(ctx context.Context, tenant, target, actor, reason
 		if err != nil {
 			return breakerFrom(now), err
 		}
-		// A process that starts may have changed by which one the target goes since that was read.
+		// A process that started meanwhile may have mapped the target to another breaker.
 		name, err := s.journal.SettledBreakerOf(ctx, of.Family, target)
 		if err != nil || name == "" || name == of.Name {
 			return breakerFrom(now), err
@@ -68,10 +66,10 @@ func (s *Service) OpenBreaker(ctx context.Context, tenant, target, actor, reason
 	}
 }
 
-// ReleaseBreaker lets go of a circuit breaker, whoever opened it. One over all tenants is
-// half-open then: it probes, and closes once enough is answered; when it is half-open
-// already it closes at once. One of a tenant closes at once: whether the target bears
-// what was paused is for the one over all tenants to find. ErrBreakerNotOpen when there is
+// ReleaseBreaker releases a circuit breaker, whoever opened it. An open breaker over all
+// tenants becomes half-open: it probes, and closes after enough answers. A half-open one closes
+// at once. A breaker of one tenant closes at once, since probing the target is up to the one
+// over all tenants. ErrBreakerNotOpen if the breaker is closed.
 // nothing to release.
 func (s *Service) ReleaseBreaker(ctx context.Context, tenant, target, actor, reason string) (Breaker, error) {
 	of, err := s.breakerToMove(ctx, tenant, target, actor, reason)
@@ -88,8 +86,8 @@ func (s *Service) ReleaseBreaker(ctx context.Context, tenant, target, actor, rea
 	return breakerFrom(now), err
 }
 
-// Breakers lists the circuit breakers that were ever opened for a tenant, and those over all
-// tenants, also those that are closed. Of AllTenants, the latter.
+// Breakers lists the circuit breakers that were ever opened for a tenant and those over all
+// tenants, closed ones included. For AllTenants it lists only the latter.
 func (s *Service) Breakers(ctx context.Context, tenant string) ([]Breaker, error) {
 	found, err := s.journal.TenantBreakers(ctx, tenant)
 	if err != nil {
@@ -102,7 +100,7 @@ func (s *Service) Breakers(ctx context.Context, tenant string) ([]Breaker, error
 	return out, nil
 }
 
-// breakerToMove finds the circuit breaker that a person asks to be moved.
+// breakerToMove validates a person's request and returns the target of its circuit breaker.
 func (s *Service) breakerToMove(ctx context.Context, tenant, target, actor, reason string) (background.Target, error) {
 	if err := validateBreakerChange(tenant, target, actor, reason); err != nil {
 		return background.Target{}, err
@@ -117,14 +115,14 @@ func validateBreakerChange(tenant, target, actor, reason string) error {
 		most        int
 	}{{"tenant", tenant, 128}, {"target", target, 64}, {"actor", actor, 128}, {"reason", reason, 1024}} {
 		if f.value == "" || len(f.value) > f.most || !isPlainText(f.value) {
-			errs = append(errs, &FieldError{Field: f.name, Problem: "must be given, as plain text that is not too long"})
+			errs = append(errs, &FieldError{Field: f.name, Problem: "must be plain text, not empty and not too long"})
 		}
 	}
 	return errors.Join(append(errs, rejectSecret("target", target), rejectSecret("actor", actor))...)
 }
 
-// familyOf finds whose target is named: a plain family is its own, anything else is
-// an escrow service.
+// familyOf returns the family of a target: a plain family is its own, any other name is an
+// escrow service.
 func (s *Service) familyOf(ctx context.Context, tenant, target string) (string, error) {
 	if s.plainFamilies[target] != nil {
 		return target, nil
@@ -135,7 +133,7 @@ func (s *Service) familyOf(ctx context.Context, tenant, target string) (string, 
 	}
 	for _, b := range found {
 		if b.Name == target && b.Family == target {
-			return target, nil // of a family that another process has
+			return target, nil // a plain family of another process
 		}
 	}
 	return Family, nil
@@ -154,12 +152,11 @@ func breakerFrom(b background.Breaker) Breaker {
 	return out
 }
 
-// OpenBreakers are the circuit breakers that are not closed, as this process knows, and
-// those of them behind which runs wait while no new case comes that could show whether
-// the target works: somebody has to look at these.
+// OpenBreakers returns the circuit breakers that are not closed, as known to this process.
+// stalled are those with paused runs but no new case to probe with: these need a person.
 func (s *Service) OpenBreakers() (open, stalled []Breaker) {
-	held, stuck := s.manager.Breakers()
-	for _, b := range held {
+	blocking, stuck := s.manager.Breakers()
+	for _, b := range blocking {
 		open = append(open, breakerFrom(b))
 	}
 	for _, b := range stuck {
@@ -173,7 +170,8 @@ func (s *Service) OpenBreakers() (open, stalled []Breaker) {
 	return open, stalled
 }
 
-// addPausingBreakers adds to a run's status which circuit breakers keep it from being claimed.
+// addPausingBreakers adds the circuit breakers that keep a run from being claimed to its
+// status.
 func (s *Service) addPausingBreakers(ctx context.Context, st *Status, r background.Run) error {
 	name, err := s.breakerName(ctx, r.Family, r.Target)
 	if err != nil {

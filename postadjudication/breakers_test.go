@@ -17,10 +17,10 @@ var (
 	outageFor = flag.Duration("outage.lasts", 2*time.Second, "how long the escrow service is down in it")
 )
 
-// withBreakers turns circuit breakers on, with all their defaults.
+// withBreakers enables circuit breakers with their defaults.
 func withBreakers(c *Config) { c.Breaker = BreakerRule{} }
 
-// outage is an escrow service that can be down, and notes when it was called.
+// outage is an escrow service that can be down. It records when it was called.
 type outage struct {
 	rig  *rig
 	down atomic.Bool
@@ -63,7 +63,7 @@ func (r *rig) submitAll(from, to int) {
 	}
 }
 
-// breaker is the only circuit breaker over all tenants.
+// breaker returns the only circuit breaker over all tenants.
 func (r *rig) breaker() Breaker {
 	r.t.Helper()
 	bs, err := r.Breakers(context.Background(), AllTenants)
@@ -84,7 +84,8 @@ func (r *rig) untilClosed() {
 	r.until("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.brakes WHERE state <> 'closed')`)
 }
 
-// breakerReceipts is what the receipts of a tenant's only circuit breaker tell, oldest first.
+// breakerReceipts returns the changes in the receipts of a tenant's only circuit breaker,
+// oldest first.
 func (r *rig) breakerReceipts(tenant string) (subtypes []receipts.Subtype, causes []string) {
 	r.t.Helper()
 	ids, err := r.journal.OperationsCases(context.Background(), tenant)
@@ -105,8 +106,8 @@ func (r *rig) breakerReceipts(tenant string) (subtypes []receipts.Subtype, cause
 	return subtypes, causes
 }
 
-// An escrow service that is down in the middle of the work turns next to nothing into
-// a dispute: what it can't execute is paused, and executed once it is back.
+// An outage of the escrow service during work causes almost no disputes: runs that it can't
+// execute are paused, and executed once it is back.
 func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	t.Parallel()
 	var moves atomic.Int64
@@ -131,17 +132,17 @@ func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	r.untilClosed()
 	subtypes, _ := r.breakerReceipts(AllTenants)
 	if len(subtypes) < 2 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased || int(moves.Load()) != len(subtypes) {
-		t.Errorf("receipts %v, %d told", subtypes, moves.Load())
+		t.Errorf("receipts %v, %d notified", subtypes, moves.Load())
 	}
-	r.until("the tenant's trail says that it began and ended", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE tenant = 'acme' AND told > 0 AND over = told)`)
+	r.until("the tenant's trail records opening and closing", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE tenant = 'acme' AND told > 0 AND over = told)`)
 	if subtypes, causes := r.breakerReceipts("acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased {
 		t.Errorf("receipts %v %v", subtypes, causes)
 	}
 	r.mustAudit()
 }
 
-// While the target is down, all processes together probe it by one leader, and the
-// sweeper notifies for nothing that is paused.
+// While the target is down, one leader probes it for all processes, and the sweeper sends no
+// notifications for paused runs.
 func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withBreakers)
@@ -151,19 +152,19 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	r.startWorkers()
 	r.submitAll(0, 60)
 	r.untilBreaker(background.BreakerOpen)
-	r.until("every new case was asked", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	before, bells := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
-	r.untilTrue("three probes for want of a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
+	r.until("every new case was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	before, notified := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
+	r.untilTrue("three probes without a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
 	probes := o.callsWhileDown()[before:]
-	for i := 1; i < len(probes); i++ { // two processes that do not agree would probe at once
+	for i := 1; i < len(probes); i++ { // without a single leader two processes would probe at the same time
 		if gap := probes[i].Sub(probes[i-1]); gap < 300*time.Millisecond {
 			t.Errorf("%s between two probes", gap)
 		}
 	}
-	if rung := r.count(`SELECT sum(bell) FROM recourse.runs`) - bells; rung != 0 {
-		t.Errorf("%d bells rung for paused runs", rung)
+	if sent := r.count(`SELECT sum(bell) FROM recourse.runs`) - notified; sent != 0 {
+		t.Errorf("%d notifications for paused runs", sent)
 	}
-	// What is in flight when the breaker opens may spend its budget.
+	// Runs in flight when the breaker opens may spend their budget.
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 2 {
 		t.Errorf("%d of 60 are dead letters", dead)
 	}
@@ -174,7 +175,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	r.mustAudit()
 }
 
-// A leader that is lost is replaced.
+// A lost leader is replaced.
 func TestALeaderThatIsLostIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withBreakers)
@@ -191,8 +192,8 @@ func TestALeaderThatIsLostIsReplaced(t *testing.T) {
 	r.mustAudit()
 }
 
-// Cases that fail by themselves are no outage: good ones settle beside them, though they
-// come behind, and the others become letters.
+// Cases that fail for their own reasons are not an outage: good cases queued behind them
+// settle, and the bad ones become letters.
 func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 	t.Parallel()
 	const bad, good = 40, 20
@@ -206,7 +207,7 @@ func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 	r.startWorkers()
 	r.submitAll(0, bad)
 	r.untilBreaker(background.BreakerOpen)
-	for n := range good { // one by one, so that none opens the way for the next
+	for n := range good { // one by one, so that none closes the breaker for the next
 		a := release(bad + n)
 		a.Amount = euros(1)
 		s := r.mustSubmit(a)
@@ -227,8 +228,8 @@ func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 	r.mustAudit()
 }
 
-// With nothing good beside, many that fail wait, say so, and raise the alarm; a person
-// who asks about one is told of the circuit breaker.
+// If many runs fail and none succeeds, they are paused, this is reported and raises an alarm,
+// and the status of each names the circuit breaker.
 func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -238,7 +239,7 @@ func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	o.down.Store(true)
 	r.startWorkers()
 	r.submitAll(0, 20)
-	r.untilTrue("it is said", func() bool { _, stalled := r.OpenBreakers(); return len(stalled) == 1 && stalled[0].Paused == 20 })
+	r.untilTrue("the stalled breaker is reported", func() bool { _, stalled := r.OpenBreakers(); return len(stalled) == 1 && stalled[0].Paused == 20 })
 	if s := r.Stats(); s.StalledBreakers != 1 || s.StalledRuns != 20 {
 		t.Errorf("%+v", s)
 	}
@@ -251,14 +252,14 @@ func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	o.down.Store(false)
 	r.untilNoneLive()
 	r.untilClosed()
-	r.untilTrue("it is said no more", func() bool { open, stalled := r.OpenBreakers(); return len(open)+len(stalled) == 0 })
+	r.untilTrue("the stalled breaker is no longer reported", func() bool { open, stalled := r.OpenBreakers(); return len(open)+len(stalled) == 0 })
 	if st, err := r.Status(context.Background(), "acme", c.Runs[0].Run); err != nil || st.PausedBy != nil {
 		t.Errorf("%+v, %v", st.PausedBy, err)
 	}
 	r.mustAudit()
 }
 
-// Few that fail with nothing beside end by their own failures.
+// A few failing runs with no others die of their own failures.
 func TestFewThatFailWithNothingBesideEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -275,8 +276,8 @@ func TestFewThatFailWithNothingBesideEnd(t *testing.T) {
 	r.mustAudit()
 }
 
-// Runs that hang whenever they are called must not be probed for ever when nothing else
-// is paused that could show that the target works.
+// Runs that hang on every call must not be probed forever if no other paused run could show
+// that the target works.
 func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -304,11 +305,11 @@ func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 	r.mustSubmit(good)
 	r.untilNoneLive()
 	close(ended)
-	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.untilTrue("every late answer has arrived", func() bool { return r.Stats().Abandoned == 0 })
 	r.mustAudit()
 }
 
-// Calls that take long leave their slots to others.
+// Long calls release their slots to others.
 func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Slots, c.TimeLimit = 4, 30*time.Second })
@@ -323,7 +324,7 @@ func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 	}
 	r.startWorkers()
 	r.submitAll(0, 30)
-	r.untilTrue("four times the slots are out", func() bool { return out.Load() == 16 })
+	r.untilTrue("four times as many calls as slots are in flight", func() bool { return out.Load() == 16 })
 	if n := r.Stats().Running; n != 16 {
 		t.Errorf("%d calls", n)
 	}
@@ -332,8 +333,7 @@ func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 	r.mustAudit()
 }
 
-// A breaker of one tenant that was pulled by itself before breakers were over all tenants
-// is closed with a receipt.
+// A breaker of one tenant that an older version opened automatically is closed with a receipt.
 func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -354,14 +354,14 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	r.mustAudit()
 }
 
-// noLookup is an executor that can't look up, and whose keys are not to be used again.
+// noLookup is an executor without lookups, whose keys may not be used again.
 type noLookup struct{ e *scriptedEscrow }
 
 func (n noLookup) Execute(ctx context.Context, c Call) Answer { return n.e.Execute(ctx, c) }
 func (noLookup) KeyLifetime() time.Duration                   { return 0 }
 
-// What is paused and can neither be called again nor asked about is not kept: nothing
-// that it waits for could come.
+// A paused run that can neither be called again nor looked up is not kept: it would wait
+// forever.
 func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -384,14 +384,14 @@ func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 		t.Errorf("%d letters", dead)
 	}
 	down.Store(false)
-	r.submitAll(100, 103) // three that are answered close the breaker
+	r.submitAll(100, 103) // three answered calls close the breaker
 	r.untilNoneLive()
 	r.untilClosed()
 	r.mustAudit()
 }
 
-// What is paused and can't be called again is asked about once the escrow service answers,
-// and not lost to an outage in which it can't be asked.
+// A paused run that can't be called again is looked up once the escrow service answers. An
+// outage during which lookups fail does not turn it into a dead letter.
 func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -419,7 +419,7 @@ func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	r.untilBreaker(background.BreakerOpen)
 	r.until("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
 	before := asked.Load()
-	r.untilTrue("they are asked about in vain", func() bool { return asked.Load() >= before+5 })
+	r.untilTrue("lookups fail", func() bool { return asked.Load() >= before+5 })
 	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`)
 	down.Store(false)
 	r.untilNoneLive()

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// What is let through by hand over all tenants is let through by probes.
+// After a release by hand, a breaker over all tenants closes by probes.
 func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -26,10 +26,10 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	foreign := release(99)
 	foreign.Tenant = "other"
 	s := r.mustSubmit(foreign)
-	r.untilTrue("all bells were answered", func() bool { return r.Stats().PausedDeliveries >= 31 })
+	r.untilTrue("all notifications were handled", func() bool { return r.Stats().PausedDeliveries >= 31 })
 	flushed := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = flushed.Close() }()
-	if err := flushed.FlushAll(ctx).Err(); err != nil { // paused runs have no bell to lose
+	if err := flushed.FlushAll(ctx).Err(); err != nil { // paused runs have no notification to lose
 		t.Fatal(err)
 	}
 	if calls := r.escrow.totalCalls(); calls != 0 {
@@ -44,14 +44,14 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 		}
 	}
 	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "ops:kim", "x"); !errors.Is(err, ErrBreakerNotOpen) {
-		t.Errorf("a tenant releases what is over all: %v", err)
+		t.Errorf("a tenant releases the breaker over all tenants: %v", err)
 	}
 	if b, err = r.ReleaseBreaker(ctx, AllTenants, DefaultTarget, "ops:kim", "done"); err != nil || b.State != background.BreakerHalfOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.untilNoneLive()
 	r.untilClosed()
-	r.until("both are told", `SELECT count(*) = 2 FROM recourse.brakes WHERE tenant <> '' AND told = 1 AND over = 1`)
+	r.until("both trails have it", `SELECT count(*) = 2 FROM recourse.brakes WHERE tenant <> '' AND told = 1 AND over = 1`)
 	for _, tenant := range []string{"acme", "other"} {
 		if subtypes, _ := r.breakerReceipts(tenant); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased {
 			t.Errorf("%s: %v", tenant, subtypes)
@@ -64,13 +64,13 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	star := release(100)
 	star.Tenant = AllTenants
 	if _, err := r.Submit(ctx, star); !errors.As(err, &field) || field.Field != "tenant" {
-		t.Errorf("handed over for all tenants: %v", err)
+		t.Errorf("submitted for all tenants: %v", err)
 	}
 	r.mustAudit()
 }
 
-// A person's pull for a tenant outlives every process and is not probed; only a person
-// ends it.
+// A breaker opened by hand for a tenant outlives every process and is not probed; only a person
+// releases it.
 func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -92,7 +92,7 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	next := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
 	next.untilTrue("the next process knows", func() bool { return next.Stats().BreakersNotClosed == 1 })
 	next.submitAll(20, 30)
-	next.untilTrue("it pauses what comes", func() bool { return next.Stats().PausedDeliveries >= 10 })
+	next.untilTrue("it pauses new runs", func() bool { return next.Stats().PausedDeliveries >= 10 })
 	if calls := r.escrow.totalCalls(); calls != 1 {
 		t.Errorf("%d calls", calls)
 	}

@@ -18,30 +18,30 @@ import (
 // BulkAction is what a plan does with each of its letters.
 type BulkAction string
 
-// The actions: each is what the method of its name does with one letter, with the
+// The actions. Each does what the Service method of its name does with one letter, with the
 // same gates.
 const (
-	BulkFork      BulkAction = "fork" // but of no letter that is held, since the plan does not name it
+	BulkFork      BulkAction = "fork" // refuses held letters: a fork of a held letter must name it
 	BulkReconcile BulkAction = "reconcile_by_lookup"
-	BulkPurge     BulkAction = "purge" // of letters; it needs no other confirmation than the hash
+	BulkPurge     BulkAction = "purge" // of letters; the plan's hash is the only confirmation
 	BulkMark      BulkAction = "mark"
 	BulkHold      BulkAction = "hold"
 	BulkRelease   BulkAction = "release" // of holds
 )
 
-// What is planned by methods of its own, and runs as any plan does.
+// Actions planned by their own methods. Their plans run like any other.
 const (
-	BulkFinding BulkAction = "finding" // that money of one run was moved: see Reconcile
-	BulkFree    BulkAction = "free"    // what cases have reserved: see PlanFree
+	BulkFinding BulkAction = "finding" // records that money of one run was moved; see PlanFinding
+	BulkFree    BulkAction = "free"    // frees the reservations of cases; see PlanFree
 )
 
-// BulkActions are all actions that PlanBulk plans.
+// BulkActions are the actions that PlanBulk accepts.
 var BulkActions = []BulkAction{BulkFork, BulkReconcile, BulkPurge, BulkMark, BulkHold, BulkRelease}
 
-// BulkState is where a plan stands.
+// BulkState is the state of a plan.
 type BulkState = postgres.BulkState
 
-// The states. A plan that is done or cancelled stays so.
+// The states. Done and cancelled are final.
 const (
 	BulkPlanned   = postgres.BulkPlanned
 	BulkRunning   = postgres.BulkRunning
@@ -50,19 +50,19 @@ const (
 	BulkCancelled = postgres.BulkCancelled
 )
 
-// BulkOutcome is what became of one letter of a plan.
+// BulkOutcome is the result for one letter of a plan.
 type BulkOutcome string
 
-// The outcomes. A letter that was refused has OutcomeRefused, a colon and the gate.
+// The outcomes. A refused letter has OutcomeRefused, a colon and the gate.
 const (
-	OutcomePending   BulkOutcome = "pending"    // nothing yet
-	OutcomeDone      BulkOutcome = "done"       // by this plan, and once
-	OutcomePlanStale BulkOutcome = "plan_stale" // somebody else moved it since the plan was made; it was left alone
+	OutcomePending   BulkOutcome = "pending"    // not processed yet
+	OutcomeDone      BulkOutcome = "done"       // by this plan, exactly once
+	OutcomePlanStale BulkOutcome = "plan_stale" // changed by somebody else since planning; not touched
 	OutcomeRefused   BulkOutcome = "refused"
-	OutcomeFailed    BulkOutcome = "failed" // see BulkItem.Error; the letter can be tried again
+	OutcomeFailed    BulkOutcome = "failed" // see BulkItem.Error; another plan may retry the letter
 )
 
-// Bulk is a plan to do one thing with many letters, and how far it has got.
+// Bulk is a plan to apply one action to many letters, with its progress.
 type Bulk struct {
 	ID       uuid.UUID  `json:"id"`
 	Tenant   string     `json:"tenant"`
@@ -72,33 +72,33 @@ type Bulk struct {
 	Actor    string     `json:"actor"` // who made the plan
 	Reason   string     `json:"reason"`
 	Parallel int        `json:"parallel"`
-	Throttle int        `json:"throttle,omitempty"` // items a second; none when 0
+	Throttle int        `json:"throttle,omitempty"` // items per second; 0: no limit
 
-	// What was planned. Refused are counts by the gate that would refuse a letter when
-	// the plan was made; Ready and Money are of the others. Hash covers the letters with
-	// their versions and amounts, the action, who asks and why: it is what RunBulk takes.
+	// What was planned. Refused counts letters by the gate that would have refused them at
+	// planning; Ready and Money are of the others. Hash covers the letters with their versions
+	// and amounts, the action, the actor and the reason: RunBulk takes it as confirmation.
 	Items   int64            `json:"items"`
 	Ready   int64            `json:"ready"`
-	Money   map[string]int64 `json:"money"` // currency -> minor units that stay reserved for them
+	Money   map[string]int64 `json:"money"` // currency -> reserved minor units
 	Refused map[Gate]int64   `json:"refused,omitempty"`
 	Hash    string           `json:"hash"`
 
-	// Of a plan with a condition: how many letters were looked at for it, which are all
-	// that the filter selects unless a limit was reached, and how many of these were left
-	// out since the condition could not be told of them.
+	// For a plan with a condition: Scanned is how many letters the condition was evaluated on,
+	// which is all that the filter selects unless a limit was reached. Undecided is how many of
+	// these were excluded because the evaluation failed.
 	Scanned   int64 `json:"scanned,omitempty"`
 	Undecided int64 `json:"undecided,omitempty"`
 
-	// People is how many people it takes to let it run: two where it states or frees money,
-	// forks settlements or purges them, unless the tenant takes one. Of a plan that was started
-	// it is how many it took: one also where somebody let it run alone, for an incident.
+	// People is how many people must approve: two if the plan states or frees money, or forks
+	// or purges settlements, unless the tenant requires only one. For a started plan it is how
+	// many did approve: also one after a break-glass start by one person.
 	People         int    `json:"people"`
 	SelfDeclared   bool   `json:"self_declared,omitempty"` // no key proves who planned or who started it
 	Incident       string `json:"break_glass,omitempty"`
 	IncidentReason string `json:"break_glass_reason,omitempty"`
 
 	PlannedAt     time.Time    `json:"planned_at"`
-	StartedBy     string       `json:"started_by,omitempty"` // in whose name it acts
+	StartedBy     string       `json:"started_by,omitempty"` // actor of its changes
 	StartedAt     *time.Time   `json:"started_at,omitempty"`
 	ChangedBy     string       `json:"changed_by,omitempty"` // who last paused, resumed or cancelled it
 	ChangedReason string       `json:"changed_reason,omitempty"`
@@ -106,42 +106,41 @@ type Bulk struct {
 	EndedAt       *time.Time   `json:"ended_at,omitempty"`
 	Progress      BulkProgress `json:"progress"`
 
-	// Forks counts the runs that a plan has made by what became of them: the state that they
-	// ended in, or live. Lists of plans leave it out.
+	// Forks counts the runs that the plan created, by final state, or live. Lists of plans omit
+	// it.
 	Forks map[string]int64 `json:"forks,omitempty"`
 }
 
-// BulkSpec is what a plan was asked to do, as BulkRequest has it.
+// BulkSpec is the request of a plan, as in BulkRequest.
 type BulkSpec struct {
 	Filter    LetterFilter `json:"filter"`
 	Where     string       `json:"where,omitempty"`
 	All       bool         `json:"all,omitempty"`
 	Limit     int64        `json:"limit,omitempty"`
-	Policy    string       `json:"policy,omitempty"` // as retrypolicy.Parse reads it
+	Policy    string       `json:"policy,omitempty"` // in the form of retrypolicy.Parse
 	Queue     string       `json:"queue,omitempty"`
 	Reprocess *bool        `json:"reprocess_eligible,omitempty"`
 	Review    *bool        `json:"manual_review_required,omitempty"`
 
-	// Of what is planned by methods of its own.
+	// For plans made by their own methods.
 
 	Finding   *PlannedFinding `json:"finding,omitempty"`
-	Cases     *CaseFilter     `json:"cases,omitempty"`     // of free
-	Reference string          `json:"reference,omitempty"` // of free: where it can be checked why
+	Cases     *CaseFilter     `json:"cases,omitempty"`     // action free
+	Reference string          `json:"reference,omitempty"` // action free: reference to the evidence
 }
 
-// PlannedFinding is what a plan of a finding states of the money of its one run.
+// PlannedFinding is what a plan of a finding states about the money of its run.
 type PlannedFinding struct {
 	Class       Class  `json:"class"`
 	Moved       int64  `json:"moved"` // minor units
 	Reference   string `json:"reference"`
 	OtherAmount bool   `json:"other_amount,omitempty"`
-	Lookup      bool   `json:"lookup,omitempty"`                 // the escrow service that the planner named answered so
-	LookupURL   string `json:"lookup_url,omitempty"`             // of that service
-	Transaction string `json:"transaction_receipt_id,omitempty"` // of the run's case
+	Lookup      bool   `json:"lookup,omitempty"`                 // the finding is the answer of the escrow service that the planner named
+	LookupURL   string `json:"lookup_url,omitempty"`             // URL of that service
+	Transaction string `json:"transaction_receipt_id,omitempty"` // subject of the run's case
 }
 
-// BulkProgress counts the items of a plan by what became of them. The counts add up to
-// its items.
+// BulkProgress counts the items of a plan by outcome. The counts add up to its items.
 type BulkProgress struct {
 	Pending   int64            `json:"pending"`
 	Done      int64            `json:"done"`
@@ -149,25 +148,25 @@ type BulkProgress struct {
 	PlanStale int64            `json:"plan_stale"`
 	Failed    int64            `json:"failed"`
 	ByGate    map[Gate]int64   `json:"refused_by,omitempty"`
-	Money     map[string]int64 `json:"money"` // of what was done
+	Money     map[string]int64 `json:"money"` // amounts of the done items
 }
 
 // BulkItem is one letter of a plan.
 type BulkItem struct {
 	Position int64            `json:"position"`
 	Run      background.RunID `json:"run_id"`
-	Subject  string           `json:"subject,omitempty"` // of its case: the transaction receipt id of a settlement
-	Amount   int64            `json:"amount,omitempty"`  // minor units that were reserved for it
+	Subject  string           `json:"subject,omitempty"` // of its case; for a settlement the transaction receipt id
+	Amount   int64            `json:"amount,omitempty"`  // reserved minor units
 	Currency string           `json:"currency,omitempty"`
-	Planned  Gate             `json:"planned_refusal,omitempty"` // the gate that would have refused it when the plan was made
+	Planned  Gate             `json:"planned_refusal,omitempty"` // gate that would have refused it at planning
 	Outcome  BulkOutcome      `json:"outcome"`
 	Gate     Gate             `json:"refused_by,omitempty"`
-	NewRun   background.RunID `json:"new_run,omitzero"` // of a fork
+	NewRun   background.RunID `json:"new_run,omitzero"` // created by a fork
 	Error    string           `json:"error,omitempty"`
-	WaitsFor Gate             `json:"waits_for,omitempty"` // of a pending one: the gate that has to open before it is tried again
+	WaitsFor Gate             `json:"waits_for,omitempty"` // pending items: the gate that must open before the next try
 }
 
-// bulkOf tells of a plan as it is kept, with its counts.
+// bulkOf converts a stored plan with its counts.
 func bulkOf(b postgres.BulkPlan, spec BulkSpec, counts []postgres.BulkCount) Bulk {
 	out := Bulk{
 		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: BulkAction(b.Action), Spec: spec, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
@@ -221,25 +220,24 @@ func (p *BulkProgress) add(c postgres.BulkCount) {
 	}
 }
 
-// bulksPage is how many plans a page of Bulks has.
+// bulksPage is the page size of Bulks.
 const bulksPage = 100
 
-// BulkPage is a part of the list of plans.
+// BulkPage is a page of plans.
 type BulkPage struct {
 	Bulks []Bulk `json:"bulks"`
-	Next  string `json:"next,omitempty"` // asks for what follows
+	Next  string `json:"next,omitempty"` // cursor of the next page
 	More  bool   `json:"more"`
 }
 
-// BulkItemPage is a part of the letters of a plan.
+// BulkItemPage is a page of a plan's letters.
 type BulkItemPage struct {
 	Items []BulkItem `json:"items"`
-	Next  string     `json:"next,omitempty"` // asks for what follows
+	Next  string     `json:"next,omitempty"` // cursor of the next page
 	More  bool       `json:"more"`
 }
 
-// Bulk tells of a plan of a tenant, and how far it has got. ErrNotFound when the
-// tenant has none such.
+// Bulk returns a plan of a tenant with its progress, or ErrNotFound.
 func (s *Service) Bulk(ctx context.Context, tenant string, id uuid.UUID) (Bulk, error) {
 	b, err := s.findBulk(ctx, tenant, id)
 	if err != nil {
@@ -283,8 +281,8 @@ func specOf(b postgres.BulkPlan) (spec BulkSpec, err error) {
 	return spec, nil
 }
 
-// Bulks lists the plans of a tenant, newest first, a page at a time. cursor is
-// BulkPage.Next of the page before, or empty.
+// Bulks lists the plans of a tenant, newest first, in pages. cursor is BulkPage.Next of the
+// previous page, or empty.
 func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, error) {
 	if tenant == "" {
 		return BulkPage{}, &FieldError{Field: "tenant", Problem: "must be given"}
@@ -293,7 +291,7 @@ func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, e
 	if cursor != "" {
 		var err error
 		if before, err = uuid.Parse(cursor); err != nil || before == (uuid.UUID{}) {
-			return BulkPage{}, &FieldError{Field: "cursor", Problem: "must be the one that the page before gave"}
+			return BulkPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
 	found, err := s.journal.BulkPlans(ctx, tenant, before, bulksPage+1)
@@ -315,29 +313,28 @@ func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, e
 	return page, nil
 }
 
-// BulkItems lists the letters of a plan in the order in which they are worked on.
-// outcome selects those with an outcome, such as done, pending, or refused; refused
-// with a colon and a gate selects those of one gate; empty all. cursor is
-// BulkItemPage.Next of the page before, or empty.
+// BulkItems lists the letters of a plan in processing order. outcome filters by outcome, such
+// as done, pending or refused; refused:<gate> selects one gate; empty selects all. cursor is
+// BulkItemPage.Next of the previous page, or empty.
 func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cursor string, limit int, outcome string) (BulkItemPage, error) {
 	if limit < 1 || limit > maxLetters {
 		return BulkItemPage{}, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
 	}
-	word, err := storedOutcome(outcome)
+	stored, err := storedOutcome(outcome)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
 	after := int64(0)
 	if cursor != "" {
 		if after, err = strconv.ParseInt(cursor, 10, 64); err != nil || after < 1 {
-			return BulkItemPage{}, &FieldError{Field: "cursor", Problem: "must be the one that the page before gave"}
+			return BulkItemPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
 	b, err := s.findBulk(ctx, tenant, id)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
-	found, err := s.journal.BulkItems(ctx, id, word, after, limit+1)
+	found, err := s.journal.BulkItems(ctx, id, stored, after, limit+1)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
@@ -356,8 +353,8 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 	return page, nil
 }
 
-// itemWaitsFor is the gate that an item of a running plan waits for; empty when it waits for
-// its turn, or has an outcome.
+// itemWaitsFor returns the gate that blocks an item of a running plan; empty if it only waits
+// for its turn or has an outcome.
 func (s *Service) itemWaitsFor(ctx context.Context, b postgres.BulkPlan, i BulkItem) (Gate, error) {
 	if b.State != BulkRunning || BulkAction(b.Action) != BulkFinding || i.Outcome != OutcomePending {
 		return "", nil
@@ -369,7 +366,7 @@ func (s *Service) itemWaitsFor(ctx context.Context, b postgres.BulkPlan, i BulkI
 	return "", err
 }
 
-// storedOutcome is an outcome as the journal has it.
+// storedOutcome converts an outcome to the form in the journal.
 func storedOutcome(outcome string) (string, error) {
 	switch o, gate := splitOutcome(outcome); {
 	case outcome == "":
@@ -387,8 +384,8 @@ func storedOutcome(outcome string) (string, error) {
 	return "", &FieldError{Field: "outcome", Problem: "must be one of pending, done, refused, refused:<gate>, plan_stale, failed"}
 }
 
-func splitOutcome(word string) (BulkOutcome, Gate) {
-	outcome, gate, _ := strings.Cut(word, ":")
+func splitOutcome(stored string) (BulkOutcome, Gate) {
+	outcome, gate, _ := strings.Cut(stored, ":")
 	return BulkOutcome(outcome), Gate(gate)
 }
 

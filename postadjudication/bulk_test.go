@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// deadLetters makes open letters by answering every call so.
+// deadLetters creates open letters by giving every call the same answer.
 func (r *rig) deadLetters(from, to int, answer func(Call) Answer) (letters []Submitted) {
 	r.t.Helper()
 	r.escrow.mu.Lock()
@@ -44,7 +44,7 @@ func (r *rig) mustPlan(q BulkRequest) Bulk {
 	return b
 }
 
-// plansNothing checks that a request selects nothing, so that no plan is stored.
+// plansNothing checks that a request selects nothing and that no plan is stored.
 func (r *rig) plansNothing(q BulkRequest) *NothingSelectedError {
 	r.t.Helper()
 	const stored = `SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`
@@ -60,7 +60,7 @@ func (r *rig) plansNothing(q BulkRequest) *NothingSelectedError {
 	return nothing
 }
 
-// runPlan starts a plan in somebody else's name and waits for its end.
+// runPlan starts a plan under another name and waits for its end.
 func (r *rig) runPlan(b Bulk) Bulk {
 	r.t.Helper()
 	if _, err := r.RunBulk(context.Background(), b.Tenant, b.ID, b.Hash, "user:bob"); err != nil {
@@ -88,7 +88,7 @@ func (r *rig) untilPlanDone(id uuid.UUID) Bulk {
 	return b
 }
 
-// bulkItems reads items in small pages.
+// bulkItems reads the items in small pages.
 func (r *rig) bulkItems(id uuid.UUID, outcome string) (all []BulkItem) {
 	r.t.Helper()
 	for cursor := ""; ; {
@@ -143,8 +143,8 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 	r.mustAudit()
 }
 
-// checkReceiptNamesPlan checks that exactly one receipt of a kind, by who started the plan,
-// names it.
+// checkReceiptNamesPlan checks that exactly one receipt of a subtype, with the starter as its
+// actor, names the plan.
 func (r *rig) checkReceiptNamesPlan(l Submitted, b Bulk, s receipts.Subtype) {
 	r.t.Helper()
 	n := r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND actor = 'user:bob' AND body::json->'payload'->>'bulk' = $3`,
@@ -154,7 +154,7 @@ func (r *rig) checkReceiptNamesPlan(l Submitted, b Bulk, s receipts.Subtype) {
 	}
 }
 
-// checkPlanReceipts checks the receipts of what was done with a plan itself.
+// checkPlanReceipts checks the receipts of the plan's own changes.
 func (r *rig) checkPlanReceipts(b Bulk, want ...string) {
 	r.t.Helper()
 	rows, err := r.db.Query(`SELECT actor || ' ' || (body::json->'payload'->>'changes') FROM recourse.receipts WHERE subtype = 'bulk-changed' AND body::json->'payload'->>'bulk' = $1 ORDER BY seq`, b.ID)
@@ -175,17 +175,17 @@ func (r *rig) checkPlanReceipts(b Bulk, want ...string) {
 	}
 }
 
-// containsRun reports whether a run is among items, whose order is that of the deaths.
+// containsRun reports whether a run is among items ordered by death.
 func containsRun(items []BulkItem, run background.RunID) bool {
 	return slices.ContainsFunc(items, func(i BulkItem) bool { return i.Run == run })
 }
 
-// What somebody else does with a letter between plan and run is not done over, and
-// what a gate refuses is refused item by item; neither stops the rest.
+// A letter that somebody else changed between plan and run is not touched, and gates refuse
+// item by item; neither stops the other items.
 func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.keyLifetime = 1 // its keys are over at once
+	r.escrow.keyLifetime = 1 // its keys expire at once
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
@@ -332,7 +332,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	}
 }
 
-// That a plan is done says that its forks were made: it tells also what became of them.
+// A plan that is done shows what became of its forks, not only that they were made.
 func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -341,7 +341,7 @@ func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 	if len(plan.Forks) != 0 {
 		t.Errorf("before it runs: %v", plan.Forks)
 	}
-	var refuse []OperationKey // of two letters, whose forks die as well
+	var refuse []OperationKey // keys of two letters whose forks die too
 	r.escrow.mu.Lock()
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		r.escrow.mu.Lock()

@@ -11,17 +11,18 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// errPlanStale means that a letter is not as it was when the plan was made.
-var errPlanStale = errors.New("postadjudication: the letter has moved since the plan was made")
+// errPlanStale means that the letter changed since it was planned.
+var errPlanStale = errors.New("postadjudication: the letter changed since the plan was made")
 
-// planGuard guards what is done for a plan, and lets its receipts name it.
+// planGuard guards the changes of a plan and stamps its id on their receipts.
 type planGuard struct {
-	bulk       uuid.UUID      // zero: of no plan
-	head       *receipts.Head // nil: however the case is
+	bulk       uuid.UUID      // zero: not part of a plan
+	head       *receipts.Head // nil: any head
 	provenance provenance
 }
 
-// guard makes a decision that of the plan; without one it stays as it is.
+// guard wraps a decision so that it fails with errPlanStale if the case changed since planning,
+// and stamps the plan on its receipts. A nil planGuard returns the decision unchanged.
 func (a *planGuard) guard(decide postgres.Decision) postgres.Decision {
 	if a == nil {
 		return decide
@@ -38,7 +39,7 @@ func (a *planGuard) guard(decide postgres.Decision) postgres.Decision {
 	}
 }
 
-// stamp lets a receipt name the plan, and who was behind it.
+// stamp sets the plan and its provenance on a receipt.
 func (a *planGuard) stamp(p *receipts.Payload) {
 	if a.bulk != uuid.Nil {
 		p.Bulk = a.bulk.String()
@@ -46,16 +47,17 @@ func (a *planGuard) stamp(p *receipts.Payload) {
 	a.provenance.stamp(p)
 }
 
-// guardAnnotation is bind for decisions about desks.
+// guardAnnotation is guard for decisions about annotations.
 func (a *planGuard) guardAnnotation(decide annotationDecision) annotationDecision {
 	return func(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
 		return a.guard(func(*postgres.Snapshot) (postgres.Change, error) { return decide(f, transition) })(&f.Snapshot)
 	}
 }
 
-// doneByPlan tells who moved an item that is not as planned: errPlanStale when it was not
-// this plan, else the run that it made. Receipts that decide nothing move no item: when there
-// are only such, the item is guarded by the last of them from then on, and the error is errContended.
+// doneByPlan finds out who changed an item that is not as planned. If this plan did, it returns
+// the run that the plan created, if any. If somebody else did, the error is errPlanStale. If
+// all receipts since are ones that don't change the item, it moves the item's guard to the last
+// of them, and the error is errContended.
 func (w *planWork) doneByPlan(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
 	for head := i.Head; ; {
 		since, err := w.journal.Trail(ctx, w.plan.Tenant, i.Case, postgres.TrailPosition{Case: i.Case, Seq: head.Seq}, receiptsPerRead)
@@ -84,13 +86,13 @@ func (w *planWork) doneByPlan(ctx context.Context, i *postgres.BulkItem) (made b
 	}
 }
 
-// receiptsPerRead is how many receipts since a plan was made are read at once.
+// receiptsPerRead is how many receipts since planning are read at once.
 const receiptsPerRead = 100
 
-// changesItem reports whether a receipt tells of something that a plan of its case has to see: of
-// the run, its state and letter, its marks and holds, or of money. A refusal changes nothing,
-// whoever caused it; nor does an attempt of a run that waits before it and after it while its
-// money is unknown, for only of such a run is anything planned.
+// changesItem reports whether a receipt makes a planned item stale: it concerns the run, its
+// state or letter, its marks or holds, or money. A refusal changes nothing, whoever caused it.
+// Neither does an attempt of a waiting run after which it waits again with its money unknown:
+// among waiting runs, plans hold only those whose money is unknown.
 func changesItem(s receipts.Subtype, p *receipts.Payload) bool {
 	switch s {
 	case receipts.Refused, receipts.OutOfBandChangeDetected, receipts.RetentionEnding, receipts.AttemptStarted:
@@ -101,11 +103,11 @@ func changesItem(s receipts.Subtype, p *receipts.Payload) bool {
 	return true
 }
 
-// concernsOtherRun reports whether a receipt tells only of attempts of another run than the one that a
-// finding is about. Neither they nor that run's death change what was paid under the operation
-// key that the finding is of: what is reserved stays so, and the finding is recorded by the same
-// rule while the other run waits, runs, or is a dead letter. Receipts that tell what became of
-// money, by an answer or by a lookup, and receipts of what a person did do make the plan stale.
+// concernsOtherRun reports whether a receipt is only about attempts of a run other than the one
+// of a finding. Neither such attempts nor that run's death change what was paid under the
+// finding's operation key: the reservation stays, and the finding is recorded by the same rule
+// whether the other run waits, runs or is a dead letter. Receipts of money, from an answer or a
+// lookup, and receipts of a person's action make the plan stale.
 func (w *planWork) concernsOtherRun(i *postgres.BulkItem, r *receipts.Receipt, p *receipts.Payload) bool {
 	if BulkAction(w.plan.Action) != BulkFinding || r.Run == i.Run || p.Lookup != "" {
 		return false
@@ -121,7 +123,7 @@ func (w *planWork) concernsOtherRun(i *postgres.BulkItem, r *receipts.Receipt, p
 	return false
 }
 
-// outcomeOf is the outcome that an error means; none when it must be tried again.
+// outcomeOf returns the outcome for an error, or "" if the item must be retried.
 func outcomeOf(err error) string {
 	var refused *RefusedError
 	var wrong *FieldError
@@ -138,7 +140,7 @@ func outcomeOf(err error) string {
 	return ""
 }
 
-// setOutcome gives an item the outcome that an error means, if it means one.
+// setOutcome sets the item's outcome for an error, if there is one.
 func setOutcome(i *postgres.BulkItem, err error) {
 	if i.Outcome = outcomeOf(err); i.Outcome == string(OutcomeFailed) {
 		i.Error = cleanText(err.Error(), 1024)

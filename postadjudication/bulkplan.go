@@ -17,24 +17,24 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// BulkRequest asks for a plan: what to do, and with which open letters.
+// BulkRequest describes a plan: an action, and the open letters to apply it to.
 type BulkRequest struct {
 	Tenant string       // required
-	Filter LetterFilter // which letters, open ones only
-	Where  string       // a condition that they meet besides, see LetterExpr; empty for none
-	All    bool         // all of them: required when neither filter nor condition is given, refused else
+	Filter LetterFilter // selects among open letters
+	Where  string       // additional condition, see LetterExpr; empty: none
+	All    bool         // all open letters: required without filter and condition, refused with either
 	Action BulkAction   // required
 	Actor  string       // required
 	Reason string       // required
 
-	Policy    *retrypolicy.Policy // of forks; nil keeps the letters'
-	Queue     string              // of forks; empty keeps the letters'
-	Reprocess *bool               // of marks; nil leaves it as it is
-	Review    *bool               // of marks; nil leaves it as it is
+	Policy    *retrypolicy.Policy // for forks; nil keeps each letter's
+	Queue     string              // for forks; empty keeps each letter's
+	Reprocess *bool               // for marks; nil: unchanged
+	Review    *bool               // for marks; nil: unchanged
 
-	Limit    int64 // at most so many letters, the oldest; all when 0
-	Parallel int   // letters worked on at once; 10 when 0. Those forked or purged also share commits
-	Throttle int   // letters a second; as fast as it goes when 0
+	Limit    int64 // maximum number of letters, the oldest first; 0: all
+	Parallel int   // letters processed concurrently; 0: 10. Forks and purges also share commits
+	Throttle int   // letters per second; 0: no limit
 }
 
 const (
@@ -43,19 +43,21 @@ const (
 	bulkThrottleMax = 10_000
 	bulkPlanChunk   = 20_000
 
-	// BulkPlanRetention is how long a plan that nobody starts is kept at least.
+	// BulkPlanRetention is the minimum time for which a plan that nobody starts is kept.
 	BulkPlanRetention = 7 * 24 * time.Hour
 )
 
-// PlanBulk makes a plan, and changes nothing else: it stores which letters the filter
-// selects now, each with its version and its money, and tells what would be refused
-// now, and by which gate. Letters that die later are none of them, and one that
-// anybody moves before its turn is left alone. A condition is asked of every letter that
-// the filter selects, all as they are at one moment; one of which it can't be told is left
-// out and counted. When they are too many to look at all of them, there is no plan, but a
-// *FieldError of where. Where no letter is selected there is none either, but a
-// *NothingSelectedError. Bad input is a *FieldError (joined, one per field). With a condition
-// it returns ErrTooManyConditions while too many are worked on.
+// PlanBulk stores a plan and changes nothing else. The plan holds the letters that the filter
+// selects now, each with its version and reserved money, and the gate that would refuse it now.
+// Letters that die later are not part of it. A letter that anybody changes before its turn is
+// not touched. A condition is evaluated on every letter that the filter selects, in one
+// snapshot; a letter on which the evaluation fails is excluded and counted.
+//
+// Errors:
+//   - *FieldError: invalid input (joined, one per field); of where also if there are too many
+//     letters to evaluate the condition on all
+//   - *NothingSelectedError: no letter is selected; no plan is stored
+//   - ErrTooManyConditions: too many conditions are being evaluated
 func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
 	return s.planBulk(ctx, q, scanLimit{bulkScanLetters, bulkScanTimeLimit})
 }
@@ -104,22 +106,22 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 	return s.withCounts(ctx, b)
 }
 
-// NothingSelectedError says that there is no plan since nothing is what was asked for.
+// NothingSelectedError says that no letter was selected, so that no plan was made.
 type NothingSelectedError struct {
-	Scanned   int64 // letters of which a condition was asked; 0 without a condition
-	Undecided int64 // of these: the condition could not be told
+	Scanned   int64 // letters on which the condition was evaluated; 0 without a condition
+	Undecided int64 // of these: the evaluation failed
 }
 
 func (e *NothingSelectedError) Error() string {
-	text := "postadjudication: nothing is selected, and no plan was made"
+	text := "postadjudication: nothing is selected, so no plan was made"
 	if e.Undecided > 0 {
-		text += fmt.Sprintf(": of %d letters that were looked at, the condition could not be told of %d", e.Scanned, e.Undecided)
+		text += fmt.Sprintf(": evaluated the condition on %d letters, and could not decide it for %d", e.Scanned, e.Undecided)
 	}
 	return text
 }
 
-// predictGate is the gate that would refuse an action on a letter now, or empty. It is only
-// told: whether the letter is refused is decided when its turn comes.
+// predictGate returns the gate that would refuse the action on a letter now, or empty. It is
+// informative: the letter's turn decides.
 func (s *Service) predictGate(a BulkAction, l *postgres.PlannedLetter, at time.Time) Gate {
 	seen := postgres.Snapshot{Run: l.Run, Case: l.Case}
 	switch {
@@ -139,8 +141,8 @@ func (s *Service) predictGate(a BulkAction, l *postgres.PlannedLetter, at time.T
 	return ""
 }
 
-// bulkForkGate is the gate of a fork, and of what is forked without being named: a plan
-// passes by what somebody holds.
+// bulkForkGate returns the gate of a fork that does not name the letter, as in a plan: it also
+// refuses held letters.
 func (s *Service) bulkForkGate(f postgres.LetterRow, at time.Time) Gate {
 	if gate := s.settlements.forkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
 		return gate
@@ -165,12 +167,12 @@ func (q *BulkRequest) validate() error {
 	refuse(selects && q.All, "all", "must not be given beside a filter")
 	refuse(q.Limit < 0, "limit", "must not be negative")
 	refuse(q.Parallel < 0 || q.Parallel > bulkParallelMax, "parallel", fmt.Sprintf("must be 1 to %d", bulkParallelMax))
-	refuse(q.Throttle < 0 || q.Throttle > bulkThrottleMax, "throttle", fmt.Sprintf("must be 1 to %d, in letters a second", bulkThrottleMax))
+	refuse(q.Throttle < 0 || q.Throttle > bulkThrottleMax, "throttle", fmt.Sprintf("must be 1 to %d, in letters per second", bulkThrottleMax))
 	forks, marks := q.Action == BulkFork, q.Action == BulkMark
-	refuse(q.Policy != nil && !forks, "policy", "is of forks only")
-	refuse(q.Queue != "" && !forks, "queue", "is of forks only")
+	refuse(q.Policy != nil && !forks, "policy", "is for forks only")
+	refuse(q.Queue != "" && !forks, "queue", "is for forks only")
 	refuse(len(q.Queue) > maxFilterText || !isPlainText(q.Queue), "queue", "must be the name of a queue")
-	refuse((q.Reprocess != nil || q.Review != nil) != marks, "marks", "reprocess_eligible or manual_review_required are given with the action mark, and with no other")
+	refuse((q.Reprocess != nil || q.Review != nil) != marks, "marks", "reprocess_eligible or manual_review_required must be given with the action mark, and only with it")
 	if q.Policy != nil {
 		errs = append(errs, validatePolicy(*q.Policy))
 	}
@@ -186,8 +188,8 @@ func (q *BulkRequest) spec() BulkSpec {
 	return a
 }
 
-// bulkDigest is the hash of a plan: what is asked, by whom, with which key and why, then each item.
-// Every part has its length before it, or has always the same.
+// bulkDigest is the hash of a plan: the request, its actor, key and reason, then each item.
+// Every part has a fixed length or is preceded by its length.
 type bulkDigest struct{ hash.Hash }
 
 func newBulkDigest(b postgres.BulkPlan) bulkDigest {
@@ -227,28 +229,28 @@ func (d bulkDigest) sum() (out [32]byte) {
 	return out
 }
 
-// scanLimit bounds what is looked at for the condition of a plan.
+// scanLimit bounds the evaluation of a plan's condition.
 type scanLimit struct {
 	letters int64
 	time    time.Duration
 }
 
-// Whoever waits for a plan over HTTP has half a minute.
+// An HTTP client waits for a plan at most 30 seconds.
 const (
 	bulkScanLetters   = 1_000_000
 	bulkScanTimeLimit = 20 * time.Second
 )
 
-// planCondition asks the condition of a plan of letter after letter.
+// planCondition evaluates the condition of a plan on one letter after another.
 type planCondition struct {
 	service            *Service
 	where              *limitedCondition
 	limit              scanLimit
-	deadline           time.Time // of the machine's clock, when the first letter was looked at
+	deadline           time.Time // set at the first letter, from the machine's clock
 	scanned, undecided int64
 }
 
-// newPlanCondition is nil for a plan without a condition. The caller must call done.
+// newPlanCondition returns nil for a plan without a condition. The caller must call done.
 func (s *Service) newPlanCondition(ctx context.Context, tenant, where string, limit scanLimit) (*planCondition, error) {
 	if where == "" {
 		return nil, nil
@@ -257,14 +259,14 @@ func (s *Service) newPlanCondition(ctx context.Context, tenant, where string, li
 	return &planCondition{service: s, where: condition, limit: limit}, err
 }
 
-// done gives the place of the condition back.
+// done releases the condition's slot of the limiter.
 func (c *planCondition) done() {
 	if c != nil {
 		c.where.done()
 	}
 }
 
-// nothingSelected is the error of a plan that would be empty.
+// nothingSelected returns the error of a plan without letters.
 func (c *planCondition) nothingSelected() error {
 	if c == nil {
 		return &NothingSelectedError{}
@@ -272,8 +274,8 @@ func (c *planCondition) nothingSelected() error {
 	return &NothingSelectedError{Scanned: c.scanned, Undecided: c.undecided}
 }
 
-// applyTo lets a plan take only letters that meet the condition, and keep how many were
-// looked at.
+// applyTo restricts the scope to letters that meet the condition, and stores how many it was
+// evaluated on.
 func (c *planCondition) applyTo(scope postgres.BulkScope) postgres.BulkScope {
 	if c == nil {
 		return scope
@@ -285,15 +287,15 @@ func (c *planCondition) applyTo(scope postgres.BulkScope) postgres.BulkScope {
 	return scope
 }
 
-// matches refuses to go on when the bound is reached: a plan of the part that was looked at
-// would pass for one of all.
+// matches fails when the limit is reached: a plan of the letters scanned so far would look like
+// a plan of all.
 func (c *planCondition) matches(ctx context.Context, found postgres.FoundLetter) (bool, error) {
 	now := time.Now()
 	if c.scanned == 0 {
 		c.deadline = now.Add(c.limit.time)
 	}
 	if c.scanned == c.limit.letters || now.After(c.deadline) {
-		return false, conditionError(fmt.Sprintf("could not be told of all letters that the filter selects: %d were looked at, and others follow. Narrow the filter, or give a limit", c.scanned))
+		return false, conditionError(fmt.Sprintf("could not be evaluated on all letters that the filter selects, only on the first %d. Narrow the filter, or give a limit", c.scanned))
 	}
 	c.scanned++
 	matched, err := c.where.Matches(ctx, c.service.letterOf(found))
@@ -307,13 +309,13 @@ func (c *planCondition) matches(ctx context.Context, found postgres.FoundLetter)
 	return matched, nil
 }
 
-// PlanFinding plans a finding that money of one run was moved, as Reconcile takes it, and
-// changes nothing else: the plan runs by RunBulk, and does nothing if the case has moved
-// meanwhile. The errors are those of Reconcile.
+// PlanFinding stores a plan to record a finding that money of one run was moved, as Reconcile
+// takes it, and changes nothing else. RunBulk runs it; it does nothing if the case changed
+// since planning. Errors are those of Reconcile.
 func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.RunID, f Finding) (Bulk, error) {
 	err := f.validate()
 	if err == nil && f.Class != Executed {
-		err = &FieldError{Field: "finding", Problem: "must be executed: any other takes no plan"}
+		err = &FieldError{Field: "finding", Problem: "must be executed: other findings need no plan"}
 	}
 	if err != nil {
 		return Bulk{}, err
@@ -321,8 +323,8 @@ func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.
 	return s.planFinding(ctx, tenant, id, f, lookupSource{})
 }
 
-// planFinding is PlanFinding of what a person found, or of what the escrow service that this
-// person named answered to a lookup.
+// planFinding is PlanFinding for a person's finding, or for the lookup answer of the escrow
+// service that the person named.
 func (s *Service) planFinding(ctx context.Context, tenant string, id background.RunID, f Finding, by lookupSource) (Bulk, error) {
 	seen, err := s.findingRun(ctx, tenant, id, f, by.class)
 	if err != nil {
@@ -337,7 +339,7 @@ func (s *Service) planFinding(ctx context.Context, tenant string, id background.
 		[]postgres.BulkItem{itemFor(1, seen, "")})
 }
 
-// storePlan stores a plan of items that were looked up one by one.
+// storePlan stores a plan of given items.
 func (s *Service) storePlan(ctx context.Context, b postgres.BulkPlan, spec BulkSpec, items []postgres.BulkItem) (Bulk, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -364,7 +366,7 @@ func itemFor(position int64, s postgres.Snapshot, gate Gate) postgres.BulkItem {
 func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, guard *planGuard) error {
 	found := w.spec.Finding
 	if found == nil {
-		return &FieldError{Field: "finding", Problem: "is missing in the plan"}
+		return &FieldError{Field: "finding", Problem: "is missing from the plan"}
 	}
 	f := Finding{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
 	var answered Class
@@ -379,6 +381,6 @@ func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, guar
 	return err
 }
 
-// errAttemptRunning means that the run of an item is being called. The item stays pending, and is
-// tried again once the attempt has ended.
+// errAttemptRunning means that the item's run is being called. The item stays pending and is
+// retried after the attempt ends.
 var errAttemptRunning = errors.New("postadjudication: the run is being called")

@@ -13,15 +13,15 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// planWhere asks for a plan of the letters that meet a condition.
+// planWhere requests a plan of the letters that meet a condition.
 func planWhere(a BulkAction, condition string) BulkRequest {
 	q := allLetters(a)
 	q.All, q.Where = false, condition
 	return q
 }
 
-// A plan with a condition has the letters that a search with it finds, in the order of
-// their deaths, and says of how many it could not be told.
+// A plan with a condition holds the letters that a search with it finds, in order of death, and
+// counts those for which the condition could not be evaluated.
 func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -32,7 +32,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
-	for _, l := range refusals[1:3] { // what is held has no end
+	for _, l := range refusals[1:3] { // held letters have no expiry
 		if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{Actor: "user:ada", Reason: "in court"}); err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +79,8 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	}
 }
 
-// What a plan with a condition does is what any plan does: once, and only with the hash
-// of all that was asked.
+// A plan with a condition runs like any other: once, and only with the hash of the whole
+// request.
 func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -111,8 +111,9 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	r.mustAudit()
 }
 
-// Where not all can be looked at there is no plan, rather than one of a part; with a limit
-// there is one when the oldest that meet the condition are found within the bound.
+// If not all letters can be scanned there is no plan, since it would cover only a part. With a
+// limit there is one if enough oldest letters that meet the condition are found within the scan
+// limit.
 func TestAPlanThatCouldNotScanAllLettersIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -157,12 +158,12 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 	q.Where = "held"
 	var wrong *FieldError
 	if _, err := r.PlanBulk(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != "all" {
-		t.Errorf("all beside a condition: %v", err)
+		t.Errorf("all together with a condition: %v", err)
 	}
 }
 
-// A letter is planned as it was when it met the condition: what anybody does with it
-// behind that look leaves it alone.
+// A letter is planned as it was when it met the condition: if anybody changes it afterwards,
+// the plan does not touch it.
 func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -191,8 +192,8 @@ func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	r.mustAudit()
 }
 
-// However many statements a plan takes, it has the same letters in the same order,
-// each once, and the same hash.
+// The number of statements that a plan takes affects neither its letters and their order nor
+// its hash.
 func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -247,7 +248,7 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// planInChunks makes a plan like one that there is, of what is listed by now.
+// planInChunks repeats an existing plan, from what is listed now, with another chunk size.
 func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
 	r.t.Helper()
 	ctx := context.Background()
@@ -277,8 +278,8 @@ func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets 
 	return plan, r.bulkItems(b.ID, "")
 }
 
-// A plan does nothing with a letter that has come to be none of those that it is about,
-// whether that was listed while the plan was made, or not yet.
+// A plan does not touch a letter that its filter no longer selects, whether the list already
+// showed the change when the plan was made or not.
 func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -331,7 +332,7 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	r.mustAudit()
 }
 
-// A plan that nobody starts is forgotten; one that was started is kept.
+// A plan that nobody starts is deleted; a started plan is kept.
 func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
@@ -347,7 +348,7 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	ahead.Store(int64(BulkPlanRetention - time.Minute))
 	r.plansNothing(allLetters(BulkFork))
 	if n := r.count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 1 {
-		t.Error("a plan was forgotten before its time")
+		t.Error("a plan was deleted too early")
 	}
 	ahead.Store(int64(BulkPlanRetention + time.Minute))
 	if _, err := r.PlanBulk(context.Background(), allLetters(BulkFork)); err == nil {
@@ -362,8 +363,8 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	}
 }
 
-// A failure of which it turns out that it was done after all becomes done, and the
-// counts still add up; no other outcome changes.
+// A failed item that turns out to have been done becomes done, and the counts still add up; no
+// other outcome changes.
 func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

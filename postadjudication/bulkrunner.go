@@ -15,41 +15,40 @@ import (
 
 // Times of the runner of bulk plans.
 const (
-	bulkPollEvery  = time.Second            // how often it looks for plans to work on
-	bulkWatchEvery = 250 * time.Millisecond // how often it asks whether a plan still runs
+	bulkPollEvery  = time.Second            // interval of the search for plans to run
+	bulkWatchEvery = 250 * time.Millisecond // interval of the check whether a plan still runs
 )
 
-// maxRunningBulks is how many plans a process works on at once. Each takes a connection
-// from those of the sequencer, which must keep one.
+// maxRunningBulks is how many plans a process runs at once. Each takes a connection from the
+// pool of the sequencer, which must keep one.
 const maxRunningBulks = 2
 
-// bulkActor is whom the receipt of a plan's end names.
+// bulkActor is the actor in the receipt of a plan's end.
 const bulkActor = "system:bulk"
 
-// bulkRunner works on plans that run, as long as no other process does. Many plans
-// wait in the order of their numbers.
+// bulkRunner runs plans that no other process runs. Plans run in the order of their numbers.
 //
 //	look ─▶ lock ─▶ items left ─▶ act on each ─▶ record ─▶ items left ... ─▶ done
 //
-// A plan of which only items are left whose runs are being called is left, and taken up again
-// after the others.
+// A plan is deferred behind the others while all its remaining items have runs that are being
+// called.
 //
-// The lock goes with the process. What was acted on and not recorded when it dies is
-// found by the receipts: see planWork.
+// The lock ends with the process. The receipts show which items a process that died had acted
+// on without recording their outcomes: see planWork.
 type bulkRunner struct {
 	service *Service
 
 	mu       sync.Mutex
 	running  map[uuid.UUID]bool
-	deferred map[uuid.UUID]time.Time // plans that were left for runs that are being called: when
-	changed  chan struct{}           // closed when this process moves a plan
+	deferred map[uuid.UUID]time.Time // when each plan was deferred for runs that are being called
+	changed  chan struct{}           // closed when this process changes a plan
 }
 
 func newBulkRunner(s *Service) *bulkRunner {
 	return &bulkRunner{service: s, running: map[uuid.UUID]bool{}, deferred: map[uuid.UUID]time.Time{}, changed: make(chan struct{})}
 }
 
-// notifyChanged tells that this process has moved a plan.
+// notifyChanged wakes the runner and its watchers: this process changed a plan.
 func (r *bulkRunner) notifyChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,14 +56,14 @@ func (r *bulkRunner) notifyChanged() {
 	r.changed = make(chan struct{})
 }
 
-// changes is closed when this process moves a plan, from now on.
+// changes returns a channel that is closed at the next notifyChanged.
 func (r *bulkRunner) changes() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// run works until ctx ends, and what was begun has ended.
+// run runs plans until ctx is done, then waits for the work in progress.
 func (r *bulkRunner) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -73,7 +72,7 @@ func (r *bulkRunner) run(ctx context.Context) {
 		changed := r.changes()
 		due, err := r.service.journal.UnfinishedBulkPlans(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			r.service.log.Error("bulk plans can't be looked for, trying on", zap.Error(err))
+			r.service.log.Error("could not search for bulk plans, retrying", zap.Error(err))
 		}
 		failing = err != nil
 		for _, b := range r.ordered(due) {
@@ -90,8 +89,8 @@ func (r *bulkRunner) run(ctx context.Context) {
 	}
 }
 
-// ordered sorts the plans that are due: those that wait for calls behind the others, the one
-// that was left longest ago first. It forgets plans that are not due.
+// ordered sorts due plans: deferred ones last, of these the one deferred longest ago first. It
+// forgets deferred plans that are not due.
 func (r *bulkRunner) ordered(due []postgres.BulkPlan) []postgres.BulkPlan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +105,7 @@ func (r *bulkRunner) ordered(due []postgres.BulkPlan) []postgres.BulkPlan {
 	return due
 }
 
-// isDeferred reports whether the plan was left for runs that are being called.
+// isDeferred reports whether the plan was deferred for runs that are being called.
 func (r *bulkRunner) isDeferred(id uuid.UUID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +113,7 @@ func (r *bulkRunner) isDeferred(id uuid.UUID) bool {
 	return ok
 }
 
-// deferPlan notes that the plan is left for runs that are being called.
+// deferPlan records that the plan is deferred for runs that are being called.
 func (r *bulkRunner) deferPlan(id uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,17 +136,17 @@ func (r *bulkRunner) release(id uuid.UUID) {
 	delete(r.running, id)
 }
 
-// runPlan works on a plan, if no other process does.
+// runPlan runs a plan unless another process holds its lock.
 func (r *bulkRunner) runPlan(ctx context.Context, b postgres.BulkPlan) {
 	log := r.service.log.With(zap.Stringer("bulk", b.ID))
 	lock, err := r.service.journal.LockBulkPlan(ctx, b)
 	if err != nil && ctx.Err() == nil {
-		log.Warn("a bulk plan can't be taken up, trying on", zap.Error(err))
+		log.Warn("could not lock a bulk plan, retrying", zap.Error(err))
 	}
 	if err != nil || lock == nil {
 		return
 	}
-	if b.Incident != "" && !r.isDeferred(b.ID) { // then the alarm was raised
+	if b.Incident != "" && !r.isDeferred(b.ID) { // a deferred plan raised its alarm before
 		r.service.alarmBreakGlass(b)
 	}
 	workCtx, stop := context.WithCancel(ctx)
@@ -161,15 +160,15 @@ func (r *bulkRunner) runPlan(ctx context.Context, b postgres.BulkPlan) {
 	case errors.Is(err, errAttemptRunning):
 		r.deferPlan(b.ID)
 	default:
-		log.Warn("a bulk plan was left, somebody takes it up again", zap.Error(err))
+		log.Warn("stopped work on a bulk plan; a process will resume it", zap.Error(err))
 	}
 	if err := lock.Release(ctx); err != nil {
-		log.Warn("the lock of a bulk plan did not end well; the server ends it when it stands still", zap.Error(err))
+		log.Warn("could not release the lock of a bulk plan; the database ends it when its connection is idle", zap.Error(err))
 	}
 }
 
-// watch returns when the plan does not run any more, or is not this process' to work
-// on. A cancelled plan is looked at until that is settled.
+// watch returns when the plan no longer runs or this process lost its lock. It also returns at
+// once for a cancelled plan, whose outcomes workBulk settles without it.
 func (r *bulkRunner) watch(ctx context.Context, lock *postgres.BulkLock) {
 	for {
 		changed := r.changes()

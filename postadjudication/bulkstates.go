@@ -13,34 +13,39 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// BulkStateError says that a plan can't be changed so from where it stands.
+// BulkStateError says that a plan's state does not allow the requested change.
 type BulkStateError struct {
 	ID        uuid.UUID
 	State     BulkState
-	Requested string // what it was to become
+	Requested string // state that was requested
 }
 
 func (e *BulkStateError) Error() string {
 	return fmt.Sprintf("postadjudication: bulk plan %s is %s, and can't be %s", e.ID, e.State, e.Requested)
 }
 
-// RunBulk starts a plan in the name of an actor, who need not be the one who made it;
-// whichever process that is running takes it up. hash must be the plan's: it says that
-// the actor has seen what is going to be done. It is read anew from what is stored, so
-// that a plan that was tampered with is a *FieldError of hash as well, saying
-// plan_stale. A plan that was started already is answered as it is, a cancelled one is
-// a *BulkStateError.
+// RunBulk starts a plan in the name of actor, who may differ from the planner. Any running
+// process executes it. hash must be the plan's hash: it confirms that the actor has seen what
+// will be done. The hash is also recomputed from what is stored, so that a plan that was
+// tampered with fails too. A plan that was already started is returned unchanged.
 //
-// A plan that states or frees money, forks settlements or purges them takes two people: it is a
-// *SecondPersonError for who made it, by any key that they made or that made theirs, and for
-// programs, and leaves a receipt of that. Without keys the actor has to be another than the plan's. See SetPeople.
+// A plan that states or frees money, or that forks or purges settlements, takes two people. Its
+// planner can't start it, by any key that they created or that created theirs, and programs
+// can't either. Such a refusal leaves a receipt. Without keys, actor must differ from the
+// planner. See SetPeople.
+//
+// Errors:
+//   - *FieldError of hash, with plan_stale: the hash is not the plan's
+//   - *BulkStateError: the plan is cancelled
+//   - *SecondPersonError: another person must start the plan
+//   - ErrNotFound: the tenant has no such plan
 func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string) (Bulk, error) {
 	return s.runBulk(ctx, tenant, id, hash, actor, nil)
 }
 
-// RunBulkBreakGlass is RunBulk for one person who also made the plan, because of an incident. The
-// receipts name that, an event makes it public, and an alarm is raised: an error in the log and
-// a metric. Where a key proves who it is, it has to be an approver's.
+// RunBulkBreakGlass is RunBulk by the planner alone, because of an incident. The receipts name
+// the incident, an event makes it public, and an alarm is raised: an error in the log and a
+// metric. If a key proves the actor, it must be an approver's.
 func (s *Service) RunBulkBreakGlass(ctx context.Context, tenant string, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
 	if err := errors.Join(requireText("reason", by.Reason, 1024), requireIdentifier("break_glass", by.Incident, 255)); err != nil {
 		return Bulk{}, err
@@ -65,7 +70,7 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 		return Bulk{}, err
 	}
 	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
-		return Bulk{}, &FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the plan's; make a new plan, and look at it"}
+		return Bulk{}, &FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the hash of the plan; make a new plan and review it"}
 	}
 	by, err := s.newStarter(ctx, tenant, actor, breakGlass)
 	if err != nil {
@@ -96,21 +101,20 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 	})
 }
 
-// storedDigest is the hash of what is stored of a plan.
+// storedDigest recomputes the hash of a plan from what is stored.
 func (s *Service) storedDigest(ctx context.Context, b postgres.BulkPlan) ([32]byte, error) {
 	d := newBulkDigest(b)
 	err := s.journal.EachBulkItem(ctx, b.ID, func(i *postgres.BulkItem) { d.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency) })
 	return d.sum(), err
 }
 
-// PauseBulk stops a running plan: within a second nothing more is begun. What was begun
-// ends. A plan that is paused already stays so.
+// PauseBulk pauses a running plan: within a second no further item is started. Items in
+// progress continue to their end. A paused plan is unchanged.
 func (s *Service) PauseBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
 	return s.switchBulk(ctx, tenant, id, actor, reason, BulkRunning, BulkPaused)
 }
 
-// ResumeBulk lets a paused plan go on where it stopped. A plan that runs already stays
-// so.
+// ResumeBulk continues a paused plan where it stopped. A running plan is unchanged.
 func (s *Service) ResumeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
 	return s.switchBulk(ctx, tenant, id, actor, reason, BulkPaused, BulkRunning)
 }
@@ -131,9 +135,8 @@ func (s *Service) switchBulk(ctx context.Context, tenant string, id uuid.UUID, a
 	})
 }
 
-// CancelBulk ends a plan for good: within a second nothing more is begun, and what was
-// done stays done. A plan that is cancelled already stays so; one that is done is a
-// *BulkStateError.
+// CancelBulk cancels a plan permanently: within a second no further item is started. What was
+// done stays done. A cancelled plan is unchanged. *BulkStateError if the plan is done.
 func (s *Service) CancelBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
 	if err := errors.Join(requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
@@ -151,7 +154,7 @@ func (s *Service) CancelBulk(ctx context.Context, tenant string, id uuid.UUID, a
 	})
 }
 
-// changeBulk changes where a plan stands, with its receipt.
+// changeBulk changes the state of a plan and commits the receipt with it.
 func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *postgres.BulkPlan, left bool) error) (Bulk, error) {
 	if tenant == "" {
 		return Bulk{}, ErrNotFound
@@ -189,7 +192,7 @@ func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, a
 	return s.withCounts(ctx, b)
 }
 
-// reasonOf is the reason of a change of a plan: when nobody gave one, the plan's.
+// reasonOf returns the reason of a change of a plan, by default that of the plan.
 func reasonOf(b postgres.BulkPlan, reason string) string {
 	if reason == "" {
 		return cleanText("planned by "+b.Actor+": "+b.Reason, 1024)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// throttledPlan is a plan that takes long: one letter after the other, four a second.
+// throttledPlan is a slow plan: one letter at a time, four per second.
 func throttledPlan() BulkRequest {
 	q := allLetters(BulkFork)
 	q.Throttle = 4
@@ -53,17 +53,17 @@ func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	}
 	r.untilNoPlanLocked()
 	b, err = r.PauseBulk(ctx, "acme", plan.ID, "user:cem", "again")
-	stood := r.checkBulkState(b, err, BulkPaused).Progress
-	if stood.Done == 0 || stood.Pending == 0 || b.ChangedReason != "the bank asks" {
-		t.Errorf("%+v, %+v", stood, b)
+	paused := r.checkBulkState(b, err, BulkPaused).Progress
+	if paused.Done == 0 || paused.Pending == 0 || b.ChangedReason != "the bank asks" {
+		t.Errorf("%+v, %+v", paused, b)
 	}
 	b, err = r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:dee")
 	if r.checkBulkState(b, err, BulkPaused); b.StartedBy != "user:bob" {
 		t.Errorf("started by %s", b.StartedBy)
 	}
 	b, err = r.ResumeBulk(ctx, "acme", plan.ID, "user:cem", "the bank is content")
-	if r.checkBulkState(b, err, BulkRunning); b.Progress.Done != stood.Done {
-		t.Errorf("%d were done while it stood still", b.Progress.Done-stood.Done)
+	if r.checkBulkState(b, err, BulkRunning); b.Progress.Done != paused.Done {
+		t.Errorf("%d were done while it was paused", b.Progress.Done-paused.Done)
 	}
 	if b = r.untilPlanDone(plan.ID); b.Progress.Done != n {
 		t.Errorf("%+v", b.Progress)
@@ -134,7 +134,7 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	r.mustAudit()
 }
 
-// Whoever changes a stored plan can't have it run by the hash that somebody has seen.
+// A changed plan can't be run by the hash of the original.
 func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

@@ -19,29 +19,29 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// bulkChunk is how many items are begun before the outcomes of all of them are
-// written: what may be in doubt when a process dies.
+// bulkChunk is how many items are started before their outcomes are recorded: at most so many
+// outcomes are in doubt when a process dies.
 const bulkChunk = 250
 
-// planWork is the work on one plan by the process that holds its lock. Nobody is kept
-// from an item by the lock alone. What an action does to a letter is guarded by the
-// head of its case as the plan has it, so that it is done at most once, and its first
-// receipt, the first one after that head that decides anything, names the plan. An item whose guard does not hold
-// was done by this plan if that receipt says so, and else moved by somebody else.
+// planWork is the work on one plan by the process that holds its lock. The lock alone does not
+// exclude others from an item. Each change of a letter is guarded by the head of its case as
+// planned, so that it happens at most once, and its receipt, the first after that head that
+// decides anything, names the plan. If the guard of an item fails, this plan did the item if
+// that receipt names it; otherwise somebody else changed it.
 type planWork struct {
 	*Service
 	plan postgres.BulkPlan
 	spec BulkSpec
 }
 
-// guardFor guards what is done with an item.
+// guardFor returns the guard of an item's changes.
 func (w *planWork) guardFor(i *postgres.BulkItem) *planGuard {
 	return &planGuard{bulk: w.plan.ID, head: &i.Head, provenance: provenanceOf(w.plan)}
 }
 
-// workBulk works on a plan until it is done or ctx ends. Only then may items that were
-// begun be left without an outcome, and they are the first ones without. It is errAttemptRunning
-// when only items are left whose runs are being called.
+// workBulk works on a plan until it is done or ctx is done. Only if ctx is done, items that
+// were started may be left without an outcome; they are the first of those without. It returns
+// errAttemptRunning if the runs of all remaining items are being called.
 func (s *Service) workBulk(ctx context.Context, b postgres.BulkPlan) error {
 	spec, err := specOf(b)
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *Service) workBulk(ctx context.Context, b postgres.BulkPlan) error {
 	return ctx.Err()
 }
 
-// chunkSize is how many items are begun at once: few when they must go slowly, so that
-// they go evenly.
+// chunkSize returns how many items are started at once: few if throttled, so that they are
+// spread evenly.
 func chunkSize(throttle int) int {
 	if throttle == 0 {
 		return bulkChunk
@@ -85,7 +85,7 @@ func chunkSize(throttle int) int {
 	return min(bulkChunk, max(1, throttle/4))
 }
 
-// minBatchTime is how long so many items must take.
+// minBatchTime returns the minimum time for a number of items.
 func minBatchTime(items, throttle int) time.Duration {
 	if throttle == 0 {
 		return 0
@@ -93,8 +93,8 @@ func minBatchTime(items, throttle int) time.Duration {
 	return time.Duration(items) * time.Second / time.Duration(throttle)
 }
 
-// applyItems acts on items, so many at once as the plan says, and gives those that have an
-// outcome. When ctx ends nothing more is begun.
+// applyItems acts on items, as many at once as the plan says, and returns those that have an
+// outcome. Once ctx is done it starts no further item.
 func (w *planWork) applyItems(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
 	w.applyInBatches(ctx, items)
 	var wg sync.WaitGroup
@@ -127,16 +127,17 @@ func withOutcome(items []postgres.BulkItem) (out []postgres.BulkItem) {
 	return out
 }
 
-// How long an item is tried whose outcome can't be known, because the database is
-// busy or can't be reached.
+// How often and at which pauses an item is retried while its outcome is unknown, because the
+// database is busy or unreachable.
 const (
 	bulkTries    = 60
 	bulkPauseMin = 20 * time.Millisecond
 	bulkPauseMax = time.Second
 )
 
-// applyUntilOutcome acts on an item until it has an outcome, its run turns out to be called, or ctx ends.
-// What was begun is not broken off when ctx ends, which would leave it in doubt.
+// applyUntilOutcome acts on an item until it has an outcome, its run is being called, or ctx is
+// done. It does not interrupt a started try when ctx is done, since that would leave its
+// outcome in doubt.
 func (w *planWork) applyUntilOutcome(ctx context.Context, i *postgres.BulkItem) {
 	workCtx := context.WithoutCancel(ctx)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
@@ -159,8 +160,7 @@ func (w *planWork) applyUntilOutcome(ctx context.Context, i *postgres.BulkItem) 
 	}
 }
 
-// recoverPanic does something whose panic, such as of an executor that is asked what
-// became of a payment, is an error like another.
+// recoverPanic calls do and returns its panic, such as of an executor's lookup, as an error.
 func recoverPanic(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -170,8 +170,8 @@ func recoverPanic(do func() error) (err error) {
 	return do()
 }
 
-// diagnose looks closer at an item that could not be done: whatever stopped it, when its
-// case is not as planned, then either this plan has done it before, or it is stale.
+// diagnose examines a failed item. If its case is not as planned, then either this plan did it
+// before, or it is stale, whatever the error was.
 func (w *planWork) diagnose(ctx context.Context, i *postgres.BulkItem, err error) (background.RunID, error) {
 	if outcomeOf(err) == "" {
 		return background.RunID{}, err
@@ -185,7 +185,7 @@ func (w *planWork) diagnose(ctx context.Context, i *postgres.BulkItem, err error
 	return w.doneByPlan(ctx, i)
 }
 
-// recordOutcomes writes outcomes, however often that must be tried: until then they are in
+// recordOutcomes writes outcomes and retries on errors: until they are written, they are in
 // doubt.
 func (w *planWork) recordOutcomes(ctx context.Context, items []postgres.BulkItem) error {
 	if len(items) == 0 {
@@ -199,7 +199,7 @@ func (w *planWork) recordOutcomes(ctx context.Context, items []postgres.BulkItem
 	}
 }
 
-// finishPlan closes a plan of which nothing is left.
+// finishPlan closes a plan that has no items left.
 func (w *planWork) finishPlan(ctx context.Context) error {
 	_, err := w.changeBulk(ctx, w.plan.Tenant, w.plan.ID, bulkActor, "every item has an outcome", func(b *postgres.BulkPlan, left bool) error {
 		if b.State != BulkRunning || left {
@@ -211,8 +211,8 @@ func (w *planWork) finishPlan(ctx context.Context) error {
 	return err
 }
 
-// settleCancelled finds what a process did for a plan and could not record before it died,
-// when the plan was cancelled meanwhile.
+// settleCancelled records what a process did for a plan before it died without recording it, if
+// the plan was cancelled meanwhile.
 func (w *planWork) settleCancelled(ctx context.Context) error {
 	items, err := w.journal.PendingBulkItems(ctx, w.plan.ID, 0, bulkChunk)
 	if err != nil {
@@ -234,21 +234,20 @@ func (w *planWork) settleCancelled(ctx context.Context) error {
 }
 
 const (
-	// batchTries is how often letters are tried together; then each goes alone, so
-	// that none keeps the others from it.
+	// batchTries is how often letters are tried together. Then each is tried alone, so that one
+	// failing letter does not block the others.
 	batchTries = 3
 
-	// parallelBatches are how many commits are made at once: while one waits for the disk or
-	// rings, the other is prepared.
+	// parallelBatches is how many commits run concurrently: while one waits for the disk or
+	// sends notifications, the other is prepared.
 	parallelBatches = 2
 )
 
-// batchFunc acts on letters that share a commit, and gives outcomes to those that it
-// can.
+// batchFunc acts on letters in one commit and sets the outcomes it knows.
 type batchFunc func(ctx context.Context, wanted []*postgres.BulkItem) error
 
-// batchAction is how the plan's action takes letters together; nil when it takes each
-// alone.
+// batchAction returns the batch form of the plan's action; nil if the action takes letters one
+// by one.
 func (w *planWork) batchAction() batchFunc {
 	switch BulkAction(w.plan.Action) {
 	case BulkFork:
@@ -259,11 +258,11 @@ func (w *planWork) batchAction() batchFunc {
 	return nil
 }
 
-// errContended means that a letter was locked, or moved while it was looked at.
-var errContended = errors.New("postadjudication: the letter is being moved by somebody")
+// errContended means that the letter was locked, or changed while it was read.
+var errContended = errors.New("postadjudication: the letter is being changed by another process")
 
-// applyInBatches acts on the items together. Those that it leaves without an outcome are
-// to be tried alone.
+// applyInBatches acts on items in batches. Items that it leaves without an outcome are to be
+// tried alone.
 func (w *planWork) applyInBatches(ctx context.Context, items []postgres.BulkItem) {
 	apply := w.batchAction()
 	if apply == nil {
@@ -283,7 +282,7 @@ func (w *planWork) applyInBatches(ctx context.Context, items []postgres.BulkItem
 		for part := range slices.Chunk(wanted, (len(wanted)+parallelBatches-1)/parallelBatches) {
 			wg.Go(func() {
 				if err := recoverPanic(func() error { return apply(context.WithoutCancel(ctx), part) }); err != nil {
-					w.log.Warn("letters of a bulk plan were not moved together, trying on", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
+					w.log.Warn("a batch of a bulk plan failed, retrying", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
 				}
 			})
 		}
@@ -291,8 +290,8 @@ func (w *planWork) applyInBatches(ctx context.Context, items []postgres.BulkItem
 	}
 }
 
-// unchangedItems reads letters, and gives those that are as the plan has them; the others get
-// their outcome.
+// unchangedItems reads letters and returns those that are as planned. It sets the outcomes of
+// the others.
 func (w *planWork) unchangedItems(ctx context.Context, wanted []*postgres.BulkItem) ([]postgres.LetterRow, map[background.RunID]*postgres.BulkItem, error) {
 	items := make(map[background.RunID]*postgres.BulkItem, len(wanted))
 	ids := make([]background.RunID, len(wanted))
@@ -318,7 +317,8 @@ func (w *planWork) unchangedItems(ctx context.Context, wanted []*postgres.BulkIt
 	return unchanged, items, nil
 }
 
-// forkBatch forks letters as Fork does, in one commit, and rings for the new runs.
+// forkBatch forks letters as Fork does, in one commit, and sends the notifications of the new
+// runs.
 func (w *planWork) forkBatch(ctx context.Context, wanted []*postgres.BulkItem) error {
 	found, items, err := w.unchangedItems(ctx, wanted)
 	if err != nil {
@@ -345,7 +345,7 @@ func (w *planWork) forkBatch(ctx context.Context, wanted []*postgres.BulkItem) e
 			err = w.attemptsWithinReach(ctx, s.Run.Family, policy, setsPolicies)
 		}
 		if err != nil {
-			if setOutcome(i, err); i.Outcome == "" { // it would be decided so again
+			if setOutcome(i, err); i.Outcome == "" { // a retry would fail the same way
 				i.Outcome, i.Error = string(OutcomeFailed), cleanText(err.Error(), 1024)
 			}
 			continue
@@ -368,8 +368,7 @@ func (w *planWork) forkBatch(ctx context.Context, wanted []*postgres.BulkItem) e
 	return err
 }
 
-// forkChange gives the change that forks a letter, and the receipt that the plan asked
-// for it.
+// forkChange returns the change that forks a letter, with the receipt of the plan's request.
 func (w *planWork) forkChange(s postgres.LetterRow, f forkAction, i *postgres.BulkItem) (postgres.Change, error) {
 	if err := w.ownQueue(s.Run.Family, f.Queue); err != nil {
 		return postgres.Change{}, err
@@ -396,8 +395,7 @@ func (w *planWork) forkPolicy() (*retrypolicy.Policy, error) {
 	return &p, err
 }
 
-// purgeItems purges letters as Purge does: they share a file of the archive, and a
-// commit.
+// purgeItems purges letters as Purge does. They share one archive file and one commit.
 func (w *planWork) purgeItems(ctx context.Context, wanted []*postgres.BulkItem) error {
 	found, items, err := w.unchangedItems(ctx, wanted)
 	if err != nil {
@@ -423,8 +421,8 @@ func (w *planWork) purgeItems(ctx context.Context, wanted []*postgres.BulkItem) 
 	return err
 }
 
-// applyItem does what the plan says with one letter, in the name of who started it, by the
-// same decisions and gates as the method of the action.
+// applyItem applies the plan's action to one letter in the name of who started the plan, with
+// the decisions and gates of the Service method.
 func (w *planWork) applyItem(ctx context.Context, i *postgres.BulkItem) (err error) {
 	guard := w.guardFor(i)
 	actor, reason, tenant := w.plan.StartedBy, w.plan.Reason, w.plan.Tenant
@@ -448,14 +446,14 @@ func (w *planWork) applyItem(ctx context.Context, i *postgres.BulkItem) (err err
 	case BulkFree:
 		err = w.freeReservation(ctx, i, guard)
 	default:
-		err = &FieldError{Field: "action", Problem: "is not known to this program: " + w.plan.Action}
+		err = &FieldError{Field: "action", Problem: "is not known to this version: " + w.plan.Action}
 	}
 	return err
 }
 
-// forkID is the id of the run that a plan forks from a letter: always the same, so
-// that even a second fork of it could not be written. It is a UUIDv7 of the time when
-// the plan was started.
+// forkID returns the id of the run that a plan forks from a letter. It is deterministic, so
+// that a second fork of the letter could not be written. It is a UUIDv7 of the plan's start
+// time.
 func forkID(b postgres.BulkPlan, letter background.RunID) background.RunID {
 	sum := sha256.Sum256(append(append([]byte("recourse/fork/1"), b.ID[:]...), letter[:]...))
 	var millis [8]byte

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// startedPlan is a plan that is running, though nobody runs plans.
+// startedPlan is a running plan while no process runs plans.
 func (r *rig) startedPlan(q BulkRequest) Bulk {
 	r.t.Helper()
 	plan := r.mustPlan(q)
@@ -27,8 +27,8 @@ func (r *rig) mustWorkBulk(b Bulk) {
 	}
 }
 
-// Many processes that all take themselves for the holder of one plan do everything
-// once: the lock saves work, the heads of the cases guard.
+// Many processes that all act as the holder of one plan do everything once: the lock only saves
+// work, the heads of the cases are the guard.
 func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 	t.Parallel()
 	for _, action := range []BulkAction{BulkFork, BulkPurge, BulkHold} {
@@ -63,7 +63,7 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 	}
 }
 
-// An item whose lookup tells nothing, or panics, stays for a person; the others go on.
+// An item whose lookup gives no answer, or panics, is left for a person; the others continue.
 func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -96,7 +96,7 @@ func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 	r.mustAudit()
 }
 
-// What somebody holds is forked by nobody who has not named it.
+// A plan does not fork a held letter, since it does not name it.
 func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

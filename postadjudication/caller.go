@@ -7,35 +7,34 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Caller says how the actor of whatever is done with a context was authenticated. The zero
-// Caller says nothing: the actor is as the caller of the method says.
+// Caller says how the actor of a request was authenticated. With the zero Caller the actor is
+// whom the caller of the method names.
 type Caller struct {
-	// Key is the prefix of the access key that proves the actor; empty: none does.
+	// Key is the prefix of the access key that proves the actor; empty: none.
 	Key string
-	// NoKeys says that the door through which it was asked takes everybody without a key, so
-	// that nobody can be told from another. Then no second person is asked for, and the
-	// receipts say so.
+	// NoKeys says that the server accepts requests without keys, so that people can't be
+	// distinguished. Then no second person is required, and the receipts say so.
 	NoKeys bool
-	// SelfDeclared says that the actor is whoever typed the name, as on a command line beside
-	// the database. The receipts of what is done say so.
+	// SelfDeclared says that the actor is a name that somebody typed, as on a command line next
+	// to the database. The receipts say so.
 	SelfDeclared bool
-	// RefusalDelay is called before a refusal leaves a receipt. When it returns a time to wait, the
-	// caller was refused too often: no receipt is left, and the error is a
-	// *TooManyRefusalsError. May be nil.
+	// RefusalDelay is called before a refusal is recorded as a receipt. If it returns a
+	// positive time, the caller was refused too often: no receipt is written, and the error is
+	// a *TooManyRefusalsError. May be nil.
 	RefusalDelay func() time.Duration
 }
 
-// TooManyRefusalsError says that a caller was refused so often that no more of it is recorded,
-// nor told, for a while.
+// TooManyRefusalsError says that a caller was refused so often that refusals are neither
+// recorded nor explained for a while.
 type TooManyRefusalsError struct {
-	After time.Duration // until the next one is
+	After time.Duration // until refusals are recorded again
 }
 
 func (e *TooManyRefusalsError) Error() string {
-	return "postadjudication: refused too often; ask again in " + e.After.String()
+	return "postadjudication: refused too often; retry in " + e.After.String()
 }
 
-// checkRefusalLimit is a *TooManyRefusalsError when the caller was refused too often.
+// checkRefusalLimit returns a *TooManyRefusalsError if the caller was refused too often.
 func (c Caller) checkRefusalLimit() error {
 	if c.RefusalDelay == nil {
 		return nil
@@ -48,7 +47,7 @@ func (c Caller) checkRefusalLimit() error {
 
 type callerKey struct{}
 
-// WithCaller gives a context that carries who calls.
+// WithCaller returns a context that carries the caller.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	if c.SelfDeclared {
 		ctx = postgres.WithSelfDeclared(ctx)

@@ -8,21 +8,21 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Errors of Cancel beside ErrNotFound.
+// Errors of Cancel besides ErrNotFound.
 var (
-	// ErrReconcileFirst: an attempt's outcome is unknown; to cancel could hide a payment.
+	// ErrReconcileFirst: an attempt's outcome is unknown, so cancelling could hide a payment.
 	ErrReconcileFirst = background.ErrReconcileFirst
-	// ErrEnded: the run has ended; there is nothing to cancel.
+	// ErrEnded: the run has ended, so there is nothing to cancel.
 	ErrEnded = errors.New("postadjudication: the run has ended")
 )
 
-// Cancel ends a run that waits and has moved no money, now. Of a running one it
-// asks: when the attempt ends and nothing may have been paid, the run is cancelled,
-// else the request has no effect. The status tells which: State cancelled, or
-// CancelAsked. Actor and reason are kept in the receipt and must not be empty.
+// Cancel cancels a waiting run that has moved no money, at once. For a running run it records a
+// request: when the attempt ends and certainly paid nothing, the run is cancelled, otherwise
+// the request has no effect. The returned status shows which: State is cancelled, or
+// CancelAsked is set. Actor and reason are required; the receipt records them.
 //
-// What the run had reserved is freed. Of a fork it stays reserved, as its dead letter kept it:
-// PlanFree frees it, or a higher generation takes it over.
+// Cancelling frees the run's reservation. The reservation of a fork stays, as it did for its
+// dead letter: PlanFree frees it, or a higher generation takes it over.
 func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (_ Status, err error) {
 	if actor == "" || len(actor) > 128 || !isPlainText(actor) {
 		return Status{}, &FieldError{Field: "actor", Problem: "must be 1 to 128 bytes of plain text"}
@@ -66,8 +66,8 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 	}
 }
 
-// recorder is who records moves of a family's runs. A process without an executor
-// can still record what a person asks for.
+// recorder returns the adapter that records transitions of a family's runs. A process without
+// an executor can still record a person's request.
 func (s *Service) recorder(name string) interface {
 	Record(context.Context, background.Transition) (background.Run, error)
 } {

@@ -32,8 +32,8 @@ func TestCancelOfAPendingRunFreesItsReservation(t *testing.T) {
 	r.mustAudit()
 }
 
-// The sender of a decision that lost our first answer sends it again after somebody has
-// cancelled it: that begins nothing.
+// A sender that lost the first answer and repeats its decision after somebody cancelled it
+// starts nothing.
 func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -77,7 +77,7 @@ func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 	r.mustAudit()
 }
 
-// On a busy machine a wait may be over before it is cancelled: then another run is tried.
+// On a busy machine a wait may be over before the cancel: then another run is tried.
 func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
@@ -101,8 +101,8 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 	r.mustAudit()
 }
 
-// A running attempt decides at its end: cancelled when nothing may have been paid,
-// else the request has no effect.
+// A cancel of a running attempt is decided at its end: the run is cancelled if nothing can have
+// been paid, otherwise the request has no effect.
 func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -133,7 +133,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 				t.Fatalf("%+v, %v", st, err)
 			}
 			if st, err := r.Cancel(context.Background(), "acme", s.Run, "user:bob", "me too"); err != nil || !st.CancelAsked {
-				t.Fatalf("asked twice: %+v, %v", st, err)
+				t.Fatalf("requested twice: %+v, %v", st, err)
 			}
 			close(answer)
 			r.untilNoneLive()
@@ -142,7 +142,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			}
 			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada' AND body::json->'payload'->>'reason' = 'the parties agreed'
 				AND run_id = $1`, s.Run.String()); n != 1 {
-				t.Errorf("%d receipts tell who asked to cancel, and why", n)
+				t.Errorf("%d receipts have who requested the cancel, and why", n)
 			}
 			st, err := r.Status(context.Background(), "acme", s.Run)
 			if err != nil || st.State != c.want {
@@ -153,7 +153,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			}
 			r.mustAudit()
 			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
-				t.Errorf("%d receipts name who asked", n)
+				t.Errorf("%d receipts name who requested it", n)
 			}
 			r.checkAuditDetects("who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
 		})
@@ -197,8 +197,8 @@ func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 	r.mustAudit()
 }
 
-// A request to stop an attempt that came when it had ended, or second, leaves no receipt: it
-// was not asked for.
+// A second request to cancel an attempt, or one after its end, leaves no receipt: it had no
+// effect.
 func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

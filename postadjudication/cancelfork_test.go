@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// cancelledFork is a fork of a dead letter that was cancelled before it was called, by the person
-// who forked.
+// cancelledFork creates a fork of a dead letter that was cancelled before its first call by the
+// person who forked it.
 func (r *rig) cancelledFork(n int) Submitted {
 	r.t.Helper()
 	ctx := context.Background()
@@ -33,7 +33,8 @@ func (r *rig) cancelledFork(n int) Submitted {
 	return fork
 }
 
-// checkReservationKept checks that the reservation of a case is there, and that the list of cases says so.
+// checkReservationKept checks that the reservation of a case exists and that the list of cases
+// shows it.
 func (r *rig) checkReservationKept(a Adjudication, fork Submitted, reserved int64) {
 	r.t.Helper()
 	if c := r.caseOf(a); c.Progression != settlement.ReviewNeeded || c.ReasonCode != settlement.RequestRevision || c.Reserved != reserved {
@@ -52,7 +53,7 @@ func (r *rig) checkReservationKept(a Adjudication, fork Submitted, reserved int6
 	}
 }
 
-// What a dead letter kept reserved stays so when its fork is cancelled: two people free it.
+// The reservation of a dead letter stays when its fork is cancelled: two people free it.
 func TestACancelOfAForkFreesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -83,7 +84,7 @@ func TestACancelOfAForkFreesNothing(t *testing.T) {
 	r.mustAudit()
 }
 
-// A higher generation takes the reservation over, as that of an open letter.
+// A higher generation takes over the reservation, as it does that of an open letter.
 func TestAHigherGenerationTakesOverWhatACancelledForkKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -105,13 +106,13 @@ func TestAHigherGenerationTakesOverWhatACancelledForkKept(t *testing.T) {
 	r.mustAudit()
 }
 
-// The same holds of a fork that is asked to end while it is called, of a fork of a fork, and where
-// one person is enough.
+// The same holds for a fork cancelled during its call, for a fork of a fork, and where one
+// person is enough.
 func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}); err != nil {
+	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "one person only"}); err != nil {
 		t.Fatal(err)
 	}
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
@@ -148,7 +149,8 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	r.mustAudit()
 }
 
-// Receipts of versions before, which freed it, say nothing of it, and are read as they were.
+// Receipts of older versions, in which a cancel freed the reservation, don't mention it and are
+// read as before.
 func TestOlderReceiptsOfCancelsAndClosingsFreedTheReservation(t *testing.T) {
 	t.Parallel()
 	var f foldedSettlement

@@ -13,10 +13,10 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// CaseFilter selects cases. What is given must all be met; the zero filter selects all.
+// CaseFilter selects cases that meet all given conditions. The zero filter selects all.
 type CaseFilter struct {
-	States      []string `json:"states,omitempty"`   // any of them: values of settlement_progression_status
-	Reserved    bool     `json:"reserved,omitempty"` // only those that have something reserved
+	States      []string `json:"states,omitempty"`   // any of these values of settlement_progression_status
+	Reserved    bool     `json:"reserved,omitempty"` // only cases with a reservation
 	Transaction string   `json:"transaction_receipt_id,omitempty"`
 }
 
@@ -37,8 +37,8 @@ func (f CaseFilter) journalFilter() postgres.CaseFilter {
 	return postgres.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
 }
 
-// CaseRow is a case in a list: its money, in minor units of its currency, why nothing of it
-// runs, and what may be done.
+// CaseRow is a case in a list: its money in minor units of its currency, why it is not running,
+// and the allowed actions.
 type CaseRow struct {
 	Case        background.CaseID `json:"case_id"`
 	Transaction string            `json:"transaction_receipt_id"`
@@ -46,14 +46,14 @@ type CaseRow struct {
 	Currency    string            `json:"currency"`
 	settlement.State
 	UnknownOpen int                     `json:"unknown_open"`
-	Run         background.RunID        `json:"run_id"` // that holds the case, or held it last
+	Run         background.RunID        `json:"run_id"` // active run of the case, or the last one
 	RunState    background.State        `json:"run_state"`
 	Letter      background.LetterStatus `json:"letter,omitempty"`
-	WaitsFor    string                  `json:"waits_for"` // why nothing runs; empty where a run does or the case has ended
-	Actions     []string                `json:"may"`       // what may be done now: names of actions
+	WaitsFor    string                  `json:"waits_for"` // why no run is live; empty if one is or the case has ended
+	Actions     []string                `json:"may"`       // names of the actions allowed now
 }
 
-// CaseMoney is the money of cases in one currency, in minor units.
+// CaseMoney sums up the money of cases in one currency, in minor units.
 type CaseMoney struct {
 	Cases    int64 `json:"cases"`
 	Reserved int64 `json:"reserved"`
@@ -61,8 +61,8 @@ type CaseMoney struct {
 	Refunded int64 `json:"refunded"`
 }
 
-// CasePage is a part of a list of cases, the oldest first. Total and Money are of all that the
-// filter selects.
+// CasePage is a page of cases, oldest first. Total and Money cover all cases that the filter
+// selects.
 type CasePage struct {
 	Cases []CaseRow            `json:"cases"`
 	Total int64                `json:"total"`
@@ -71,25 +71,26 @@ type CasePage struct {
 	More  bool                 `json:"more"`
 }
 
-// What a case waits for of which nothing runs.
+// What a case without a live run waits for.
 const (
-	WaitsForLetter           = "dead_letter"     // its dead letter is open: somebody has to fork or reconcile it
-	WaitsForFinding          = "unknown_money"   // likewise, and what became of its money has to be found out first
-	WaitsForPurgedLetter     = "purged_letter"   // its dead letter is purged; what it has reserved stays so until it is freed
-	WaitsForFreeing          = "cancelled_fork"  // the fork of its dead letter is cancelled; what that has reserved stays so until it is freed, or a higher generation takes it over
-	WaitsForHigherGeneration = "adjudication"    // it was cancelled or freed: only a higher generation begins anew
-	WaitsForRestOfPayment    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest, and what is reserved for it stays so until it is freed
+	WaitsForLetter           = "dead_letter"     // its dead letter is open: a person must fork or reconcile it
+	WaitsForFinding          = "unknown_money"   // what became of its money must be found out first
+	WaitsForPurgedLetter     = "purged_letter"   // its dead letter was purged; its reservation stays until freed
+	WaitsForFreeing          = "cancelled_fork"  // the fork of its dead letter was cancelled; the reservation stays until freed or taken over by a higher generation
+	WaitsForHigherGeneration = "adjudication"    // it was cancelled or freed: only a higher generation starts a new run
+	WaitsForRestOfPayment    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest; the reservation stays until freed
 )
 
-// Cases lists cases of settlements, also those whose dead letter was purged, a page at a time.
-// cursor is CasePage.Next of the page before, or empty. A bad filter is a *FieldError.
+// Cases lists settlement cases in pages, including those whose dead letter was purged. cursor
+// is CasePage.Next of the previous page, or empty. Invalid input is a *FieldError (joined, one
+// per field).
 func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor string, limit int) (CasePage, error) {
 	errs := []error{f.validate()}
 	var after background.CaseID
 	if cursor != "" {
 		var err error
 		if after, err = receipts.ParseCaseID(cursor); err != nil {
-			errs = append(errs, &FieldError{Field: "cursor", Problem: "must be the one that the page before gave"})
+			errs = append(errs, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"})
 		}
 	}
 	if tenant == "" {
@@ -134,7 +135,7 @@ func caseRowOf(c *postgres.CaseRow) CaseRow {
 	return out
 }
 
-// waitsFor is why nothing of a case runs.
+// waitsFor returns what a case without a live run waits for.
 func waitsFor(c *postgres.CaseRow) string {
 	unknown := c.UnknownOpen > 0 || c.Class == Unknown
 	switch {
@@ -154,7 +155,7 @@ func waitsFor(c *postgres.CaseRow) string {
 	return WaitsForHigherGeneration
 }
 
-// allowedActions are the actions that go on from there, as far as the rows of the case tell.
+// allowedActions returns the actions allowed for a case, as far as its row shows.
 func allowedActions(c *postgres.CaseRow, waits string) (actions []string) {
 	open, freeAction := c.Letter == background.LetterOpen, ""
 	if c.State.Reserved > 0 && !c.Held {

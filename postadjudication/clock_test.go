@@ -11,13 +11,13 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// withClockAhead is a machine whose clock is wrong.
+// withClockAhead returns a machine whose clock is wrong.
 func withClockAhead(d time.Duration) func(*Config) {
 	return func(c *Config) { c.Now = func() time.Time { return time.Now().Add(d) } }
 }
 
-// Two machines whose clocks differ do not repeat a call past the lifetime of its key: the
-// first call has the database's time, and so has who goes on.
+// Machines with different clocks do not repeat a call past the lifetime of its key: the first
+// call and every later one are timed by the database.
 func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
 	const ahead = 6 * time.Second
@@ -29,7 +29,7 @@ func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		a := r.escrow.pay(c, c.Amount.Minor)
 		if c.Attempt == 1 {
-			return noAnswer() // it paid, and its answer is lost
+			return noAnswer() // it paid, but its answer is lost
 		}
 		return a
 	}
@@ -38,15 +38,14 @@ func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
 	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	r.stopWork()
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND due_at BETWEEN now() AND now() + '5s'`, s.Run.String()); n != 1 {
-		t.Error("it is not due by the database's clock")
+		t.Error("the due time is not by the database's clock")
 	}
 	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter, c.TimeLimit = 3*time.Second, time.Second }).startWorkers()
 	r.untilNoneLive()
 	r.mustAudit()
 }
 
-// A machine whose clock is ahead starts no attempt early by the clock of the escrow
-// service.
+// A machine whose clock is ahead starts no attempt early, by the clock of the escrow service.
 func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 	t.Parallel()
 	const delay = 4 * time.Second
@@ -64,7 +63,7 @@ func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 	r.startWorkers().mustSubmit(release(1))
 	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	r.stopWork()
-	client := r.redis.MakeRedisClient().(redis.UniversalClient) // the sweeper of the other machine brings it
+	client := r.redis.MakeRedisClient().(redis.UniversalClient) // only the sweeper of the other machine delivers it
 	if err := client.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 	r.mustAudit()
 }
 
-// A process whose clock is off, which the others' are not, leaves the work to them.
+// A process whose clock is off, while the others' are not, leaves the work to them.
 func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -102,19 +101,19 @@ func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	r.mustAudit()
 }
 
-// What is handed over by a process that executes nothing has the database's time as well.
+// Submissions of a process that executes nothing also have the database's time.
 func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withClockAhead(time.Hour), func(c *Config) { c.Executor = nil })
 	s := r.mustSubmit(release(1))
 	if n := r.count(`SELECT count(*) FROM recourse.runs r JOIN recourse.receipts p ON p.case_id = r.case_id
 		WHERE r.id = $1 AND r.due_at <= now() AND p.at BETWEEN now() - '1m'::interval AND now()`, s.Run.String()); n != 1 {
-		t.Error("it is handed over in an hour")
+		t.Error("the submission is dated an hour ahead")
 	}
 }
 
-// A clock that stands a little before the first call waits for it; one far before it can't
-// tell, and one past the lifetime knows.
+// A clock slightly before the first call waits for it. A clock far before it can't decide, and
+// one past the lifetime can.
 func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 	t.Parallel()
 	f := &settlementFamily{executor: newEscrow(), targets: targetsOf(&Config{}), timeLimit: time.Second, callBound: 3 * time.Second}
@@ -131,12 +130,12 @@ func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 		}
 	}
 	if r.UnresolvedUnknowns = 0; f.checkKeyLifetime(&r, first.Add(time.Hour)) != nil {
-		t.Error("a key that nothing unknown was sent under is over")
+		t.Error("a key without an unknown outcome has expired")
 	}
 }
 
-// A restore that lost the rows of sessions: the audit says what is wrong, and it mends
-// itself.
+// After a restore that lost the rows of sessions, the audit reports the loss, and the system
+// repairs itself.
 func TestARunWhoseSessionIsGoneIsFoundAndContinues(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

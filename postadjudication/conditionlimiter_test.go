@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
 
-// blockingWriter lets an export begin, and holds it at its first write.
+// blockingWriter blocks an export at its first write.
 type blockingWriter struct {
 	started, release chan struct{}
 	once             sync.Once
@@ -26,8 +26,8 @@ func (w *blockingWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A tenant has two conditions at once, whatever asks; others have theirs meanwhile, and
-// every one gives its place back.
+// A tenant may run two conditions at once, over all kinds of requests; other tenants are not
+// affected, and every request releases its slot.
 func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -47,7 +47,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			q.Tenant = tenant
 			_, err := r.PlanBulk(ctx, q)
 			var nothing *NothingSelectedError
-			if errors.As(err, &nothing) && tenant == "other" { // it had its place
+			if errors.As(err, &nothing) && tenant == "other" { // it had a slot
 				return nil
 			}
 			return err
@@ -77,7 +77,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 	close(release)
 	for range maxConditionsPerTenant {
 		if err := <-ended; err != nil {
-			t.Errorf("an export that had its place: %v", err)
+			t.Errorf("an export that had a slot: %v", err)
 		}
 	}
 	wrong := map[string]func() error{
@@ -111,7 +111,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 		}
 	}
 	if l := r.conditionLimiter; l.active != 0 || len(l.byTenant) != 0 {
-		t.Errorf("places are still taken: %d, %v", l.active, l.byTenant)
+		t.Errorf("slots are still in use: %d, %v", l.active, l.byTenant)
 	}
 }
 

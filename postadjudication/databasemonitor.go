@@ -14,49 +14,49 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// ErrUnsuitable means that the database can't be worked on as it is: a standby, behind a
-// connection pooler in transaction mode, or with triggers off that were in force. The error says in one line which, and what to do.
+// ErrUnsuitable means that the database can't be used as it is: it is a standby, behind a
+// connection pooler in transaction mode, or required triggers are off. The error says in one
+// line which, and what to do.
 var ErrUnsuitable = postgres.ErrUnsuitable
 
-// ErrRedis means that the Redis can't be worked with: a Cluster that was named as one
-// server, one that carries another database's notifications, or another one than the
-// other processes use. The error says in one line which, and what to do.
+// ErrRedis means that the Redis can't be used: it is a Cluster that was configured as a single
+// server, it carries another database's notifications, or it is not the one that the other
+// processes use. The error says in one line which, and what to do.
 var ErrRedis = background.ErrUnsuitableRedis
 
 const (
 	monitorEvery       = time.Second
-	poolerCheckEvery   = 30 * time.Second // how often it is looked for a pooler that came later
-	failoverVisibleFor = 24 * time.Hour   // for how long readiness tells of a failover
-	failoverLookback   = time.Minute      // how much before it is asked what was decided
-	recountAfter       = 30 * time.Second // how long after a count that failed it is tried again
+	poolerCheckEvery   = 30 * time.Second // interval of the check for a connection pooler
+	failoverVisibleFor = 24 * time.Hour   // for how long readiness reports a failover
+	failoverLookback   = time.Minute      // exposures are counted from this long before it
+	recountAfter       = 30 * time.Second // pause after a failed count
 )
 
-// Failover is that the database goes on on another timeline of its server's log, as after
-// the promotion of a standby or a restore. What was committed last before it may be lost,
-// unless replication is synchronous: a finding or a decision that was answered, and
-// payments that were made on it.
+// Failover means that the database continues on another timeline of its server's log, as after
+// the promotion of a standby or a restore. Unless replication is synchronous, the last commits
+// before it may be lost: findings and decisions that were acknowledged, and payments made on
+// them.
 type Failover struct {
 	From   int64     `json:"from_timeline"`
 	To     int64     `json:"to_timeline"`
 	SeenAt time.Time `json:"seen_at"`
-	// What was recorded from a minute before the old timeline was last seen on: to be
-	// compared with what people and the escrow service know. Counted is false while that
-	// is not known.
+	// What was recorded from a minute before the old timeline was last seen, to be compared
+	// with what people and the escrow service know. Counted is false until that is known.
 	Since   time.Time          `json:"since"`
 	Counted bool               `json:"counted"`
 	Tenants []FailoverExposure `json:"tenants"`
 }
 
-// FailoverExposure counts what a lost tail may contradict, of one tenant.
+// FailoverExposure counts, for one tenant, what lost commits may contradict.
 type FailoverExposure = postgres.FailoverExposure
 
-// openJournal opens a database that may be worked on, or audited where that is all.
+// openJournal opens a database and checks that it may be used, except with AllowUnsuitable.
 func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.Installation, error) {
 	journal, err := postgres.Open(ctx, c.DatabaseURL)
 	if err != nil {
 		return nil, postgres.Installation{}, err
 	}
-	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
+	journal.Warn = func(err error) { c.Logger.Warn("skipped unreadable data", zap.Error(err)) }
 	installed, err := journal.Installation(ctx)
 	if err == nil && !c.AllowUnsuitable {
 		if err = installed.CheckUsable(); err == nil {
@@ -76,8 +76,8 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 	return journal, installed, nil
 }
 
-// ErrDemonstration means that an executor for demonstrations was given a database that is not
-// marked for them, or a real executor one that is. The error says in one line which.
+// ErrDemonstration means that a demonstration executor was given a database not marked for
+// demonstrations, or a real executor one that is. The error says in one line which.
 var ErrDemonstration = errors.New("demonstration")
 
 // checkDemonstration returns why the executor must not run on the database. A database is for
@@ -87,61 +87,61 @@ func (c *Config) checkDemonstration(of postgres.Installation) error {
 	case c.Executor == nil || c.Demonstration == of.Demonstration:
 		return nil
 	case c.Demonstration:
-		return fmt.Errorf("%w: this database was not empty, or was executed on, before anything was demonstrated on it: use an empty one, or name the escrow service", ErrDemonstration)
+		return fmt.Errorf("%w: this database was not empty, or a real executor used it, before its first demonstration: use an empty one, or configure the escrow service", ErrDemonstration)
 	}
-	return fmt.Errorf("%w: this database is for demonstrations, and no other escrow service is ever called for it: use another database", ErrDemonstration)
+	return fmt.Errorf("%w: this database is for demonstrations, and other escrow services are never called for it: use another database", ErrDemonstration)
 }
 
-// MayRun tells why Run would refuse the database; nil when it would not. The error wraps
+// MayRun returns the error with which Run would refuse the database, or nil. It wraps
 // ErrDemonstration.
 func (s *Service) MayRun() error { return s.runRefusal }
 
-// TriggersOff names the triggers of the database that are not in force, each as
-// table.trigger: with them off, evidence and what it binds can be changed. A data-only
-// restore turns them off, and so does whoever owns the tables and wants to change something.
+// TriggersOff returns the database triggers that are disabled, each as table.trigger. While
+// they are, receipts and the rows they describe can be changed. A data-only restore disables
+// them; so can the owner of the tables.
 func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
 	return s.journal.DisabledTriggers(ctx)
 }
 
-// databaseMonitor watches what the database says of itself while a process works on it. A
-// schema that is newer than this program may mean anything: there is no statement by which
-// one version of it can tell that it may work on the tables of another. So such a process
-// claims nothing more, and does nothing else that decides, until it is replaced. So does one
-// that finds another database in the place of its own. While triggers are off, or targets go by
-// other circuit breakers than it has for them, it claims nothing.
+// databaseMonitor checks the database while a process uses it.
+//   - Newer schema: a version can't know whether it may use the tables of a newer one, so the
+//     process claims nothing more and decides nothing until it is replaced.
+//   - Another database in place of the one that was opened: the same.
+//   - Triggers off, or other circuit breakers for targets than this process has: it claims
+//     nothing until that is over.
 type databaseMonitor struct {
 	journal      *postgres.Journal
-	id           string            // of the database that was opened; empty where nothing is executed
-	breakers     map[string]string // by whose circuit breakers targets go in this process
+	id           string            // of the database that was opened; empty if this process executes nothing
+	breakers     map[string]string // target -> name of its circuit breaker in this process
 	log          *zap.Logger
 	now          func() time.Time
 	problem      atomic.Pointer[error]
 	lastFailover atomic.Pointer[Failover]
 
-	// Of the watching goroutine alone:
-	timelineSeenAt  time.Time // when the timeline before was seen last
-	recountAt       time.Time // before which what was decided before a failover is not counted again
-	poolerCheckedAt time.Time // when it was last looked for a pooler
+	// Only used by the goroutine of run:
+	timelineSeenAt  time.Time // when the previous timeline was last seen
+	recountAt       time.Time // exposures are not counted again before
+	poolerCheckedAt time.Time // last check for a pooler
 }
 
-// unready is err as readiness tells it.
+// unready returns err in the form of readiness.
 func (c *databaseMonitor) unready() error {
 	err := c.err()
-	reason := "this database may not be worked on"
+	reason := "this database may not be used"
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrSchema):
-		reason = "the schema of the database is not that of this program"
+		reason = "the schema of the database is of another version"
 	case errors.Is(err, postgres.ErrTriggersOff):
-		reason = "triggers of the database are not in force"
+		reason = "triggers of the database are off"
 	case errors.Is(err, ErrTargets):
-		reason = "targets go by other circuit breakers than this process has for them"
+		reason = "targets have other circuit breakers than in this process"
 	}
 	return &Unready{Reason: reason, Err: err}
 }
 
-// err says why nothing may be claimed.
+// err returns why nothing may be claimed, or nil.
 func (c *databaseMonitor) err() error {
 	if err := c.problem.Load(); err != nil {
 		return *err
@@ -149,7 +149,7 @@ func (c *databaseMonitor) err() error {
 	return nil
 }
 
-// failover is the last one, for as long as it is shown; nil when there was none.
+// failover returns the last failover within failoverVisibleFor, or nil.
 func (c *databaseMonitor) failover() *Failover {
 	last := c.lastFailover.Load()
 	if last == nil || c.now().Sub(last.SeenAt) > failoverVisibleFor {
@@ -158,8 +158,8 @@ func (c *databaseMonitor) failover() *Failover {
 	return last
 }
 
-// run watches until ctx ends. outdated is called once when the schema is newer, or the database
-// another one.
+// run checks the database until ctx is done. It calls outdated once if the schema is newer or
+// the database is another one.
 func (c *databaseMonitor) run(ctx context.Context, outdated func()) {
 	tick := time.NewTicker(monitorEvery)
 	defer tick.Stop()
@@ -178,11 +178,11 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 	case isPermanent(was):
 		return
 	case was != nil && !errors.Is(was, postgres.ErrPooled):
-		c.poolerCheckedAt = time.Time{} // it hides a pooler that was found before: look for one before anything is claimed again
+		c.poolerCheckedAt = time.Time{} // this error hid one of a pooler: check for a pooler before claiming again
 	}
 	found, err := c.journal.Installation(ctx)
 	if err != nil {
-		return // whoever asks whether this process is ready asks the database as well
+		return // readiness checks the connection itself
 	}
 	if err = found.CheckUsable(); err == nil {
 		err = c.checkIdentity(found)
@@ -199,7 +199,7 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 			err = poolerErr
 		}
 	} else if err == nil && errors.Is(c.err(), postgres.ErrPooled) {
-		err = c.err() // until it is looked for again
+		err = c.err() // until the next check for a pooler
 	}
 	c.setProblem(err)
 	if isPermanent(err) {
@@ -211,36 +211,36 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 	}
 }
 
-// checkIdentity is nil when the database is the one that was opened. One that has lost its identity, as
-// by a restore of an older copy, is another one: what this process knows may not be in it.
+// checkIdentity returns an error unless the database is the one that was opened. A database
+// that lost its identity, as by a restore of an older copy, is another one: what this process
+// knows may be missing from it.
 func (c *databaseMonitor) checkIdentity(found postgres.Installation) error {
 	if c.id == "" || found.ID == c.id {
 		return nil
 	}
-	return fmt.Errorf("%w: %w (%s) than the one that was opened (%s): when that is meant, start this process again",
+	return fmt.Errorf("%w: %w (%s) than the one that was opened (%s): if that is intended, restart this process",
 		ErrUnsuitable, background.ErrOtherDatabase, cmp.Or(found.ID, "which has no identity yet"), c.id)
 }
 
-// checkTriggers is nil while the triggers are in force that keep evidence, and what it binds, as they
-// are. Where they are off, a run may not be what was decided any more.
+// checkTriggers returns an error if triggers are off that protect receipts and the rows they
+// describe. While they are off, a run may differ from what was decided.
 func (c *databaseMonitor) checkTriggers(ctx context.Context) error {
 	if err := c.journal.RecheckTriggers(ctx); errors.Is(err, postgres.ErrTriggersOff) {
 		return fmt.Errorf("%w: %w", ErrUnsuitable, err)
 	}
-	return nil // whoever asks whether this process is ready asks the database as well
+	return nil // readiness checks the connection itself
 }
 
-// checkTargets is nil while the targets go by the circuit breakers that this process has for them:
-// else it would walk around one that is open.
+// checkTargets returns an error if targets have other circuit breakers than this process has
+// for them: it would ignore an open one.
 func (c *databaseMonitor) checkTargets(ctx context.Context) error {
 	if err := c.journal.CheckTargets(ctx, Family, c.breakers); errors.Is(err, ErrTargets) {
 		return err
 	}
-	return nil // whoever asks whether this process is ready asks the database as well
+	return nil // readiness checks the connection itself
 }
 
-// isPermanent reports whether nothing is claimed any more, and nothing else decided, until the
-// process is started again.
+// isPermanent reports whether the process claims and decides nothing until it is restarted.
 func isPermanent(err error) bool {
 	return errors.Is(err, ErrSchema) || errors.Is(err, background.ErrOtherDatabase)
 }
@@ -251,7 +251,7 @@ func (c *databaseMonitor) setProblem(err error) {
 	case err == nil:
 		c.problem.Store(nil)
 		if was != nil {
-			c.log.Info("the database can be worked on again")
+			c.log.Info("the database can be used again")
 		}
 	default:
 		c.problem.Store(&err)
@@ -261,19 +261,19 @@ func (c *databaseMonitor) setProblem(err error) {
 	}
 }
 
-// followTimeline notes the timeline, and tells of a change.
+// followTimeline records the timeline and reports a change.
 func (c *databaseMonitor) followTimeline(ctx context.Context, found postgres.Installation) {
 	switch {
 	case found.Timeline != found.RecordedTimeline:
 		changed, err := c.journal.RecordTimeline(ctx, found, c.now())
 		if err != nil {
-			c.log.Warn("the timeline of the database was not recorded yet", zap.Error(err))
+			c.log.Warn("could not record the timeline of the database, retrying", zap.Error(err))
 		}
 		if changed {
-			c.log.Error("the database has failed over or was restored: what was committed last before may be lost, unless replication is synchronous",
+			c.log.Error("the database has failed over or was restored: the last commits before may be lost, unless replication is synchronous",
 				zap.Int64("from_timeline", found.RecordedTimeline), zap.Int64("to_timeline", found.Timeline))
 		}
-		return // it is told when it is read
+		return // reported once it is read back
 	case found.RecordedSince.IsZero() || c.now().Sub(found.RecordedSince) > failoverVisibleFor:
 		c.timelineSeenAt = c.now()
 		return
@@ -297,22 +297,22 @@ func (c *databaseMonitor) followTimeline(ctx context.Context, found postgres.Ins
 func (c *databaseMonitor) countUndecided(ctx context.Context, last Failover) *Failover {
 	tenants, err := c.journal.FailoverExposures(ctx, last.Since, last.SeenAt.Add(time.Second))
 	if err != nil {
-		c.log.Warn("what was decided before the failover was not counted yet", zap.Error(err))
+		c.log.Warn("could not count what was decided before the failover, retrying", zap.Error(err))
 		return &last
 	}
 	last.Counted, last.Tenants = true, tenants
 	for _, u := range tenants {
-		c.log.Warn("decided or unknown shortly before the failover", zap.String("tenant", u.Tenant), zap.Int64("unknown", u.Unknown), zap.Int64("findings", u.Findings),
+		c.log.Warn("tenant has decisions or unknown outcomes from shortly before the failover", zap.String("tenant", u.Tenant), zap.Int64("unknown", u.Unknown), zap.Int64("findings", u.Findings),
 			zap.Time("since", last.Since), zap.String("see", last.Command(u.Tenant)))
 	}
 	return &last
 }
 
-// Command is what shows a tenant's part of it.
+// Command returns the command that lists a tenant's part.
 func (f *Failover) Command(tenant string) string {
 	return fmt.Sprintf("recourse dlq list --tenant %s --status '' --since %s", tenant, f.Since.UTC().Format(time.RFC3339))
 }
 
-// Failover is the database's last change of timeline, nil when there was none within a day:
-// then somebody has to compare what was decided shortly before with what is known elsewhere.
+// Failover returns the database's last change of timeline within a day, else nil. After one, a
+// person must compare what was decided shortly before with other sources.
 func (s *Service) Failover() *Failover { return s.database.failover() }

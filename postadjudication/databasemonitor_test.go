@@ -23,7 +23,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A worker whose database was migrated beyond it says so and claims nothing more.
+// A worker whose database was migrated to a newer version reports it and claims nothing more.
 func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -39,13 +39,13 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	s := r.mustSubmit(release(2))
 	r.mustNotify(s)
 	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
-	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	r.untilTrue("it continues to beat", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 1 {
 		t.Errorf("%+v after %d calls, %v", st, r.escrow.totalCalls(), err)
 	}
 }
 
-// Triggers that are turned off beside a worker keep it from claiming, until they are in force again.
+// Triggers turned off while a worker runs keep it from claiming until they are on again.
 func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -60,7 +60,7 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	s := r.mustSubmit(release(1))
 	r.mustNotify(s)
 	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
-	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	r.untilTrue("it continues to beat", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
 	if st := r.status(s.Run); st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 0 {
 		t.Errorf("%+v after %d calls", st, r.escrow.totalCalls())
 	}
@@ -77,13 +77,13 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	r.mustAudit()
 }
 
-// Where another database stands in the place of the one that was opened, or one that has lost
-// its identity, nothing is claimed, looked up or decided, and nobody is made known.
+// If the opened database is replaced by another, or loses its identity, the process claims,
+// looks up and decides nothing, and does not register.
 func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
-		"another one":        `UPDATE recourse.installation SET id = gen_random_uuid()`,
-		"one that forgot it": `DELETE FROM recourse.installation`,
+		"another one":         `UPDATE recourse.installation SET id = gen_random_uuid()`,
+		"without an identity": `DELETE FROM recourse.installation`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +100,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 				return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "another database")
 			})
 			var first string
-			if err := r.db.QueryRow(`DELETE FROM recourse.sessions RETURNING worker`).Scan(&first); err != nil { // its own is not there
+			if err := r.db.QueryRow(`DELETE FROM recourse.sessions RETURNING worker`).Scan(&first); err != nil { // this database has no row of it
 				t.Fatal(err)
 			}
 			calls, lookups := r.escrow.totalCalls(), asked.Load()
@@ -110,25 +110,25 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			other.escrow.lookup = func(c Call) Answer { answered.Store(true); return noAnswer() }
 			other.startWorkers()
 			other.mustNotify(other.mustSubmit(release(3)))
-			other.until("who opened it as it is now works on it", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
-			other.untilTrue("and looks up what is unknown", answered.Load)
-			if r.escrow.totalCalls() != calls || asked.Load() > lookups+1 { // one may have been on its way
+			other.until("a process that opens it now executes", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
+			other.untilTrue("it looks up unknown outcomes", answered.Load)
+			if r.escrow.totalCalls() != calls || asked.Load() > lookups+1 { // one may have been in flight
 				t.Errorf("%d calls and %d lookups, were %d and %d", r.escrow.totalCalls(), asked.Load(), calls, lookups)
 			}
 			if n := r.count(`SELECT count(*) FROM recourse.sessions WHERE worker = $1`, first); n != 0 {
-				t.Errorf("it made itself known %d times", n)
+				t.Errorf("it registered %d times", n)
 			}
 		})
 	}
 }
 
-// A standby takes no writes: nothing is opened on it but to audit. Once it is promoted it
-// is worked on, and everybody is told that the last commits may be lost.
+// A standby takes no writes: it can be opened for audits only. Once promoted it is used for
+// work, and every process reports that the last commits may be lost.
 func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	t.Parallel()
 	ctx, dir := context.Background(), t.TempDir()
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
-		if err := os.Chmod(at, 0o755); err != nil { // the server has a user of its own
+		if err := os.Chmod(at, 0o755); err != nil { // the server runs as another user
 			t.Fatal(err)
 		}
 	}
@@ -152,9 +152,9 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	r.startWorkers()
 	r.deadLetters(1, 2, func(Call) Answer { return noAnswer() })
 	r.until("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
-	r.untilTrue("the timeline is noted", func() bool { return r.count(`SELECT timeline FROM recourse.installation`) == 1 })
+	r.untilTrue("the timeline is recorded", func() bool { return r.count(`SELECT timeline FROM recourse.installation`) == 1 })
 	if over := r.Failover(); over != nil {
-		t.Errorf("told without a failover: %+v", over)
+		t.Errorf("reported without a failover: %+v", over)
 	}
 	r.stopWork()
 	r.stopWork = func() {}
@@ -190,7 +190,7 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	}
 	joined := joinRig(t, server.AppURL("postgres"), redis, r.escrow)
 	joined.startWorkers()
-	joined.untilTrue("the failover is told, with what was decided before", func() bool { over := joined.Failover(); return over != nil && over.Counted })
+	joined.untilTrue("the failover is reported, with what was decided before", func() bool { over := joined.Failover(); return over != nil && over.Counted })
 	over := joined.Failover()
 	if over.From != 1 || over.To != 2 || len(over.Tenants) != 1 || over.Tenants[0].Tenant != "acme" || over.Tenants[0].Unknown == 0 {
 		t.Errorf("%+v", over)
@@ -214,15 +214,15 @@ func openAsOwner(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-// Another database's Redis, and another Redis than the one in use, are refused before
-// anything is claimed; one that was emptied is healed.
+// A Redis of another database, or one other than that in use, is refused before anything is
+// claimed. A Redis that was emptied is restored.
 func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	r.untilTrue("its Redis is named", func() bool { return r.count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
+	r.untilTrue("its Redis is recorded", func() bool { return r.count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
 	client := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = client.Close() }()
-	r.untilTrue("its Redis is its own", func() bool { return client.Get(t.Context(), "recourse:database").Val() != "" })
+	r.untilTrue("its Redis carries the database's identity", func() bool { return client.Get(t.Context(), "recourse:database").Val() != "" })
 	refused := func(what, databaseURL string, redis asynq.RedisConnOpt, word string) {
 		t.Helper()
 		s, err := Open(context.Background(), Config{DatabaseURL: databaseURL, Redis: redis, Executor: r.escrow})
@@ -251,7 +251,7 @@ func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	}
 }
 
-// A Cluster behind a URL of one server answers for a part of the queues only.
+// A Cluster behind the URL of a single server serves only some of the queues.
 func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T) {
 	t.Parallel()
 	node, err := localredis.Start(t.Context(), localredis.Options{Cluster: true})
@@ -271,7 +271,7 @@ func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T
 	url, e := testkit.Migrated(t), newEscrow()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatal("the Cluster does not begin")
+			t.Fatal("the Cluster does not start")
 		}
 	}
 	if s, err := Open(t.Context(), Config{DatabaseURL: url, Redis: asynq.RedisClientOpt{Addr: node.Addr(), Password: node.Password()}, Executor: e}); !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
@@ -286,19 +286,19 @@ func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T
 	r.untilTrue("it is ready", func() bool { return r.Healthy(context.Background()) == nil })
 }
 
-// What readiness tells whoever asks names no database, trigger or target; the error in full does.
+// The reason in readiness names no database, trigger or target; the full error does.
 func TestWhyADatabaseMayNotBeWorkedOnIsReportedByItsKind(t *testing.T) {
 	t.Parallel()
 	const named = "shop-7 on 10.1.2.3"
 	for reason, err := range map[string]error{
-		"this database may not be worked on":                                  fmt.Errorf("%w: %w (%s)", ErrUnsuitable, background.ErrOtherDatabase, named),
-		"the schema of the database is not that of this program":              fmt.Errorf("%w: %s", ErrSchema, named),
-		"triggers of the database are not in force":                           fmt.Errorf("%w: %w (%s)", ErrUnsuitable, postgres.ErrTriggersOff, named),
-		"targets go by other circuit breakers than this process has for them": fmt.Errorf("%w: %s", ErrTargets, named),
+		"this database may not be used":                            fmt.Errorf("%w: %w (%s)", ErrUnsuitable, background.ErrOtherDatabase, named),
+		"the schema of the database is of another version":         fmt.Errorf("%w: %s", ErrSchema, named),
+		"triggers of the database are off":                         fmt.Errorf("%w: %w (%s)", ErrUnsuitable, postgres.ErrTriggersOff, named),
+		"targets have other circuit breakers than in this process": fmt.Errorf("%w: %s", ErrTargets, named),
 	} {
 		c := &databaseMonitor{}
 		if got := c.unready(); got != nil {
-			t.Fatalf("with nothing in the way: %v", got)
+			t.Fatalf("without an error: %v", got)
 		}
 		c.problem.Store(&err)
 		var u *Unready
@@ -308,7 +308,7 @@ func TestWhyADatabaseMayNotBeWorkedOnIsReportedByItsKind(t *testing.T) {
 	}
 }
 
-// What is executed on goes by the mark of the database, whoever opens it.
+// Whether real money may be moved depends on the mark in the database, whoever opens it.
 func TestARealExecutorIsNotRunOnADemonstration(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Demonstration = true })

@@ -16,8 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// tamperedDatabase is a database with a rich trail, and heads that were noted of it: some before
-// the newest case was there, and all of them.
+// tamperedDatabase is a database with a varied trail, and heads noted before the newest case
+// existed and after.
 type tamperedDatabase struct {
 	*rig
 	cases                       map[string]receipts.CaseID
@@ -79,7 +79,7 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	return s
 }
 
-// drain gives everything its place, so that nothing waits.
+// drain numbers all receipts, so that none waits.
 func (s *tamperedDatabase) drain() {
 	s.t.Helper()
 	ctx := context.Background()
@@ -121,7 +121,7 @@ func (s *tamperedDatabase) backup(as string) {
 	testkit.Tamper(s.t, s.db, statements...)
 }
 
-// restoreSQL are the statements that put everything where it was.
+// restoreSQL returns the statements that restore everything.
 func (s *tamperedDatabase) restoreSQL(as string) (out []string) {
 	for _, name := range s.tables() {
 		out = append(out, `DELETE FROM recourse.`+name, fmt.Sprintf(`INSERT INTO recourse.%s OVERRIDING SYSTEM VALUE TABLE %s.%s`, name, as, name))
@@ -129,8 +129,8 @@ func (s *tamperedDatabase) restoreSQL(as string) (out []string) {
 	return out
 }
 
-// rewriteTrailSQL are the statements that write the trail of a case anew with its SHA-256 links,
-// as change makes of it, and its head.
+// rewriteTrailSQL returns the statements that rewrite the trail of a case as changed by change,
+// with new SHA-256 links and head.
 func (s *tamperedDatabase) rewriteTrailSQL(name string, change func([]receipts.Draft) []receipts.Draft) []string {
 	s.t.Helper()
 	caseID := s.cases[name]
@@ -146,12 +146,12 @@ func (s *tamperedDatabase) rewriteTrailSQL(name string, change func([]receipts.D
 		}
 		drafts = append(drafts, e.Draft)
 	}
-	sealed, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
+	chained, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	out := []string{`DELETE FROM recourse.receipts WHERE case_id = '` + caseID.String() + `'`}
-	for _, r := range sealed {
+	for _, r := range chained {
 		run := "NULL"
 		if !r.Run.IsZero() {
 			run = pq.QuoteLiteral(r.Run.String())
@@ -174,14 +174,14 @@ func changeEach(subtype receipts.Subtype, change func(*receipts.Draft)) func([]r
 	}
 }
 
-// recountSQL puts right what the list counts, as its triggers do where they are in force.
+// recountSQL corrects the counts of the list, as its triggers do when they are on.
 const recountSQL = `UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries
 	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id GROUP BY s.id) d WHERE s.id = d.id`
 
 const resetProjectionSQL = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
 
-// How a forgery is noticed: by the audit alone, by heads that were noted before the newest
-// case was there, or by the newest heads.
+// How tampering is detected: by the audit alone, by heads noted before the newest case existed,
+// or only by the newest heads.
 const (
 	detectedByAudit    = "verify"
 	detectedByHeads    = "heads"
@@ -193,10 +193,11 @@ type tampering struct {
 	statements []string
 	detectedBy string
 	invariant  string // invariant
-	word       string // in what the break says
+	word       string // part of the break's text
 }
 
-// deleteCaseSQL are the statements that remove a case whole, but for its places in the order of events.
+// deleteCaseSQL returns the statements that remove a case, except for its positions in the
+// order of events.
 func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
 	inCase := ` IN (SELECT id FROM recourse.runs WHERE case_id = '` + s.cases[name].String() + `')`
 	of := ` WHERE case_id = '` + s.cases[name].String() + `'`
@@ -205,8 +206,8 @@ func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
 		`DELETE FROM recourse.cases WHERE id = '` + s.cases[name].String() + `'`, recountSQL}
 }
 
-// tamperings are what one who owns the tables can do. Those that need a head from outside say
-// so.
+// tamperings lists what an owner of the tables can do. Those that only a noted head detects are
+// marked.
 func (s *tamperedDatabase) tamperings() []tampering {
 	of := func(name string) string { return ` WHERE case_id = '` + s.cases[name].String() + `'` }
 	id := func(name string) string { return ` WHERE id = '` + s.runs[name] + `'` }
@@ -218,7 +219,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		return of(name) + ` AND seq = (SELECT last_seq FROM recourse.cases WHERE id = '` + s.cases[name].String() + `')`
 	}
 	cut := func(ds []receipts.Draft) []receipts.Draft { return ds[:len(ds)-1] }
-	mark := func(name string) string { // takes back the marks that the last receipt of the case tells of
+	mark := func(name string) string { // undoes the marks of the case's last receipt
 		return map[string]string{"held": `UPDATE recourse.desk SET reprocess_eligible = NULL, mark_reason = 'look first'` + run("held"), "newest": `DELETE FROM recourse.desk` + run("newest")}[name]
 	}
 	appended := func(d receipts.Draft) func([]receipts.Draft) []receipts.Draft {
@@ -239,14 +240,14 @@ func (s *tamperedDatabase) tamperings() []tampering {
 	return []tampering{
 		{"1a a receipt's body is edited", []string{`UPDATE recourse.receipts SET body = replace(body, '"moved":1000', '"moved":9000')` + of("settled") + ` AND subtype = 'attempt-succeeded'`}, detectedByAudit, InvariantChains, "link does not follow"},
 		{"1a' a receipt's column is edited", []string{`UPDATE recourse.receipts SET at = at - interval '1 hour'` + of("settled") + ` AND seq = 2`}, detectedByAudit, InvariantChains, "column at differs"},
-		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, InvariantHeads, "another than the one noted"},
-		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, InvariantHeads, "another than the one noted"},
+		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, InvariantHeads, "differs from the noted head"},
+		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, InvariantHeads, "differs from the noted head"},
 		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, InvariantChains, "sequence 3 stands in its place"},
 		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewriteTrailSQL("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
 			`UPDATE recourse.desk SET held = false, hold_reason = ''`+run("held")), detectedByAudit, InvariantOrder, "and there is none"},
 		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, InvariantChains, "the trail ends at"},
 		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, InvariantOrder, "and there is none"},
-		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, InvariantHeads, "were noted"},
+		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, InvariantHeads, "the noted head is at"},
 		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetProjectionSQL), detectedByNewHeads, InvariantHeads, "the trail ends at 0"},
 		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, InvariantOrder, "and there is none"},
 		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, InvariantOrder, "missing in the order of events"},
@@ -259,11 +260,11 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"7 a receipt of 2020 is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
 			detectedByAudit, InvariantOrder, "has no place"},
 		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
-			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, InvariantHeads, "another than the one noted"},
+			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, InvariantHeads, "differs from the noted head"},
 		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, InvariantOrder, "has no place"},
 		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, InvariantOrder, "has no place"},
 		{"8b places are spliced", []string{events("settled")}, detectedByAudit, InvariantOrder, "missing in the order of events"},
-		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, InvariantHeads, "were noted"},
+		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, InvariantHeads, "the noted head is at"},
 		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, InvariantFold, s.executedPlan.ID.String()},
 		{"12' a plan that never ran is removed", plan(s.unstartedPlan, all...), detectedByAudit, InvariantFold, s.unstartedPlan.ID.String()},
 		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.brakes WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "brake:settlement:"},
@@ -276,24 +277,23 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, detectedByAudit, InvariantFold, "is at version 1, its last receipt is 2"},
 		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, detectedByAudit, InvariantFold, "policy:settlement"},
 		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, detectedByAudit, InvariantFold, "stored definition"},
-		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, detectedByAudit, InvariantFold, "of which receipts tell, is not there"},
+		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, detectedByAudit, InvariantFold, "is in the receipts, but not stored"},
 		{"a rule is said to have replayed a job", []string{`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ('` + s.runs["letter"] + `', 'r', 'acme', 1, now())`}, detectedByAudit, InvariantFold, "is counted to have replayed"},
 		{"another is said to have planned", []string{`UPDATE recourse.bulks SET actor = 'user:bob' WHERE id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored planner user:bob"},
-		{"another is said to have started a plan", []string{`UPDATE recourse.bulks SET started_by = 'user:eve' WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored who started it user:eve"},
+		{"another is said to have started a plan", []string{`UPDATE recourse.bulks SET started_by = 'user:eve' WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored starter user:eve"},
 		{"a plan is set back", []string{`UPDATE recourse.bulks SET state = 'running', ended_at = NULL WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored state running"},
 		{"an item of a plan is edited", []string{`UPDATE recourse.bulk_items SET amount = 1 WHERE bulk_id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored hash"},
 		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "and the receipts say that it was done"},
 		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, InvariantFold, "counts 9 items"},
 		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
-		{"a register loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
+		{"an operation log loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
 		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, InvariantOrder, "and the list of letters follows it up to"},
 	}
 }
 
-// What one who owns the tables can change, with triggers off and the chain of SHA-256 links
-// computed anew where that hides it better, and what notices it: the audit alone, only heads
-// that were noted outside, or only heads that are newer than what was taken away. The table
-// is in receipts/README.md.
+// What an owner of the tables can change, with triggers off and SHA-256 links recomputed where
+// that hides it better, and what detects it: the audit alone, only noted heads, or only heads
+// newer than the removed part. The table is in receipts/README.md.
 func TestTamperingAndWhatDetectsIt(t *testing.T) {
 	t.Parallel()
 	s := newTamperedDatabase(t)
@@ -328,6 +328,6 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 		testkit.Tamper(t, s.db, s.restoreSQL(schemaKept)...)
 	}
 	if a := s.mustAudit(); !maps.Equal(a.Heads, s.allHeads) {
-		t.Error("the scene is not as it was")
+		t.Error("the database was not restored")
 	}
 }

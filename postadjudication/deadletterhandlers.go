@@ -12,21 +12,20 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// LetterHandler says what is run when a run of a family dies: a function of its own,
-// or another family. Either is a plain task with the retry key "dlq:<run id>", which
-// begins in the very commit in which the run dies: it exists exactly once, survives
-// whatever happens to the process, is tried again by its policy, and is linked with
-// the letter both ways (Status). A handler that fails for good is a dead letter
-// itself, and has no handler: there is no loop. The letter stays open whatever its
-// handler does; closing it is a person's, or Fork's.
+// LetterHandler says what runs when a run of a family dies: a function, or another family.
+// Either is a plain task with the retry key "dlq:<run id>" that is committed together with the
+// death. It exists exactly once, survives any crash of the process, is retried by its policy,
+// and is linked with the letter both ways (Status). A handler that fails permanently is a dead
+// letter without a handler, so there is no loop. The letter stays open whatever its handler
+// does: only a person or Fork closes it.
 //
-// Deaths with handlers share transactions among themselves only. All processes of a
-// service have to name the same handlers.
+// Deaths with handlers are batched only with each other. All processes of a service must
+// configure the same handlers.
 type LetterHandler struct {
-	Handle    func(ctx context.Context, l DeadLetter) background.Result // its own; run as the family "<family>-dlq"
+	Handle    func(ctx context.Context, l DeadLetter) background.Result // runs as the family "<family>-dlq"
 	Policy    retrypolicy.Policy                                        // of Handle
-	TimeLimit time.Duration                                             // of Handle, per attempt; 30s when 0
-	Family    string                                                    // or another plain family; see ReadDeadLetter
+	TimeLimit time.Duration                                             // of Handle, per attempt; 0: 30s
+	Family    string                                                    // instead of Handle: another plain family; see ReadDeadLetter
 }
 
 // DefaultHandlerFamily is the family that runs Config.OnAnyDeath.Handle.
@@ -34,7 +33,7 @@ const DefaultHandlerFamily = "dlq"
 
 func (h LetterHandler) isSet() bool { return h.Handle != nil || h.Family != "" }
 
-// family is the family that runs a handler's own function.
+// family returns the family that runs the handler's function.
 func (h LetterHandler) family(name string) PlainFamily {
 	return PlainFamily{Name: name, Policy: h.Policy, TimeLimit: h.TimeLimit, Handle: func(ctx context.Context, a background.Attempt) background.Result {
 		l, err := ReadDeadLetter(a)
@@ -45,8 +44,8 @@ func (h LetterHandler) family(name string) PlainFamily {
 	}}
 }
 
-// withHandlers gives the families with those that handlers need, and which family
-// handles whose letters.
+// withHandlers returns the families including those of handlers, and the handler family for
+// each family.
 func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]string, err error) {
 	families, handlerFor = append(families, c.Families...), map[string]string{}
 	known := map[string]bool{}
@@ -98,25 +97,25 @@ func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]st
 	return families, handlerFor, nil
 }
 
-// DeadLetter is a run that died, as its handler and its subscribers are told of it.
-// Its texts are redacted.
+// DeadLetter is a run that died, as passed to its handler and to subscribers. Its texts are
+// redacted.
 type DeadLetter struct {
 	Run         background.RunID  `json:"run_id"`
 	Case        background.CaseID `json:"case_id"`
 	Tenant      string            `json:"tenant"`
 	Family      string            `json:"family"`
 	RetryKey    string            `json:"retry_key"`
-	Transaction string            `json:"transaction_receipt_id,omitempty"` // of a settlement
+	Transaction string            `json:"transaction_receipt_id,omitempty"` // settlements only
 	Attempts    int               `json:"attempts"`
 	ReasonCode  string            `json:"reason_code"`
 	Class       background.Class  `json:"outcome_class,omitempty"`
-	Error       receipts.Failure  `json:"error,omitzero"` // the last one, without its stack
+	Error       receipts.Failure  `json:"error,omitzero"` // last error, without its stack
 	DeadAt      time.Time         `json:"dead_lettered_at"`
-	Handler     background.RunID  `json:"-"` // the run that handles it, as subscribers are told
+	Handler     background.RunID  `json:"-"` // the run that handles it; for subscribers
 }
 
-// ReadDeadLetter reads the letter that an attempt is to handle: for a family that is
-// named as the handler of others.
+// ReadDeadLetter returns the letter that an attempt handles. It serves families that are
+// configured as handlers of others.
 func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
 	var l DeadLetter
 	if _, is := handledRun(a.Run); !is {
@@ -126,7 +125,7 @@ func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
 	return l, err
 }
 
-// deadLetterOf is the letter of a run that has just died.
+// deadLetterOf returns the letter of a run that has just died.
 func deadLetterOf(s postgres.Snapshot) DeadLetter {
 	r := s.Run
 	l := DeadLetter{
@@ -141,7 +140,7 @@ func deadLetterOf(s postgres.Snapshot) DeadLetter {
 	return l
 }
 
-// deadLetterFromReceipt reads a letter off the receipt of its death.
+// deadLetterFromReceipt reads a letter from the receipt of its death.
 func deadLetterFromReceipt(d postgres.DeathEvent) (DeadLetter, error) {
 	p, err := d.Known()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// handlerRecorder notes the letters that a handler was given.
+// handlerRecorder records the letters that a handler received.
 type handlerRecorder struct {
 	mu      sync.Mutex
 	letters []DeadLetter
@@ -48,7 +48,7 @@ func (r *rig) status(id background.RunID) Status {
 	return st
 }
 
-// payloadOf reads the payload of a run's only receipt of a subtype.
+// payloadOf returns the payload of a run's only receipt of a subtype.
 func (r *rig) payloadOf(st Status, subtype receipts.Subtype) (p receipts.Payload) {
 	r.t.Helper()
 	trail, err := r.Receipts(context.Background(), "acme", st.Case, 0, 1000)
@@ -70,8 +70,8 @@ func (r *rig) payloadOf(st Status, subtype receipts.Subtype) (p receipts.Payload
 	return p
 }
 
-// A run that dies has one handler, which is given the letter, and each tells of the
-// other: in their status and in their receipts.
+// A run that dies has one handler, which receives the letter. Status and receipts of each refer
+// to the other.
 func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
@@ -86,10 +86,10 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 		t.Errorf("the handler: %+v", handler)
 	}
 	if p := r.payloadOf(dead, receipts.DeadLettered); p.NewRun != dead.Handler {
-		t.Errorf("the death tells of %s", p.NewRun)
+		t.Errorf("the receipt of the death refers to %s", p.NewRun)
 	}
 	if p := r.payloadOf(handler, receipts.Submitted); p.LetterOf != letter.Run {
-		t.Errorf("the handler's receipt tells of %s", p.LetterOf)
+		t.Errorf("the handler's receipt refers to %s", p.LetterOf)
 	}
 	got := seen.all()
 	if len(got) != 1 {
@@ -100,13 +100,13 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 		t.Errorf("the handler was given %+v", l)
 	}
 	if c := r.caseOf(release(1)); c.Runs[0].Handler != dead.Handler {
-		t.Errorf("the case does not tell of the handler: %+v", c.Runs[0])
+		t.Errorf("the case does not show the handler: %+v", c.Runs[0])
 	}
 	r.mustAudit()
 }
 
-// A success has no handler, a fork that dies has one of its own, and so has every
-// one of many deaths at once.
+// A success has no handler. A fork that dies has a handler of its own, and so has each of many
+// simultaneous deaths.
 func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
@@ -139,8 +139,8 @@ func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 	r.mustAudit()
 }
 
-// A handler that fails is a letter like any other, and nothing handles it: also not
-// where a default is named for every family, and not when it is forked.
+// A handler that fails becomes an ordinary dead letter without a handler, also if a default
+// handler is configured, and also when it is forked.
 func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 	t.Parallel()
 	seen := handlerRecorder{answer: background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "pager.down"}}}
@@ -175,7 +175,7 @@ func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 	r.mustAudit()
 }
 
-// Another family handles what it is named for, and reads the letter off its task.
+// Another family handles the letters it is configured for, and reads the letter from its task.
 func TestAnotherFamilyHandlesLetters(t *testing.T) {
 	t.Parallel()
 	var seen, fallback handlerRecorder
@@ -194,7 +194,7 @@ func TestAnotherFamilyHandlesLetters(t *testing.T) {
 		c.OnAnyDeath = LetterHandler{Handle: fallback.handle}
 	}).startWorkers()
 	ctx := context.Background()
-	for _, family := range []string{"chores", "errands", "desk"} { // a task of desk's own is no letter: it dies
+	for _, family := range []string{"chores", "errands", "desk"} { // a task submitted to desk itself is no letter, so it dies
 		if _, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: family, RetryKey: "one"}); err != nil {
 			t.Fatal(err)
 		}
@@ -247,8 +247,8 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 	}
 }
 
-// Where a task has the key of a handler, as from before there were any, the run dies
-// all the same, without one; those that die with it have theirs.
+// If a task already has the retry key of a handler, as from before handlers existed, the run
+// still dies, without a handler. Runs that die in the same batch have theirs.
 func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
@@ -263,7 +263,7 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	for i := range many {
 		r.mustSubmit(release(100 + i))
 	}
-	// All calls are answered at once, so that the runs die together.
+	// All calls are answered at once, so that the runs die in one batch.
 	var all sync.WaitGroup
 	all.Add(many + 1)
 	r.escrow.script = func(context.Context, Call) Answer {
@@ -277,7 +277,7 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	if p := r.payloadOf(r.status(s.Run), receipts.DeadLettered); !p.NewRun.IsZero() {
-		t.Errorf("the death tells of a handler %s that it has not", p.NewRun)
+		t.Errorf("the receipt of the death names a handler %s, but there is none", p.NewRun)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded'`); n != many {
 		t.Errorf("%d of %d deaths have a handler", n, many)

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Letter is a dead letter as an operator sees it in a list.
+// Letter is a dead letter in a list.
 type Letter struct {
 	Run         background.RunID        `json:"run_id"`
 	Case        background.CaseID       `json:"case_id"`
@@ -25,8 +25,8 @@ type Letter struct {
 	Submission  string                  `json:"submission_receipt_id,omitempty"`
 	Escrow      string                  `json:"escrow_reference,omitempty"`
 	Outcome     settlement.Outcome      `json:"outcome,omitempty"`
-	Amount      *settlement.Money       `json:"amount,omitempty"`  // what was adjudicated
-	AtRisk      *settlement.Money       `json:"at_risk,omitempty"` // what stays reserved for it
+	Amount      *settlement.Money       `json:"amount,omitempty"`  // adjudicated
+	AtRisk      *settlement.Money       `json:"at_risk,omitempty"` // reserved; open letters only
 	Status      background.LetterStatus `json:"letter"`
 	DeadAt      time.Time               `json:"dead_lettered_at"`
 	Age         Duration                `json:"age"` // in whole seconds
@@ -34,36 +34,36 @@ type Letter struct {
 	Class       background.Class        `json:"outcome_class"`
 	Attempts    int                     `json:"attempts"`
 	Error       *background.Failure     `json:"error,omitempty"`
-	Signature   string                  `json:"signature"`    // what it shares with letters of the same cause
-	Replays     int                     `json:"replay_count"` // how often it, and what it is a fork of, was tried again
+	Signature   string                  `json:"signature"`    // equal for letters of the same cause
+	Replays     int                     `json:"replay_count"` // forks of it and of its ancestors
 	ReplayedBy  string                  `json:"replayed_by,omitempty"`
-	LastSeenAt  time.Time               `json:"last_seen_at"` // of the newest receipt of its case
+	LastSeenAt  time.Time               `json:"last_seen_at"` // time of the newest receipt of its case
 	Held        bool                    `json:"held"`
 	Reprocess   bool                    `json:"reprocess_eligible"`
 	Review      bool                    `json:"manual_review_required"`
-	ExpiresAt   *time.Time              `json:"expires_at,omitempty"` // when retention may let it go; never when missing
+	ExpiresAt   *time.Time              `json:"expires_at,omitempty"` // when retention may purge it; nil: never
 	Dispatch    string                  `json:"dispatch_reference"`
 	CanFork     bool                    `json:"can_fork"`
 	RefusedBy   Gate                    `json:"refused_by,omitempty"` // why it can't be forked now
 	RuleReplays
 }
 
-// LetterQuery asks for a page of letters.
+// LetterQuery selects a page of letters.
 type LetterQuery struct {
 	Filter LetterFilter
-	Sort   LetterSort // NewestFirst when empty
-	After  string     // LetterPage.Next of the page before; empty for the first
+	Sort   LetterSort // empty: NewestFirst
+	After  string     // LetterPage.Next of the previous page; empty: first page
 	Limit  int        // 1 to 1000
 }
 
-// LetterPage is a part of a list of letters.
+// LetterPage is a page of letters.
 type LetterPage struct {
 	Letters []Letter `json:"letters"`
-	Next    string   `json:"next,omitempty"` // asks for what follows
-	More    bool     `json:"more"`           // something follows
+	Next    string   `json:"next,omitempty"` // cursor of the next page
+	More    bool     `json:"more"`           // there is a next page
 }
 
-// LetterCount is how many letters a filter selects.
+// LetterCount counts the letters that a filter selects.
 type LetterCount struct {
 	Total    int64                             `json:"total"`
 	ByStatus map[background.LetterStatus]int64 `json:"by_letter"`
@@ -71,10 +71,10 @@ type LetterCount struct {
 
 const maxLetters = 1000
 
-// Letters lists dead letters of a tenant. Whatever was committed before the call is
-// in it, whoever did it; a letter that changes meanwhile is shown as it is, and none
-// is left out or shown twice from page to page, unless its place in the order
-// changes. Purged letters are none any more.
+// Letters lists dead letters of a tenant. It includes everything that any process committed
+// before the call. A letter that changes meanwhile is shown as it is. No letter is omitted or
+// repeated between pages, unless its position in the order changes. Purged letters are not
+// listed.
 func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (LetterPage, error) {
 	if q.Sort == "" {
 		q.Sort = NewestFirst
@@ -116,8 +116,8 @@ func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (Le
 	return page, nil
 }
 
-// findLetters finds letters after a cursor, and gives the place of the last, whether
-// it could be read or not.
+// findLetters returns letters after a cursor, and the position of the last one, even if that
+// one could not be read.
 func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order postgres.LetterOrder, at letterCursor, limit int) (found []postgres.FoundLetter, more bool, last postgres.LetterPosition, err error) {
 	if err := s.journal.CatchUpLetters(ctx); err != nil {
 		return nil, false, last, err
@@ -125,7 +125,7 @@ func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter
 	return s.journal.Letters(ctx, tenant, s.journalFilter(f, at.asOf), order, at.place, limit)
 }
 
-// CountLetters counts the dead letters that a filter selects, exactly.
+// CountLetters returns the exact number of dead letters that a filter selects.
 func (s *Service) CountLetters(ctx context.Context, tenant string, f LetterFilter) (LetterCount, error) {
 	out := LetterCount{ByStatus: map[background.LetterStatus]int64{}}
 	if err := validateLetterQuery(tenant, f); err != nil {
@@ -172,8 +172,7 @@ func (s *Service) letterOf(l postgres.FoundLetter) Letter {
 	return out
 }
 
-// journalFilter is a filter as the journal takes it, with its ages counted from a time.
-// The filter is one that Validate finds nothing wrong with.
+// journalFilter converts a validated filter for the journal. Its ages are relative to asOf.
 func (s *Service) journalFilter(f LetterFilter, asOf time.Time) postgres.LetterFilter {
 	out := postgres.LetterFilter{
 		Facets: postgres.FacetFilter{
@@ -203,28 +202,27 @@ func (s *Service) journalFilter(f LetterFilter, asOf time.Time) postgres.LetterF
 	return out
 }
 
-// retentionOf is how long open letters of a queue are kept; it is false when that has no
-// end.
+// retentionOf returns how long open letters of a queue are kept; false means indefinitely.
 func (s *Service) retentionOf(family, queue string) (time.Duration, bool) {
 	age := s.retention.ruleFor(family, queue).maxAge
 	return age, age > 0
 }
 
-// LetterSort is an order of letters. Letters that are alike in it are in the order of
-// their run ids, so that the order is the same on every page.
+// LetterSort is an order of letters. Ties are ordered by run id, so that the order is the same
+// on every page.
 type LetterSort string
 
 // The orders. The zero sort is NewestFirst.
 const (
-	NewestFirst   LetterSort = "newest" // death
+	NewestFirst   LetterSort = "newest" // by time of death
 	OldestFirst   LetterSort = "oldest"
 	HighestAmount LetterSort = "highest_amount"
 	LowestAmount  LetterSort = "lowest_amount"
 	MostAttempts  LetterSort = "most_attempts"
-	LastSeen      LetterSort = "last_seen" // the newest receipt of its case
+	LastSeen      LetterSort = "last_seen" // by the newest receipt of the case
 )
 
-// LetterSorts are all orders.
+// LetterSorts lists all orders.
 var LetterSorts = []LetterSort{NewestFirst, OldestFirst, HighestAmount, LowestAmount, MostAttempts, LastSeen}
 
 var letterOrders = map[LetterSort]postgres.LetterOrder{
@@ -233,8 +231,8 @@ var letterOrders = map[LetterSort]postgres.LetterOrder{
 	MostAttempts: {Column: postgres.ByAttempts, Descending: true}, LastSeen: {Column: postgres.BySeen, Descending: true},
 }
 
-// letterCursor is a place in a list of letters, and the time that the list's filter
-// was asked at: its ages are counted from there on all pages.
+// letterCursor is a position in a list of letters and the time of the first page: the filter's
+// ages are relative to it on all pages.
 type letterCursor struct {
 	place postgres.LetterPosition
 	asOf  time.Time
@@ -245,9 +243,9 @@ const (
 	cursorSize = cursorBody + 16
 )
 
-// encode writes a cursor with a digest of itself and of what it belongs to. The
-// digest keeps cursors from being mixed up or made up by mistake; who could forge one
-// would see nothing that the filter does not show.
+// encode formats a cursor with a digest of its body and scope. The digest detects cursors that
+// are mixed up or invented by mistake. It is no protection against forgery, which would reveal
+// nothing that the filter does not show.
 func (c letterCursor) encode(scope []byte) string {
 	b := make([]byte, 0, cursorSize)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.asOf.UnixMicro()))
@@ -259,7 +257,7 @@ func (c letterCursor) encode(scope []byte) string {
 
 func decodeLetterCursor(text string, scope []byte) (letterCursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	// The decoder passes over line ends.
+	// The decoder ignores line ends.
 	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) != cursorSize {
 		return letterCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of letters"}
 	}
@@ -281,7 +279,7 @@ func cursorDigest(body, scope []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// cursorScope says which list a cursor belongs to.
+// cursorScope identifies the list that a cursor belongs to.
 func cursorScope(tenant string, f LetterFilter, sort LetterSort) ([]byte, error) {
 	filter, err := f.Encode()
 	if err != nil {

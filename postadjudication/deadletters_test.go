@@ -26,7 +26,7 @@ func (r *rig) letters(f LetterFilter) []Letter {
 	return page.Letters
 }
 
-// Each filter finds the letter that it is about, and not the other one.
+// Each filter finds its letter and not the other one.
 func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -91,8 +91,7 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	}
 }
 
-// What somebody has just done is in the list, where no process works that could keep
-// it up to date.
+// A committed change is in the list, even if no running process keeps the list up to date.
 func TestAListShowsWhatWasJustDone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -113,7 +112,7 @@ func TestAListShowsWhatWasJustDone(t *testing.T) {
 	}
 }
 
-// The letter of a fork counts the tries before it.
+// The letter of a fork counts the forks before it.
 func TestReplaysAreCountedDownTheLine(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -138,7 +137,7 @@ func TestReplaysAreCountedDownTheLine(t *testing.T) {
 	}
 }
 
-// A filter that makes no sense is refused, naming what is wrong; it never finds more.
+// An invalid filter is refused with the field's name; it never selects more.
 func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, field := range map[string]string{
@@ -199,7 +198,7 @@ func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-// A cursor goes on only with the list that it was given for.
+// A cursor is valid only for the list that returned it.
 func TestACursorBelongsToItsList(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -242,7 +241,7 @@ func TestACursorBelongsToItsList(t *testing.T) {
 	}
 }
 
-// Every order lists every letter once, in that order, whatever the size of pages.
+// Every order lists every letter once and in order, whatever the page size.
 func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

@@ -9,22 +9,22 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Outcome classes of one call, re-exported for executors.
+// Outcome classes of a call, re-exported for executors.
 const (
 	Executed    = background.Executed
 	NotExecuted = background.NotExecuted
 	Unknown     = background.Unknown
 )
 
-// Class says what is known of the money after a call.
+// Class says what is known about the money after a call.
 type Class = background.Class
 
-// OperationKey is the idempotency key given to the escrow service: the SHA-256
-// of tenant, escrow service, transaction receipt, outcome, generation and epoch.
-// It is the same for every attempt, so that a repeated call cannot pay twice.
+// OperationKey is the idempotency key of an escrow service call: the SHA-256 of tenant, escrow
+// service, transaction receipt, outcome, generation and epoch. It is equal on every attempt, so
+// that a repeated call cannot pay twice.
 type OperationKey [32]byte
 
-// String is the key as it goes over the wire: 64 hexadecimal digits.
+// String returns the key as sent: 64 hexadecimal digits.
 func (k OperationKey) String() string { return hex.EncodeToString(k[:]) }
 
 // Call is one call of an escrow service.
@@ -35,47 +35,47 @@ type Call struct {
 	Target       string // the escrow service's name
 	Outcome      settlement.Outcome
 	Amount       settlement.Money
-	Generation   int // of the adjudication: a service that has seen a higher one of its transaction is to refuse this
+	Generation   int // of the adjudication: a service that has seen a higher one for the transaction must refuse the call
 	Run          background.RunID
 	Attempt      int
-	// Fresh reports whether the request may still leave; see Executor. It is nil in a
-	// lookup, and in a call that no attempt makes.
+	// Fresh reports whether the request may still be sent; see Executor. Nil in lookups and in
+	// calls outside an attempt.
 	Fresh func() error
-	// NotAfter is when nobody waits for the answer any more, by the database's clock: the
-	// service is to execute nothing then. Zero where Fresh is nil.
+	// NotAfter is the time, by the database's clock, after which nobody waits for the answer:
+	// the service must not execute the call then. Zero if Fresh is nil.
 	NotAfter time.Time
-	// SentAgo is for how long nothing was sent under the operation key, by the times of the
-	// receipts, which are those of the database's clock: of a lookup only.
+	// SentAgo is the time since the last request under the operation key, by the receipts, and
+	// so by the database's clock. Set in lookups only.
 	SentAgo time.Duration
 }
 
-// Answer is what a call, or a lookup, told. An executor that answers with class
-// Executed states in Moved how much was moved for this operation key in all.
+// Answer is the result of a call or lookup. For class Executed, the executor states in Moved
+// the total moved under this operation key.
 type Answer struct {
 	Class      Class
-	Retry      bool          // whether calling again may help; ignored when executed
-	Moved      int64         // minor units; at least 1 when executed
-	Reference  string        // the escrow service's name of the effect
-	RetryAfter time.Duration // 0 unless the escrow service asked to wait
+	Retry      bool          // whether a retry may help; ignored if executed
+	Moved      int64         // minor units; at least 1 if executed
+	Reference  string        // the escrow service's id of the execution
+	RetryAfter time.Duration // wait requested by the escrow service, or 0
 	Type       string        // stable name of the failure, such as "http.refused"; policies match it
 	Code       string        // the escrow service's own code
-	Message    string        // free text, redacted before it is kept
+	Message    string        // free text, redacted before it is stored
 }
 
-// Executor calls an escrow service. It MUST pass OperationKey on, MUST NOT
-// change Request, and MUST answer Unknown whenever it can't tell whether money
-// moved. It must be safe for concurrent use.
+// Executor calls an escrow service. It MUST pass on OperationKey, MUST NOT change Request, and
+// MUST answer Unknown whenever it can't tell whether money moved. It must be safe for
+// concurrent use.
 //
-// It SHOULD ask Call.Fresh as late as it can: when all but the last byte of the request
-// has left, behind anything that takes time, such as a dial. When that refuses, it
-// sends no more and answers NotExecuted; the attempt then ends as interrupted and
-// spends nothing. The process may have stood still since its claim, and others may have
-// executed, or decided the opposite, meanwhile. It is also asked just before Execute is
-// called.
+// It SHOULD call Call.Fresh as late as it can: when all but the last byte of the request has
+// been sent, after anything that takes time, such as a dial. If Fresh returns an error, the
+// executor sends no more and answers NotExecuted; the attempt then ends as interrupted and
+// spends no budget. The reason: the process may have been suspended since its claim, and others
+// may have executed the decision, or decided the opposite, meanwhile. Fresh is also called just
+// before Execute.
 type Executor interface {
 	Execute(ctx context.Context, c Call) Answer
-	// KeyLifetime is for how long after the first call, at least, the escrow service still
-	// recognises an operation key. Zero means that no call may follow an unknown one;
+	// KeyLifetime is the minimum time after the first call for which the escrow service
+	// recognises an operation key. Zero means that no call may follow one of unknown outcome;
 	// Forever means that keys never expire.
 	KeyLifetime() time.Duration
 }
@@ -83,35 +83,34 @@ type Executor interface {
 // Forever is the lifetime of operation keys that never expire.
 const Forever time.Duration = 1<<63 - 1
 
-// Lookuper is implemented by executors that can ask what became of an operation
-// key: Executed with the amount moved, NotExecuted when the escrow service says that
-// nothing was and nothing that it has received will be moved, else Unknown.
+// Lookuper is implemented by executors that can look up an operation key. The answer is
+// Executed with the amount moved; NotExecuted if the escrow service states that nothing was
+// moved and that no request it has received will move anything; else Unknown.
 //
-// Executed is believed always. NotExecuted is believed only when no call can be on its way
-// any more, and only while the escrow service must still know the key: one that has
-// forgotten a key says the same. Executors state both by InFlighter and LookupLifetimer.
+// Executed is always believed. NotExecuted is believed only once no call can be in flight, and
+// only while the escrow service must still know the key, since a service that has forgotten a
+// key answers the same. Executors state both times by InFlighter and LookupLifetimer.
 type Lookuper interface {
 	Lookup(ctx context.Context, c Call) Answer
 }
 
-// InFlighter is implemented by executors that know for how long the escrow service may
-// still execute a call that was given up. DefaultInFlight, or what Config.InFlight says,
-// holds for one that does not implement it, such as a wrapper that hides it. One that
-// states no positive span answers a Lookup with NotExecuted only when no call of a live
-// process can be on its way: see Call.SentAgo.
+// InFlighter is implemented by executors that know for how long the escrow service may still
+// execute a call after the caller gave up. The default is Config.InFlight, or DefaultInFlight;
+// it also applies to a wrapper that hides the method. An executor that returns zero or less
+// answers a Lookup with NotExecuted only if no call of a live process can be in flight: see
+// Call.SentAgo.
 type InFlighter interface {
 	InFlight() time.Duration
 }
 
-// Addressed is implemented by executors that can say where their escrow service is. The receipt
-// of a lookup whose actor is self-declared records it.
+// Addressed is implemented by executors that know the address of their escrow service. The
+// receipt of a lookup with a self-declared actor records it.
 type Addressed interface {
 	Address() string // a URL
 }
 
-// LookupLifetimer is implemented by executors whose escrow service tells what became of an
-// operation key for longer than it recognises the key in a call. Less than KeyLifetime
-// means KeyLifetime.
+// LookupLifetimer is implemented by executors whose escrow service answers lookups of a key for
+// longer than it recognises the key in a call. A value below KeyLifetime means KeyLifetime.
 type LookupLifetimer interface {
 	LookupLifetime() time.Duration
 }

@@ -14,29 +14,29 @@ import (
 
 const (
 	foldEvery = time.Second
-	// foldCostFactor bounds the part of the time that folding, and looking for breaches, may
-	// take: the deltas of an escrow that a transaction holds are many after a while.
+	// foldCostFactor limits the share of time spent on folding and on the check for breaches:
+	// while a transaction holds an escrow, its deltas accumulate.
 	foldCostFactor = 20
 	foldMaxPause   = 10 * time.Second // at most
-	// maxLoggedBreaches is how many breached escrows are compared with those that the log has
-	// named; the others are only counted.
+	// maxLoggedBreaches is how many breached escrows are logged by name; the others are only
+	// counted.
 	maxLoggedBreaches = 100
 )
 
-// Breaches is how often conservation was breached.
+// Breaches counts breaches of conservation.
 type Breaches = postgres.Breaches
 
-// escrowMaintainer folds the open deltas of escrows that no admission folds, and raises the
-// alarm when an escrow has committed more than it holds. Every process that works has
-// one: what another has locked is skipped.
+// escrowMaintainer folds open deltas of escrows that no admission folds, and raises an alarm if
+// an escrow has committed more than it holds. Every working process has one; it skips escrows
+// that another has locked.
 //
-//	move ─same commit─▶ escrow_deltas ─▶ folded by an admission, or here within a second
-//	                                          └▶ breached ─▶ log, metric, readiness
+//	transition ─same commit─▶ escrow_deltas ─▶ folded by an admission, or here within a second
+//	                                                └▶ breached ─▶ log, metric, readiness
 type escrowMaintainer struct {
 	journal *postgres.Journal
 	log     *zap.Logger
-	last    atomic.Pointer[Breaches] // nil before the first look
-	logged  map[escrowID]int64       // breached, of the escrows that the log has named
+	last    atomic.Pointer[Breaches] // nil before the first check
+	logged  map[escrowID]int64       // last logged breach by escrow
 }
 
 type escrowID struct{ tenant, reference string }
@@ -45,7 +45,7 @@ func newEscrowMaintainer(j *postgres.Journal, log *zap.Logger) *escrowMaintainer
 	return &escrowMaintainer{journal: j, log: log, logged: map[escrowID]int64{}}
 }
 
-// run folds every second until ctx ends.
+// run folds every second until ctx is done.
 func (k *escrowMaintainer) run(ctx context.Context) {
 	var nextCheck time.Time // for breaches
 	for failing := false; ; {
@@ -60,7 +60,7 @@ func (k *escrowMaintainer) run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			k.log.Error("the escrows can't be kept up to date, trying on", zap.Error(err))
+			k.log.Error("could not fold the deltas of escrows, retrying", zap.Error(err))
 		}
 		failing = err != nil
 		if !sleepOr(ctx, min(foldMaxPause, max(foldEvery, foldCostFactor*took)), nil) {
@@ -69,7 +69,7 @@ func (k *escrowMaintainer) run(ctx context.Context) {
 	}
 }
 
-// logBreaches logs what was breached since the last look; at the first look, all there is.
+// logBreaches logs breaches since the last check; the first check logs all.
 func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
 	now, err := k.journal.Breaches(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
 	}
 	escrows, err := k.journal.BreachedEscrows(ctx, maxLoggedBreaches)
 	if err != nil {
-		k.last.Store(before) // the next look tells
+		k.last.Store(before) // the next check reports them
 		return err
 	}
 	k.log.Error("escrows have committed more than they hold", zap.Int64("escrows", now.Escrows), zap.Int64("payments_beyond_adjudication", now.Excesses))
@@ -97,8 +97,8 @@ func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
 	return nil
 }
 
-// Breaches is how often conservation was breached, as this process saw it last; zero
-// while it does not run. Each is a matter for a person, and none keeps it from its work.
+// Breaches returns the breaches of conservation as this process last saw them; zero unless it
+// runs. Each needs a person, and none stops the process.
 func (s *Service) Breaches() Breaches {
 	if seen := s.escrows.last.Load(); seen != nil {
 		return *seen
@@ -106,7 +106,7 @@ func (s *Service) Breaches() Breaches {
 	return Breaches{}
 }
 
-// excessIn is by how much a change pays beyond what was adjudicated.
+// excessIn returns how much a change pays beyond the adjudicated amount.
 func excessIn(ch *postgres.Change) (excess int64) {
 	for i := range ch.Drafts {
 		if ch.Drafts[i].Subtype == receipts.ConservationBreach {
@@ -116,7 +116,7 @@ func excessIn(ch *postgres.Change) (excess int64) {
 	return excess
 }
 
-// logExcess raises the alarm for a payment beyond its adjudication that was just recorded.
+// logExcess raises the alarm for a recorded payment beyond its adjudicated amount.
 func (k *escrowMaintainer) logExcess(c *postgres.Case, run background.RunID, excess int64) {
 	k.log.Error("more was paid than was adjudicated", zap.String("tenant", c.Tenant), zap.String("transaction", c.Subject), zap.String("escrow", c.Reference),
 		zap.Stringer("run", run), zap.Int64("excess", excess), zap.String("currency", c.Currency))

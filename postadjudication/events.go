@@ -12,37 +12,39 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Position is a place in the order of events: compare it, keep it, hand it back,
-// make nothing else of it. Positions rise; the place before the first event is 0.
-// Each tenant has its own, which tell nothing of another's. Not every position has an event.
+// Position is a position in the order of events. Callers may compare, store and pass it back;
+// its value has no other meaning. Positions increase; 0 is before the first event. Each tenant
+// has its own positions, which reveal nothing about other tenants. Not every position has an
+// event.
 type Position int64
 
-// Event is a public event with its place in the order.
+// Event is a public event with its position.
 type Event struct {
 	Position Position `json:"position"`
 	receipts.Event
 }
 
-// MaxEvents is how many events one call gives at most.
+// MaxEvents is the maximum number of events per call.
 const MaxEvents = 1000
 
-// The receipt with the number n in the order of the tenant's receipts has its events from
-// n*positionsPerReceipt on; the last position of the stretch stands for all of them.
+// The receipt with number n of a tenant has its events from position n*positionsPerReceipt on.
+// The last position of that range stands for the whole receipt.
 const positionsPerReceipt = 8
 
-// minReceiptPage are read together: some receipts have no event.
+// minReceiptPage is the minimum number of receipts per read, since some have no event.
 const minReceiptPage = 100
 
-// Events reads a tenant's events in their order, strictly after a position (0 for
-// the first), at most limit and at most MaxEvents of them. It gives the position
-// to go on from; any event's own position may be used as well, also after a
-// restart: whoever goes on from there misses nothing and sees nothing twice. Events
-// of one case come in the order in which they happened. A position behind the newest one of the
-// tenant is refused as a *FieldError of after: none was given.
+// Events returns a tenant's events in order, strictly after a position (0: from the first), at
+// most limit and at most MaxEvents. It returns the position to continue from. The position of
+// any event works too, also after a restart: a reader that continues from it misses nothing and
+// reads nothing twice. Events of one case are in the order in which they happened. An empty
+// tenant has no events.
 //
-// A receipt is readable here some moments after its commit, as long as any process
-// runs, see Run and DrainEvents; once read, an event's place never changes. No
-// tenant means no events.
+// A receipt becomes readable here shortly after its commit while any process runs; see Run and
+// DrainEvents. The position of an event that was read never changes.
+//
+// Invalid input is a *FieldError, of after also if the position is beyond the tenant's newest
+// one.
 func (s *Service) Events(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	if err := checkEventPage(after, limit); err != nil || tenant == "" {
 		return nil, after, err
@@ -57,8 +59,8 @@ func (s *Service) Events(ctx context.Context, tenant string, after Position, lim
 	return events, next, nil
 }
 
-// checkPosition refuses a position that no event of the tenant has reached: whoever goes on from
-// there would miss all that comes until then.
+// checkPosition refuses a position beyond the tenant's newest one: a reader that continues from
+// it would miss all events up to it.
 func (s *Service) checkPosition(ctx context.Context, tenant string, after Position) error {
 	if after == 0 {
 		return nil
@@ -69,12 +71,12 @@ func (s *Service) checkPosition(ctx context.Context, tenant string, after Positi
 	}
 	if newest := Position(last*positionsPerReceipt + positionsPerReceipt - 1); after > newest {
 		return &FieldError{Field: "after", Problem: fmt.Sprintf(
-			"is beyond %d, the newest position of the tenant: it is of another tenant, of an older program or of a database that was restored since; begin with a position that is known to be good, or with 0", newest)}
+			"is beyond %d, the newest position of the tenant: it is from another tenant, an older version or a database that was restored since; start from a position known to be valid, or from 0", newest)}
 	}
 	return nil
 }
 
-// eventsAfter is Events of what is to be read.
+// eventsAfter is Events without validation.
 func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	limit = min(limit, MaxEvents)
 	var out []Event
@@ -119,16 +121,14 @@ func checkEventPage(after Position, limit int) error {
 	return nil
 }
 
-// How often a waiting reader looks by itself; events that this process numbered
-// wake it.
+// Poll interval of a waiting reader. Events that this process numbers wake it earlier.
 const (
 	eventsPauseMin = 20 * time.Millisecond
 	eventsPauseMax = 500 * time.Millisecond
 )
 
-// WaitEvents is Events that waits: it returns as soon as there is at least one
-// event, and when ctx ends, then with none and without an error. No tenant means no
-// events, at once.
+// WaitEvents is Events that blocks until there is at least one event. When ctx is done it
+// returns no events and no error. For an empty tenant it returns at once.
 func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	if tenant == "" {
 		return s.Events(ctx, tenant, after, limit)
@@ -150,36 +150,35 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 	}
 }
 
-// DrainEvents returns when everything that was committed before the call is
-// readable as events. Where no process runs it does the numbering itself.
+// DrainEvents returns once everything committed before the call is readable as events. If no
+// process runs, it numbers the receipts itself.
 func (s *Service) DrainEvents(ctx context.Context) error { return s.journal.DrainOutbox(ctx) }
 
-// Times of the sequencer. Steps are at least sequencePauseMin apart, so that one
-// step takes what many commits left.
+// Times of the sequencer. Steps are at least sequencePauseMin apart, so that one step numbers
+// the receipts of many commits.
 const (
 	sequencePauseMin = 20 * time.Millisecond
 	sequencePauseMax = time.Second
 
-	// sequenceCostFactor bounds what a step may cost: the pause after it is this many
-	// times its length, also when dead rows that can't be vacuumed slow it down.
+	// sequenceCostFactor limits the cost of steps: the pause after a step is this many times
+	// its duration, also when dead rows that can't be vacuumed slow it down.
 	sequenceCostFactor = 4
 )
 
-// sequencer gives committed receipts their places in the order of events, as long
-// as no other process does. It looks every second when nothing happens, and soon
-// after this process has committed something.
+// sequencer assigns committed receipts their positions in the order of events, in one process
+// at a time. It runs every second when idle, and soon after a commit of this process.
 type sequencer struct {
 	journal *postgres.Journal
 	signals *eventSignals
 	log     *zap.Logger
 }
 
-// run works until ctx ends.
+// run works until ctx is done.
 func (q sequencer) run(ctx context.Context) {
 	s := q.journal.Sequencer()
 	defer func() {
 		if err := s.Release(); err != nil {
-			q.log.Warn("the sequencer's connection did not end well; the server ends it when it stands still", zap.Error(err))
+			q.log.Warn("could not release the connection of the sequencer; the database ends it when it is idle", zap.Error(err))
 		}
 	}()
 	pause, failing := sequencePauseMin, false
@@ -192,7 +191,7 @@ func (q sequencer) run(ctx context.Context) {
 			return
 		case err != nil:
 			if !failing {
-				q.log.Error("events can't be numbered, trying on", zap.Error(err))
+				q.log.Error("could not number events, retrying", zap.Error(err))
 			}
 			pause = sequencePauseMax
 		case !step.Holds:
@@ -213,8 +212,8 @@ func (q sequencer) run(ctx context.Context) {
 	}
 }
 
-// wait pauses for at least the first time, and for the second unless this process
-// has committed something that it may number. It reports false when ctx ends.
+// wait pauses for least, then up to most unless this process commits something that it may
+// number. It reports false if ctx is done.
 func (q sequencer) wait(ctx context.Context, least, most time.Duration, holds bool) bool {
 	if !sleepOr(ctx, least, nil) {
 		return false
@@ -226,8 +225,7 @@ func (q sequencer) wait(ctx context.Context, least, most time.Duration, holds bo
 	return most <= least || sleepOr(ctx, most-least, committed)
 }
 
-// sleepOr lets a time pass, or less when something arrives. It reports false when ctx
-// ends.
+// sleepOr sleeps for d, or until wake is ready. It reports false if ctx is done.
 func sleepOr(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -240,13 +238,13 @@ func sleepOr(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return true
 }
 
-// eventSignals tells readers of this process that a tenant has new events.
+// eventSignals wakes readers in this process when a tenant has new events.
 type eventSignals struct {
 	mu      sync.Mutex
 	waiting map[string]chan struct{}
 }
 
-// wait is closed when the tenant has events that are numbered after the call.
+// wait returns a channel that is closed when events of the tenant are numbered after the call.
 func (a *eventSignals) wait(tenant string) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()

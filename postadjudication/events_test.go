@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// eventReader goes through a tenant's events in pages of an odd size until it is told
-// to stop and has come to the end.
+// eventReader reads a tenant's events in pages of an odd size until it is told to stop and has
+// reached the end.
 type eventReader struct {
 	events []Event
 	next   Position
@@ -25,7 +25,7 @@ func (d *eventReader) page(t *testing.T, s *Service, tenant string, limit int) b
 	t.Helper()
 	events, next, err := s.Events(context.Background(), tenant, d.next, limit)
 	if err != nil {
-		return true // the connection may be killed; the cursor stays
+		return true // the connection may be killed; the cursor stays valid
 	}
 	if next < d.next {
 		t.Fatalf("the position fell from %d to %d", d.next, next)
@@ -40,7 +40,7 @@ func (d *eventReader) page(t *testing.T, s *Service, tenant string, limit int) b
 	return len(events) > 0
 }
 
-// letters counts the dead letters told of by run, and checks the order in each case.
+// letters counts the dead-letter events by run, and checks the order within each case.
 func (d *eventReader) letters(t *testing.T) map[background.RunID]int {
 	t.Helper()
 	seen, last := map[string]bool{}, map[receipts.CaseID]int64{}
@@ -86,8 +86,8 @@ func (r *rig) drainEvents() {
 	}
 }
 
-// Sixteen writers in two processes, whose connections are killed again and again,
-// the sequencer's among them: a reader with a cursor sees every dead letter once.
+// Sixteen writers in two processes, whose connections and the sequencer's are killed
+// repeatedly: a reader with a cursor sees every dead letter once.
 func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -135,7 +135,7 @@ func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	}
 	for run, n := range letters {
 		if n != 1 {
-			t.Errorf("the letter of %s was told %d times", run, n)
+			t.Errorf("the letter of %s has %d events", run, n)
 		}
 	}
 	if n := r.count(`SELECT max(last) - (SELECT count(*) FROM recourse.receipts) FROM recourse.event_log`); n != 0 {
@@ -144,7 +144,8 @@ func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	r.mustAudit()
 }
 
-// killRepeatedly runs a statement that kills every 40ms, until the answer is called.
+// killRepeatedly runs a statement that kills connections every 40ms, until the returned
+// function is called.
 func (r *rig) killRepeatedly(statement string) (stop func()) {
 	r.t.Helper()
 	killerConn, err := r.db.Conn(context.Background())
@@ -176,8 +177,8 @@ func (r *rig) killRepeatedly(statement string) (stop func()) {
 	}
 }
 
-// A dead letter tells why and after how many attempts, and its run's failure is the
-// last that is told of the run.
+// A dead-letter event has the reason and the number of attempts, and the run's failure is the
+// last event of the run.
 func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -214,7 +215,7 @@ func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 	r.mustAudit()
 }
 
-// When the sequencer's connection dies, another process numbers within seconds.
+// If the sequencer's connection dies, another process takes over numbering within seconds.
 func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -226,7 +227,7 @@ func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 	}
 	r.mustSubmit(release(2))
 	if step, err := follower.Step(ctx); err != nil || step.Holds || step.Rows != 0 {
-		t.Fatalf("a second process numbers beside the first: %+v, %v", step, err)
+		t.Fatalf("a second process numbers at the same time: %+v, %v", step, err)
 	}
 	if n := r.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 1 {
@@ -241,7 +242,7 @@ func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 		t.Error("the old holder numbers over a dead connection")
 	}
 	if step, err := holder.Step(ctx); err != nil || step.Holds {
-		t.Errorf("the old holder begins anew: %+v, %v", step, err)
+		t.Errorf("the old holder does not reconnect: %+v, %v", step, err)
 	}
 	if err := errors.Join(follower.Release(), holder.Release()); err != nil {
 		t.Error(err)
@@ -249,8 +250,8 @@ func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 	r.mustAudit()
 }
 
-// What a caller's transaction commits late comes late, and is not missed, though
-// later ids were numbered before it.
+// Receipts that a caller's transaction commits late are numbered late and not missed, though
+// later ids were numbered before them.
 func TestATransactionThatCommitsLateIsNotMissed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -324,8 +325,8 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 	r.mustAudit()
 }
 
-// What a tenant is told of its own receipts is the same whatever the others do, so that
-// nobody counts theirs.
+// A tenant's positions are independent of the other tenants' receipts, so that nobody can count
+// those.
 func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -354,12 +355,12 @@ func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
 		return append(out, next)
 	}
 	if alone, beside := positions(0), positions(3); !slices.Equal(alone, beside) {
-		t.Errorf("positions alone %v, beside others %v", alone, beside)
+		t.Errorf("positions alone %v, with other tenants %v", alone, beside)
 	}
 }
 
-// A position of before the tenant had an order of its own is good after it, and what came
-// before it is not told again.
+// A position from before tenants had their own order stays valid, and events before it are not
+// repeated.
 func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
@@ -376,7 +377,7 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	}
 	both(1)
 	both(2)
-	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = NULL WHERE last > 2`, `UPDATE recourse.event_log SET tenant_last = NULL`) // as older programs left it
+	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = NULL WHERE last > 2`, `UPDATE recourse.event_log SET tenant_last = NULL`) // as older versions left it
 	before, kept, err := r.Events(ctx, "acme", 0, MaxEvents)
 	if err != nil || len(before) != 2 {
 		t.Fatalf("%+v, %v", before, err)
@@ -402,8 +403,8 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	}
 }
 
-// A position beyond the newest one is not of this order: whoever went on from there would miss
-// what comes.
+// A position beyond the newest one is refused: a reader that continues from it would miss
+// events.
 func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
@@ -441,8 +442,8 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 	}
 }
 
-// A waiting reader gets what comes, from this process or another, and nothing when
-// its time is over.
+// A waiting reader receives new events from this process or another, and none when its context
+// is done.
 func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

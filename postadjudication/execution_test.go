@@ -27,7 +27,7 @@ func TestReleaseSettlesAndRefundRefunds(t *testing.T) {
 	r.mustAudit()
 }
 
-// An exhausted run leaves exactly the trail and the state that the policy promises.
+// An exhausted run leaves exactly the trail and the state that its policy determines.
 func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -87,7 +87,7 @@ func TestRetriesWaitTheirTimeAndThenSettle(t *testing.T) {
 	r.mustAudit()
 }
 
-// A lost answer may hide a payment: a refusal that follows does not clear it.
+// A lost answer may hide a payment, and a refusal after it does not change that.
 func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -113,7 +113,7 @@ func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 	r.mustAudit()
 }
 
-// Before a run with an unknown outcome dies, the escrow service is asked.
+// Before a run with an unknown outcome dies, the escrow service is looked up.
 func TestLookupSettlesWhatTheAnswersLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -129,7 +129,7 @@ func TestLookupSettlesWhatTheAnswersLost(t *testing.T) {
 	r.mustAudit()
 }
 
-// Past the lifetime of its operation key a call could pay twice: it is not made.
+// After the lifetime of its operation key a call could pay twice, so it is not made.
 func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -174,8 +174,8 @@ func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
 	r.mustAudit()
 }
 
-// An answer that comes after the limit, having paid, settles the case and ends the
-// run that waits.
+// An answer of a payment that arrives after the time limit settles the case and ends the
+// waiting run.
 func TestLateAnswerThatPaidIsAFact(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -223,7 +223,7 @@ func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
 	r.mustAudit()
 }
 
-// More money than was reserved is still a fact: recorded, with a breach.
+// A payment beyond the reservation is recorded, with a breach.
 func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	t.Parallel()
 	logged, logs := observer.New(zap.ErrorLevel)
@@ -244,7 +244,7 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	if logs.FilterMessage("more was paid than was adjudicated").Len() != 1 {
 		t.Errorf("the log: %v", logs.All())
 	}
-	r.until("the breach shows", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
+	r.until("the breach is recorded", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
 	r.untilTrue("the alarm is raised", func() bool {
 		return r.Breaches() == Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
 	})

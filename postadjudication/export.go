@@ -15,45 +15,43 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// ExportFormat is how letters are written.
+// ExportFormat is a file format of letters.
 type ExportFormat string
 
-// The formats. In all of them amounts are minor units beside their currency, and the
-// letters are the same, in the same order.
+// The formats. All have the same letters in the same order. Amounts are in minor units next to
+// their currency.
 const (
-	JSON  ExportFormat = "json"  // one array, of a letter a line
-	JSONL ExportFormat = "jsonl" // a letter a line
+	JSON  ExportFormat = "json"  // one array, one letter per line
+	JSONL ExportFormat = "jsonl" // one letter per line
 	CSV   ExportFormat = "csv"   // for spreadsheets, with a header; see internal/sheet for its cells
 )
 
-// ExportFormats are all formats.
+// ExportFormats lists all formats.
 var ExportFormats = []ExportFormat{JSON, JSONL, CSV}
 
-// Exported is what an export wrote.
+// Exported counts what an export wrote.
 type Exported struct {
 	Letters   int `json:"letters"`
-	Scanned   int `json:"scanned"`   // looked at
-	Undecided int `json:"undecided"` // of these: left out since the condition could not be told
+	Scanned   int `json:"scanned"`   // letters read
+	Undecided int `json:"undecided"` // of these: excluded because evaluating the condition failed
 }
 
-// Export writes the letters of a tenant that a filter selects and that meet a
-// condition (see LetterExpr; empty for all), the oldest death first, with as much
-// memory for a million as for a thousand. Letters that die from its beginning on are
-// none of them, if the filter says when they died or not.
+// Export writes the letters of a tenant that a filter selects and that meet a condition (see
+// LetterExpr; empty: all), oldest death first, in constant memory. It excludes letters that die
+// after its start, whatever the filter.
 //
-// When it fails, whole letters only have been handed to out, those that are counted
-// unless it is out that failed. What out itself cuts off can be told: a line without
-// its end is none, and an array without its end is not JSON. Nothing is written when
-// the query makes no sense.
+// On an error, out has received whole letters only, as many as counted, unless out itself
+// failed. A reader can detect a cut by out: the last line has no end, or the JSON array has
+// none. If the query is invalid, nothing is written.
 //
-// With a condition it takes at most two minutes, then fails with a *FieldError of where,
-// and returns ErrTooManyConditions while too many are worked on.
+// With a condition it takes at most two minutes, then fails with a *FieldError of where. It
+// returns ErrTooManyConditions while too many conditions are being evaluated.
 func (s *Service) Export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer) (Exported, error) {
 	return s.export(ctx, tenant, f, where, format, out, exportTimeLimit)
 }
 
-// exportTimeLimit is how long an export with a condition may take. Without one nothing is
-// computed, and whoever reads decides how long it takes.
+// exportTimeLimit is the time limit of an export with a condition. An export without one
+// computes nothing, so its reader determines the duration.
 const exportTimeLimit = 2 * time.Minute
 
 func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer, limit time.Duration) (Exported, error) {
@@ -77,7 +75,7 @@ func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, whe
 	}
 	for !w.done() {
 		if w.where != nil && time.Now().After(deadline) {
-			return done, errors.Join(conditionError(fmt.Sprintf("took over %v: %d letters were looked at, and others follow. Narrow the filter", limit, done.Scanned)), buffer.Flush())
+			return done, errors.Join(conditionError(fmt.Sprintf("took over %v for the first %d letters. Narrow the filter", limit, done.Scanned)), buffer.Flush())
 		}
 		l, matches, err := w.next(ctx, scanPage)
 		done.Scanned, done.Undecided = w.scanned, w.undecided
@@ -97,7 +95,7 @@ func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, whe
 
 const exportBuffer = 64 << 10
 
-// exporter writes letters in a format.
+// exporter writes letters in one format.
 type exporter interface {
 	letter(l Letter) error
 	end() error
@@ -113,7 +111,7 @@ func newExporter(format ExportFormat, out *bufio.Writer) (exporter, error) {
 	return jsonLinesExporter{out}, nil
 }
 
-// jsonLinesExporter writes a letter a line, whole lines at a time.
+// jsonLinesExporter writes one letter per line, in whole lines.
 type jsonLinesExporter struct{ out *bufio.Writer }
 
 func (e jsonLinesExporter) letter(l Letter) error {
@@ -126,7 +124,7 @@ func (e jsonLinesExporter) letter(l Letter) error {
 
 func (jsonLinesExporter) end() error { return nil }
 
-// writeUnsplit lets no flush of the buffer's own cut a line in two.
+// writeUnsplit flushes the buffer first if it would split the line.
 func writeUnsplit(out *bufio.Writer, line []byte) error {
 	if out.Buffered() > 0 && len(line) > out.Available() {
 		if err := out.Flush(); err != nil {
@@ -137,7 +135,7 @@ func writeUnsplit(out *bufio.Writer, line []byte) error {
 	return err
 }
 
-// jsonArrayExporter writes an array of a letter a line. It is closed at the end only.
+// jsonArrayExporter writes an array with one letter per line. Only end closes the array.
 type jsonArrayExporter struct {
 	out     *bufio.Writer
 	letters int
@@ -164,7 +162,7 @@ func (e *jsonArrayExporter) end() error {
 	return writeUnsplit(e.out, []byte(closing))
 }
 
-// letterColumns are the columns of letters in a sheet.
+// letterColumns are the columns of the CSV format.
 var letterColumns = []struct {
 	name string
 	cell func(l *Letter) any
@@ -225,7 +223,7 @@ func timeCell(t *time.Time) any {
 	return *t
 }
 
-// csvExporter writes letters as lines of a sheet, whole lines at a time.
+// csvExporter writes letters as CSV, in whole lines.
 type csvExporter struct {
 	out   *bufio.Writer
 	line  bytes.Buffer
@@ -254,7 +252,7 @@ func (e *csvExporter) letter(l Letter) error {
 	return e.flush()
 }
 
-// flush hands over the lines that were written.
+// flush writes the finished lines to out.
 func (e *csvExporter) flush() error {
 	if err := e.sheet.Flush(); err != nil {
 		return err
@@ -263,5 +261,5 @@ func (e *csvExporter) flush() error {
 	return writeUnsplit(e.out, e.line.Bytes())
 }
 
-// end writes the header, when there is nothing under it.
+// end writes the header if there is no letter.
 func (e *csvExporter) end() error { return e.flush() }

@@ -17,9 +17,8 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// insertLetters puts so many open letters of settlements into the journal, as their deaths
-// would have left them but for the receipts before the last. Their causes look like
-// formulas.
+// insertLetters inserts open settlement letters as their deaths would have, with the last
+// receipts only. Their error texts look like formulas.
 func (r *rig) insertLetters(n int) {
 	r.t.Helper()
 	for _, q := range []string{
@@ -41,7 +40,7 @@ func (r *rig) insertLetters(n int) {
 	}
 }
 
-// memoryWatcher counts what is written, and looks at the memory that is in use meanwhile.
+// memoryWatcher counts the bytes written and samples the memory in use meanwhile.
 type memoryWatcher struct {
 	bytes, samples int
 	maxHeap        uint64
@@ -63,7 +62,7 @@ func inUse() uint64 {
 	return m.HeapAlloc
 }
 
-// It measures memory, and so runs alone.
+// It measures memory, so it does not run in parallel.
 func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 	r := newRig(t)
 	const n = 20_000
@@ -79,9 +78,9 @@ func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", format, done, err)
 		}
 		grown := int64(out.maxHeap) - int64(before)
-		t.Logf("%s: %d bytes, at most %d KiB more memory in use, looked at %d times", format, out.bytes, grown>>10, out.samples)
+		t.Logf("%s: %d bytes, at most %d KiB more memory in use, %d samples", format, out.bytes, grown>>10, out.samples)
 		if out.samples < 2 || grown > 6<<20 {
-			t.Errorf("%s: %d bytes took %d bytes of memory, looked at %d times", format, out.bytes, grown, out.samples)
+			t.Errorf("%s: %d bytes took %d bytes of memory, %d samples", format, out.bytes, grown, out.samples)
 		}
 	}
 }
@@ -105,7 +104,7 @@ func TestEachFormatTellsTheSameLetters(t *testing.T) {
 		t.Fatal(len(all), err)
 	}
 	if !slices.IsSortedFunc(all, func(a, b Letter) int { return a.DeadAt.Compare(b.DeadAt) }) {
-		t.Error("not the oldest first")
+		t.Error("not in order of death")
 	}
 	lines := strings.Split(strings.TrimSuffix(texts[JSONL].String(), "\n"), "\n")
 	cells, err := csv.NewReader(bytes.NewReader(texts[CSV].Bytes())).ReadAll()
@@ -126,7 +125,7 @@ func TestEachFormatTellsTheSameLetters(t *testing.T) {
 	}
 }
 
-// truncatingWriter takes so many bytes and then nothing.
+// truncatingWriter accepts a number of bytes, then fails.
 type truncatingWriter struct {
 	bytes.Buffer
 	left int
@@ -143,8 +142,8 @@ func (c *truncatingWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// However the connection breaks, what arrived can't be taken for all of it: JSON is not JSON,
-// and of the lines of JSONL the last one may be cut, and no other.
+// A broken connection can be detected wherever it breaks: a cut array is not valid JSON, and
+// only the last line of JSONL can be cut.
 func TestABrokenExportShows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -213,8 +212,8 @@ func TestAnExportThatMakesNoSenseWritesNothing(t *testing.T) {
 	}
 }
 
-// One letter that this program can't read stops nobody from seeing the others, from
-// taking them away, or from seeing that it is there.
+// A letter that this version can't read prevents neither listing, exporting nor purging the
+// others, and it is counted.
 func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// forkedPaidLetter is a letter that the escrow service refused though it had paid, and its fork,
-// which waits behind a breaker.
+// forkedPaidLetter creates a letter whose attempt was refused by the escrow service though it
+// had paid, and its fork, which waits behind a breaker.
 func (r *rig) forkedPaidLetter(minor int64) (letter, fork Submitted) {
 	r.t.Helper()
 	letter = r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
@@ -21,7 +21,7 @@ func (r *rig) forkedPaidLetter(minor int64) (letter, fork Submitted) {
 	return letter, r.mustFork(letter)
 }
 
-// findPaid records by two people that a run was paid.
+// findPaid records with two people that a run was paid.
 func (r *rig) findPaid(s Submitted, f Finding) {
 	r.t.Helper()
 	_, err := r.Service.Reconcile(context.Background(), "acme", s.Run, f)
@@ -43,8 +43,8 @@ func (r *rig) checkPaid(letter Submitted) {
 	r.mustAudit()
 }
 
-// The fork has the operation key of its letter: what was paid under it is the fork's payment too,
-// and nothing is called on top.
+// The fork has the operation key of its letter: a payment under the key is the fork's payment
+// too, and no further call is made.
 func TestAFindingOfAForkedLetterEndsTheForkThatWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -68,7 +68,7 @@ func TestAFindingOfAForkedLetterEndsTheForkThatWaits(t *testing.T) {
 	r.checkPaid(letter)
 }
 
-// A fork that is called ends with that attempt, whatever it is answered.
+// A fork during its call ends with that attempt, whatever the answer.
 func TestAFindingOfAForkedLetterStopsTheRetriesOfAForkThatRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -95,8 +95,8 @@ func TestAFindingOfAForkedLetterStopsTheRetriesOfAForkThatRuns(t *testing.T) {
 	r.checkPaid(letter)
 }
 
-// A fork with a key of its own would pay on top. Where all was paid it is cancelled; where a part
-// was, a person decides on the rest.
+// A fork with its own key would pay again. If everything was paid it is cancelled; if a part
+// was, a person decides about the rest.
 func TestAFindingOfAForkedLetterEndsAForkOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -130,7 +130,7 @@ func TestAFindingOfAForkedLetterEndsAForkOfAnotherKey(t *testing.T) {
 	}
 }
 
-// A fork that has ended unpaid does not hide the payment, and an open letter of it is closed.
+// A fork that ended unpaid does not hide the payment, and its open letter is closed.
 func TestAFindingOfAForkedLetterIsTakenAfterItsForkHasEnded(t *testing.T) {
 	t.Parallel()
 	t.Run("as a letter", func(t *testing.T) {
@@ -163,8 +163,8 @@ func TestAFindingOfAForkedLetterIsTakenAfterItsForkHasEnded(t *testing.T) {
 	})
 }
 
-// What the fork is known to have paid is not found of its letter a second time, nor that nothing
-// was paid.
+// A payment known from the fork is not recorded again for its letter, and a finding that
+// nothing was paid is refused.
 func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

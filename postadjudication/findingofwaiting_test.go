@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// waitingUnknownRun hands over an adjudication whose first call is not answered and whose next
+// waitingUnknownRun submits an adjudication whose first call is not answered and whose next one
 // is a day away; paid says whether that call paid.
 func (r *rig) waitingUnknownRun(n int, paid bool) Submitted {
 	r.t.Helper()
@@ -29,8 +29,8 @@ func (r *rig) waitingUnknownRun(n int, paid bool) Submitted {
 
 func withDailyRetries(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = 24*time.Hour, 24*time.Hour }
 
-// Whatever a run waits for, who knows what became of its money can say so, and it need not
-// die first: a finding, a lookup, and a cancel after that it was not executed.
+// A person who knows what became of a waiting run's money can record it before the run dies: by
+// a finding, a lookup, or a cancel after a finding of not executed.
 func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -78,7 +78,7 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	}
 }
 
-// A circuit breaker that somebody opened keeps nobody from reporting what became of the money.
+// An open circuit breaker does not prevent a finding about the money.
 func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Second, time.Second })
@@ -90,7 +90,7 @@ func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 		return noAnswer()
 	}
 	s := r.startWorkers().mustSubmit(release(1))
-	r.until("it is parked", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
+	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
 	found := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
 	if status, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || status.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", status, err)
@@ -98,7 +98,7 @@ func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	r.mustAudit()
 }
 
-// Of a run whose attempt is under way nothing can be found yet, and the answer says so.
+// A finding about a run with an attempt in progress is refused with that reason.
 func TestARunningRunTakesNoFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -16,51 +16,54 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// ForkRequest asks for an open dead letter to be tried again. What the escrow service
-// is sent can't be changed: another request under the same operation key would be
-// another order.
+// ForkRequest describes the fork of an open dead letter. The request to the escrow service
+// can't be changed: other bytes under the same operation key would be another order.
 type ForkRequest struct {
-	Actor  string              // who asks; required
-	Reason string              // why; required
-	Policy *retrypolicy.Policy // another retry policy; nil keeps the letter's
-	Queue  string              // another queue of the family, "<family>:<shard>"; empty keeps the letter's
+	Actor  string              // required
+	Reason string              // required
+	Policy *retrypolicy.Policy // nil: the letter's
+	Queue  string              // a queue of the family, "<family>:<shard>"; empty: the letter's
 }
 
-// RefusedError says which rule refuses an action, and what stands there instead.
+// RefusedError says which gate refuses an action, and the current state.
 type RefusedError struct {
 	Gate      Gate
 	Run       background.RunID
 	Letter    background.LetterStatus
-	ActiveRun background.RunID // the run that holds the case now
-	// Because tells more, as what the escrow service answered to a lookup; often empty.
+	ActiveRun background.RunID // the active run of the case
+	// Because gives details, such as the escrow service's answer to a lookup; often empty.
 	Because string
 }
 
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("postadjudication: refused by %s: %s: run %s", e.Gate, e.Gate.Meaning(), e.Run)
 	if e.Letter != background.NoLetter {
-		s += ", whose letter is " + string(e.Letter)
+		s += ", letter is " + string(e.Letter)
 	}
 	if e.Because != "" {
 		s += "; " + e.Because
 	}
 	if e.ActiveRun != e.Run {
-		s += "; the case is held by run " + e.ActiveRun.String()
+		s += "; the active run of the case is " + e.ActiveRun.String()
 	}
 	return s
 }
 
-// FailureReplayer is implemented by executors whose escrow service answers a
-// repeated operation key with the failure it stored. Then, and past the key's lifetime, a
-// fork gets a new key, if every attempt under the old one is proven not executed.
+// FailureReplayer is implemented by executors whose escrow service answers a repeated operation
+// key with the failure it stored. A fork then gets a new key, as it does after the key's
+// lifetime, if every attempt under the old key is proven not executed.
 type FailureReplayer interface {
 	ReplaysFailures() bool
 }
 
-// Fork tries an open dead letter again: a new run in the same case with a fresh
-// budget, which really executes. One letter has at most one fork, whoever asks how
-// often: the next one is refused, naming the run that stands there. The error is a
-// *RefusedError for the gates, ErrNotFound (also of a letter that was purged), or *FieldError for bad input.
+// Fork retries an open dead letter as a new run of the same case with a fresh budget. The fork
+// is committed when it returns. A letter has at most one fork: later calls are refused and the
+// error names the active run.
+//
+// Errors:
+//   - *RefusedError: a gate refuses the fork
+//   - ErrNotFound: the tenant has no such letter, or it was purged
+//   - *FieldError: invalid input
 func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, q ForkRequest) (_ Submitted, err error) {
 	if err := q.validate(); err != nil {
 		return Submitted{}, err
@@ -86,7 +89,7 @@ func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, 
 	return out, err
 }
 
-// ownQueue refuses a queue that is not the family's; empty is none.
+// ownQueue refuses a queue of another family. Empty means no queue and is valid.
 func (s *Service) ownQueue(family, queue string) error {
 	if queues := s.manager.Queues(family); queue != "" && !slices.Contains(queues, queue) {
 		return &FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}
@@ -102,7 +105,7 @@ func (q ForkRequest) validate() error {
 	return errors.Join(errs...)
 }
 
-// requireText checks a text that must be given.
+// requireText refuses an empty text and one that is not plain text of at most limit bytes.
 func requireText(field, text string, limit int) error {
 	if strings.TrimSpace(text) == "" || len(text) > limit || !isPlainText(text) {
 		return &FieldError{Field: field, Problem: fmt.Sprintf("must be 1 to %d bytes of plain text", limit)}
@@ -110,7 +113,8 @@ func requireText(field, text string, limit int) error {
 	return nil
 }
 
-// requireIdentifier checks a name that must be given and is kept as it is: it must hold no secret.
+// requireIdentifier is requireText for an identifier. It also refuses a secret, since
+// identifiers are stored unredacted.
 func requireIdentifier(field, text string, limit int) error {
 	if err := requireText(field, text, limit); err != nil {
 		return err
@@ -118,7 +122,7 @@ func requireIdentifier(field, text string, limit int) error {
 	return rejectSecret(field, text)
 }
 
-// ownRun reads a run of a tenant.
+// ownRun reads a run of a tenant, or returns ErrNotFound.
 func (s *Service) ownRun(ctx context.Context, tenant string, id background.RunID) (postgres.Snapshot, error) {
 	seen, err := s.journal.Snapshot(ctx, id)
 	if err == nil && (tenant == "" || seen.Run.Tenant != tenant) {
@@ -127,7 +131,7 @@ func (s *Service) ownRun(ctx context.Context, tenant string, id background.RunID
 	return seen, err
 }
 
-// forkAction is a request with the ids it will have, fixed before the journal is asked.
+// forkAction is a ForkRequest with the ids of the fork, fixed before the journal is read.
 type forkAction struct {
 	ForkRequest
 	run        background.RunID
@@ -143,7 +147,7 @@ func (f forkAction) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	if gate := f.family.forkGate(*s, f.at); gate != "" {
 		return postgres.Change{}, &RefusedError{Gate: gate, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
 	}
-	if err := checkBinding(&s.Run); err != nil { // the fork's receipt binds the same bytes
+	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
 		refusal := refusedBy(GateRequestAltered, *s)
 		refusal.Because = err.Error()
 		return postgres.Change{}, refusal
@@ -156,7 +160,7 @@ func (f forkAction) decide(s *postgres.Snapshot) (postgres.Change, error) {
 		State: background.Pending, LastTransition: f.transition, DueAt: f.at, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
 	}
 	if moneyUnknown(*s) {
-		next.Class = Unknown // until that is resolved, whatever the fork's own attempts tell
+		next.Class = Unknown // until that is resolved, whatever the outcomes of the fork's attempts
 	}
 	changes := f.applyOverrides(&next)
 	submitted := receipts.Payload{
@@ -186,7 +190,8 @@ func (f forkAction) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	}}, nil
 }
 
-// applyOverrides gives a fork what was asked for, and tells how it differs from the letter.
+// applyOverrides applies the requested policy and queue to a fork and returns how they differ
+// from the letter's.
 func (f forkAction) applyOverrides(next *background.Run) string {
 	var all []string
 	if f.Policy != nil {
@@ -202,7 +207,7 @@ func (f forkAction) applyOverrides(next *background.Run) string {
 	return strings.Join(all, "; ")
 }
 
-// forkGate is the rule that refuses a fork of the run as it is, or empty.
+// forkGate returns the gate that refuses a fork of the run, or empty.
 func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
 	r := s.Run
 	switch {
@@ -224,17 +229,17 @@ func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
 	return ""
 }
 
-// needsNewKey reports whether a fork needs an operation key of its own, and may have one. It
-// needs one when the escrow service would replay the failure it stored, and when the key's
-// lifetime is over: the old key protects nothing any more, and is no first call from which a
-// lifetime could be counted. It may have one when nothing was or can be executed under the
-// old key.
+// needsNewKey reports whether a fork needs a new operation key and may have one. It needs one
+// if the escrow service would replay a stored failure, and if the lifetime of the old key is
+// over: that key no longer protects against a second payment, and a new lifetime can't be
+// counted from a call under it. It may have one if nothing was or can be executed under the old
+// key.
 func (f *settlementFamily) needsNewKey(s *postgres.Snapshot, at time.Time) bool {
 	if s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyLapsed(&s.Run, at) {
 		return false
 	}
-	// Calls of runs that have ended come back, and no more are made: it does not matter
-	// that this is read apart. Who can't tell keeps the key.
+	// Calls of ended runs only return, and no new ones start, so this read may be outside the
+	// transaction. On an error the fork keeps the key.
 	out, err := f.otherCallOutstanding(context.Background(), s.Run)
 	return err == nil && !out
 }
@@ -256,12 +261,11 @@ func newOperationKey(s *postgres.Snapshot, epoch int) OperationKey {
 	return a.operationKey(epoch)
 }
 
-// Retry tries a job again that any run of its lineage stands for, as Open Job Spec
-// has it: to the outside the job keeps its id and begins anew at attempt 0, with the
-// policy it had and with its history. Inside it is Fork of the newest run, with all
-// its gates: Lineage tells which run that is, and Status of each older one where it
-// went. Of several who retry at once, one does; the others are refused, naming the
-// run that stands there.
+// Retry retries a job, named by any run of its lineage, as Open Job Spec defines it: externally
+// the job keeps its id and history and starts again at attempt 0 with its policy. Internally it
+// is Fork of the newest run, with all its gates: Lineage returns that run, and Status shows the
+// successor of each older one. Of several concurrent calls one succeeds; the others are
+// refused, and the error names the active run.
 func (s *Service) Retry(ctx context.Context, tenant string, id background.RunID, actor, reason string) (Submitted, error) {
 	q := ForkRequest{Actor: actor, Reason: reason}
 	if err := q.validate(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 var forkRequest = ForkRequest{Actor: "user:ada", Reason: "the escrow service was mended"}
 
-// deadLetter makes a dead letter by answering every call so.
+// deadLetter creates a dead letter by giving every call the same answer.
 func (r *rig) deadLetter(n int, answer func(Call) Answer) Submitted {
 	r.t.Helper()
 	r.escrow.mu.Lock()
@@ -46,7 +46,8 @@ func TestAForkReallyExecutes(t *testing.T) {
 	r.mustAudit()
 }
 
-// A letter forked by many people at once gives one fork; the others are told which.
+// Of many people who fork a letter at once, one succeeds; the errors of the others name the
+// fork.
 func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -95,7 +96,8 @@ func TestAForkThatDiesLeavesItsOwnLetter(t *testing.T) {
 	r.mustAudit()
 }
 
-// Unknown money: no fork past the key's lifetime, until a finding resolves it.
+// A letter of unknown money can't be forked after the key's lifetime until a finding resolves
+// it.
 func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -105,7 +107,7 @@ func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
 	ctx := context.Background()
 	var refusal *RefusedError
-	<-time.After(time.Second) // the key's lifetime: what the test is about
+	<-time.After(time.Second) // the key's lifetime, which this test needs to pass
 	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Fatalf("fork of unknown money: %v", err)
 	}
@@ -126,8 +128,8 @@ func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	r.mustAudit()
 }
 
-// A finding that it was paid settles the case and closes the letter, by a person or
-// by asking the escrow service.
+// A finding that it was paid settles the case and closes the letter, by a person or by a
+// lookup.
 func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -153,8 +155,8 @@ func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	r.mustAudit()
 }
 
-// Whoever finds out about a letter's money while somebody forks it is told so, and by
-// what; a finding that is in time hinders no fork.
+// A finding about a letter that is forked at the same time is refused with the fork's name; a
+// finding that comes first does not prevent a fork.
 func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

@@ -10,13 +10,13 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// ForkAttempts is how many attempts whoever may not set policies may give a fork, where the
+// ForkAttempts is how many attempts a fork may have if the caller may not set policies and the
 // policy of new runs has fewer.
 const ForkAttempts = 10
 
-// attemptsWithinReach refuses to give a fork of a plan more attempts than those may who planned
-// and started it: the plan may be of a program that did not look, or the policy of new runs may
-// have been lowered since.
+// attemptsWithinReach refuses forks of a plan with more attempts than its planner and starter
+// may give. The plan may come from an older version that did not check, or the policy of new
+// runs may have been lowered since.
 func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *retrypolicy.Policy, setsPolicies bool) error {
 	if p == nil || setsPolicies {
 		return nil
@@ -29,11 +29,11 @@ func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *re
 	if p.Normalize().MaxRetryAttempts <= most {
 		return nil
 	}
-	return &FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be %d at most now: nobody who may set policies planned or started it", most)}
+	return &FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be at most %d now: neither the planner nor the starter may set policies", most)}
 }
 
-// setsPolicies reports whether the key that planned or the one that started the plan may set
-// policies. Beside the database there are no roles.
+// setsPolicies reports whether the key of the planner or of the starter may set policies.
+// Access next to the database has no roles and may.
 func (w *planWork) setsPolicies(ctx context.Context) (bool, error) {
 	if w.spec.Policy == "" || w.plan.PlannedKey == "" || w.plan.StartedKey == "" {
 		return true, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// A plan gives forks no more attempts than those who planned and started it may, whatever the
-// program and the policy were when it was made.
+// A plan gives forks no more attempts than its planner and starter may, whatever the version
+// and the policy were at planning.
 func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -44,7 +44,7 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 				t.Errorf("%+v", b.Progress)
 			}
 			for _, i := range r.bulkItems(plan.ID, string(OutcomeFailed)) {
-				if !strings.Contains(i.Error, "max_retry_attempts must be 10 at most") || !i.NewRun.IsZero() {
+				if !strings.Contains(i.Error, "max_retry_attempts must be at most 10") || !i.NewRun.IsZero() {
 					t.Errorf("%+v", i)
 				}
 			}

@@ -11,9 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// A service that replays stored failures makes a fork want a key of its own. While it is
-// unknown whether the first key was paid, it gets none: under another one it could be
-// paid twice.
+// With a service that replays stored failures a fork needs a new key. While it is unknown
+// whether the first key was paid it gets none, since a call under another key could pay twice.
 func TestAForkOfAnUnknownLetterKeepsItsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -44,9 +43,9 @@ func TestAForkOfAnUnknownLetterKeepsItsKey(t *testing.T) {
 	r.mustAudit()
 }
 
-// A call whose process is gone never comes back. Once it can't be on its way any more, and
-// nothing was executed, a fork has a key of its own again: under the old one it would be
-// answered with the stored failure for ever.
+// A call whose process is gone never returns. Once it can't be in flight any more, and nothing
+// was executed, a fork gets a new key: under the old one the stored failure would be the answer
+// forever.
 func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 	t.Parallel()
 	replaying := func(c *Config) {
@@ -77,7 +76,7 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 		return f
 	}
 	fork := forked(s)
-	r.untilTrue("it is believed that nothing was executed", func() bool {
+	r.untilTrue("the lookup is accepted as not executed", func() bool {
 		_, err := r.ReconcileByLookup(ctx, "acme", fork.Run, "user:ada")
 		return err == nil
 	})
@@ -88,8 +87,8 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 	r.mustAudit()
 }
 
-// A payment of the letter that is told while its fork runs is that of the fork as well, for
-// both have one key: what becomes of the fork's own call leaves no letter to a person.
+// A payment of the letter that is recorded while its fork runs also counts for the fork, since
+// both have one key: the outcome of the fork's own call leaves no open letter.
 func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 	t.Parallel()
 	pays, called, answer := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -103,7 +102,7 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 		}
 		close(called)
 		<-answer
-		return noAnswer() // and another attempt would get one
+		return noAnswer() // another attempt would get an answer
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
@@ -114,7 +113,7 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 	}
 	<-called
 	close(pays)
-	r.until("the payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	r.until("the payment is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	if st := r.status(f.Run); st.State != background.Running {
 		t.Fatalf("the fork has ended: %+v", st)
 	}
@@ -129,8 +128,8 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 	r.mustAudit()
 }
 
-// What is known of a fork's money is the worst of its case: while an attempt of the letter
-// before it is unresolved, a refusal of the fork clears nothing, and every list says so.
+// The outcome class of a fork is the worst of its case: while an attempt of the previous letter
+// is unresolved, a refusal of the fork does not clear it, and every list shows it.
 func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
@@ -173,7 +172,7 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(NotExecuted, 0)
-	// Resolved, a fork begins with nothing unknown.
+	// After that a new fork starts with nothing unknown.
 	next, err := r.Fork(ctx, "acme", fork.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)

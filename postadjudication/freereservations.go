@@ -11,35 +11,40 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// maxFreeCases is how many cases a plan frees at most.
+// maxFreeCases is the maximum number of cases in a plan.
 const maxFreeCases = 1_000
 
-// FreeRequest asks that what cases have reserved be freed.
+// FreeRequest selects the cases whose reservations are to be freed.
 type FreeRequest struct {
 	Tenant    string     // required
-	Filter    CaseFilter // which cases; only those that have something reserved are meant
-	All       bool       // all of them: required when the filter says nothing, refused else
-	Limit     int        // at most so many cases that can be freed, the oldest, up to 1,000; when 0 more than 1,000 are refused
+	Filter    CaseFilter // selects among cases with a reservation
+	All       bool       // all cases with a reservation: required with an empty filter, else refused
+	Limit     int        // maximum number of freeable cases, the oldest first, at most 1,000; 0: all, but over 1,000 are refused
 	Actor     string     // required
 	Reason    string     // required
-	Reference string     // where it can be checked that nothing will be paid for them; required
+	Reference string     // to the evidence that nothing will be paid for them; required
 }
 
-// PlanFree plans that the reservations of cases be freed whose money nothing will move any more,
-// as of dead letters and of their forks that were cancelled: a person decided that an
-// adjudication is not to be carried out. It changes nothing
-// else; the plan runs by RunBulk. Each case it frees is review-needed then, its open letter is
-// closed as reconciled, and a higher generation may begin anew. A case is refused while a run of
-// it is live, while its money is unknown, while a call of it may be on its way, and while its
-// letter is held. A transaction that is named and has no case is ErrNotFound, one that has nothing
-// reserved a *RefusedError. More than 1,000 cases are a *FieldError of filter, unless a limit is given:
-// then the plan has the oldest cases that can be freed now, and leaves out the others.
+// PlanFree stores a plan to free the reservations of cases whose money nothing will move any
+// more, such as those of dead letters and of their cancelled forks: a person decided not to
+// carry out the adjudication. It changes nothing else. RunBulk runs the plan. A case that it
+// frees becomes review-needed, its open letter is closed as reconciled, and a higher generation
+// may start a new run. A case is refused while it has a live run, unknown money, a call that
+// may be in flight, or a held letter.
+//
+// With a limit, the plan holds the oldest cases that can be freed now and omits refused ones.
+//
+// Errors:
+//   - *FieldError: invalid input; of filter also if it selects over 1,000 cases without a limit
+//   - ErrNotFound: the named transaction has no case
+//   - *RefusedError: the case of the named transaction has no reservation
+//   - *NothingSelectedError: no case is selected
 func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	q.Filter.Reserved = true
 	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
 	errs := []error{requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), requireIdentifier("reference", q.Reference, 255), q.Filter.validate()}
 	if selects == q.All {
-		errs = append(errs, &FieldError{Field: "filter", Problem: "must say which cases, or all must be given"})
+		errs = append(errs, &FieldError{Field: "filter", Problem: "must select cases, or all must be set"})
 	}
 	if q.Limit < 0 || q.Limit > maxFreeCases {
 		errs = append(errs, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxFreeCases)})
@@ -61,8 +66,8 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 		BulkSpec{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
 }
 
-// nothingToFree says of a transaction that was named why there is nothing to free: ErrNotFound
-// where no case is of it, and a *RefusedError where the case has nothing reserved.
+// nothingToFree returns why a named transaction has nothing to free: ErrNotFound if it has no
+// case, a *RefusedError if the case has no reservation.
 func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
 	seen, err := s.journal.SubjectSnapshot(ctx, q.Tenant, postgres.KindSettlement, q.Filter.Transaction)
 	if err != nil {
@@ -71,11 +76,11 @@ func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
 	if seen.Case.State.Reserved == 0 {
 		return refusedBy(GateNothingReserved, seen)
 	}
-	return nil // it is of another state than was asked for, or left out by the limit
+	return nil // it has another state than requested, or the limit omits it
 }
 
-// itemsToFree returns the items of a plan that frees: each selected case with the gate that
-// refuses it now, or, up to a limit, the oldest cases that no gate refuses.
+// itemsToFree returns the items of a plan: each selected case with the gate that refuses it
+// now, or, with a limit, the oldest cases that no gate refuses.
 func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postgres.BulkItem, err error) {
 	var after background.CaseID
 	for {
@@ -96,8 +101,8 @@ func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postg
 	}
 }
 
-// addFreeable adds the items of some cases in their order. With a limit it adds none that a
-// gate refuses, and stops at the limit.
+// addFreeable appends the items of cases in order. With a limit it omits cases that a gate
+// refuses, and stops at the limit.
 func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, cases []postgres.CaseRow, limit int) ([]postgres.BulkItem, error) {
 	ids := make([]background.RunID, len(cases))
 	for i := range cases {
@@ -131,7 +136,8 @@ func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, ca
 	return items, nil
 }
 
-// reservationGate is the gate of freeing what a case has reserved, by the run that holds it.
+// reservationGate returns the gate that refuses freeing a case's reservation, by its active
+// run.
 func reservationGate(f postgres.LetterRow) Gate {
 	switch {
 	case f.Case.Kind != postgres.KindSettlement:
@@ -150,8 +156,7 @@ func reservationGate(f postgres.LetterRow) Gate {
 	return ""
 }
 
-// freeGate is freeable with a look at all runs of the case: a call of any of them may be on its
-// way.
+// freeGate is reservationGate for all runs of the case: a call of any of them may be in flight.
 func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, error) {
 	if gate := reservationGate(f); gate != "" {
 		return gate, nil
@@ -173,8 +178,8 @@ func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, err
 	return "", nil
 }
 
-// freeReservation frees what the case of an item has reserved. No call begins meanwhile: the change is
-// written only if nothing of the case has moved since it was planned.
+// freeReservation frees the reservation of an item's case. No call can start meanwhile: the
+// change is written only if the case has not changed since it was planned.
 func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, guard *planGuard) error {
 	found, err := w.journal.LetterRowsByID(ctx, i.Run)
 	if err != nil {
@@ -202,8 +207,8 @@ func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, gu
 	return err
 }
 
-// freedChange is the change that frees what a case has reserved, and closes its open letter: it has
-// nothing to wait for.
+// freedChange returns the change that frees a case's reservation and closes its open letter,
+// which has nothing left to wait for.
 func freedChange(f postgres.LetterRow, transition background.TransitionID, draft receipts.Draft, before *postgres.Snapshot) (postgres.Change, error) {
 	if gate := reservationGate(f); gate != "" {
 		return postgres.Change{}, refusedBy(gate, f.Snapshot)

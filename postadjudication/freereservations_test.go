@@ -25,8 +25,8 @@ func (r *rig) mustPlanFree(q FreeRequest) Bulk {
 	return b
 }
 
-// What a dead letter keeps reserved is freed by a plan that somebody else lets run, whether its
-// letter is open or was purged; then a higher generation begins anew.
+// A plan that another person starts frees the reservation of a dead letter, whether the letter
+// is open or purged. Then a higher generation can start a new run.
 func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -61,7 +61,7 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 		}
 		r.mustAudit()
 		if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err == nil {
-			t.Error("what was freed is forked")
+			t.Error("a freed letter was forked")
 		}
 		if s := r.mustSubmit(release(n + 1)); s.Reply != Cancelled || s.Actor != "user:bob" || s.Reason != "both sides withdrew" {
 			t.Errorf("the same again: %+v", s)
@@ -81,8 +81,8 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 	r.mustAudit()
 }
 
-// Nothing is freed while money may move yet: while it is unknown, a run is live, or somebody
-// holds the letter; nor where nothing is reserved.
+// Nothing is freed while money may still move: while it is unknown, a run is live, or the
+// letter is held; nor if nothing is reserved.
 func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -123,8 +123,8 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	r.mustAudit()
 }
 
-// A limit takes the oldest cases. Who is refused to let the plan run leaves a receipt, by whatever
-// door.
+// With a limit a plan holds the oldest cases. A refusal to start the plan leaves a receipt, by
+// every method.
 func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -152,8 +152,8 @@ func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 	r.mustAudit()
 }
 
-// Older cases that can't be freed do not use up the limit: those whose money is unknown, whose
-// letter is held, or of which a run is live.
+// Older cases that can't be freed do not count towards the limit: those of unknown money, with
+// a held letter, or with a live run.
 func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -210,7 +210,7 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 	}
 }
 
-// A plan of nothing would look like success to who mistyped a transaction.
+// An empty plan would look like success to a person who mistyped a transaction.
 func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -222,8 +222,8 @@ func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
 	}
 }
 
-// Cases are listed by where they stand and by what they have reserved, also those whose letter
-// was purged, with why nothing of them runs and what may be done.
+// Cases are listed by state and reservation, including those whose letter was purged, with what
+// they wait for and the allowed actions.
 func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -287,8 +287,8 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	}
 }
 
-// Several processes that all take themselves for the holder of one plan record a finding once,
-// and free a reservation once.
+// Several processes that all act as the holder of one plan record a finding once and free a
+// reservation once.
 func TestManyWhoWorkOnAPlanOfOneDoItOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -323,8 +323,8 @@ func TestManyWhoWorkOnAPlanOfOneDoItOnce(t *testing.T) {
 	r.mustAudit()
 }
 
-// What is reserved stays so while a call of any run of the case is out, whatever somebody found
-// out of its last run: that call may pay yet.
+// A reservation stays while a call of any run of the case is in flight, whatever the finding
+// about its last run: that call may still pay.
 func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -360,7 +360,7 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 		t.Errorf("run: %+v", b.Progress)
 	}
 	close(answer)
-	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	r.until("the late payment is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Excess != 0 {
 		t.Errorf("%+v", c)
 	}

@@ -69,7 +69,7 @@ func FuzzARuleIsReadAsItIsWritten(f *testing.F) {
 	})
 }
 
-// A condition is refused as a *FieldError, or evaluates to an end.
+// A condition is refused with a *FieldError, or its evaluation terminates.
 func FuzzAConditionIsRefusedOrEvaluated(f *testing.F) {
 	for _, seed := range []string{"held", `amount.minor > 100000 && error.type.startsWith("Conn")`, `error.message.matches("^a+$")`, `age > duration("24h")`, `[1,2].all(x, x > 0)`, `{"a":1}["a"] == 1`, `"a"+"b" == "ab"`, `matches("a", "b")`, `1/0 == 1`, "'\\x00' == ''", `timestamp("2026-11-01T10:00:00Z") < dead_lettered_at`, `"x".matches("(a{9}){9}")`, `has(amount.minor)`, `b"a" == b"\377"`} {
 		f.Add(seed)
@@ -106,7 +106,7 @@ func FuzzACursorIsOfItsListOnly(f *testing.F) {
 	})
 }
 
-// A payload that is taken has one canonical form, which is taken as it is.
+// An accepted payload has one canonical form, which is accepted unchanged.
 func FuzzAPayloadHasOneForm(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"b":1,"a":[1.5,null]}`, `{"a":1e400}`, `{"a":9007199254740993}`, `{"a":1,"a":2}`, `{"a":"\ud800"}`, `null`, `{"password":"x"}`, `{"a":-0}`, `{"a":1E2}`} {
 		f.Add([]byte(seed))
@@ -118,7 +118,7 @@ func FuzzAPayloadHasOneForm(f *testing.F) {
 		}
 		again, err := canonicalPayload(form)
 		var refused *FieldError
-		if errors.As(err, &refused) { // it grew, or 1e20 became a whole number that is written out
+		if errors.As(err, &refused) { // its canonical form is too long, or has 1e20 written out as an integer
 			return
 		}
 		if err != nil || string(again) != string(form) {

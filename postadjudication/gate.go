@@ -1,31 +1,31 @@
 package postadjudication
 
-// Gate is the rule that refuses an action on a dead letter.
+// Gate names the rule that refuses an action on a dead letter.
 type Gate string
 
 // The gates.
 const (
 	GateNotALetter        Gate = "not_a_letter"         // the run is not dead-lettered
 	GateNotOpen           Gate = "not_open"             // the letter was forked, reconciled, superseded or purged
-	GateReconcileFirst    Gate = "reconcile_first"      // money may have moved, and the operation key may be over
-	GateCallOutstanding   Gate = "call_outstanding"     // a call may still be on its way, and pay
+	GateReconcileFirst    Gate = "reconcile_first"      // money may have moved, and the operation key may have expired
+	GateCallOutstanding   Gate = "call_outstanding"     // a call may still be in flight, and pay
 	GateCaseEnded         Gate = "case_ended"           // the case is settled or refunded
-	GateNotSettlement     Gate = "not_a_settlement"     // a plain task has no money to find out about
-	GateHeld              Gate = "held"                 // somebody holds the letter
+	GateNotSettlement     Gate = "not_a_settlement"     // a plain task moves no money
+	GateHeld              Gate = "held"                 // the letter is held
 	GatePaidUnderOlderKey Gate = "paid_under_older_key" // money moved under the key of an earlier decision
-	GateNotHeld           Gate = "not_held"             // nobody holds the letter
-	GateRequestAltered    Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
+	GateNotHeld           Gate = "not_held"             // the letter is not held
+	GateRequestAltered    Gate = "request_altered"      // the stored request differs from the submitted one in the receipts
 	GateFamilyNotServed   Gate = "family_not_served"    // no running process has the run's family
 	GateLive              Gate = "live"                 // a run of the case is live
 	GateNothingReserved   Gate = "nothing_reserved"     // the case has nothing reserved
-	GateRunning           Gate = "running"              // an attempt is under way; what becomes of it is not known yet
+	GateRunning           Gate = "running"              // an attempt is running; its outcome is not known yet
 )
 
-// Meaning tells a person why a gate refuses, and what to do first if that helps.
+// Meaning returns why a gate refuses and what to do about it, for people.
 func (g Gate) Meaning() string {
 	switch g {
 	case GateNotALetter:
-		return "the run is no dead letter"
+		return "the run is not a dead letter"
 	case GateNotOpen:
 		return "the letter is not open any more"
 	case GateReconcileFirst:
@@ -35,15 +35,15 @@ func (g Gate) Meaning() string {
 	case GateCaseEnded:
 		return "the case is settled or refunded"
 	case GateNotSettlement:
-		return "a plain task has no money to find out about"
+		return "a plain task moves no money, so there is nothing to find out"
 	case GateHeld:
 		return "the letter is held"
 	case GatePaidUnderOlderKey:
 		return "money moved under another operation key than the run's own, so a fork could pay a second time: adjudicate again in a higher generation, or reconcile with a finding"
 	case GateNotHeld:
-		return "nobody holds the letter"
+		return "the letter is not held"
 	case GateRequestAltered:
-		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
+		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify shows what differs"
 	case GateFamilyNotServed:
 		return "no running process has the family of the run, so a fork would wait for ever: start one that has it"
 	case GateLive:
@@ -53,5 +53,5 @@ func (g Gate) Meaning() string {
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
 	}
-	return "there is a rule of that name"
+	return "the gate of that name refuses it"
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// handlerKeyPrefix begins the retry key of a run that handles a dead letter; the run that
-// died follows. No other task may have such a key.
+// handlerKeyPrefix begins the retry key of a run that handles a dead letter; the id of the dead
+// run follows. No other task may have such a key.
 const handlerKeyPrefix = "dlq:"
 
-// handledRun tells which run's letter a run handles. Its forks handle it too.
+// handledRun returns the run whose letter r handles. Forks of r handle it too.
 func handledRun(r background.Run) (letter background.RunID, ok bool) {
 	text, found := strings.CutPrefix(r.RetryKey, handlerKeyPrefix)
 	if !found || r.Family == Family {
@@ -28,16 +28,16 @@ func handledRun(r background.Run) (letter background.RunID, ok bool) {
 	return letter, err == nil
 }
 
-// handlers begins the run that handles a letter, in the commit in which the letter's
-// run dies: it exists exactly once, whatever happens to this process.
+// handlers creates the run that handles a letter in the commit in which the letter's run
+// dies: it exists exactly once, whatever happens to this process.
 //
-//	family.Record ──▶ decide: the run dies ──▶ with a handler ──▶ one commit ──▶ bell
+//	family.Record ──▶ decide: the run dies ──▶ with a handler ──▶ one commit ──▶ notification
 type handlers struct {
 	service   *Service
-	familyFor map[string]string // the handler's family, by the family of the run that dies
+	familyFor map[string]string // the handler's family, by the family of the dead run
 }
 
-// applyWithHandler makes a move of a run, and begins the handler if the run dies of it.
+// applyWithHandler commits a transition of a run, and creates the handler if the run dies of it.
 func (h *handlers) applyWithHandler(ctx context.Context, j *postgres.Journal, m background.Transition, decide postgres.Decision) (*postgres.Snapshot, error) {
 	if h == nil || len(h.familyFor) == 0 {
 		return j.Apply(ctx, m.Run.ID, m.ID, decide)
@@ -54,7 +54,7 @@ func (h *handlers) applyWithHandler(ctx context.Context, j *postgres.Journal, m 
 			return ch, unrecordableUnlessAnswered(err)
 		})
 		if errors.Is(err, postgres.ErrHandlerExists) && !handled {
-			h.service.log.Error("a dead letter gets no handler, its retry key is taken", zap.Stringer("run", m.Run.ID))
+			h.service.log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", m.Run.ID))
 			continue
 		}
 		if err == nil && handlerRun != nil {
@@ -64,8 +64,8 @@ func (h *handlers) applyWithHandler(ctx context.Context, j *postgres.Journal, m 
 	}
 }
 
-// unrecordableUnlessAnswered is the error of a decision as an answer: what is none of those that a move can
-// meet is about the values of the move, and to ask again would not help.
+// unrecordableUnlessAnswered marks an unexpected error of a decision as ErrUnrecordable: it is
+// about the values of the transition, so that a retry would not help.
 func unrecordableUnlessAnswered(err error) error {
 	if err == nil || background.WriteOutcomeKnown(err) || errors.Is(err, errCaseRunsStale) {
 		return err
@@ -73,8 +73,8 @@ func unrecordableUnlessAnswered(err error) error {
 	return fmt.Errorf("%w: %w", background.ErrUnrecordable, err)
 }
 
-// newlyDeadRun tells which run dies in a change, if one does: the run that it is about, or
-// the one that holds its case.
+// newlyDeadRun returns the run that dies in a change, if one does: the run of the transition,
+// or the active run of its case.
 func newlyDeadRun(ch *postgres.Change) (deadRun background.Run, found bool) {
 	if ch.After.Run.Letter == background.LetterOpen && ch.Before.Run.Letter != background.LetterOpen {
 		return ch.After.Run, true
@@ -88,7 +88,7 @@ func newlyDeadRun(ch *postgres.Change) (deadRun background.Run, found bool) {
 }
 
 // attachHandler adds the handler to a change in which a run dies. A run that handles a
-// letter itself has none: it dies like any other, and there is no loop.
+// letter gets no handler itself, so that there is no loop.
 func (h *handlers) attachHandler(ctx context.Context, ch postgres.Change, handlerRun **background.Run) (postgres.Change, error) {
 	deadRun, found := newlyDeadRun(&ch)
 	if !found {

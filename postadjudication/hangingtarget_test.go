@@ -10,13 +10,13 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// An escrow service that takes calls and never answers, and an executor that ignores
-// its context: few calls are lost to it.
+// Few calls are lost to an escrow service that never answers, even with an executor that
+// ignores its context.
 func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.TimeLimit, c.Slots = 100*time.Millisecond, 64
-		c.Breaker = BreakerRule{Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MinAttempts: 1 << 20} // so that only what hangs opens
+		c.Breaker = BreakerRule{Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MinAttempts: 1 << 20} // so that only hanging calls open the breaker
 	})
 	hang, calls := make(chan struct{}), atomic.Int64{}
 	r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -35,7 +35,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	close(hang)
-	r.submitAll(100, 120) // which probe: the others may all have been called before it opened
+	r.submitAll(100, 120) // probes: the other runs may all have been called before the breaker opened
 	r.untilNoneLive()
 	r.untilClosed()
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
@@ -45,8 +45,8 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	r.mustAudit()
 }
 
-// Calls that hang while the escrow service answers others hang by themselves: they become
-// letters, and pause nobody.
+// Calls that hang while the escrow service answers others are no outage: their runs become
+// letters, and no breaker opens.
 func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit, c.Slots = 500*time.Millisecond, 64 })

@@ -14,8 +14,8 @@ const (
 	// RequestRetention is how long the answer to a request with an idempotency key is kept.
 	RequestRetention = 24 * time.Hour
 
-	// requestTimeout is how long a request may take; past it, whoever worked on it is
-	// taken for dead. Nothing is lost by doing it again: every action guards itself.
+	// requestTimeout is how long a request may take. After it, its worker counts as dead and
+	// the request may be repeated. Repeating is safe: every action guards itself.
 	requestTimeout = 2 * time.Minute
 )
 
@@ -27,22 +27,24 @@ var (
 	ErrRequestBusy = errors.New("postadjudication: the request with this idempotency key is being worked on")
 )
 
-// StoredResponse is what a request was answered.
+// StoredResponse is the response to a request.
 type StoredResponse struct {
 	Status  int
 	Headers string
 	Body    []byte
 }
 
-// IdempotentRequest is one that the caller is to work on, and must end by Answer or Drop.
+// IdempotentRequest is a request that the caller must carry out, and end by Answer or Drop.
 type IdempotentRequest struct {
 	journal *postgres.Journal
 	entry   postgres.Request
 }
 
-// BeginRequest enters a request under a tenant's idempotency key. digest covers all
-// that makes it the same request. It gives the answer that the same request was given
-// before, or else the request to work on.
+// BeginRequest records a request under a tenant's idempotency key. digest covers
+// everything that makes two requests the same. It returns the stored response if the same
+// request was answered before, else the request to carry out.
+//
+// Errors: ErrRequestMismatch, ErrRequestBusy, and a *FieldError for bad input.
 func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
 	now := s.now()
 	entry := postgres.Request{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
@@ -67,7 +69,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 	return &StoredResponse{before.Status, before.Headers, before.Body}, nil, nil
 }
 
-// Answer keeps what the request was answered.
+// Answer stores the response to the request.
 func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error {
 	return r.journal.AnswerRequest(ctx, r.entry, postgres.Response{Status: a.Status, Headers: a.Headers, Body: a.Body})
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Two requests whose keys are both outdated each forget the other's while they take
-// their own: neither is refused for that, and none waits for the other for ever.
+// Two requests whose keys are both expired each delete the other's row while they insert
+// their own: neither is refused, and they do not deadlock.
 func TestRequestsWithOutdatedKeysDoNotStandInEachOthersWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,22 +11,22 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Inspection is all that an operator needs to judge a dead letter.
+// Inspection holds everything that an operator needs to judge a dead letter.
 type Inspection struct {
 	Letter      Letter             `json:"letter"`
-	Actions     []Action           `json:"actions"`           // what may be done now, and what not
+	Actions     []Action           `json:"actions"`           // which actions are allowed now
 	Annotations Annotations        `json:"desk"`              // with the reasons of hold and marks
-	Lookups     *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: what the escrow service said when it was asked without a person
+	Lookups     *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: the answers to the lookup loop
 	Attempts    []Attempt          `json:"attempts"`          // of the letter's run, in order
 	Run         Status             `json:"run"`
 	Case        CaseStatus         `json:"case"`              // its money, and all its runs: parents and forks
 	Handler     *Status            `json:"handler,omitempty"` // the run that handles the letter
 	Receipts    []InspectedReceipt `json:"receipts"`          // the first of the case
-	// More receipts follow: Receipts after this sequence number.
+	// ReceiptsAfter is set if more receipts follow: read them with Receipts after this sequence number.
 	ReceiptsAfter int64 `json:"receipts_after,omitempty"`
 }
 
-// InspectedReceipt is what a receipt says.
+// InspectedReceipt is the content of a receipt.
 type InspectedReceipt struct {
 	ID       string            `json:"id"`
 	Sequence int64             `json:"sequence"`
@@ -38,10 +38,10 @@ type InspectedReceipt struct {
 	Payload  json.RawMessage   `json:"payload"`
 }
 
-// inspectedReceipts is how many receipts of its case an inspection shows.
+// inspectedReceipts is the maximum number of receipts in an inspection.
 const inspectedReceipts = 200
 
-// Attempt is one call of the executor, as the receipts tell it.
+// Attempt is one call of the executor, as its receipts state it.
 type Attempt struct {
 	Number    int              `json:"attempt"`
 	StartedAt time.Time        `json:"started_at"`
@@ -54,7 +54,7 @@ type Attempt struct {
 	TraceID   string           `json:"trace_id,omitempty"`
 }
 
-// AttemptError is what went wrong with an attempt; it was redacted before it was kept.
+// AttemptError is the error of an attempt. It was redacted before it was stored.
 type AttemptError struct {
 	Type    string `json:"type,omitempty"`
 	Code    string `json:"code,omitempty"`
@@ -62,9 +62,9 @@ type AttemptError struct {
 	Stack   string `json:"stack,omitempty"` // when it panicked
 }
 
-// Inspect tells everything about a dead letter of a tenant. ErrNotFound when the
-// tenant has no such run, when it is no letter, and when the letter was purged; the run
-// and its case are still told by Status and Case.
+// Inspect returns everything about a dead letter of a tenant. Errors: ErrNotFound if the
+// tenant has no such run, if the run is not a letter, or if the letter was purged. Status and
+// Case still return a purged letter's run and case.
 func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunID) (Inspection, error) {
 	seen, err := s.ownRun(ctx, tenant, id)
 	if err != nil {
@@ -78,11 +78,11 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		return Inspection{}, ErrNotFound
 	}
 	out := Inspection{Letter: found.Letters[0]}
-	filed, err := s.journal.LetterRowsByID(ctx, id)
+	rows, err := s.journal.LetterRowsByID(ctx, id)
 	switch {
 	case err != nil:
 		return Inspection{}, err
-	case len(filed) == 0:
+	case len(rows) == 0:
 		return Inspection{}, ErrNotFound
 	}
 	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, seen.Case.ID)
@@ -93,7 +93,7 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 	if err != nil {
 		return Inspection{}, err
 	}
-	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), s.annotationsOf(filed[0]), s.actionsOn(filed[0], runs)
+	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), s.annotationsOf(rows[0]), s.actionsOn(rows[0], runs)
 	if err := s.addEscrow(ctx, &out.Case); err != nil {
 		return Inspection{}, err
 	}
@@ -140,7 +140,7 @@ func inspectReceipts(trail []receipts.Receipt) ([]InspectedReceipt, error) {
 	return out, nil
 }
 
-// attemptsOf reads the attempts of a run off the receipts of its case.
+// attemptsOf reads the attempts of a run from the receipts of its case.
 func attemptsOf(id background.RunID, trail []receipts.Receipt) ([]Attempt, error) {
 	out := []Attempt{}
 	for _, r := range trail {
@@ -171,33 +171,33 @@ func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
 	}
 }
 
-// ActionName is something that may be done with a letter.
+// ActionName names an action on a letter.
 type ActionName string
 
-// The actions, each by the method of its name.
+// The actions. Each is done by the Service method of the same name.
 const (
 	ActionFork      ActionName = "fork"
-	ActionRetry     ActionName = "retry"     // the job: forks its newest run
-	ActionReconcile ActionName = "reconcile" // by a finding that it was executed, or not
-	ActionLookup    ActionName = "lookup"    // reconcile by asking the escrow service
+	ActionRetry     ActionName = "retry"     // forks the newest run of the letter's job
+	ActionReconcile ActionName = "reconcile" // by a finding
+	ActionLookup    ActionName = "lookup"    // reconciles by a lookup at the escrow service
 	ActionHold      ActionName = "hold"
 	ActionRelease   ActionName = "release"
 	ActionMark      ActionName = "mark"
 	ActionPurge     ActionName = "purge"
 )
 
-// GateNoExecutor refuses to ask an escrow service that this process knows nothing of.
+// GateNoExecutor refuses a lookup at an escrow service that this process has no executor for.
 const GateNoExecutor Gate = "no_executor"
 
-// Action tells whether something may be done with a letter now, or the rule that
-// refuses it. It is decided again, on the letter as it is then, when it is done.
+// Action reports whether an action on a letter is allowed now, or the gate that refuses it.
+// The action decides again, on the letter as it is then.
 type Action struct {
 	Name      ActionName `json:"action"`
 	Allowed   bool       `json:"allowed"`
 	RefusedBy Gate       `json:"refused_by,omitempty"`
 }
 
-// actionsOn judges a letter by the rules that the actions themselves go by.
+// actionsOn judges a letter by the gates of the actions themselves.
 func (s *Service) actionsOn(f postgres.LetterRow, runs []postgres.Snapshot) []Action {
 	at := s.now()
 	newest := f.Snapshot
@@ -222,8 +222,8 @@ func (s *Service) actionsOn(f postgres.LetterRow, runs []postgres.Snapshot) []Ac
 	return out
 }
 
-// annotationGate is the rule that refuses to change a letter's desk: it has to be open, and
-// not held, or held.
+// annotationGate is the gate of changes to a letter's annotations: the letter must be open. Unless
+// hold is empty, hold is the gate that refuses a held letter (GateHeld) or one not held (GateNotHeld).
 func annotationGate(f postgres.LetterRow, hold Gate) Gate {
 	switch {
 	case f.Run.Letter != background.LetterOpen:

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// What an inspection says may be done is what can be done: each action is refused by
-// the rule that it names, or is not refused.
+// An inspection's actions match what the actions do: each allowed one succeeds, each other one is
+// refused by the named gate.
 func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -29,7 +29,7 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
-	<-time.After(time.Second) // the key's lifetime: what the test is about
+	<-time.After(time.Second) // the key's lifetime, which the test is about
 	finding := Finding{Actor: "user:ada", Reason: "the statement", Class: NotExecuted, Reference: "stmt-7"}
 	do := map[ActionName]func(id background.RunID) error{
 		ActionFork:      func(id background.RunID) error { _, err := r.Fork(ctx, "acme", id, forkRequest); return err },
@@ -66,7 +66,7 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			}
 			var refusal *RefusedError
 			if err := act(c.letter.Run); !errors.As(err, &refusal) || refusal.Gate != a.RefusedBy {
-				t.Errorf("%s: %s answers %v, said was %q", name, a.Name, err, a.RefusedBy)
+				t.Errorf("%s: %s returned %v, the inspection said %q", name, a.Name, err, a.RefusedBy)
 			}
 		}
 	}
@@ -79,8 +79,8 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	r.mustAudit()
 }
 
-// An inspection tells the whole case: attempts with their errors, receipts, forks, the
-// desk, and money; and no other tenant's.
+// An inspection returns the whole case: attempts with their errors, receipts, forks,
+// annotations and money; and nothing to another tenant.
 func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -116,7 +116,7 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	}
 }
 
-// Of a long trail an inspection shows the beginning, and says where it goes on.
+// For a long trail an inspection returns the beginning and where to continue.
 func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

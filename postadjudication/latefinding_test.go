@@ -12,8 +12,8 @@ import (
 
 var paidFinding = Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
 
-// purgedPaidLetter is a letter that was purged because the escrow service said no,
-// though it had paid.
+// purgedPaidLetter returns a letter that was purged after the escrow service refused, though it
+// had paid.
 func (r *rig) purgedPaidLetter(n int, minor int64) Submitted {
 	r.t.Helper()
 	letter := r.deadLetter(n, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
@@ -36,7 +36,7 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterPurged {
 		t.Errorf("nothing to clear: %v", err)
 	}
-	for range 2 { // the second time it is known, and told again
+	for range 2 { // the second time it is a repetition, and audited again
 		if c, err := r.Reconcile(ctx, "acme", byRun.Run, paidFinding); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
@@ -58,7 +58,7 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	r.mustAudit()
 }
 
-// What was freed, or cancelled, was paid after all: two people state it, and the sums are right.
+// A payment is found after a reservation was freed or a run cancelled: two people record it, and the sums are right.
 func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -124,14 +124,14 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 		t.Errorf("known already: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
-		t.Errorf("no more was paid than was decided, and %d receipts tell of a breach", n)
+		t.Errorf("no more was paid than was decided, and %d receipts report a breach", n)
 	}
 	r.checkNoBreach()
 	r.mustAudit()
 }
 
-// After a free it is a breach when more was paid than was decided, with what was paid under
-// older keys.
+// After a free, a payment is a breach only if more was paid than was decided, payments under
+// older keys included.
 func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.T) {
 	t.Parallel()
 	t.Run("more than was decided", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		r.until("the escrow is breached", `SELECT breached = 300 FROM recourse.escrows`)
 		r.mustAudit()
 	})
-	t.Run("an older key had taken from it", func(t *testing.T) {
+	t.Run("an older key had reduced the reservation", func(t *testing.T) {
 		t.Parallel()
 		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 		o.allowOverpaid = true
@@ -166,7 +166,7 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		o.until("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
 		o.mustAudit()
 	})
-	t.Run("an earlier generation had its part", func(t *testing.T) {
+	t.Run("an earlier generation was paid in part", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t).startWorkers()
 		r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -195,7 +195,7 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 	})
 }
 
-// A finding can't be taken back: that it is of another amount must be meant.
+// A finding can't be taken back: another amount than expected must be confirmed.
 func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -220,7 +220,7 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
-	// Of a decision that was replaced by one of another amount, it is its own that counts.
+	// For a decision that was replaced by one of another amount, its own amount is expected.
 	replaced := r.deadLetter(4, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
 	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
 		t.Fatal(err)

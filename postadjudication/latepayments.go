@@ -10,14 +10,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// caseRuns are all runs of a case as they were when its head was as given.
+// caseRuns holds all runs of a case, read when the case had the given head.
 type caseRuns struct {
 	head      receipts.Head
 	byID      map[background.RunID]background.Run
-	olderPaid int64 // paid under older keys since the present generation began; read where the case needs it
+	olderPaid int64 // paid under older keys since the current generation began; read only if the case needs it
 }
 
-// errCaseRunsStale asks for the siblings to be read, or read again.
+// errCaseRunsStale means that the runs of the case must be read, or read again.
 var errCaseRunsStale = errors.New("postadjudication: the runs of the case are not those of its head")
 
 func (f *settlementFamily) readCaseRuns(ctx context.Context, r background.Run) (*caseRuns, error) {
@@ -39,9 +39,9 @@ func (f *settlementFamily) readCaseRuns(ctx context.Context, r background.Run) (
 	return out, err
 }
 
-// paidUnderOlderKeys returns what a case has paid under older keys since its present generation began.
-// Receipts from which that does not follow leave no room for a payment: then it is told as a
-// breach, and an audit says which they are.
+// paidUnderOlderKeys returns what a case has paid under older keys since its current generation
+// began. If the receipts are inconsistent it returns all that was asked for: a further payment is
+// then reported as a breach, and an audit finds the inconsistent receipts.
 func (f *settlementFamily) paidUnderOlderKeys(ctx context.Context, c postgres.Case) (int64, error) {
 	_, trail, err := f.journal.CaseWithTrail(ctx, c.Tenant, c.ID)
 	if err != nil {
@@ -54,7 +54,7 @@ func (f *settlementFamily) paidUnderOlderKeys(ctx context.Context, c postgres.Ca
 	return folded.paidUnderOlderKeys, nil
 }
 
-// paidUnderOlderKeys is what an executed says of payments under older keys.
+// paidUnderOlderKeys returns OlderPaid of an executed event.
 func (a *caseRuns) paidUnderOlderKeys(s *postgres.Snapshot) (int64, error) {
 	switch {
 	case !s.Case.State.NeedsOlderPaid():
@@ -65,8 +65,8 @@ func (a *caseRuns) paidUnderOlderKeys(s *postgres.Snapshot) (int64, error) {
 	return a.olderPaid, nil
 }
 
-// paid reports whether the payment under a run's operation key is on record: a
-// payment counts once per key, however many runs and answers tell of it.
+// paid reports whether the payment under a run's operation key is on record. A payment
+// counts once per key, however many runs and answers report it.
 func (a *caseRuns) paid(s *postgres.Snapshot) (bool, error) {
 	if a == nil || a.head != s.Case.Head {
 		return false, errCaseRunsStale
@@ -83,7 +83,7 @@ func (a *caseRuns) paidUnder(operation [32]byte) bool {
 	return false
 }
 
-// activeRun is the run that holds the case.
+// activeRun returns the active run of the case.
 func (a *caseRuns) activeRun(s *postgres.Snapshot) (background.Run, error) {
 	if s.Case.ActiveRun == s.Run.ID {
 		return s.Run, nil
@@ -94,12 +94,11 @@ func (a *caseRuns) activeRun(s *postgres.Snapshot) (background.Run, error) {
 	return a.byID[s.Case.ActiveRun], nil
 }
 
-// decideLate decides on the answer of an attempt that had already ended. If the
-// call paid, that is a fact whatever has happened since. Under the operation key that
-// the case is executed under now, it settles the case, a run of the case that waits
-// ends as succeeded, and an open letter closes as reconciled. Under another key it
-// ends the run that waits: it must not pay as well. A run that is running ends at its
-// own finish.
+// decideLate decides on the answer of an attempt that had already ended. A payment is a fact
+// whatever has happened since. Under the case's current operation key it settles the case,
+// ends a waiting run as succeeded, and closes an open letter as reconciled. Under another
+// key it ends the waiting run, which must not pay as well. A running run ends when its
+// attempt finishes.
 func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (postgres.Change, error) {
 	run, err := m.Apply(s.Run)
 	if err != nil {
@@ -110,7 +109,7 @@ func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (
 		return postgres.Change{}, err
 	}
 	if active.Operation != s.Run.Operation && m.Reason != background.ReasonUnrecordable {
-		run.UnresolvedUnknowns = s.Run.UnresolvedUnknowns // what is unknown is so under another key
+		run.UnresolvedUnknowns = s.Run.UnresolvedUnknowns // the unknown outcome is under another key
 	}
 	change := postgres.Change{Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run}}
 	p := receiptPayload(&m, &s.Run, &run)
@@ -121,7 +120,7 @@ func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (
 			return change, err
 		}
 		if fact.Repeated && m.Event == receipts.Reconciled && run.Letter == background.LetterForked {
-			return change, background.ErrConflict // its fork was paid: there is nothing to find any more
+			return change, background.ErrConflict // its fork was paid: nothing is left to find
 		}
 		var state settlement.State
 		if state, effect, err = settlement.Apply(s.Case.State, fact); err != nil {
@@ -143,13 +142,13 @@ func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (
 		return closePaidRun(m, change, active), nil
 	}
 	if fact.Repeated {
-		return change, nil // it is known: what was begun since was begun in its knowledge
+		return change, nil // already recorded: later runs were started knowing of it
 	}
 	return endUnpaidRun(m, change, active)
 }
 
-// paymentOf is the fact of a payment that was learned late. It was made for an older
-// generation when the request says so: then it is none of the present decision's.
+// paymentOf returns the settlement event of a late payment. A payment for an older
+// generation, as the request's terms state, is not one of the current decision's.
 func paymentOf(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (settlement.Event, error) {
 	repeated, err := runs.paid(s)
 	if err != nil {
@@ -167,15 +166,15 @@ func paymentOf(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (s
 	return e, err
 }
 
-// activeRunReceipt is what a late payment tells of the run that holds the case.
+// activeRunReceipt begins the receipt of a late payment's effect on the active run.
 func activeRunReceipt(m background.Transition, active background.Run) receipts.Draft {
 	return receipts.Draft{Run: active.ID, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
 		BudgetSpent: active.BudgetSpent, Recoveries: active.Recoveries, Attempt: active.Attempt,
 	}}
 }
 
-// closePaidRun ends the run that holds the case, since what it was to do is done: one
-// that waits has succeeded, and an open letter closes as reconciled.
+// closePaidRun ends the case's active run, since its payment is made: a waiting run has
+// succeeded, and an open letter closes as reconciled.
 func closePaidRun(m background.Transition, ch postgres.Change, active background.Run) postgres.Change {
 	if ch.After.Run.ID == active.ID {
 		active = ch.After.Run
@@ -203,10 +202,10 @@ func closePaidRun(m background.Transition, ch postgres.Change, active background
 	return ch
 }
 
-// endUnpaidRun ends the run that holds the case, if it waits, after a payment under
-// another key than its own: its own would come on top. Where the case ended by that
-// payment there is nothing left to do, and it is cancelled. Elsewhere it is a dead
-// letter, because a person has to say what the payment means for the present decision.
+// endUnpaidRun ends the case's active run, if it waits, after a payment under another key:
+// its own payment would come on top. If that payment ended the case, the run is cancelled.
+// Otherwise it becomes a dead letter: a person must judge what the payment means for the
+// current decision.
 func endUnpaidRun(m background.Transition, ch postgres.Change, active background.Run) (postgres.Change, error) {
 	if !active.State.Waiting() {
 		return ch, nil

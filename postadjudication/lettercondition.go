@@ -19,33 +19,33 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// LetterExpr is a condition on a letter in the Common Expression Language, for what
-// LetterFilter can't say:
+// LetterExpr is a condition on a letter in the Common Expression Language, for conditions
+// that LetterFilter can't express:
 //
 //	amount.minor > 100000 && error.type.startsWith("Conn")
 //
-// Names are those of Letter's JSON; times are timestamps, age a duration. What a letter
-// does not have, such as the amount of a task that moves no money, has no value, and a
-// condition that depends on it is undecided. The pattern of matches is a literal text.
+// Names are those of Letter's JSON; times are timestamps, age is a duration. A member that a
+// letter does not have, such as the amount of a plain task, has no value: a condition that
+// depends on it is undecided. The pattern of matches must be a literal.
 type LetterExpr struct {
 	source  string
 	program cel.Program
 }
 
-// Bounds of an expression: its length in bytes, how deep it goes, and what evaluating
-// it once may cost, in the units of the language.
+// Bounds of an expression: its length in bytes, its depth, and the cost of one evaluation in
+// cost units of the language.
 const (
 	maxExpr      = 4096
 	maxExprDepth = 50
 	maxExprCost  = 10_000
 )
 
-// ParseLetterExpr reads and checks an expression. What it can't mean is refused as a
-// *FieldError of the field where that tells the place.
+// ParseLetterExpr parses and checks an expression. The error is a *FieldError of the field
+// where, with line and column if known.
 func ParseLetterExpr(source string) (*LetterExpr, error) {
 	switch {
 	case strings.TrimSpace(source) == "":
-		return nil, conditionError("must say something")
+		return nil, conditionError("must not be empty")
 	case len(source) > maxExpr:
 		return nil, conditionError(fmt.Sprintf("must be at most %d bytes", maxExpr))
 	}
@@ -56,7 +56,7 @@ func ParseLetterExpr(source string) (*LetterExpr, error) {
 	ast, issues := env.Compile(source)
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
-		if first.Location.Line() < 1 { // it is about all of it
+		if first.Location.Line() < 1 { // the error has no position
 			return nil, conditionError(first.Message)
 		}
 		return nil, conditionError(fmt.Sprintf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message))
@@ -80,8 +80,8 @@ func conditionError(problem string) error { return &FieldError{Field: "where", P
 
 func (e *LetterExpr) String() string { return e.source }
 
-// Matches reports whether a letter meets the condition. The error tells why that is
-// undecided; such a letter is not to be selected.
+// Matches reports whether a letter meets the condition. The error says why the condition is
+// undecided; such a letter must not be selected.
 func (e *LetterExpr) Matches(ctx context.Context, l Letter) (bool, error) {
 	out, _, err := e.program.ContextEval(ctx, exprLetter{&l})
 	if err != nil {
@@ -89,12 +89,12 @@ func (e *LetterExpr) Matches(ctx context.Context, l Letter) (bool, error) {
 	}
 	is, ok := out.Value().(bool)
 	if !ok {
-		return false, errors.New("postadjudication: it is neither true nor false")
+		return false, errors.New("postadjudication: the condition is neither true nor false")
 	}
 	return is, nil
 }
 
-// exprEnv knows the names of a letter, with their types.
+// exprEnv declares the names of a letter, with their types.
 var exprEnv = sync.OnceValues(func() (*cel.Env, error) {
 	options := []cel.EnvOption{cel.ParserRecursionLimit(maxExprDepth), cel.ParserExpressionSizeLimit(maxExpr)}
 	for name, member := range exprMembers {
@@ -103,7 +103,7 @@ var exprEnv = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(options...)
 })
 
-// exprMember is a member of a letter as expressions see it; it has a value or not.
+// exprMember is a member of a letter in expressions; value returns false if it has none.
 type exprMember struct {
 	kind  *cel.Type
 	value func(l *Letter) (any, bool)
@@ -148,8 +148,8 @@ func exprCurrency(of func(*Letter) *settlement.Money) exprMember {
 	}}
 }
 
-// exprMembers are all members of a letter by their names in its JSON. A letter that
-// died without an error has empty texts for it.
+// exprMembers lists all members of a letter by their JSON names. The error members of a letter
+// without an error are empty texts.
 var exprMembers = map[string]exprMember{
 	"run_id": exprText(func(l *Letter) string { return l.Run.String() }), "case_id": exprText(func(l *Letter) string { return l.Case.String() }),
 	"family": exprText(func(l *Letter) string { return l.Family }), "queue": exprText(func(l *Letter) string { return l.Queue }), "job_type": exprText(func(l *Letter) string { return l.JobType }),
@@ -172,10 +172,10 @@ var exprMembers = map[string]exprMember{
 	"can_fork":           exprFlag(func(l *Letter) bool { return l.CanFork }), "refused_by": exprText(func(l *Letter) string { return string(l.RefusedBy) }),
 }
 
-// exprLetter gives expressions the values of a letter.
+// exprLetter resolves names of expressions to the values of a letter.
 type exprLetter struct{ *Letter }
 
-// ResolveName finds the value of a name.
+// ResolveName implements cel.Activation.
 func (l exprLetter) ResolveName(name string) (any, bool) {
 	m, known := exprMembers[name]
 	if !known {
@@ -184,10 +184,10 @@ func (l exprLetter) ResolveName(name string) (any, bool) {
 	return m.value(l.Letter)
 }
 
-// Parent is that of an activation; there is none.
+// Parent implements cel.Activation; there is none.
 func (exprLetter) Parent() cel.Activation { return nil }
 
-// failure is the letter's error, empty when it has none.
+// failure returns the letter's error, zero if it has none.
 func (l *Letter) failure() AttemptError {
 	if l.Error == nil {
 		return AttemptError{}
@@ -195,22 +195,22 @@ func (l *Letter) failure() AttemptError {
 	return AttemptError{Type: l.Error.Type, Code: l.Error.Code, Message: l.Error.Message}
 }
 
-// Bounds of the regular expressions of a condition, all of them together: their length in
-// bytes, and the size of their compiled programs in instructions.
+// Bounds of the regular expressions of a condition together: their length in bytes, and
+// the size of their compiled programs in instructions.
 const (
 	maxPatterns       = 1024
 	maxPatternProgram = 2000
 )
 
-// patternStep is how many steps of a regular expression cost one unit of an evaluation.
+// patternStep is how many steps of a regular expression cost one cost unit.
 const patternStep = 64
 
-// patternSizes are the estimated programs of the patterns of a condition.
+// patternSizes holds the estimated program size of each pattern of a condition.
 type patternSizes map[string]int
 
 // sizePatterns estimates the regular expressions of a checked condition without compiling
-// one. It returns a *FieldError for a pattern that is not a literal, is not a regular
-// expression or is too large, and where it stands.
+// them. It returns a *FieldError, with the position, for a pattern that is not a literal, is
+// not a regular expression or is too large.
 func sizePatterns(of *celast.AST) (patternSizes, error) {
 	sizes, length, program := patternSizes{}, 0, 0
 	var refused error
@@ -234,7 +234,7 @@ func sizePatterns(of *celast.AST) (patternSizes, error) {
 		}
 		parsed, err := syntax.Parse(pattern, syntax.Perl)
 		if err != nil {
-			refuse("the pattern of matches can't be read: " + err.Error())
+			refuse("the pattern of matches is invalid: " + err.Error())
 			return
 		}
 		size := programSize(parsed)
@@ -256,9 +256,9 @@ func literalText(e celast.Expr) (string, bool) {
 	return string(text), ok
 }
 
-// programSize is an upper bound of the instructions that a regular expression compiles to.
-// A class of characters counts as more than one, as its ranges do. Above the bound of
-// patterns it returns some number above that.
+// programSize returns an upper bound of the instructions that a regular expression compiles to.
+// A character class counts by its ranges. Beyond maxPatternProgram the exact number does not
+// matter.
 func programSize(re *syntax.Regexp) int {
 	size := 1
 	switch re.Op {
@@ -266,7 +266,7 @@ func programSize(re *syntax.Regexp) int {
 		size = max(1, len(re.Rune))
 	case syntax.OpCharClass:
 		size += len(re.Rune) / 16
-	case syntax.OpCapture, syntax.OpStar: // a star of what may be empty is a plus behind a branch
+	case syntax.OpCapture, syntax.OpStar: // a star over a possibly empty match compiles to a plus behind a branch
 		size = 2
 	case syntax.OpAlternate:
 		size = len(re.Sub)
@@ -290,9 +290,9 @@ func programSize(re *syntax.Regexp) int {
 // clampSize keeps sums and products of sizes far below an overflow.
 func clampSize(size int) int { return min(size, 2*maxPatternProgram) }
 
-// CallCost returns what matching one text against a pattern costs: a matcher may take a step
-// for each instruction at each byte. It returns nil for other functions, whose costs are
-// those of the language.
+// CallCost returns the cost of matching a text against a pattern: a matcher may take a step
+// for each instruction at each byte. It returns nil for other functions, which have the
+// language's costs.
 func (p patternSizes) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 	if function != overloads.Matches || len(args) != 2 {
 		return nil
@@ -306,19 +306,19 @@ func (p patternSizes) CallCost(function, _ string, args []ref.Val, _ ref.Val) *u
 	return &cost
 }
 
-// ErrTooManyConditions means that a search, an export or a plan with a condition was not
-// begun since as many of the tenant, or of the process, are being worked on. It may be asked
-// again some seconds later.
+// ErrTooManyConditions means that a search, export or plan with a condition was not started,
+// since the tenant or the process already runs the maximum. The caller may retry after some
+// seconds.
 var ErrTooManyConditions = fmt.Errorf("postadjudication: too many searches with a condition at once: %d of a tenant and %d of a process are worked on", maxConditionsPerTenant, maxConditionsPerProcess)
 
-// How many searches, exports and plans with a condition are worked on at once. Each keeps
-// one page of letters and one program in memory.
+// How many searches, exports and plans with a condition run at once. Each keeps one page of
+// letters and one program in memory.
 const (
 	maxConditionsPerTenant  = 2
 	maxConditionsPerProcess = 16
 )
 
-// exprLimiter bounds the work that conditions make in a process. All of them are compiled and
+// exprLimiter bounds the work for conditions in a process. All conditions are compiled and
 // evaluated on half of the processors, so that the other half is left to settlements.
 type exprLimiter struct {
 	cpu *cpulimit.Limit
@@ -332,8 +332,8 @@ func newExprLimiter() *exprLimiter {
 	return &exprLimiter{cpu: cpulimit.OfProcess(), byTenant: map[string]int{}}
 }
 
-// acquire takes a place of a tenant until release is called, once. It returns
-// ErrTooManyConditions when there is none.
+// acquire takes a slot of a tenant. It returns ErrTooManyConditions if there is none. The caller
+// must call release once.
 func (l *exprLimiter) acquire(tenant string) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -352,7 +352,7 @@ func (l *exprLimiter) acquire(tenant string) (release func(), err error) {
 	}, nil
 }
 
-// limitedCondition is a condition that holds a place in the limiter.
+// limitedCondition is a condition that holds a slot of the limiter.
 type limitedCondition struct {
 	*LetterExpr
 	limiter *exprLimiter
@@ -360,7 +360,7 @@ type limitedCondition struct {
 	release func()
 }
 
-// condition takes a place, then compiles the condition. It returns nil for no condition.
+// condition takes a slot, then compiles the condition. It returns nil for an empty condition.
 // The caller must call done.
 func (l *exprLimiter) condition(ctx context.Context, tenant, where string) (*limitedCondition, error) {
 	if where == "" {
@@ -380,15 +380,15 @@ func (l *exprLimiter) condition(ctx context.Context, tenant, where string) (*lim
 	return &limitedCondition{e, l, tenant, release}, nil
 }
 
-// CheckCondition returns the error that a search, an export or a plan of a tenant with the
-// condition would be refused with: a *FieldError of where, or ErrTooManyConditions.
+// CheckCondition returns the error with which a search, export or plan of a tenant would refuse
+// the condition: a *FieldError of where, or ErrTooManyConditions.
 func (s *Service) CheckCondition(ctx context.Context, tenant, where string) error {
 	c, err := s.conditionLimiter.condition(ctx, tenant, where)
 	c.done()
 	return err
 }
 
-// Matches waits for a processor to evaluate.
+// Matches is LetterExpr.Matches; it blocks until a processor is free.
 func (c *limitedCondition) Matches(ctx context.Context, letter Letter) (matches bool, err error) {
 	if waitErr := c.limiter.cpu.Do(ctx, c.tenant, func() { matches, err = c.LetterExpr.Matches(ctx, letter) }); waitErr != nil {
 		return false, waitErr
@@ -396,7 +396,7 @@ func (c *limitedCondition) Matches(ctx context.Context, letter Letter) (matches 
 	return matches, err
 }
 
-// done gives the place back. It does nothing for no condition.
+// done releases the slot. It does nothing on nil.
 func (c *limitedCondition) done() {
 	if c != nil {
 		c.release()

@@ -18,7 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Every member of a letter's JSON has its name in expressions, and no other.
+// Every member of a letter's JSON has a name in expressions, and there are no other names.
 func TestExpressionsKnowEveryMemberOfALetter(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -49,7 +49,7 @@ func TestExpressionsKnowEveryMemberOfALetter(t *testing.T) {
 	}
 }
 
-// fillTexts gives the texts of a letter something to say, so that none is left out.
+// fillTexts sets all texts of a letter, so that none is omitted from its JSON.
 func fillTexts(v reflect.Value) {
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Kind() == reflect.String {
@@ -94,7 +94,7 @@ func TestExpressionsSelectWhatTheySay(t *testing.T) {
 	}
 }
 
-// What a letter does not have decides nothing, and what costs too much neither.
+// An expression on an absent member is undecided, as is one that costs too much.
 func TestExpressionsThatCantBeToldSelectNothing(t *testing.T) {
 	t.Parallel()
 	many := "[" + strings.TrimSuffix(strings.Repeat("1,", 300), ",") + "]"
@@ -116,7 +116,7 @@ func TestExpressionsThatCantBeToldSelectNothing(t *testing.T) {
 func TestExpressionsThatMakeNoSenseAreRefusedWithTheirPlace(t *testing.T) {
 	t.Parallel()
 	for source, problem := range map[string]string{
-		"": "must say something", "  ": "must say something",
+		"": "must not be empty", "  ": "must not be empty",
 		`amount.minor > "x"`:               "line 1, column 14: found no matching overload",
 		"held &&\n amount.minr > 1":        "line 2, column 8: undeclared reference to 'amount.minr'",
 		`error.typ == "x"`:                 "line 1, column 6: undeclared reference to 'error.typ'",
@@ -136,8 +136,8 @@ func TestExpressionsThatMakeNoSenseAreRefusedWithTheirPlace(t *testing.T) {
 	}
 }
 
-// A search finds what a list would that is looked through by hand, on however many
-// answers, and says how far it looked.
+// A paged search finds the same letters as a full listing filtered by hand, and reports how many
+// it scanned.
 func TestASearchScansEachLetterOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -177,7 +177,7 @@ func TestASearchScansEachLetterOnce(t *testing.T) {
 				}
 			}
 			if len(seen) != c.found || scanned != len(all) || vague != c.vague || q.Scan == 1 && answers < len(all) {
-				t.Errorf("%+v: %d letters, %d undecided, %d of %d looked at in %d answers", q, len(seen), vague, scanned, len(all), answers)
+				t.Errorf("%+v: %d letters, %d undecided, %d of %d scanned in %d pages", q, len(seen), vague, scanned, len(all), answers)
 			}
 		}
 	}
@@ -210,7 +210,7 @@ func TestASearchThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// Estimating the first took seconds and gigabytes when it was compiled for that.
+// Compiling the first pattern to estimate its size took seconds and gigabytes.
 func TestPatternsThatAreTooLargeAreRefusedBeforeTheyAreCompiled(t *testing.T) {
 	t.Parallel()
 	dots := strings.Repeat(".", 900)
@@ -221,13 +221,13 @@ func TestPatternsThatAreTooLargeAreRefusedBeforeTheyAreCompiled(t *testing.T) {
 		`error.message.matches(held ? "a" : "b")`:                                                              "must be a literal text",
 		`error.message.matches("(?:` + dots + `){1000}")`:                                                      "too large",
 		`matches(error.message, "(?:abc){900}")`:                                                               "too large",
-		`error.message.matches("(((a{30}){30}){30})")`:                                                         "can't be read",
+		`error.message.matches("(((a{30}){30}){30})")`:                                                         "is invalid",
 		`error.message.matches("(((abc){30}){30})")`:                                                           "too large",
 		`error.message.matches("(a?){999}")`:                                                                   "too large",
 		`error.message.matches("` + strings.Repeat(`\\pL`, 40) + `")`:                                          "too large",
 		`error.message.matches("(ab){400}") || error.code.matches("(ab){400}") || family.matches("(ab){400}")`: "too large",
 		`error.message.matches("` + strings.Repeat("a", 1025) + `")`:                                           "at most 1024 bytes together",
-		`error.message.matches("(")`:                                                                           "can't be read: error parsing regexp: missing closing )",
+		`error.message.matches("(")`:                                                                           "is invalid: error parsing regexp: missing closing )",
 	} {
 		_, err := ParseLetterExpr(source)
 		var field *FieldError
@@ -272,7 +272,7 @@ func TestMatchingCostsWhatThePatternIs(t *testing.T) {
 	}
 }
 
-// A pattern of 900 instructions is some thousand allocations to compile.
+// Compiling a pattern of 900 instructions takes some thousand allocations.
 func TestAPatternIsCompiledOnceForAllLetters(t *testing.T) {
 	l := exampleLetter()
 	e, err := ParseLetterExpr(`error.message.matches("x(?:abcdefghi){90}")`)
@@ -288,7 +288,7 @@ func TestAPatternIsCompiledOnceForAllLetters(t *testing.T) {
 	}
 }
 
-// programSize is at least what the compiler makes of a pattern, as far as it is not clipped.
+// programSize is an upper bound of the compiled size, unless it is clipped.
 func FuzzAProgramIsNeverLargerThanItsEstimate(f *testing.F) {
 	for _, seed := range []string{"", "a", "abc", "a|b|cd", "(a)(b)", "a*b+?c?", "a{3}", "a{2,5}", "a{2,}", "(a{2}){3,4}", "(?i)kS", "[a-z0-9]", `\pL`, "^$", `\b.`, "(?s).", "(?:){7}", "(|a)*", "(a?){9}", "()", "[^a]{0}", "(?i)ab|ac"} {
 		f.Add(seed)
@@ -309,7 +309,7 @@ func FuzzAProgramIsNeverLargerThanItsEstimate(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(compiled.Inst) - 2; got > estimate { // fail and match are there always
+		if got := len(compiled.Inst) - 2; got > estimate { // every program has fail and match
 			t.Errorf("%q: %d instructions, estimated %d", pattern, got, estimate)
 		}
 		if _, err := regexp.Compile(pattern); err != nil {

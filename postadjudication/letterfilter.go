@@ -17,8 +17,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// LetterFilter selects dead letters. A zero member selects everything; those given
-// must all be met. What a member can't mean is refused, never passed over.
+// LetterFilter selects dead letters that match all non-zero members. Invalid members are
+// refused, never ignored.
 type LetterFilter struct {
 	Status     background.LetterStatus `json:"letter,omitempty"` // open, forked, reconciled or superseded
 	Family     string                  `json:"family,omitempty"`
@@ -28,17 +28,17 @@ type LetterFilter struct {
 	ReasonCode string                  `json:"reason_code,omitempty"`
 	Class      background.Class        `json:"outcome_class,omitempty"`
 	ErrorType  string                  `json:"error_type,omitempty"`
-	ErrorText  string                  `json:"error_text,omitempty"` // contained in the last failure's message, in any case of letters
-	Signature  string                  `json:"signature,omitempty"`  // as a letter gives it
+	ErrorText  string                  `json:"error_text,omitempty"` // substring of the last failure's message, case-insensitive
+	Signature  string                  `json:"signature,omitempty"`  // Letter.Signature
 
 	From        time.Time `json:"died_from,omitzero"`    // died at or after
 	To          time.Time `json:"died_to,omitzero"`      // died before
-	OlderThan   Duration  `json:"older_than,omitzero"`   // died at least so long ago
-	YoungerThan Duration  `json:"younger_than,omitzero"` // died less long ago
+	OlderThan   Duration  `json:"older_than,omitzero"`   // died at least this long ago
+	YoungerThan Duration  `json:"younger_than,omitzero"` // died less than this long ago
 
 	MinAttempts *int64 `json:"min_attempts,omitempty"`
 	MaxAttempts *int64 `json:"max_attempts,omitempty"`
-	MinAmount   *int64 `json:"min_amount,omitempty"` // in minor units of whatever currency
+	MinAmount   *int64 `json:"min_amount,omitempty"` // in minor units of any currency
 	MaxAmount   *int64 `json:"max_amount,omitempty"`
 	Currency    string `json:"currency,omitempty"`
 
@@ -47,22 +47,22 @@ type LetterFilter struct {
 	Escrow      string `json:"escrow_reference,omitempty"`
 	Dispatch    string `json:"dispatch_reference,omitempty"`
 
-	ReplayedBy string `json:"replayed_by,omitempty"` // who last tried it, or what it is a fork of, again
+	ReplayedBy string `json:"replayed_by,omitempty"` // who last forked the letter or one of its ancestors
 	MinReplays *int64 `json:"min_replays,omitempty"`
 	MaxReplays *int64 `json:"max_replays,omitempty"`
 
 	Held           *bool    `json:"held,omitempty"`
 	Reprocess      *bool    `json:"reprocess_eligible,omitempty"`
 	Review         *bool    `json:"manual_review_required,omitempty"`
-	ExpiringWithin Duration `json:"expiring_within,omitzero"` // open, and let go by retention no later than that from now
+	ExpiringWithin Duration `json:"expiring_within,omitzero"` // open, and expires within this time from now
 }
 
-// Duration is a length of time, written as 90m, 36h or 30d.
+// Duration is a length of time. Its text form is like 90m, 36h or 30d.
 type Duration time.Duration
 
 const day = 24 * time.Hour
 
-// ParseDuration reads what Span writes, and any other duration of Go's.
+// ParseDuration parses the text form of a Duration, and any text of time.ParseDuration.
 func ParseDuration(text string) (Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseInt(days, 10, 64)
@@ -72,18 +72,18 @@ func ParseDuration(text string) (Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is no length of time such as 90m, 36h or 30d", text)
+		return 0, fmt.Errorf("%q is not a length of time such as 90m, 36h or 30d", text)
 	}
 	return Duration(d), nil
 }
 
-// Set reads a span on a command line.
+// Set parses a command line flag.
 func (s *Duration) Set(text string) (err error) {
 	*s, err = ParseDuration(text)
 	return err
 }
 
-// Type names it in a usage text.
+// Type names the type in a usage text.
 func (s *Duration) Type() string { return "span" }
 
 func (s Duration) String() string {
@@ -93,14 +93,14 @@ func (s Duration) String() string {
 	return time.Duration(s).String()
 }
 
-// MarshalText writes a span as String does.
+// MarshalText returns String.
 func (s Duration) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText is Set.
 func (s *Duration) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
-// ParseLetterFilter reads a filter from a JSON object. A member that it does not know,
-// is given twice, makes no sense or says nothing is refused as a *FieldError naming it.
+// ParseLetterFilter parses a filter from a JSON object. Errors: a *FieldError (joined, one per
+// field) for a member that is unknown, given twice, invalid or empty.
 func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
 	if err := checkUnambiguous("filter", text, &f); err != nil {
 		return LetterFilter{}, err
@@ -119,8 +119,8 @@ func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
 	return f, nil
 }
 
-// checkNoEmptyMember refuses what was given and selects nothing, such as an empty text where a
-// script put a word that it did not have: it would widen the filter.
+// checkNoEmptyMember refuses members that select everything, such as an empty text from a
+// script's unset variable: an ignored member would widen the filter.
 func (f LetterFilter) checkNoEmptyMember(text []byte) error {
 	canonical, err := f.Encode()
 	if err != nil {
@@ -133,14 +133,14 @@ func (f LetterFilter) checkNoEmptyMember(text []byte) error {
 	var errs []error
 	for _, name := range sortedKeys(given) {
 		if _, is := effective[name]; !is {
-			errs = append(errs, &FieldError{Field: name, Problem: "says nothing; leave it out"})
+			errs = append(errs, &FieldError{Field: name, Problem: "is empty and selects nothing; leave it out"})
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// unreadableFilter names the member that could not be read: the first, by name, that
-// can't be read alone.
+// unreadableFilter returns an error for each member that can't be decoded alone, ordered by
+// name.
 func unreadableFilter(text []byte, why error) error {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(text, &members) != nil || members == nil {
@@ -168,21 +168,21 @@ func decodeProblem(err error) string {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case strings.HasPrefix(err.Error(), "json: unknown field"):
-		return "is not something that letters can be filtered by"
+		return "is not a member of the filter"
 	case errors.As(err, &wrong):
 		return "must not be a JSON " + wrong.Value
 	}
 	return err.Error()
 }
 
-// Encode writes a filter in the one way that equal filters share: what to store, and
-// what to hash.
+// Encode returns the canonical form of a filter: equal filters have equal bytes, to store and
+// to hash.
 func (f LetterFilter) Encode() ([]byte, error) {
 	f.From, f.To = journalTime(f.From), journalTime(f.To)
 	return json.Marshal(f)
 }
 
-// journalTime is a time as the journal keeps it.
+// journalTime returns a time in the precision of the journal.
 func journalTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -195,11 +195,10 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 // maxFilterText bounds a text in a filter, in bytes.
 const maxFilterText = 512
 
-// maxFilterCount is what a number of attempts or replays can't exceed.
+// maxFilterCount bounds numbers of attempts and replays.
 const maxFilterCount = 1<<31 - 1
 
-// Validate tells everything that makes no sense in a filter, each a *FieldError,
-// joined.
+// Validate returns a *FieldError for each invalid member, joined.
 func (f LetterFilter) Validate() error {
 	var errs []error
 	refuse := func(field, problem string) { errs = append(errs, &FieldError{Field: field, Problem: problem}) }
@@ -212,7 +211,7 @@ func (f LetterFilter) Validate() error {
 			refuse(text.field, fmt.Sprintf("must be at most %d bytes of plain text", maxFilterText))
 		}
 	}
-	for _, word := range []struct {
+	for _, choice := range []struct {
 		field, value string
 		known        []string
 	}{
@@ -221,8 +220,8 @@ func (f LetterFilter) Validate() error {
 		{"outcome_class", string(f.Class), stringsOf(background.Executed, background.NotExecuted, background.Unknown)},
 		{"reason_code", f.ReasonCode, []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, reasonCaseEnded}},
 	} {
-		if word.value != "" && !slices.Contains(word.known, word.value) {
-			refuse(word.field, "must be one of "+strings.Join(word.known, ", "))
+		if choice.value != "" && !slices.Contains(choice.known, choice.value) {
+			refuse(choice.field, "must be one of "+strings.Join(choice.known, ", "))
 		}
 	}
 	if f.Currency != "" && (len(f.Currency) != 3 || strings.Trim(f.Currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "") {
@@ -288,7 +287,7 @@ func (f *LetterFilter) checkRanges(refuse func(field, problem string)) {
 	}
 }
 
-// dispatchedRun reads the reference of a delivery: "<run id>.<bell>".
+// dispatchedRun parses the reference of a delivery: "<run id>.<number of the delivery>".
 func (f *LetterFilter) dispatchedRun() (run background.RunID, delivery int, err error) {
 	if f.Dispatch == "" {
 		return run, 0, nil

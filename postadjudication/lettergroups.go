@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// GroupSort is an order of groups of letters. Groups that are alike in it are in the
-// order of their signatures.
+// GroupSort is an order of groups of letters. Equal groups are ordered by their
+// signatures.
 type GroupSort string
 
 // The orders. The zero order is LargestGroups.
@@ -24,7 +24,7 @@ const (
 	GroupsBySignature GroupSort = "signature"
 )
 
-// GroupSorts are all orders.
+// GroupSorts lists all orders.
 var GroupSorts = []GroupSort{LargestGroups, NewestGroups, GroupsBySignature}
 
 var groupOrders = map[GroupSort]postgres.GroupOrder{
@@ -39,19 +39,19 @@ type GroupQuery struct {
 	Limit  int       // 1 to 1000
 }
 
-// LetterGroup is the letters of one cause, as their signature tells it.
+// LetterGroup is the group of letters with one signature, and so one cause.
 type LetterGroup struct {
 	Signature string           `json:"signature"` // for LetterFilter.Signature
 	ErrorType string           `json:"error_type"`
 	Letters   int64            `json:"letters"`
 	Open      int64            `json:"open"`
-	AtRisk    Sums             `json:"at_risk"`    // what stays reserved for the open ones
+	AtRisk    Sums             `json:"at_risk"`    // reserved for the open ones
 	FirstSeen time.Time        `json:"first_seen"` // death of the oldest
 	LastSeen  time.Time        `json:"last_seen"`  // death of the newest
 	Sample    background.RunID `json:"sample_run_id"`
 }
 
-// GroupPage is a part of a list of groups.
+// GroupPage is one page of a list of groups.
 type GroupPage struct {
 	Groups []LetterGroup `json:"groups"`
 	Total  int           `json:"total"` // groups on all pages
@@ -60,8 +60,8 @@ type GroupPage struct {
 }
 
 // Groups lists the causes of dead letters of a tenant. Each page is exact at its
-// moment; on the pages in the order of signatures no group is left out or shown
-// twice, on the others one may be whose place changes meanwhile.
+// moment. In the order of signatures no group is missed or appears twice; in the other
+// orders that can happen to a group whose rank changes between pages.
 func (s *Service) Groups(ctx context.Context, tenant string, q GroupQuery) (GroupPage, error) {
 	if q.Sort == "" {
 		q.Sort = LargestGroups
@@ -127,8 +127,8 @@ func groupsOf(found []postgres.LetterGroup) ([]LetterGroup, error) {
 	return out, nil
 }
 
-// groupCursor is a place in a list of groups, and the time that its filter was asked
-// at.
+// groupCursor is a position in a list of groups, with the time at which the first page's
+// filter was evaluated.
 type groupCursor struct {
 	place postgres.GroupPosition
 	asOf  time.Time
@@ -136,7 +136,7 @@ type groupCursor struct {
 
 const groupCursorMinSize = 8 + 8 + sha256.Size/2
 
-// encode writes a cursor as that of letters is written.
+// encode writes a cursor in the form of letterCursor.
 func (c groupCursor) encode(scope []byte) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.asOf.UnixMicro()))
 	b = binary.BigEndian.AppendUint64(b, uint64(c.place.Value))
@@ -147,13 +147,13 @@ func (c groupCursor) encode(scope []byte) string {
 
 func decodeGroupCursor(text string, scope []byte) (groupCursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	// The decoder passes over line ends.
+	// The decoder ignores line ends.
 	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) < groupCursorMinSize {
-		return groupCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of groups"}
+		return groupCursor{}, &FieldError{Field: "after", Problem: "is not a cursor of a list of groups"}
 	}
 	body, digest := b[:len(b)-sha256.Size/2], b[len(b)-sha256.Size/2:]
 	if sum := cursorDigest(body, scope); string(sum[:sha256.Size/2]) != string(digest) {
-		return groupCursor{}, &FieldError{Field: "after", Problem: "is a cursor of another list: the tenant, filter and sort must be those that it was given for"}
+		return groupCursor{}, &FieldError{Field: "after", Problem: "is a cursor of another list: tenant, filter and sort must be the same as for the page before"}
 	}
 	return groupCursor{
 		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(body))).UTC(),

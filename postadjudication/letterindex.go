@@ -12,36 +12,36 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// RebuildRequest asks for a tenant's list of dead letters to be made anew.
+// RebuildRequest asks to rebuild a tenant's index of dead letters.
 type RebuildRequest struct {
 	Tenant string // required
 	Actor  string // required
 	Reason string // required
-	// Progress is called after each step with what was done until then; may be nil.
+	// Progress is called after each step with the totals so far; may be nil.
 	Progress func(Rebuilt)
 }
 
-// Rebuilt is what was found wrong in a list of dead letters, and put right.
+// Rebuilt counts what a rebuild of the index checked and corrected.
 type Rebuilt struct {
-	Scanned     int `json:"letters"` // dead letters that were looked at
-	Inserted    int `json:"made"`    // rows that were missing
-	Updated     int `json:"changed"` // rows that were otherwise
-	Removed     int `json:"removed"` // rows of what is no dead letter
-	FacetGroups int `json:"shapes"`  // counts, and what letters have in common, that were otherwise
+	Scanned     int `json:"letters"` // dead letters checked
+	Inserted    int `json:"made"`    // missing rows
+	Updated     int `json:"changed"` // rows that differed
+	Removed     int `json:"removed"` // rows without a dead letter
+	FacetGroups int `json:"shapes"`  // counts and facet groups that differed
 }
 
 func (r Rebuilt) sum(s postgres.RebuildResult) Rebuilt {
 	return Rebuilt{r.Scanned + s.Examined, r.Inserted + s.Added, r.Updated + s.Changed, r.Removed + s.Removed, r.FacetGroups + s.FacetGroups}
 }
 
-// rebuildBatch is how many rows a step looks at, with what changes of them in one commit.
+// rebuildBatch is how many rows one step checks; its corrections are one commit.
 const rebuildBatch = 500
 
-// RebuildLetters makes a tenant's list of dead letters anew from the runs and cases that it
-// is read off, by the same code that keeps it: only rows that differ are written, some
-// hundreds in a commit, each commit with a receipt that says how many. Workers may run
-// meanwhile. When it ends before its time, what it did is done; asked again it does the
-// rest, and nothing where nothing differs. Bad input is a *FieldError (joined, one per field).
+// RebuildLetters rebuilds a tenant's index of dead letters from its runs and cases, with the
+// code that keeps the index up to date. It writes only rows that differ, some hundreds per
+// commit, each commit with a receipt of the counts. Workers may run meanwhile. If it fails,
+// the steps already committed stay done, and a repeated call does the rest. It does nothing
+// where nothing differs. Errors: a *FieldError for bad input (joined, one per field).
 func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt, error) {
 	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
 		return Rebuilt{}, err
@@ -69,21 +69,20 @@ func rebuildText(r postgres.RebuildResult) string {
 	return fmt.Sprintf("%d rows made, %d changed, %d removed; %d counts changed", r.Added, r.Changed, r.Removed, r.FacetGroups)
 }
 
-// Tenants lists the tenants that anything was ever handed over for.
+// Tenants returns all tenants that ever submitted anything.
 func (s *Service) Tenants(ctx context.Context) ([]string, error) { return s.journal.Tenants(ctx) }
 
-// Times of the projector. Whoever lists letters brings the list up to date first, so
-// that it need not hurry; steps far apart look at a case once for all that happened
-// to it.
+// Intervals of the projector. Every read of letters brings the index up to date first, so
+// the projector may be slow. With long intervals it projects a case once for several changes.
 const (
 	projectPause = time.Second
 
-	// projectCostFactor bounds what it may cost: the pause after a step is at least this
-	// many times its length.
+	// projectCostFactor bounds the projector's load: the pause after a step is at least this
+	// many times the step's duration.
 	projectCostFactor = 4
 )
 
-// projector keeps the list of letters up to date, as long as no other process does.
+// projector keeps the index of letters up to date, while no other process does.
 type projector struct {
 	journal *postgres.Journal
 	log     *zap.Logger
@@ -99,7 +98,7 @@ func (p projector) run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			p.log.Error("the list of dead letters can't be brought up to date, trying on", zap.Error(err))
+			p.log.Error("can't update the index of dead letters, retrying", zap.Error(err))
 		}
 		failing = err != nil
 		if pause = max(projectPause, projectCostFactor*time.Since(begin)); step.More {

@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// damagedList is a list of dead letters of which rows are missing, otherwise, and too many.
+// damagedList returns a letter index with missing, differing and superfluous rows.
 func (r *rig) damagedList(letters int) []Submitted {
 	r.t.Helper()
 	ctx := context.Background()
@@ -38,8 +38,8 @@ func (r *rig) rebuild(ctx context.Context, progress func(Rebuilt)) (Rebuilt, err
 	return r.RebuildLetters(ctx, RebuildRequest{Tenant: "acme", Actor: "user:ada", Reason: "rows are missing", Progress: progress})
 }
 
-// A list that lost rows is made anew beside workers that go on: only what differs is
-// written, with receipts that say how much, and a second time there is nothing to do.
+// A damaged index is rebuilt while workers run: only rows that differ are written, with receipts
+// of the counts, and a second rebuild writes nothing.
 func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -72,12 +72,12 @@ func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 		t.Errorf("again: %+v, %v", done, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts`); n != receipts {
-		t.Errorf("%d receipts of nothing", n-receipts)
+		t.Errorf("%d receipts although nothing changed", n-receipts)
 	}
 }
 
-// Who is stopped anywhere has done what it did, each step with its receipt; whoever comes
-// next does the rest.
+// A rebuild that is interrupted anywhere keeps the steps it committed, each with its receipt; the
+// next one does the rest.
 func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -93,7 +93,7 @@ func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
 		cancel()
 		if err == nil {
 			if tries == 0 {
-				t.Error("it was not stopped")
+				t.Error("the rebuild was not interrupted")
 			}
 			if done.Inserted+done.Updated+done.Removed+done.FacetGroups != 0 {
 				t.Errorf("left for the last: %+v", done)

@@ -8,23 +8,23 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// LetterSearch asks for letters that a filter selects and that meet a condition.
+// LetterSearch asks for letters that match a filter and meet a condition.
 type LetterSearch struct {
 	Filter LetterFilter
-	Where  string     // see LetterExpr; empty: whatever the filter selects
+	Where  string     // see LetterExpr; empty: all letters of the filter
 	Sort   LetterSort // NewestFirst when empty
-	After  string     // LettersFound.Next of the answer before; empty for the first
+	After  string     // LettersFound.Next of the page before; empty for the first
 	Limit  int        // 1 to 1000
-	Scan   int        // how many may be looked at for the answer, 1 to 100000; 20000 when 0
+	Scan   int        // maximum number of letters to scan, 1 to 100000; 20000 when 0
 }
 
-// LettersFound is what a search found as far as it looked.
+// LettersFound is the part of a search's result that was found within its limits.
 type LettersFound struct {
 	Letters   []Letter `json:"letters"`
-	Scanned   int      `json:"scanned"`        // looked at for this answer
-	Undecided int      `json:"undecided"`      // of these: left out since the condition could not be told
-	Complete  bool     `json:"complete"`       // nothing is left to look at
-	Next      string   `json:"next,omitempty"` // asks for what follows, unless it is complete
+	Scanned   int      `json:"scanned"`        // letters scanned by this call
+	Undecided int      `json:"undecided"`      // scanned letters left out because the condition was undecided
+	Complete  bool     `json:"complete"`       // no letters are left to scan
+	Next      string   `json:"next,omitempty"` // After of the next search; empty if Complete
 }
 
 const (
@@ -34,12 +34,13 @@ const (
 	scanTimeLimit = 3 * time.Second
 )
 
-// SearchLetters looks through the letters of a tenant that a filter selects, in order,
-// for those that meet a condition. It stops when it found as many as were asked for,
-// has looked at as many as it may, or has taken three seconds, and says so; the next
-// search goes on behind what was looked at. A letter for which the condition can't be
-// told is left out and counted. With a condition it returns ErrTooManyConditions while too
-// many are worked on.
+// SearchLetters scans the letters of a tenant that match a filter, in order, and returns those
+// that meet a condition. It stops after Limit matches, Scan letters or three seconds. Complete
+// reports whether all letters were scanned; else Next continues after the last scanned letter.
+// A letter for which the condition is undecided is left out and counted.
+//
+// Errors: a *FieldError for bad input, and with a condition ErrTooManyConditions while the
+// maximum of conditions is running.
 func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSearch) (LettersFound, error) {
 	out := LettersFound{Letters: []Letter{}}
 	if q.Scan == 0 {
@@ -83,26 +84,26 @@ func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSear
 	return out, nil
 }
 
-// letterScan goes through the letters that a filter selects, in order and page by page, and
-// gives those that meet a condition.
+// letterScan iterates over the letters of a filter, in order and page by page, and returns
+// those that meet a condition.
 type letterScan struct {
 	service *Service
 	tenant  string
 	filter  LetterFilter
 	order   postgres.LetterOrder
 	where   *limitedCondition // nil: all
-	list    []byte            // what its cursors belong to
+	list    []byte            // scope of its cursors
 
-	at        letterCursor // behind what was looked at
+	at        letterCursor // after the last scanned letter
 	page      []postgres.FoundLetter
 	last      postgres.LetterPosition // of the page
-	drained   bool                    // a page was
+	drained   bool                    // the index was brought up to date
 	more      bool                    // pages follow
 	scanned   int
 	undecided int
 }
 
-// newLetterScan begins one. The caller must call done of its condition.
+// newLetterScan starts a scan. The caller must call done of its condition.
 func (s *Service) newLetterScan(ctx context.Context, tenant string, f LetterFilter, where string, sort LetterSort, after string) (*letterScan, error) {
 	if sort == "" {
 		sort = NewestFirst
@@ -129,11 +130,11 @@ func (s *Service) newLetterScan(ctx context.Context, tenant string, f LetterFilt
 	return w, err
 }
 
-// done reports whether everything was looked at.
+// done reports whether all letters were scanned.
 func (w *letterScan) done() bool { return len(w.page) == 0 && !w.more }
 
-// next looks at the next letter; a page is of so many. It is false when the letter
-// does not meet the condition, or when there is none.
+// next scans the next letter; limit is the size of a page. It returns false if the letter
+// does not meet the condition, or if there is none.
 func (w *letterScan) next(ctx context.Context, limit int) (Letter, bool, error) {
 	if len(w.page) == 0 {
 		if err := w.readPage(ctx, limit); err != nil || len(w.page) == 0 {
@@ -157,8 +158,8 @@ func (w *letterScan) next(ctx context.Context, limit int) (Letter, bool, error) 
 	return l, true, nil
 }
 
-// advance goes behind the letter at a place, and at the end of a page behind those of it
-// that are no letters any more.
+// advance moves the cursor to position, and at the end of a page past those of its rows that
+// are not letters any more.
 func (w *letterScan) advance(place postgres.LetterPosition) {
 	w.scanned++
 	w.at.place = place
@@ -167,7 +168,7 @@ func (w *letterScan) advance(place postgres.LetterPosition) {
 	}
 }
 
-// readPage reads the next page. The list is brought up to date once.
+// readPage reads the next page. The first call brings the index up to date.
 func (w *letterScan) readPage(ctx context.Context, limit int) (err error) {
 	if !w.more {
 		return nil

@@ -8,17 +8,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Lineage is a job as the outside knows it: a run, everything it is a fork of, and
-// its forks. Any of its runs' ids leads to it, so that one id may stand for the job
-// however often it is tried again.
+// Lineage is a job: a run, its ancestors and its descendants by fork. The id of any of
+// its runs leads to it, so that one id can identify the job however often it is forked.
 type Lineage struct {
 	Root    background.RunID `json:"root_run_id"`
 	Newest  background.RunID `json:"newest_run_id"`
-	Replays int              `json:"replay_count"` // forks in all
+	Replays int              `json:"replay_count"` // number of forks
 	Runs    []Status         `json:"runs"`         // oldest first
 }
 
-// Lineage tells of the job that a run of a tenant belongs to. ErrNotFound when the
+// Lineage returns the job that a run of a tenant belongs to. Errors: ErrNotFound if the
 // tenant has no such run.
 func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunID) (Lineage, error) {
 	seen, err := s.ownRun(ctx, tenant, id)
@@ -43,8 +42,8 @@ func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunI
 	return out, nil
 }
 
-// lineageOf gives the ids of a run's lineage, the oldest first. A letter has at most one
-// fork, so that it is a line. The run is one of the case's.
+// lineageOf returns the ids of a run's lineage, the oldest first. A letter has at most one
+// fork, so the lineage is a line. The run must be one of all.
 func lineageOf(all []postgres.Snapshot, id background.RunID) []background.RunID {
 	parents, forks := map[background.RunID]background.RunID{}, map[background.RunID]background.RunID{}
 	for _, s := range all {
@@ -63,7 +62,7 @@ func lineageOf(all []postgres.Snapshot, id background.RunID) []background.RunID 
 	return line
 }
 
-// statusesOf puts the runs of one case together, each with its relatives.
+// statusesOf returns the runs of one case, each with its relatives.
 func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.Snapshot) ([]Status, error) {
 	var letters []background.RunID
 	for _, snap := range all {
@@ -97,8 +96,8 @@ func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.
 	return out, nil
 }
 
-// statusWithRelatives adds to a run's status what there is to tell of its relatives. Most runs
-// have none, and then it asks nothing.
+// statusWithRelatives returns a run's status with its relatives. Most runs have none, and
+// need no further query.
 func (s *Service) statusWithRelatives(ctx context.Context, snap postgres.Snapshot) (Status, error) {
 	if snap.Run.Parent.IsZero() && snap.Run.Letter == background.NoLetter {
 		return statusOf(snap.Run), nil

@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Beside the database a lookup asks the escrow service that somebody typed: that it says executed
-// takes two people. That nothing was executed takes one, and so does a lookup over HTTP.
+// With direct access to the database, a lookup at an escrow service that a person typed takes
+// two people if the answer is executed. An answer of not executed takes one, as does a lookup over HTTP.
 func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -65,7 +65,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	r.mustAudit()
 }
 
-// addressedEscrow says where it is.
+// addressedEscrow is an Addressed executor.
 type addressedEscrow struct {
 	*scriptedEscrow
 	at string
@@ -73,7 +73,7 @@ type addressedEscrow struct {
 
 func (e addressedEscrow) Address() string { return e.at }
 
-// An address that can't be read could hold a secret anywhere.
+// An address that can't be parsed is left out: it could hold a secret anywhere.
 func TestALookupNamesNoAddressThatCantBeRead(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{
@@ -88,7 +88,7 @@ func TestALookupNamesNoAddressThatCantBeRead(t *testing.T) {
 	}
 }
 
-// A run of another escrow service is looked up there, and the receipt names that one.
+// A run of another target is looked up at that target, and the receipt names its URL.
 func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {

@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// slowLookup is an escrow service whose lookups take a while: what they answer was so when
-// they were asked.
+// slowLookup is an escrow service whose lookups return late: the answer is from when they
+// began.
 type slowLookup struct {
 	*scriptedEscrow
 	duringLookup func()
@@ -23,8 +23,8 @@ func (e *slowLookup) Lookup(ctx context.Context, c Call) Answer {
 	return a
 }
 
-// What a lookup by hand answers says nothing of a call that was made while it was asked: the
-// unknown of that one stays, so that the case is not paid both ways.
+// A lookup's answer does not cover a call that was made during the lookup: its outcome stays
+// unknown, so that the case is not paid both ways.
 func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	}
 	status, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
 	if err == nil {
-		t.Errorf("the lookup cleared what it says nothing of: %+v", status)
+		t.Errorf("the lookup cleared the outcome of a later call: %+v", status)
 	}
 	if now := r.caseOf(release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != Unknown {
 		t.Errorf("%d attempts are unknown, the run is %s", now.UnknownOpen, now.Runs[0].Class)
@@ -70,7 +70,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	}
 	e.duringLookup = func() {}
 	if status, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || status.Progression != settlement.Settled || status.Runs[0].State != background.Succeeded {
-		t.Errorf("asked again: %+v, %v", status, err)
+		t.Errorf("looked up again: %+v, %v", status, err)
 	}
 	r.mustAudit()
 }

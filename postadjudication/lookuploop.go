@@ -16,15 +16,15 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// LookupRule says how open letters of unknown outcome are asked about without a person. The
-// zero rule is the default: it is on where the executor is a Lookuper.
+// LookupRule configures the lookup loop, which asks the escrow service about open letters of
+// unknown outcome. The zero rule is the default: on if the executor is a Lookuper.
 type LookupRule struct {
 	Off        bool
-	Every      time.Duration // how often letters to ask about are looked for; 5s
-	FirstPause time.Duration // from the first question to the second; each further pause is twice as long; 1m
+	Every      time.Duration // interval between rounds; 5s
+	FirstPause time.Duration // between the first and second lookup of a letter; each further pause doubles; 1m
 	MaxPause   time.Duration // the longest pause; 6h
-	PerSecond  int           // questions to one escrow service in a second, by all processes; 5
-	Slots      int           // questions at one time; 4
+	PerSecond  int           // lookups per second at one escrow service, by all processes; 5
+	Slots      int           // concurrent lookups; 4
 }
 
 func (r LookupRule) withDefaults() LookupRule {
@@ -45,7 +45,7 @@ func (r LookupRule) withDefaults() LookupRule {
 	return r
 }
 
-// pause is how long after its nth question a letter is asked about again.
+// pause returns the pause after the nth lookup of a letter.
 func (r LookupRule) pause(asked int) time.Duration {
 	d := r.FirstPause
 	for range asked - 1 {
@@ -57,62 +57,62 @@ func (r LookupRule) pause(asked int) time.Duration {
 	return min(d, r.MaxPause)
 }
 
-// LookupStats are counts of one process.
+// LookupStats counts the lookups of one process.
 type LookupStats struct {
-	Asked   uint64 // questions to escrow services
-	Cleared uint64 // letters of which nothing was executed
-	Closed  uint64 // letters whose payment was found
+	Asked   uint64 // lookups at escrow services
+	Cleared uint64 // letters found not executed
+	Closed  uint64 // letters closed by a payment that was found
 }
 
-// Why a letter of unknown outcome waits for a person.
+// Reasons why a letter of unknown outcome waits for a person.
 const (
 	LookupKeyForgotten = "forgotten"    // the escrow service may have forgotten the operation key
-	LookupOtherAmount  = "other_amount" // another sum was moved than was left to be moved
+	LookupOtherAmount  = "other_amount" // the moved amount differs from the amount left to move
 )
 
 const (
-	lookupPage    = 100    // letters of a round
-	maxNeverAsked = 10_000 // letters that are waited for at one time, before their first question
+	lookupPage    = 100    // letters per round
+	maxNeverAsked = 10_000 // letters tracked before their first lookup
 )
 
-// lookupLoop asks the escrow service about open letters of unknown outcome, as long as no
+// lookupLoop asks the escrow service about open letters of unknown outcome, while no
 // other process does:
 //
-//	letter ─▶ nothing can be on its way, on this process's own clock ─▶ asked
-//	  executed, just what is left          the letter is closed, the case settled
-//	  executed, another sum                waits for a person
-//	  not executed, a second time          cleared: it can be forked, or adjudicated anew
-//	  anything else                        asked again, until the key may be forgotten
+//	letter ─▶ no call can be in flight, by this process's own clock ─▶ lookup
+//	  executed, exactly the amount left    the letter is closed, the case settled
+//	  executed, another amount             waits for a person
+//	  not executed, a second time          cleared: it can be forked, or adjudicated again
+//	  anything else                        looked up again, until the key may be forgotten
 //
-// What it does holds the letter's case as it was before the question, so that whoever moves
-// it meanwhile was first. An answer that tells nothing new changes only the record of asking.
+// An answer is recorded only if the case has not changed since the lookup. An answer without
+// new information changes only the record of the lookup.
 type lookupLoop struct {
 	*Service
 	rule LookupRule
 
-	firstSeen map[background.RunID]time.Time // since when a letter that was never asked about is known here, monotonic
-	limiters  map[string]*rate.Limiter       // of escrow services
-	targets   []string                       // that can be asked
-	slots     chan struct{}                  // one for each question
+	firstSeen map[background.RunID]time.Time // when this process first saw a letter that was never looked up, monotonic
+	limiters  map[string]*rate.Limiter       // by escrow service
+	targets   []string                       // targets with a lookup
+	slots     chan struct{}                  // one element per running lookup
 
 	asked, cleared, closed atomic.Uint64
 
 	mu           sync.Mutex
-	skippedUntil map[background.RunID]time.Time // letters about which nothing can be asked or recorded: until when they are passed over, monotonic
+	skippedUntil map[background.RunID]time.Time // letters whose lookup can't be made or recorded: until when they are skipped, monotonic
 }
 
-// lookupSkipFor is for how long a letter is passed over that can't be read or recorded: it must
-// not stand before the others in every round.
+// lookupSkipFor is how long an unreadable or unrecordable letter is skipped: it must not block
+// the others in every round.
 const lookupSkipFor = 10 * time.Minute
 
-// skip leaves a letter alone for some time.
+// skip skips a letter for a duration.
 func (l *lookupLoop) skip(id background.RunID, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.skippedUntil[id] = time.Now().Add(d)
 }
 
-// skippedNow are the letters that are left alone now.
+// skippedNow returns the letters that are skipped now.
 func (l *lookupLoop) skippedNow() map[background.RunID]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *lookupLoop) stats() LookupStats {
 	return LookupStats{Asked: l.asked.Load(), Cleared: l.cleared.Load(), Closed: l.closed.Load()}
 }
 
-// run asks until ctx ends.
+// run looks letters up until ctx ends.
 func (l *lookupLoop) run(ctx context.Context) {
 	if l.targets = l.settlements.lookupTargets(); len(l.targets) == 0 || l.rule.Off {
 		return
@@ -142,13 +142,13 @@ func (l *lookupLoop) run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			l.log.Error("letters of unknown outcome can't be looked up, trying on", zap.Error(err))
+			l.log.Error("can't look up letters of unknown outcome, retrying", zap.Error(err))
 		}
 		failing = err != nil
 	}
 }
 
-// round asks about the letters whose time has come, each escrow service at its own pace.
+// round looks up the letters that are due, at each escrow service's own rate.
 func (l *lookupLoop) round(ctx context.Context) error {
 	if err := l.journal.DeleteResolvedLookups(ctx); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (l *lookupLoop) round(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// acquire waits for the pace and a slot; false when ctx ends first.
+// acquire blocks until the rate limit and a slot allow a lookup. It returns false if ctx ends first.
 func (l *lookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
 	if limiter.Wait(ctx) != nil {
 		return false
@@ -206,8 +206,8 @@ func (l *lookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
 	}
 }
 
-// firstLookups are letters that were never asked about, and of which this process has
-// known for so long that no call can be on its way. No two clocks are compared.
+// firstLookups returns letters that were never looked up, and that this process has known for
+// so long that no call can be in flight. It uses only this process's clock.
 func (l *lookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []postgres.UnknownLetter, err error) {
 	found, err := l.journal.NeverLookedUp(ctx, l.targets, maxNeverAsked)
 	if err != nil {
@@ -229,7 +229,7 @@ func (l *lookupLoop) firstLookups(ctx context.Context, skipped map[background.Ru
 	return out, nil
 }
 
-// tryLookup asks about a letter. What fails is met again in the next round.
+// tryLookup looks a letter up. The next round retries after an error.
 func (l *lookupLoop) tryLookup(ctx context.Context, id background.RunID) {
 	err := recoverPanic(func() error { return l.lookUpLetter(ctx, id) })
 	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrUnrecordable) {
@@ -252,7 +252,7 @@ func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 	if err != nil {
 		return err
 	}
-	if q.outstanding { // until it comes back, or its process is gone; others have their turn meanwhile
+	if q.outstanding { // until the call returns or its process is lost; the slot is for other letters
 		l.skip(id, l.rule.FirstPause)
 		return nil
 	}
@@ -286,7 +286,7 @@ func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 	return l.journal.RecordLookup(ctx, next)
 }
 
-// recordAnswer records what the escrow service said, if nobody has moved the case since it was
+// recordAnswer records the answer of the escrow service, unless the case has changed since s was
 // read.
 func (l *lookupLoop) recordAnswer(ctx context.Context, s postgres.Snapshot, found background.Result, count *atomic.Uint64) error {
 	m := background.Transition{
@@ -300,19 +300,19 @@ func (l *lookupLoop) recordAnswer(ctx context.Context, s postgres.Snapshot, foun
 	return err
 }
 
-// Lookups tells how an open letter of unknown outcome is asked about without a person.
+// Lookups describes the lookups of an open letter of unknown outcome by the lookup loop.
 type Lookups struct {
 	Asked    int        `json:"asked"`
-	AskedAt  *time.Time `json:"asked_at,omitempty"`  // the last time
-	Answer   Class      `json:"answer,omitempty"`    // the last one
-	Reason   string     `json:"why,omitempty"`       // of an answer that tells nothing
-	Moved    int64      `json:"moved,omitempty"`     // minor units, of an answer of executed
-	AbsentAt *time.Time `json:"absent_at,omitempty"` // when it was first said that nothing was executed
-	NextAt   *time.Time `json:"next_at,omitempty"`   // when it is asked again; absent before the first time
-	WaitsFor string     `json:"waits_for,omitempty"` // why it is not asked again, and a person has to find out: forgotten, other_amount
+	AskedAt  *time.Time `json:"asked_at,omitempty"`  // of the last lookup
+	Answer   Class      `json:"answer,omitempty"`    // of the last lookup
+	Reason   string     `json:"why,omitempty"`       // why the last answer is unknown
+	Moved    int64      `json:"moved,omitempty"`     // minor units, if the answer is executed
+	AbsentAt *time.Time `json:"absent_at,omitempty"` // when the answer was first not executed
+	NextAt   *time.Time `json:"next_at,omitempty"`   // of the next lookup; absent before the first
+	WaitsFor string     `json:"waits_for,omitempty"` // why no further lookup is made and a person must decide: forgotten, other_amount
 }
 
-// lookupsOf tells how a letter is asked about; nil when there is nothing to be asked.
+// lookupsOf returns the lookups of a letter; nil if it needs none.
 func (s *Service) lookupsOf(ctx context.Context, seen postgres.Snapshot) (*Lookups, error) {
 	if openLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
 		return nil, nil

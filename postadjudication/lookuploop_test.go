@@ -10,13 +10,13 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// withLookups turns the questions about unknown letters on, at a pace that a test can wait for.
+// withLookups turns the lookup loop on, at a pace that a test can wait for.
 func withLookups(c *Config) {
 	c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts = 50*time.Millisecond, 3*time.Second, 1
 	c.Lookups = LookupRule{Every: 20 * time.Millisecond, FirstPause: 100 * time.Millisecond, MaxPause: 200 * time.Millisecond, PerSecond: 100}
 }
 
-// lookupScript is an escrow service's answers to questions, one after the other; the last stays.
+// lookupScript is a sequence of an escrow service's answers to lookups; the last one repeats.
 type lookupScript struct {
 	mu      sync.Mutex
 	answers []Answer
@@ -55,7 +55,7 @@ func answerExecuted(minor int64) Answer {
 	return Answer{Class: Executed, Moved: minor, Reference: "pay_1"}
 }
 
-// unknownLetter is a rig with a letter whose only call got no answer.
+// unknownLetter returns a rig with a letter whose only call got no answer.
 func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookupScript, Submitted) {
 	t.Helper()
 	r := newRig(t, append([]func(*Config){withLookups}, change...)...)
@@ -69,14 +69,14 @@ func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookupScript, 
 
 func (r *rig) head() int { return r.count(`SELECT last_seq FROM recourse.cases`) }
 
-// A payment whose answers were all lost is found by asking, and its letter closed.
+// A lookup finds a payment whose answers were all lost, and closes its letter.
 func TestAPaymentIsFoundByAnotherLookup(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
 	head := r.head()
 	r.until("asked twice", `SELECT coalesce((SELECT asked >= 2 FROM recourse.lookups), false)`)
 	if now := r.head(); now != head {
-		t.Errorf("answers that tell nothing new moved the head from %d to %d", head, now)
+		t.Errorf("answers without new information moved the head from %d to %d", head, now)
 	}
 	l.setAnswers(answerExecuted(1000))
 	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
@@ -90,25 +90,25 @@ func TestAPaymentIsFoundByAnotherLookup(t *testing.T) {
 	}
 }
 
-// Nothing is asked while a call of the letter can be on its way.
+// No lookup is made while a call of the letter can be in flight.
 func TestNothingIsAskedWhileACallCanBeOnItsWay(t *testing.T) {
 	t.Parallel()
 	const flight = 2 * time.Second
 	r, l, _ := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).inFlight = flight })
-	r.untilTrue("asked when it had become a letter", func() bool { return l.count() > 1 }) // once before
+	r.untilTrue("a lookup after the death", func() bool { return l.count() > 1 }) // once before
 	var died time.Time
 	if err := r.db.QueryRow(`SELECT dead_at FROM recourse.runs`).Scan(&died); err != nil {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	const bound = 600*time.Millisecond + 50*time.Millisecond + flight // of the call, its time limit, on its way
+	const bound = 600*time.Millisecond + 50*time.Millisecond + flight // call bound, time limit and in-flight time
 	if waited := l.askedAt[1].Sub(died); waited < bound {
-		t.Errorf("asked after %s, before %s were over", waited, bound)
+		t.Errorf("looked up after %s, want at least %s", waited, bound)
 	}
 }
 
-// Said once, by a replica that lags, it is not believed; the truth is what comes after.
+// A first answer of not executed, as from a replica that lags, is not believed; a later executed is.
 func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	r, l, _ := unknownLetter(t)
@@ -123,7 +123,7 @@ func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 	}
 }
 
-// Said twice, in-flight apart, the letter is cleared: it can be forked, and a rule may.
+// After a second answer of not executed, in-flight time apart, the letter is cleared: it can be forked, also by a rule.
 func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	t.Parallel()
 	const flight = 500 * time.Millisecond
@@ -135,7 +135,7 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	}
 	l.mu.Lock()
 	if n := len(l.askedAt); n < 2 || l.askedAt[n-1].Sub(l.askedAt[n-2]) < flight {
-		t.Errorf("asked at %v", l.askedAt)
+		t.Errorf("looked up at %v", l.askedAt)
 	}
 	l.mu.Unlock()
 	r.untilTrue("it is counted", func() bool { return r.Stats().Lookups.Cleared == 1 })
@@ -144,7 +144,7 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	}
 }
 
-// Another sum than was left is for a person, whom the letter tells.
+// A payment of another amount than was left waits for a person, and the letter says so.
 func TestAnotherSumIsForAPerson(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
@@ -160,25 +160,25 @@ func TestAnotherSumIsForAPerson(t *testing.T) {
 		t.Errorf("%+v, %v", levels.Unknown, err)
 	}
 	if l.count() != asked {
-		t.Error("asked again")
+		t.Error("looked up again")
 	}
 }
 
-// Past the lifetime of lookups only a finding counts, and the letter says so.
+// Past the lookup lifetime only a finding counts, and the letter says so.
 func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).keyLifetime = 0 })
 	l.setAnswers(answerAbsent)
 	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'forgotten' FROM recourse.lookups), false)`)
 	if n := r.count(`SELECT asked FROM recourse.lookups`); n != 1 {
-		t.Errorf("asked %d times; executed would be believed once", n)
+		t.Errorf("looked up %d times; a single answer of executed is believed", n)
 	}
 	if i, err := r.Inspect(context.Background(), "acme", s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupKeyForgotten || i.Case.UnknownOpen != 1 {
 		t.Errorf("%+v, %v", i.Lookups, err)
 	}
 }
 
-// A letter that somebody holds is left alone, and one whose call has not come back.
+// A held letter, and one whose call has not returned, are not looked up.
 func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
@@ -204,12 +204,12 @@ func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	}
 	r.until("the other is asked about thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
 	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
-		t.Errorf("%d letters asked about", n)
+		t.Errorf("%d letters looked up", n)
 	}
 	close(answer)
 }
 
-// Whoever comes first wins: a finding between the question and its answer stays.
+// A finding between a lookup and its answer wins.
 func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	t.Parallel()
 	r, _, s := unknownLetter(t, func(c *Config) { c.TimeLimit = 2 * time.Second })
@@ -236,7 +236,7 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	}
 }
 
-// Two processes ask at one pace, and one goes on where the other stopped.
+// Two processes share one lookup rate, and one continues where the other stopped.
 func TestTwoProcessesLookUpOnce(t *testing.T) {
 	t.Parallel()
 	slow := func(c *Config) { c.Lookups.FirstPause, c.Lookups.MaxPause = time.Hour, time.Hour }
@@ -249,11 +249,11 @@ func TestTwoProcessesLookUpOnce(t *testing.T) {
 	}
 	second.until("the other goes on", `SELECT coalesce((SELECT asked = 2 FROM recourse.lookups), false)`)
 	if n := l.count() - 1; n != 2 { // and once before it became a letter
-		t.Errorf("asked %d times", n)
+		t.Errorf("looked up %d times", n)
 	}
 }
 
-// An escrow service whose breaker is open is not asked, another one is.
+// An escrow service whose breaker is open is not looked up at, another one is.
 func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
@@ -271,7 +271,7 @@ func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	}
 	r.until("one is asked thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
 	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
-		t.Errorf("%d letters asked about", n)
+		t.Errorf("%d letters looked up", n)
 	}
 	if _, err := r.ReleaseBreaker(ctx, "acme", "other", "user:ada", "over"); err != nil {
 		t.Fatal(err)
@@ -284,13 +284,13 @@ func TestPausesBetweenLookupsDouble(t *testing.T) {
 	r := LookupRule{}.withDefaults()
 	for asked, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 3: 4 * time.Minute, 9: 256 * time.Minute, 10: 6 * time.Hour, 1000: 6 * time.Hour} {
 		if got := r.pause(asked); got != want {
-			t.Errorf("after question %d: %s, want %s", asked, got, want)
+			t.Errorf("after lookup %d: %s, want %s", asked, got, want)
 		}
 	}
 }
 
-// A letter whose answer can't be recorded is left alone for a while: it is not asked about
-// in every round, and keeps no other from its turn.
+// A letter whose answer can't be recorded is skipped for a while: it is not looked up in every
+// round, and does not block others.
 func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
@@ -320,15 +320,15 @@ func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	before := times(s.Run)
 	r.untilTrue("the other was asked about again and again", func() bool { return times(other.Run) >= 8 })
 	if n := times(s.Run); n > before+1 {
-		t.Errorf("asked %d times, and then %d", before, n)
+		t.Errorf("looked up %d times, and then %d", before, n)
 	}
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterOpen || st.Class != Unknown {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
 
-// manyUnknownLetters is a rig with more letters of one escrow service than are asked about in a round.
-// What their calls do is for the test to say.
+// manyUnknownLetters returns a rig with more letters of one escrow service than a round looks up.
+// The test scripts their calls.
 func manyUnknownLetters(t *testing.T, call func() Answer) *rig {
 	t.Helper()
 	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
@@ -352,15 +352,15 @@ func manyUnknownLetters(t *testing.T, call func() Answer) *rig {
 	return r
 }
 
-// untilOtherLetterLookedUp waits until one more letter, of another escrow service, is asked about.
+// untilOtherLetterLookedUp waits until one more letter, of another escrow service, is looked up.
 func (r *rig) untilOtherLetterLookedUp() {
 	r.t.Helper()
 	s := r.mustSubmit(release(1000))
 	r.until("another letter has its turn", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, s.Run.String())
 }
 
-// Letters of an escrow service whose breaker is open, however many and however old, keep
-// those of another one from no question: the first, nor a later one.
+// Letters of an escrow service whose breaker is open, however many and however old, do not block
+// lookups at another one, neither first nor later ones.
 func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
 	r := manyUnknownLetters(t, noAnswer)
@@ -386,7 +386,7 @@ func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
 	r.until("it is asked about again", `SELECT l.asked > $1 + 1 FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`, asked)
 }
 
-// So do letters whose calls have not come back.
+// Nor do letters whose calls have not returned.
 func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})
@@ -394,8 +394,8 @@ func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 	manyUnknownLetters(t, func() Answer { <-back; return noAnswer() }).untilOtherLetterLookedUp()
 }
 
-// A process that is started again under the same host name and pid, as in a container, is
-// another one: what the one before had called is not outstanding any more.
+// A process restarted under the same host name and pid, as in a container, is another worker:
+// the former one's calls are not outstanding any more.
 func TestAProcessInThePlaceOfAnotherHasNoneOfItsCalls(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})

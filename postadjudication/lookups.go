@@ -14,41 +14,41 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// DefaultInFlight is how long a call that was given up may still be executed where nobody
-// states another span.
+// DefaultInFlight is how long an abandoned call may still be executed, unless the executor or
+// Config states another duration.
 const DefaultInFlight = time.Minute
 
-// Why an answer that nothing was executed is not believed, as types of failures.
+// Failure types of a lookup whose answer "not executed" is not conclusive.
 const (
-	lookupOutstanding = "lookup.call_outstanding" // a call has not come back
-	lookupPremature   = "lookup.premature"        // a call that was given up may be on its way
+	lookupOutstanding = "lookup.call_outstanding" // a call has not returned
+	lookupPremature   = "lookup.premature"        // an abandoned call may be in flight
 	lookupForgotten   = "lookup.forgotten"        // the escrow service may have forgotten the key
-	lookupUnsure      = "lookup.unsure"           // what was sent can't be read
+	lookupUnsure      = "lookup.unsure"           // the call history can't be read
 )
 
-// lookupEvidence is what decides what the answer of a lookup means.
+// lookupEvidence is everything that decides what the answer of a lookup means.
 type lookupEvidence struct {
 	answer Class
 
-	// What may still pay.
-	outstanding   bool          // a call has not come back, and its process may live
-	sinceLastCall time.Duration // since the last call came back or was given up
-	lostCall      bool          // a call of a process that is gone has not come back
-	sinceLost     time.Duration // since it was found gone
+	// Calls that may still pay.
+	outstanding   bool          // a call has not returned, and its process may be alive
+	sinceLastCall time.Duration // since the last call began, returned or was abandoned
+	lostCall      bool          // a call of a lost process has not returned
+	sinceLost     time.Duration // since that process was found lost
 	maxSendDelay  time.Duration // how long after its claim a call is sent at most: call bound and time limit
-	inFlight      time.Duration // how long a call that was given up is on its way; 0 or less: the executor judges by itself
+	inFlight      time.Duration // how long an abandoned call may be in flight; 0 or less: the executor judges by itself
 
-	// For how long the service knows the key.
+	// How long the service knows the key.
 	called       bool          // a call was made under the key
-	keyAge       time.Duration // of the first call; negative where the clock stands before it
+	keyAge       time.Duration // since the first call; negative if the clock is before it
 	keyRetention time.Duration // how long after the first call the service knows the key
-	margin       time.Duration // taken off remembers; see family.margin
+	margin       time.Duration // subtracted from keyRetention; see settlementFamily.margin
 }
 
-// conclude returns what is known after the answer, and why it is not what was answered.
-// Executed is believed always. Not executed is believed only when nothing can be on its
-// way any more, and only while the service must still know the key: one that has forgotten
-// a key says the same. It is the one rule for every lookup, whoever asks.
+// conclude returns the outcome that an answer proves, and the reason if it differs from the
+// answer. Executed is always believed. NotExecuted is believed only if no call can be in
+// flight, and only while the service must still know the key: a service that has forgotten the
+// key gives the same answer. Every lookup is judged by this rule, whoever makes it.
 func (q lookupEvidence) conclude() (Class, string) {
 	switch {
 	case q.answer == Executed:
@@ -65,7 +65,7 @@ func (q lookupEvidence) conclude() (Class, string) {
 	return NotExecuted, ""
 }
 
-// remainingFlight is for how much longer a call may be on its way; 0 when none can be.
+// remainingFlight returns how much longer a call may be in flight; 0 if none can be.
 func (q lookupEvidence) remainingFlight() time.Duration {
 	var left time.Duration
 	if q.inFlight > 0 {
@@ -77,24 +77,24 @@ func (q lookupEvidence) remainingFlight() time.Duration {
 	return max(0, left)
 }
 
-// trustedLifetime is how long after its first call a key that is known for a time is
-// counted on.
+// trustedLifetime returns how long after its first call a key with the given lifetime is
+// relied on.
 func (f *settlementFamily) trustedLifetime(life time.Duration) time.Duration {
 	return life - f.margin()
 }
 
-// margin is taken off the lifetime of an operation key, beside a call's own time
-// limit: a call leaves within the call bound of its claim, and the clocks of the
-// process that made the first call and of this one may each be off by MaxClockOffset.
+// margin is subtracted from the lifetime of an operation key, besides a call's own time
+// limit: a call is sent within the call bound of its claim, and the clocks of the process
+// that made the first call and of this one may each be off by MaxClockOffset.
 func (f *settlementFamily) margin() time.Duration { return f.callBound + 2*background.MaxClockOffset }
 
-// Lookup asks the escrow service what became of the run's operation key.
+// Lookup asks the escrow service about the run's operation key.
 func (f *settlementFamily) Lookup(ctx context.Context, r background.Run) background.Result {
 	return f.lookUp(ctx, r, false)
 }
 
-// lookUp is Lookup. settled says that the caller has seen on its own clock that no call can
-// be on its way, unless one is outstanding.
+// lookUp is Lookup. noCallInFlight means that the caller knows by its own clock that no call
+// can be in flight, unless one is outstanding.
 func (f *settlementFamily) lookUp(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
 	executor := f.executorOf(r.Target)
 	if executor == nil {
@@ -126,8 +126,8 @@ func (f *settlementFamily) lookUp(ctx context.Context, r background.Run, noCallI
 	return found
 }
 
-// lookUpWithTimeout is lookUp within the time limit of a call, for whoever is no attempt. A lookup
-// that panics, or that hangs whatever its context says, tells nothing and holds up nobody.
+// lookUpWithTimeout is lookUp within the time limit of a call, for lookups outside an attempt. If
+// the lookup panics or ignores its context, the answer is Unknown and the caller is not blocked.
 func (s *Service) lookUpWithTimeout(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
 	ctx, cancel := context.WithTimeout(ctx, s.settlements.timeLimit)
 	defer cancel()
@@ -144,7 +144,7 @@ func (s *Service) lookUpWithTimeout(ctx context.Context, r background.Run, noCal
 	case found := <-answers:
 		return found
 	case <-ctx.Done():
-		return unknownResult(background.FailureTimeout, "the lookup was not answered in time")
+		return unknownResult(background.FailureTimeout, "the lookup timed out")
 	}
 }
 
@@ -152,19 +152,19 @@ func unknownResult(kind, message string) background.Result {
 	return background.Result{Class: Unknown, Failure: &background.Failure{Type: kind, Message: message}}
 }
 
-// explain tells a person why an answer that nothing was executed is not believed.
+// explain returns for people why the answer "not executed" is not conclusive.
 func (q lookupEvidence) explain(why string) string {
 	switch why {
 	case lookupOutstanding:
-		return "nothing was executed yet, but a call has not come back, which may pay yet"
+		return "nothing was executed yet, but a call has not returned and may still pay"
 	case lookupForgotten:
 		return "the escrow service finds nothing, and may have forgotten the operation key by now: only a finding counts"
 	default:
-		return fmt.Sprintf("nothing was executed yet, but a call that was given up may still be on its way: ask again in %s", (q.remainingFlight() + time.Second - 1).Truncate(time.Second))
+		return fmt.Sprintf("nothing was executed yet, but an abandoned call may still be in flight: look up again in %s", (q.remainingFlight() + time.Second - 1).Truncate(time.Second))
 	}
 }
 
-// readLookupEvidence reads what was sent under the operation key of a run.
+// readLookupEvidence reads the calls under the operation key of a run.
 func (f *settlementFamily) readLookupEvidence(ctx context.Context, r background.Run) (lookupEvidence, error) {
 	q := lookupEvidence{maxSendDelay: f.callBound + f.timeLimit, inFlight: f.inFlight(r.Target), called: !r.FirstSentAt.IsZero(), keyAge: f.now().Sub(r.FirstSentAt), keyRetention: f.lookupLifetime(r.Target), margin: f.margin()}
 	runs, trail, err := f.journal.CaseWithTrail(ctx, r.Tenant, r.Case)
@@ -179,17 +179,17 @@ func (f *settlementFamily) readLookupEvidence(ctx context.Context, r background.
 		if q.outstanding, err = f.anyAlive(ctx, t.workers); err != nil {
 			return q, err
 		}
-		t.lostAt = t.lastEvent // they are gone, and their calls were given up by then
+		t.lostAt = t.lastEvent // their processes are lost, and the calls were abandoned by then
 	}
 	now := f.now()
 	if r.State == background.Running {
-		t.lastEvent = now // its call came back just now
+		t.lastEvent = now // its call returned just now
 	}
 	q.sinceLastCall, q.lostCall, q.sinceLost = max(0, now.Sub(t.lastEvent)), !t.lostAt.IsZero(), max(0, now.Sub(t.lostAt))
 	return q, nil
 }
 
-// anyAlive reports whether one of the processes named may live.
+// anyAlive reports whether one of the named processes may be alive.
 func (f *settlementFamily) anyAlive(ctx context.Context, workers []string) (bool, error) {
 	sessions, err := f.journal.Sessions(ctx)
 	return slices.ContainsFunc(sessions, func(s background.Session) bool {
@@ -197,16 +197,16 @@ func (f *settlementFamily) anyAlive(ctx context.Context, workers []string) (bool
 	}), err
 }
 
-// callHistory is what the receipts of a case tell of the calls under an operation key.
+// callHistory is the history of calls under an operation key, from the receipts of a case.
 type callHistory struct {
-	running   bool      // the attempt that runs has given up its call, which goes on
-	workers   []string  // processes whose calls had not come back when their attempts ended
-	lastEvent time.Time // when a call was begun, came back or was given up last
-	lostAt    time.Time // when a process was found lost in the middle of one; zero when none was
+	running   bool      // the running attempt has abandoned its call, which goes on
+	workers   []string  // processes whose calls had not returned when their attempts ended
+	lastEvent time.Time // when a call last began, returned or was abandoned
+	lostAt    time.Time // when a process was found lost during a call; zero if none was
 }
 
-// callHistoryOf reads the calls under a run's operation key off the trail of its case. What
-// the run itself says of its calls may be newer than the trail.
+// callHistoryOf reads the calls under a run's operation key from the trail of its case. The run's
+// OutstandingCalls may be newer than the trail.
 func callHistoryOf(r background.Run, runs []postgres.Snapshot, trail []receipts.Receipt) (callHistory, error) {
 	t := callHistory{running: r.State == background.Running && slices.Contains(r.OutstandingCalls, r.Attempt)}
 	outstanding := map[background.RunID][]int{r.ID: r.OutstandingCalls}
@@ -246,20 +246,18 @@ type callID struct {
 	attempt int
 }
 
-// callSubtypes are the receipts that tell that a call was begun, came back or was given up.
+// callSubtypes are the receipts of calls that began, returned or were abandoned.
 var callSubtypes = map[receipts.Subtype]bool{
 	receipts.AttemptStarted: true, receipts.AttemptSucceeded: true, receipts.RetryScheduled: true, receipts.AttemptInterrupted: true,
 	receipts.DeadLettered: true, receipts.Cancelled: true, receipts.AnsweredLate: true,
 }
 
-// maxInFlight stands for every longer span that a call may be on its way, as Forever: what
-// is added to it must not run over, for a call would then pass for one that is over. It is
-// longer than anything that is waited for.
+// maxInFlight caps the time that a call may be in flight, such as Forever: sums with it must not
+// overflow, for the call would then count as ended. It is longer than any wait.
 const maxInFlight = Forever / 2
 
-// inFlight is how long a call that was given up may still be executed, as the executor
-// states; 0 when it states that it judges by itself. Where none states it, a span is
-// assumed.
+// inFlight returns how long an abandoned call may still be executed, as the executor states;
+// 0 if the executor judges by itself. defaultInFlight applies if the executor states nothing.
 func (f *settlementFamily) inFlight(target string) time.Duration {
 	span := f.defaultInFlight
 	if states, ok := f.executorOf(target).(InFlighter); ok {
@@ -268,7 +266,7 @@ func (f *settlementFamily) inFlight(target string) time.Duration {
 	return min(span, maxInFlight)
 }
 
-// lookupLifetime is how long after the first call the escrow service tells what became of a key.
+// lookupLifetime returns how long after the first call the escrow service can look a key up.
 func (f *settlementFamily) lookupLifetime(target string) time.Duration {
 	executor := f.executorOf(target)
 	if executor == nil {
@@ -281,7 +279,7 @@ func (f *settlementFamily) lookupLifetime(target string) time.Duration {
 	return life
 }
 
-// mayStillPay tells why a call under a run's operation key may be on its way; empty when none
+// mayStillPay returns why a call under a run's operation key may be in flight; empty if none
 // can be.
 func (f *settlementFamily) mayStillPay(ctx context.Context, r background.Run) (string, error) {
 	if r.UnresolvedUnknowns == 0 && !r.HasOutstandingCall() {
@@ -292,9 +290,9 @@ func (f *settlementFamily) mayStillPay(ctx context.Context, r background.Run) (s
 	case err != nil:
 		return "", err
 	case q.outstanding:
-		return "a call has not come back, which may pay yet", nil
+		return "a call has not returned and may still pay", nil
 	case q.remainingFlight() > 0:
-		return "a call that was given up may still be on its way for " + (q.remainingFlight() + time.Second - 1).Truncate(time.Second).String(), nil
+		return "an abandoned call may still be in flight for " + (q.remainingFlight() + time.Second - 1).Truncate(time.Second).String(), nil
 	}
 	return "", nil
 }

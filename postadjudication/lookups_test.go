@@ -13,14 +13,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// The one rule for every lookup, in every combination of what it depends on.
+// conclude is right in every combination of its inputs.
 func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 	t.Parallel()
 	const reach, flight, clocks, margin = 13 * time.Second, time.Minute, 2 * background.MaxClockOffset, 5 * time.Second
 	type traffic struct {
 		name          string
 		q             lookupEvidence
-		stated, other string // why not believed with an executor that states its in-flight, and with one that does not
+		stated, other string // why it is not believed, if the executor states its in-flight time, and if it does not
 	}
 	calls := []traffic{
 		{"a call is outstanding", lookupEvidence{outstanding: true, sinceLastCall: time.Hour}, lookupOutstanding, lookupOutstanding},
@@ -79,8 +79,8 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 	}
 }
 
-// Where nobody can say for how long a call is on its way, a lookup that finds nothing
-// proves nothing, however long ago the call was.
+// If nobody states how long a call can be in flight, a lookup that finds nothing is
+// not conclusive, however long ago the call was.
 func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]settlementFamily{
@@ -99,7 +99,7 @@ func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	}
 }
 
-// uncheckedLookup is an escrow whose lookups wait for nobody.
+// uncheckedLookup is an escrow service whose lookups do not wait for calls.
 type uncheckedLookup struct {
 	*scriptedEscrow
 	answer *atomic.Value // func(Call) Answer
@@ -109,8 +109,8 @@ func (u uncheckedLookup) Lookup(_ context.Context, c Call) Answer {
 	return u.answer.Load().(func(Call) Answer)(c)
 }
 
-// Whoever asks about a letter is answered, also when the lookup hangs, whatever its context
-// says, or panics: nothing is known then.
+// A lookup by a person returns even if the executor's lookup panics, or hangs and ignores its
+// context: the outcome stays unknown.
 func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 	t.Parallel()
 	const limit = 200 * time.Millisecond
@@ -126,7 +126,7 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 	defer close(never)
 	for words, lookup := range map[string]func(Call) Answer{
 		"panicked":             func(Call) Answer { panic("a bug") },
-		"not answered in time": func(Call) Answer { <-never; return Answer{Class: Unknown} },
+		"the lookup timed out": func(Call) Answer { <-never; return Answer{Class: Unknown} },
 	} {
 		answer.Store(lookup)
 		asked := make(chan error, 1)
@@ -146,7 +146,7 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 				t.Errorf("%s: %v", words, err)
 			}
 		case <-time.After(50 * limit):
-			t.Errorf("%s: whoever asked still waits", words)
+			t.Errorf("%s: the lookup still blocks", words)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 		}
 		return Answer{Class: Executed, Moved: c.Amount.Minor}
 	}
-	r.escrow.lookup = func(Call) Answer { return Answer{Class: NotExecuted} } // forgotten
+	r.escrow.lookup = func(Call) Answer { return Answer{Class: NotExecuted} } // the key is forgotten
 	s := r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	ctx := context.Background()
@@ -177,7 +177,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	}
 	var refusal *RefusedError
 	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
-		t.Errorf("asked by a person: %v", err)
+		t.Errorf("lookup by a person: %v", err)
 	}
 	b, err := r.PlanBulk(ctx, BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "ask", Action: BulkReconcile, Filter: LetterFilter{}, All: true})
 	if err != nil {
@@ -188,12 +188,12 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	}
 	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks`)
 	if n := r.count(`SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'refused:reconcile_first'`); n != 1 {
-		t.Errorf("asked by a plan: %d refused", n)
+		t.Errorf("lookup by a plan: %d refused", n)
 	}
 	if n := r.count(`SELECT unknown_open FROM recourse.cases`); n != 1 {
 		t.Errorf("%d unknown", n)
 	}
-	// One that tells of keys for longer than it takes them again is believed.
+	// A service whose lookups know keys for longer than it accepts them is believed.
 	r.escrow.lookupLifetime = time.Hour
 	r.escrow.lookup = nil
 	if c, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
@@ -202,7 +202,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	r.mustAudit()
 }
 
-// The same at the end of a run, where the lookup comes before its letter.
+// The same at the end of a run, where the lookup is made before the death.
 func TestAForgottenKeyLeavesItsLetterUnknown(t *testing.T) {
 	t.Parallel()
 	for life, class := range map[time.Duration]Class{0: Unknown, time.Hour: NotExecuted} {
@@ -220,7 +220,7 @@ func TestAForgottenKeyLeavesItsLetterUnknown(t *testing.T) {
 	}
 }
 
-// The call of a process that is gone is on its way for a while, and no longer.
+// The call of a lost process may be in flight for a bounded time.
 func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -237,11 +237,11 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 		})
 	}
 	var refusal *RefusedError
-	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not come back") {
+	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("while the process lives: %v", err)
 	}
 	r.stopWork()
-	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "ask again in") {
+	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the process ended: %v", err)
 	}
 	year := later(365 * 24 * time.Hour)
@@ -254,7 +254,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	year.mustAudit()
 }
 
-// A worker that was lost in the middle of its call, and a lookup of its letter.
+// A worker was lost during its call, and its letter is looked up.
 func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -274,7 +274,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.escrow.lookupLifetime = Forever
 	var refusal *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "ask again in") {
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
@@ -289,7 +289,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	day.mustAudit()
 }
 
-// A person who finds that nothing was executed has to know of the call that may be out.
+// A person who finds that nothing was executed must confirm it while a call may be outstanding.
 func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 50 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
@@ -300,7 +300,7 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	ctx := context.Background()
 	f := Finding{Actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: NotExecuted}
 	var refusal *RefusedError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not come back") {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("%v", err)
 	}
 	opposite := refund(1)
@@ -317,15 +317,16 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND body LIKE '%"call_outstanding":true%'`); n != 1 {
-		t.Errorf("%d receipts say that the finding knew", n)
+		t.Errorf("%d receipts confirm the outstanding call", n)
 	}
-	close(answer) // an empty answer: unknown, which a finding has resolved
+	close(answer) // an empty answer: unknown, which the finding resolved
 	if got := r.mustSubmit(opposite); got.Reply != Created {
 		t.Errorf("after the finding: %s", got.Reply)
 	}
 }
 
-// A letter from before findings had to know keeps the next generation out.
+// A letter of an older version may have an outstanding call without an unknown outcome: it blocks the
+// next generation.
 func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1 })
@@ -349,8 +350,8 @@ func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	}
 }
 
-// A fork of what was refused begins with a key of its own once the lifetime of the old one
-// is over: the service may have counted it from the refusals.
+// A fork of a refused run gets a new key once the lifetime of the old one has expired: the
+// service may count the lifetime from the refusals.
 func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Executor.(*scriptedEscrow).keyLifetime = 24 * time.Hour })
@@ -388,11 +389,11 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	r.mustAudit()
 	back("1 s")
 	if a, err := r.Audit(context.Background()); err != nil || !strings.Contains(a.Verdict(InvariantFold), "first sent at") {
-		t.Errorf("a first call that was moved is not noticed: %+v, %v", a, err)
+		t.Errorf("a changed time of the first call is not found: %+v, %v", a, err)
 	}
 }
 
-// What a breaker pauses is not asked about, and does not die of its key meanwhile.
+// A run paused by a breaker is not looked up, and does not die of its key meanwhile.
 func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -410,7 +411,7 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	r.escrow.lookup = func(c Call) Answer { lookups++; return Answer{Class: Executed, Moved: c.Amount.Minor} }
 	parked := r.Stats().PausedDeliveries
 	s := r.startWorkers().mustSubmit(release(1))
-	r.untilTrue("its delivery is let go", func() bool { return r.Stats().PausedDeliveries > parked })
+	r.untilTrue("its delivery is postponed", func() bool { return r.Stats().PausedDeliveries > parked })
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
@@ -423,8 +424,8 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	}
 }
 
-// A wrapper that hides what its executor states of calls on their way does not have answers
-// believed at once that come before the payment.
+// A wrapper that hides its executor's InFlight does not make early answers of not executed
+// believed.
 func TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne(t *testing.T) {
 	t.Parallel()
 	type wrapper struct {

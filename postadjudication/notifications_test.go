@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pause keeps Redis from ringing bells until the function that it gives is called.
+// pause blocks notifications to Redis until the returned function is called.
 func (d asynqInspector) pause(t *testing.T) (resume func()) {
 	t.Helper()
 	ctx := context.Background()
@@ -21,7 +21,7 @@ func (d asynqInspector) pause(t *testing.T) (resume func()) {
 	}
 }
 
-// pendingNotifications counts the bells that wait in Redis.
+// pendingNotifications counts the notifications that wait in Redis.
 func (d asynqInspector) pendingNotifications(t *testing.T) int {
 	t.Helper()
 	n, err := d.redis.LLen(context.Background(), "asynq:{"+onlyQueue+"}:pending").Result()
@@ -42,15 +42,15 @@ func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if rung := d.pendingNotifications(t); rung != 0 {
-		t.Errorf("%d bells have rung in a Redis that stands still", rung)
+	if sent := d.pendingNotifications(t); sent != 0 {
+		t.Errorf("%d notifications were sent to a Redis that is paused", sent)
 	}
 	resume()
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if rung := d.pendingNotifications(t); rung != n {
-		t.Errorf("%d bells have rung when the service is closed, want %d", rung, n)
+	if sent := d.pendingNotifications(t); sent != n {
+		t.Errorf("%d notifications were sent when Close returned, want %d", sent, n)
 	}
 	next := joinRig(t, r.url, r.redis, r.escrow, oneQueue).startWorkers()
 	next.untilNoneLive()

@@ -17,16 +17,16 @@ import (
 
 const lateMinor = 400
 
-// olderKeyCase is a case whose first generation was found, wrongly, not to be executed:
-// its call is out, and pays when the test says so.
+// olderKeyCase is a case whose first generation was wrongly found not executed: its call is
+// still out, and pays when the test lets it.
 type olderKeyCase struct {
 	*rig
 	letter  Submitted
 	payLate chan struct{}
 }
 
-// newOlderKeyCase has a first generation of lateMinor, which pays late; what the others
-// are answered is the script's.
+// newOlderKeyCase submits a first generation of lateMinor, which pays late; script answers the
+// calls of the others.
 func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, Call) Answer, change ...func(*Config)) *olderKeyCase {
 	t.Helper()
 	quick := func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 }
@@ -49,24 +49,24 @@ func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, Call) Answ
 	return o
 }
 
-// higher is a generation of the whole escrow.
+// higher returns a generation that pays the whole escrow.
 func (o *olderKeyCase) higher(generation int) Adjudication {
 	a := release(1)
 	a.Generation = generation
 	return a
 }
 
-// payOlderKey lets the call of the first generation pay, and waits until that is told.
+// payOlderKey lets the call of the first generation pay, and waits until that is recorded.
 func (o *olderKeyCase) payOlderKey() {
 	o.t.Helper()
 	close(o.payLate)
-	o.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	o.until("the late payment is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	if payloads := o.payloadsOf(o.letter, receipts.AnsweredLate); len(payloads) != 1 || !payloads[0].UnderOlderKey || payloads[0].Moved != lateMinor {
 		o.t.Errorf("%+v", payloads)
 	}
 }
 
-// checkUndercut checks a case of which the older key paid and the present generation nothing,
+// checkUndercut checks a case of which the older key paid and the current generation nothing,
 // and that its letter says so.
 func (o *olderKeyCase) checkUndercut(present Submitted, reserved int64) {
 	o.t.Helper()
@@ -82,7 +82,7 @@ func (o *olderKeyCase) checkUndercut(present Submitted, reserved int64) {
 	o.mustAudit()
 }
 
-// checkNoBreach checks that no escrow has committed more than it holds, with all deltas.
+// checkNoBreach checks, with all deltas, that no escrow has committed more than it holds.
 func (r *rig) checkNoBreach() {
 	r.t.Helper()
 	if _, err := r.journal.FoldDeltas(context.Background()); err != nil {
@@ -98,8 +98,8 @@ func neverCalled(_ context.Context, r *rig, c Call) Answer {
 	return refused()
 }
 
-// A run that waits while an older generation is found to have paid would pay on top:
-// it ends as a dead letter, whose reservation is cut by what was paid.
+// A run that waits when an older generation is found to have paid would pay on top: it ends as a
+// dead letter, and its reservation is reduced by the payment.
 func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	t.Parallel()
 	o := newOlderKeyCase(t, neverCalled)
@@ -136,7 +136,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	}
 }
 
-// The letter of the present generation is there already.
+// The same when the current generation is a letter already.
 func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
 	t.Parallel()
 	o := newOlderKeyCase(t, func(_ context.Context, _ *rig, c Call) Answer { return refused() })
@@ -146,7 +146,7 @@ func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
 	o.checkUndercut(dead, 600)
 }
 
-// A run that runs ends at its own finish: it is not tried again.
+// A running run ends when its attempt finishes, without a further attempt.
 func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
@@ -169,7 +169,7 @@ func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
 	o.checkUndercut(runs, 600)
 }
 
-// What it pays all the same is a fact: paid beyond what is held, it is a breach.
+// A payment beyond what is held is recorded all the same, and is a breach.
 func TestBothGenerationsPay(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
@@ -194,8 +194,8 @@ func TestBothGenerationsPay(t *testing.T) {
 	o.mustAudit()
 }
 
-// The reservation of the present generation makes room for what an older one paid: an
-// escrow that paid what it holds is not breached.
+// A payment of an older generation reduces the reservation of the current one: an escrow that
+// paid what it holds is not breached.
 func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -216,7 +216,7 @@ func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 	}
 	r.checkNoBreach()
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
-		t.Errorf("1000 of 1000 was paid, and %d receipts tell of a breach", n)
+		t.Errorf("1000 of 1000 was paid, and %d receipts report a breach", n)
 	}
 	if st := r.status(waits.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
 		t.Errorf("%+v", st)
@@ -224,7 +224,7 @@ func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 	r.mustAudit()
 }
 
-// The letter has two ways out: a higher generation, and a person's finding.
+// The letter can be closed by a higher generation or by a person's finding.
 func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Parallel()
 	undercut := func(t *testing.T) (*olderKeyCase, Submitted) {
@@ -294,7 +294,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	})
 }
 
-// Versions before left the run waiting, and freed what it had reserved: its claim
+// Earlier versions left the run waiting, and freed its reservation: its claim
 // ends it.
 func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 	t.Parallel()
@@ -304,7 +304,7 @@ func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 	if _, err := r.db.Exec(`UPDATE recourse.cases SET progression = 'partially-settled', moved = 400, reserved = 0, released = 400`); err != nil {
 		t.Fatal(err)
 	}
-	// Another process: this one remembers the case as it wrote it.
+	// in another process: this one has the case cached
 	joinRig(t, r.url, r.redis, r.escrow).startWorkers().untilNoneLive()
 	if st := r.status(s.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
 		t.Errorf("%+v", st)
@@ -314,7 +314,7 @@ func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 	}
 }
 
-// A dead letter's handler begins also for a run that another run's payment ends.
+// A dead letter's handler is also created for a run that another run's payment ends.
 func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
@@ -333,8 +333,8 @@ func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 	o.mustAudit()
 }
 
-// A case that ended while a run was being called stays as it is, however the run ends,
-// and the receipt of the end says so.
+// A case that ended while a run was running stays as it is, however the run ends,
+// and the receipt of the run's end says so.
 func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// inTransaction opens a transaction of a caller that hands over an adjudication and stays open.
+// inTransaction opens a caller's transaction that submits an adjudication and stays open.
 func (r *rig) inTransaction(a Adjudication) *sql.Tx {
 	r.t.Helper()
 	tx, err := r.db.Begin()
@@ -24,22 +24,22 @@ func (r *rig) inTransaction(a Adjudication) *sql.Tx {
 	return tx
 }
 
-// sharedEscrow is an adjudication of a part of one large escrow.
+// sharedEscrow returns an adjudication of a part of one large escrow.
 func sharedEscrow(n int) Adjudication {
 	a := release(n)
 	a.EscrowReference, a.Held = "esc_shared", euros(100_000_000)
 	return a
 }
 
-// withTenant gives an adjudication to another tenant.
+// withTenant returns an adjudication for another tenant.
 func withTenant(tenant string, a Adjudication) Adjudication {
 	a.Tenant = tenant
 	return a
 }
 
-// While a caller's transaction holds an escrow, runs of other cases of that escrow end in
-// part, and another tenant submits to escrows that are known and works on its dead letters:
-// nobody waits for the transaction but submissions for its escrow.
+// While a caller's transaction holds an escrow, runs of other cases of that escrow end in part,
+// and another tenant submits to known escrows and works on its dead letters: only submissions for
+// that escrow wait for the transaction.
 func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -72,7 +72,7 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 	tx := r.inTransaction(sharedEscrow(999))
 	r.startWorkers()
 	var waiting sync.WaitGroup
-	for n := 2000; n < 2020; n++ { // these may wait, and must not be in the way of the others
+	for n := 2000; n < 2020; n++ { // these may wait, and must not block the others
 		waiting.Go(func() {
 			if s, err := r.Submit(ctx, sharedEscrow(n)); err != nil || s.Reply != Busy {
 				t.Errorf("a submission for the held escrow: %s, %v", s.Reply, err)
@@ -111,7 +111,7 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 }
 
 // Of many submissions for an escrow that a caller's transaction holds, one waits for it and
-// holds a connection; the others are told.
+// holds a connection; the others are answered Busy.
 func TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -147,8 +147,8 @@ func TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction(t *testing.T) {
 	}
 }
 
-// However many people wait for cases that transactions hold, one who acts on another case
-// is not busy.
+// However many callers wait for cases that transactions hold, an action on another case
+// is not Busy.
 func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,21 +8,21 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// OperationLog names what a tenant has one trail of, beside those of its cases.
+// OperationLog names a trail of a tenant besides those of its cases.
 type OperationLog string
 
-// The registers.
+// The operation logs.
 const (
-	OperationLogKeys     OperationLog = "keys"         // access keys that were made and revoked
-	OperationLogRefusals OperationLog = "refusals"     // what access keys were refused, where no case was named
-	OperationLogBulks    OperationLog = "bulks"        // bulk plans that were made, started, paused, resumed, cancelled, done or forgotten
-	OperationLogLists    OperationLog = "dead-letters" // the list of dead letters that was made anew
+	OperationLogKeys     OperationLog = "keys"         // access keys created and revoked
+	OperationLogRefusals OperationLog = "refusals"     // actions refused to access keys, if they named no case
+	OperationLogBulks    OperationLog = "bulks"        // bulk plans created, started, paused, resumed, cancelled, finished or deleted
+	OperationLogLists    OperationLog = "dead-letters" // rebuilds of the index of dead letters
 )
 
-// OperationLogEntry is one receipt of a register, or of a circuit breaker. A member that its kind
-// has nothing to say of is empty.
+// OperationLogEntry is one receipt of an operation log, or of a circuit breaker. Members that do
+// not apply to the receipt are empty.
 type OperationLogEntry struct {
-	Sequence  int64            `json:"sequence"` // begin after it to go on
+	Sequence  int64            `json:"sequence"` // after of the next page
 	Receipt   string           `json:"receipt_id"`
 	Subtype   receipts.Subtype `json:"subtype"`
 	Actor     string           `json:"actor"`
@@ -38,15 +38,15 @@ type OperationLogEntry struct {
 	Target    string           `json:"target,omitempty"`
 }
 
-// OperationHistory reads a register of a tenant off its receipts, the first one first, after a
-// sequence, at most limit of them. There is nothing where nothing was ever written.
+// OperationHistory returns at most limit receipts of an operation log of a tenant in order,
+// beginning after a sequence number. It returns none if nothing was ever recorded.
 func (s *Service) OperationHistory(ctx context.Context, tenant string, log OperationLog, after int64, limit int) ([]OperationLogEntry, error) {
 	return s.readOperationLog(ctx, tenant, string(log), after, limit)
 }
 
-// BreakerHistory reads the moves of the circuit breaker of a target off their receipts, as
-// History does: of a tenant's own trail, which also says when the one over all tenants paused
-// its runs, or of AllTenants.
+// BreakerHistory returns the changes of a target's circuit breaker in order, as OperationHistory
+// does. The trail is a tenant's, which also records when the breaker over all tenants paused
+// the tenant's runs, or that of AllTenants.
 func (s *Service) BreakerHistory(ctx context.Context, tenant, target string, after int64, limit int) ([]OperationLogEntry, error) {
 	if target == "" {
 		return nil, &FieldError{Field: "target", Problem: "must be given"}

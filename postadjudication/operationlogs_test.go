@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// What was done with keys, plans and circuit breakers, and what keys were refused, can be
-// read: by whom, when and why, a page at a time.
+// The operation logs of keys, plans, circuit breakers and refusals can be read page by page: by
+// whom, when and why.
 func TestOperationLogsCanBeRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -51,30 +51,30 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 			"system:bulk bulk-changed " + plan.ID.String() + " running to done"},
 		OperationLogRefusals: {""},
 	} {
-		said := words(r.OperationHistory(ctx, "acme", of, 0, 100))
+		entries := words(r.OperationHistory(ctx, "acme", of, 0, 100))
 		for _, w := range want {
-			if !strings.Contains(said, w) {
-				t.Errorf("%s: no %q in\n%s", of, w, said)
+			if !strings.Contains(entries, w) {
+				t.Errorf("%s: no %q in\n%s", of, w, entries)
 			}
 		}
-		if lines := strings.Count(said, "\n") + 1; lines != len(want) {
+		if lines := strings.Count(entries, "\n") + 1; lines != len(want) {
 			t.Errorf("%s: %d lines, want %d", of, lines, len(want))
 		}
 	}
-	if said := words(r.BreakerHistory(ctx, "acme", DefaultTarget, 0, 100)); said != "user:ada brake-pulled  closed to open: their bank is down\nuser:bob brake-released  open to closed: it is up" {
-		t.Error(said)
+	if entries := words(r.BreakerHistory(ctx, "acme", DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down\nuser:bob brake-released  open to closed: it is up" {
+		t.Error(entries)
 	}
-	if said := words(r.BreakerHistory(ctx, AllTenants, DefaultTarget, 0, 100)); said != "user:ada brake-pulled  closed to open: their bank is down" {
-		t.Error(said)
+	if entries := words(r.BreakerHistory(ctx, AllTenants, DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down" {
+		t.Error(entries)
 	}
-	if said := words(r.OperationHistory(ctx, "acme", OperationLogBulks, 1, 1)); !strings.Contains(said, "planned to running") || strings.Contains(said, "\n") {
-		t.Errorf("the second alone: %s", said)
+	if entries := words(r.OperationHistory(ctx, "acme", OperationLogBulks, 1, 1)); !strings.Contains(entries, "planned to running") || strings.Contains(entries, "\n") {
+		t.Errorf("the second alone: %s", entries)
 	}
-	if said := words(r.OperationHistory(ctx, "bank", OperationLogKeys, 0, 100)); said != "" {
-		t.Errorf("another tenant's: %s", said)
+	if entries := words(r.OperationHistory(ctx, "bank", OperationLogKeys, 0, 100)); entries != "" {
+		t.Errorf("another tenant's: %s", entries)
 	}
 	if _, err := r.OperationHistory(ctx, "", OperationLogKeys, 0, 100); err == nil {
-		t.Error("no tenant means everybody's")
+		t.Error("an empty tenant reads the log of all tenants")
 	}
 	r.mustAudit()
 }

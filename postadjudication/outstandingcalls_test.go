@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// A lookup that finds nothing proves nothing while the call is still on its way.
+// A lookup that finds nothing is not conclusive while the call is still in flight.
 func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
@@ -30,15 +30,15 @@ func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 		t.Errorf("the opposite outcome while a call is out: %s", got.Reply)
 	}
 	close(answer)
-	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
+	r.until("the late payment is recorded", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || st.Class != Executed {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.mustAudit()
 }
 
-// A call that was given up waits in the network, and pays after a lookup found nothing.
-// Executors that keep to Lookuper are told for how long nothing was sent.
+// An abandoned call waits in the network, and pays after a lookup found nothing. The Lookuper is
+// given the time since the last call.
 func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	t.Parallel()
 	const inFlight = time.Minute
@@ -93,7 +93,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	r.mustAudit()
 }
 
-// Nor is it believed of a fork, which uses the same operation key.
+// The same for a fork, which has the same operation key.
 func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
@@ -125,7 +125,7 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 		t.Errorf("the opposite outcome while a call is out: %s", got.Reply)
 	}
 	close(answer)
-	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	r.until("the late payment is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
@@ -133,13 +133,13 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 	r.mustAudit()
 }
 
-// replayingEscrow answers a repeated key with the failure that it stored, as it says.
+// replayingEscrow answers a repeated key with the stored failure, as ReplaysFailures states.
 type replayingEscrow struct{ *scriptedEscrow }
 
 func (replayingEscrow) ReplaysFailures() bool { return true }
 
-// A fork gets a key of its own when nothing can be executed under the old one any more:
-// not while a call of what it is a fork of is out, whatever somebody found out.
+// A fork gets a new key only when nothing can be executed under the old one: not while a call of
+// its parent is out, whatever a finding says.
 func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -179,7 +179,7 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 		t.Error("a fork has the key under which a failure is stored")
 	}
 	close(answer)
-	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
+	r.until("the late payment is recorded", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
 	r.mustAudit()
 }
 
@@ -209,7 +209,7 @@ func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
 		t.Fatalf("the rest: %s", second.Reply)
 	}
 	close(late)
-	r.until("told late", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	r.until("the late answer is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	if st, err := r.Status(context.Background(), "acme", second.Run); err != nil || st.State != background.Pending || st.Class != "" {
 		t.Errorf("the newer run: %+v, %v", st, err)
 	}
@@ -225,7 +225,7 @@ func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
 	r.mustAudit()
 }
 
-// A claim whose answer took too long is not called on: the operation key may be over.
+// A claim whose commit took too long is not called: the operation key may have expired.
 func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -246,7 +246,7 @@ func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR UPDATE`, s.Case.String()); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(r.escrow.keyLifetime) // past the key's lifetime: what the test is about
+	<-time.After(r.escrow.keyLifetime) // past the key's lifetime, which the test is about
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
 	r := newRig(t)
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		if c.Amount.Minor == 999 {
-			return r.escrow.pay(c, 400) // a part: its rest is freed of the escrow
+			return r.escrow.pay(c, 400) // in part: the rest is released from the escrow
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
@@ -291,7 +291,7 @@ func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
 	r.mustAudit()
 }
 
-// What an executor cannot have moved is not taken for a fact, and stops nobody.
+// An implausible amount from an executor is not recorded, and stops no worker.
 func TestAnAbsurdAmountIsAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -333,9 +333,9 @@ func TestAPayloadIsComparedAndKeptInCanonicalForm(t *testing.T) {
 	}
 }
 
-// Of a run with many attempts, the late refusal of one says nothing of the call of
-// another, however far apart they are: a lookup is not believed until both have come back,
-// and what the other paid meanwhile is a fact.
+// The late refusal of one attempt proves nothing about the call of another attempt of the run,
+// however far apart they are: a lookup is not believed until both have returned, and what the
+// other paid meanwhile is recorded.
 func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -375,8 +375,8 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 	r.mustAudit()
 }
 
-// A target that lets call after call hang is not called for ever: the run waits, says why,
-// and goes on when a call comes back.
+// A target whose calls all hang is not called for ever: the run waits, says why, and continues
+// when a call returns.
 func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {

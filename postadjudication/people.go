@@ -10,29 +10,29 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// People is how many people it takes to state or free money of a tenant by hand: to record a
-// finding that it was moved, to free what is reserved, and to let a bulk plan run that forks
-// or purges settlements.
+// People is the number of people required to state or free a tenant's money by hand: to record
+// an executed finding, to free a reservation, and to start a bulk plan that forks or purges
+// settlements.
 type People struct {
 	Tenant string     `json:"tenant"`
-	People int        `json:"people"` // 2 unless somebody set 1
+	People int        `json:"people"` // 2 unless set to 1
 	Actor  string     `json:"actor,omitempty"`
 	Reason string     `json:"reason,omitempty"`
 	At     *time.Time `json:"at,omitempty"` // when it was set; nil: never
 }
 
-// PeopleChange sets how many people it takes.
+// PeopleChange sets the number of people required.
 type PeopleChange struct {
 	Tenant string
 	People int    // 1 or 2
-	Actor  string // who asks; required
-	Reason string // why; required
+	Actor  string // required
+	Reason string // required
 }
 
-// PeopleVersion is one change of it, as its receipt tells it.
+// PeopleVersion is one change of the number, as its receipt states it.
 type PeopleVersion struct {
 	People
-	SelfDeclared bool   `json:"self_declared,omitempty"` // the actor is as that person said
+	SelfDeclared bool   `json:"self_declared,omitempty"` // the actor's name was not verified
 	Receipt      string `json:"receipt_id"`
 }
 
@@ -40,7 +40,7 @@ func peopleOf(p postgres.People) People {
 	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: timeOrNil(p.At)}
 }
 
-// People tells how many people the money of a tenant takes.
+// People returns the number of people that a tenant's money requires.
 func (s *Service) People(ctx context.Context, tenant string) (People, error) {
 	if tenant == "" {
 		return People{}, &FieldError{Field: "tenant", Problem: "must be given"}
@@ -49,7 +49,7 @@ func (s *Service) People(ctx context.Context, tenant string) (People, error) {
 	return peopleOf(p), err
 }
 
-// OnePersonTenants lists the tenants whose money takes one person.
+// OnePersonTenants returns the tenants whose money requires one person.
 func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
 	found, err := s.journal.OnePersonTenants(ctx)
 	out := make([]People, len(found))
@@ -59,8 +59,8 @@ func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
 	return out, err
 }
 
-// SetPeople sets how many people the money of a tenant takes, with a receipt. What is so
-// already stays, and leaves none. It is a *FieldError when it makes no sense.
+// SetPeople sets the number of people that a tenant's money requires, with a receipt in one
+// commit. It writes nothing if the number is already set. Errors: a *FieldError for bad input.
 func (s *Service) SetPeople(ctx context.Context, q PeopleChange) (People, error) {
 	errs := []error{requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)}
 	if q.People != 1 && q.People != postgres.DefaultPeople {
@@ -75,8 +75,8 @@ func (s *Service) SetPeople(ctx context.Context, q PeopleChange) (People, error)
 	return peopleOf(now), err
 }
 
-// PeopleHistory reads the changes off their receipts, the first one first, after a sequence
-// number, at most limit of them.
+// PeopleHistory returns at most limit changes in order, from their receipts, beginning after a
+// sequence number.
 func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64, limit int) ([]PeopleVersion, error) {
 	switch {
 	case tenant == "":
@@ -103,7 +103,7 @@ func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64,
 	return out, nil
 }
 
-// auditPeople checks that how many people a tenant's money takes is what the receipts say.
+// auditPeople checks that the stored number of people matches the receipts.
 func (s *Service) auditPeople(ctx context.Context, a *Audit, tenant string) error {
 	now, trail, err := s.journal.PeopleWithTrail(ctx, tenant)
 	if err != nil {

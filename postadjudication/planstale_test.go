@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Whoever is refused something leaves a receipt, and makes no plan stale by it: of one item, of
-// many that share a commit, or of cases.
+// A refusal leaves a receipt, and makes no plan stale: of one item, of many that share a commit,
+// or of cases.
 func TestARefusalMakesNoPlanStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -56,7 +56,7 @@ func TestARefusalMakesNoPlanStale(t *testing.T) {
 	r.mustAudit()
 }
 
-// What is found of a letter since decides, and so does what moves its money.
+// A finding since the plan was made makes it stale, as does a change of the money.
 func TestAFindingMakesAPlanStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -79,7 +79,7 @@ func TestAFindingMakesAPlanStale(t *testing.T) {
 	r.mustAudit()
 }
 
-// An attempt of a run that waits with unknown money leaves it as it was planned.
+// An attempt of a waiting run with unknown money leaves its plan valid.
 func TestAnAttemptOfAWaitingRunMakesNoFindingStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 4 * time.Second }).startWorkers()
@@ -101,14 +101,14 @@ func TestAnAttemptOfAWaitingRunMakesNoFindingStale(t *testing.T) {
 	r.mustAudit()
 }
 
-// untilAttempts waits until a run has made so many attempts and waits for the next one.
+// untilAttempts waits until a run has made a number of attempts and waits for the next one.
 func (r *rig) untilAttempts(s Submitted, attempts int) {
 	r.t.Helper()
 	r.until("it is tried again", `SELECT state = 'scheduled' AND attempt_count >= $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), attempts)
 }
 
-// olderRuns are two cases whose newest run is tried again every second, and in each the run that
-// was closed before it: superseded by a higher generation, and a fork that was cancelled before.
+// olderRuns returns two cases whose newest run is retried every second, and in each the closed run
+// before it: one superseded by a higher generation, one a cancelled fork.
 func (r *rig) olderRuns() (older, newer []Submitted) {
 	r.t.Helper()
 	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
@@ -138,8 +138,8 @@ func (r *rig) olderRuns() (older, newer []Submitted) {
 	return []Submitted{superseded, fork}, newer
 }
 
-// What a newer run of its case is answered, and that it waits, changes nothing about what was
-// paid under an older key.
+// A plan about an older key stays valid when a newer run of the case gets an answer and
+// waits.
 func TestAttemptsOfANewerRunMakeNoFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -167,7 +167,7 @@ func TestAttemptsOfANewerRunMakeNoFindingOfAnOlderOneStale(t *testing.T) {
 	r.mustAudit()
 }
 
-// Nor does its death, which keeps what is reserved.
+// Nor does that run's death change it, since it keeps the reservation.
 func TestTheDeathOfANewerRunMakesNoFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 2, 2*time.Second }).startWorkers()
@@ -193,7 +193,7 @@ func TestTheDeathOfANewerRunMakesNoFindingOfAnOlderOneStale(t *testing.T) {
 	r.mustAudit()
 }
 
-// What tells of the money of the newer run decides, and so does what a person does with it.
+// A payment or an unknown outcome of the newer run makes the plan stale, as does a person's action on it.
 func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
 	for name, between := range map[string]func(*rig, Submitted){
@@ -218,7 +218,7 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			delay := time.Minute // so that it waits while somebody decides
+			delay := time.Minute // so that the run waits during the action
 			if name == "a success" {
 				delay = time.Second
 			}
@@ -227,7 +227,7 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 			superseded := r.deadLetter(1, func(Call) Answer { return refused() })
 			answer := busy429()
 			if name == "a finding" {
-				answer = noAnswer() // of a run that waits it is taken while its money is unknown
+				answer = noAnswer() // a waiting run accepts a finding only while its money is unknown
 			}
 			r.escrow.mu.Lock()
 			r.escrow.script = func(_ context.Context, c Call) Answer {
@@ -257,8 +257,8 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 	}
 }
 
-// A finding whose run is being called waits for the end of the call, and says so. It keeps no
-// other plan from being worked on.
+// A finding for a running run waits for the end of the call, and says so. It does not block other
+// plans.
 func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.TimeLimit = 4*time.Second, time.Minute }).startWorkers()

@@ -13,22 +13,22 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// FamilyPolicy is the retry policy that new runs of a family have for a tenant.
+// FamilyPolicy is the retry policy of a tenant's new runs of a family.
 type FamilyPolicy struct {
 	Tenant  string             `json:"tenant"`
 	Family  string             `json:"family"`
 	Policy  retrypolicy.Policy `json:"policy"`
 	Version int64              `json:"version"` // counts the changes
-	// AsConfigured: nobody set a policy, or it was reset. Policy is then what this process
-	// has configured, which another may have otherwise.
+	// AsConfigured: no policy was ever set, or it was reset. Policy is then the one that this
+	// process has configured; another process may have another.
 	AsConfigured bool      `json:"as_configured,omitempty"`
 	Actor        string    `json:"actor,omitempty"`
 	Reason       string    `json:"reason,omitempty"`
 	At           time.Time `json:"at,omitzero"`
 }
 
-// PolicyVersionError says that a policy is not, or no longer, of the version that a
-// change expects.
+// PolicyVersionError means that a policy does not have the version that a change
+// expects.
 type PolicyVersionError struct {
 	Expected int64
 	Current  FamilyPolicy
@@ -38,13 +38,13 @@ func (e *PolicyVersionError) Error() string {
 	return fmt.Sprintf("postadjudication: the policy of family %s of %s is at version %d, not %d", e.Current.Family, e.Current.Tenant, e.Current.Version, e.Expected)
 }
 
-// SetPolicy changes the policy of new runs, with its receipt in one commit, and gives
-// it as it is then. Runs that exist keep the policy they were submitted with, and so
-// do their forks, unless a fork asks for another. This process gives it to new runs
-// at once, the others within PolicyCacheTTL. To set what holds already changes
-// nothing. Errors: *FieldError for bad input, *PolicyVersionError,
-// background.ErrUnknownFamily. After any other error it is not known whether it was
-// set: look at the version.
+// SetPolicy sets the policy of new runs, with its receipt in one commit, and returns the policy
+// in force. Existing runs keep the policy they were submitted with, as do their forks, unless a
+// fork names another. New runs of this process have the policy at once, those of other
+// processes within PolicyCacheTTL. Setting the same policy again changes nothing.
+//
+// Errors: *FieldError for bad input, *PolicyVersionError, background.ErrUnknownFamily. After any
+// other error it is unknown whether the policy was set: read its version.
 func (s *Service) SetPolicy(ctx context.Context, q PolicyChange) (FamilyPolicy, error) {
 	if err := q.validate(); err != nil {
 		return FamilyPolicy{}, err
@@ -57,10 +57,10 @@ func (s *Service) SetPolicy(ctx context.Context, q PolicyChange) (FamilyPolicy, 
 	})
 }
 
-// ResetPolicy lets new runs of a family have what is configured again, as before
-// anybody set a policy: a change like any other, with its receipt and its version, in
-// one commit. It is as soon known everywhere as SetPolicy, and has its errors. Where
-// what is configured holds already it changes nothing.
+// ResetPolicy returns new runs of a family to the configured policy, as before any SetPolicy.
+// It is a change like any other, with its receipt and version in one commit. It takes effect as
+// SetPolicy does, and has the same errors. It changes nothing if the configured policy is
+// already in force.
 func (s *Service) ResetPolicy(ctx context.Context, q PolicyReset) (FamilyPolicy, error) {
 	if err := q.validate(); err != nil {
 		return FamilyPolicy{}, err
@@ -91,14 +91,14 @@ func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVer
 	return s.familyPolicy(now), nil
 }
 
-// What SetPolicy finds on the locked row.
+// Decisions of SetPolicy on the locked row.
 var (
 	errSamePolicy   = errors.New("postadjudication: the policy is set already")
 	errOtherVersion = errors.New("postadjudication: the policy is of another version")
 )
 
-// configured is the policy that this process has for a family; nil when it does not
-// have the family.
+// configured returns the policy that this process has configured for a family; nil if it does
+// not have the family.
 func (s *Service) configured(family string) *retrypolicy.Policy {
 	if family == Family {
 		return &s.policy
@@ -110,8 +110,8 @@ func (s *Service) configured(family string) *retrypolicy.Policy {
 	return nil
 }
 
-// checkFamilyKnown refuses a family that is neither this process' nor has ever had a task of
-// the tenant: a misspelt name must not look as if it were set.
+// checkFamilyKnown refuses a family that this process does not have and that never had a task of
+// the tenant: a misspelt name must not appear to be set.
 func (s *Service) checkFamilyKnown(ctx context.Context, tenant, family string) error {
 	if s.configured(family) != nil {
 		return nil
@@ -123,8 +123,8 @@ func (s *Service) checkFamilyKnown(ctx context.Context, tenant, family string) e
 	return err
 }
 
-// Policies lists the policies of a tenant's families: those of this process, and
-// those that were ever set. No tenant means none.
+// Policies returns the policies of a tenant's families: those of this process, and those that
+// were ever set. It returns none for an empty tenant.
 func (s *Service) Policies(ctx context.Context, tenant string) ([]FamilyPolicy, error) {
 	if tenant == "" {
 		return nil, nil
@@ -167,10 +167,10 @@ func (s *Service) familyPolicy(p postgres.Policy) FamilyPolicy {
 type PolicyChange struct {
 	Tenant    string
 	Family    string
-	Policy    retrypolicy.Policy // whole; what is left zero becomes the default
-	Actor     string             // who asks; required
-	Reason    string             // why; required
-	IfVersion *int64             // refused unless this is the present version; nil sets it in any case
+	Policy    retrypolicy.Policy // the whole policy; zero members get the default
+	Actor     string             // required
+	Reason    string             // required
+	IfVersion *int64             // refused unless it is the current version; nil: any version
 }
 
 func (q PolicyChange) validate() error {
@@ -178,17 +178,17 @@ func (q PolicyChange) validate() error {
 		validatePolicy(q.Policy))
 }
 
-// maxPolicyDelay bounds the delays of a policy that somebody sets.
+// maxPolicyDelay bounds the delays of a policy that is set.
 const maxPolicyDelay = 30 * day
 
-// validatePolicy names what is wrong with a policy, each a *FieldError.
+// validatePolicy returns a *FieldError for each problem of a policy, joined.
 func validatePolicy(p retrypolicy.Policy) error {
 	var errs []error
 	if p.OnExhaustion == retrypolicy.Discard {
 		errs = append(errs, &FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a run that ends without success is always kept"})
 	}
 	if p.MaxDelay > maxPolicyDelay {
-		errs = append(errs, &FieldError{Field: "policy.max_delay", Problem: fmt.Sprintf("must not be over %d days: a run would wait out of everybody's sight", maxPolicyDelay/day)})
+		errs = append(errs, &FieldError{Field: "policy.max_delay", Problem: fmt.Sprintf("must not be over %d days: nobody would notice a run that waits longer", maxPolicyDelay/day)})
 	}
 	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
@@ -202,8 +202,8 @@ func validatePolicy(p retrypolicy.Policy) error {
 	return errors.Join(errs...)
 }
 
-// decide gives the policy after the change of the one that is. configured is nil
-// where this process does not have the family.
+// decide returns the policy after the change. configured is nil if this process does not have
+// the family.
 func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
 	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: at}
 	switch set := now.Version > 0 && !now.AsConfigured; {
@@ -221,20 +221,20 @@ func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy
 	return next, changes, nil
 }
 
-// PolicyReset lets new runs of a family have what is configured again.
+// PolicyReset returns new runs of a family to the configured policy.
 type PolicyReset struct {
 	Tenant    string
 	Family    string
-	Actor     string // who asks; required
-	Reason    string // why; required
-	IfVersion *int64 // refused unless this is the present version; nil resets it in any case
+	Actor     string // required
+	Reason    string // required
+	IfVersion *int64 // refused unless it is the current version; nil: any version
 }
 
 func (q PolicyReset) validate() error {
 	return errors.Join(requireText("tenant", q.Tenant, 128), requireText("family", q.Family, 32), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024))
 }
 
-// decide gives what there is after the reset of a policy.
+// decide returns the policy after the reset.
 func (q PolicyReset) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
 	next := postgres.Policy{AsConfigured: true, Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: at}
 	if now.Version == 0 || now.AsConfigured {
@@ -249,8 +249,8 @@ func (q PolicyReset) decide(now postgres.Policy, configured *retrypolicy.Policy,
 	return next, changes, nil
 }
 
-// policyChanges tells what a policy has become, field by field; empty when nothing
-// has changed. With the policy after it, it tells the one before.
+// policyChanges returns the differences of two policies, field by field; empty if there are none.
+// From it and the policy after, the policy before can be derived.
 func policyChanges(before, after retrypolicy.Policy) string {
 	b, a := before.Normalize(), after.Normalize()
 	var all []string
@@ -269,16 +269,16 @@ func policyChanges(before, after retrypolicy.Policy) string {
 	return strings.Join(all, "; ")
 }
 
-// PolicyVersion is one change of a family's policy, as its receipt tells it.
+// PolicyVersion is one change of a family's policy, as its receipt states it.
 type PolicyVersion struct {
 	FamilyPolicy
-	Changes string `json:"changes"` // what became of the one before
+	Changes string `json:"changes"` // differences from the version before
 	Receipt string `json:"receipt_id"`
 }
 
-// PolicyHistory reads the changes of a family's policy off their receipts, the first
-// one first, after a version, at most limit of them. One that was reset tells no policy:
-// what was configured then, and in which process, is not known.
+// PolicyHistory returns at most limit changes of a family's policy in order, from their receipts,
+// beginning after a version. A reset has no Policy: its receipt does not state what was configured,
+// nor in which process.
 func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, after int64, limit int) ([]PolicyVersion, error) {
 	if limit < 1 {
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}

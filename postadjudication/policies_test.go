@@ -22,7 +22,7 @@ func policyChange(attempts int) PolicyChange {
 		Actor: "user:ada", Reason: "they asked for patience"}
 }
 
-// Who may not look at a policy's receipts leaves none among them: they are its versions.
+// A caller who may not read a policy's receipts leaves no refusal among them: the receipts are its versions.
 func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -43,13 +43,13 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 		t.Errorf("%+v, %v", history, err)
 	}
 	if n := len(r.operationLog("acme", "refusals")); n != 3 {
-		t.Errorf("%d refusals are told", n)
+		t.Errorf("%d refusals are returned", n)
 	}
 	r.mustAudit()
 }
 
-// New runs take the policy that was set, also in another process; runs that exist and
-// their forks keep theirs, and so do other tenants.
+// New runs have the policy that was set, also in another process; existing runs and their forks
+// keep theirs, and other tenants have theirs.
 func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -153,7 +153,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	}
 }
 
-// Of many who set a policy on the same version, one does.
+// Of many who set a policy with the same IfVersion, one succeeds.
 func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -227,7 +227,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.Policy.MaxRetryAttempts != 4 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	// A process that does not have the family can tune it, once the tenant has had tasks.
+	// A process that does not have the family can set its policy once the tenant has had tasks.
 	bare := joinRig(t, r.url, r.redis, r.escrow)
 	known.Policy.MaxRetryAttempts = 6
 	if set, err := bare.SetPolicy(ctx, known); err != nil || set.Version != 2 {
@@ -239,8 +239,8 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// A reset is a version with a receipt: new runs have what is configured again, in every
-// process, those that exist keep theirs, and the next that is set begins from there.
+// A reset is a version with a receipt: new runs of every process have the configured policy,
+// existing ones keep theirs, and the next change starts from the configured one.
 func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -314,7 +314,7 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	r.mustAudit()
 }
 
-// A reset that is stored otherwise than its receipt says is found.
+// The audit finds a reset that is stored differently from its receipt.
 func TestAResetPolicyThatWasTamperedWithIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,17 +13,17 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// PolicyCacheTTL is how long it takes at most until a policy that another process
-// set is that of new runs here. In the process that sets it, it is at once.
+// PolicyCacheTTL is the maximum time until new runs of a process have a policy that another
+// process set. In the process that set it, new runs have it at once.
 const PolicyCacheTTL = time.Second
 
-// policyCache is what this process knows of the policies that were set. A new run
-// asks it, so that tuning costs a submission nothing but one reader's wait a second.
+// policyCache caches the policies that were set. With it a submission reads no policy, except
+// for one reader a second.
 type policyCache struct {
 	journal *postgres.Journal
 	log     *zap.Logger
 	cached  atomic.Pointer[cachedPolicies]
-	readMu  sync.Mutex // held by who reads or sets
+	readMu  sync.Mutex // held while reading or storing
 }
 
 type policyOwner struct{ tenant, family string }
@@ -31,10 +31,10 @@ type policyOwner struct{ tenant, family string }
 // cachedPolicies is never changed, only replaced.
 type cachedPolicies struct {
 	set    map[policyOwner]postgres.Policy
-	readAt time.Time // when they began to be read
+	readAt time.Time // when reading began
 }
 
-// load reads what was set for the first time: without it no submission could be given
+// load reads the policies for the first time: without them no submission could be given
 // its policy.
 func (c *policyCache) load(ctx context.Context) error {
 	c.cached.Store(&cachedPolicies{})
@@ -43,9 +43,9 @@ func (c *policyCache) load(ctx context.Context) error {
 	return c.read(ctx)
 }
 
-// policyFor gives the policy of a new run: what was set for the tenant's family, or else
-// what is configured. When the journal can't be read, what is known goes on to hold:
-// a submission is not refused for that.
+// policyFor returns the policy of a new run: the one set for the tenant's family, else configured.
+// If the journal can't be read, the last known policies stay in force: a submission is not
+// refused for that.
 func (c *policyCache) policyFor(ctx context.Context, tenant, family string, configured retrypolicy.Policy) retrypolicy.Policy {
 	cached := c.cached.Load()
 	if time.Since(cached.readAt) >= PolicyCacheTTL {
@@ -67,14 +67,14 @@ func (c *policyCache) refresh(ctx context.Context) *cachedPolicies {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), PolicyCacheTTL)
 	defer cancel()
 	if err := c.read(ctx); err != nil {
-		c.log.Warn("the policies can't be read, new runs have those that are known", zap.Error(err))
+		c.log.Warn("can't read the policies, new runs have the last known ones", zap.Error(err))
 		c.cached.Store(&cachedPolicies{cached.set, time.Now()})
 	}
 	return c.cached.Load()
 }
 
-// read reads them all; there is one for each family that somebody tuned. The caller
-// holds the lock.
+// read reads all policies; there is one per family that was ever set. The caller holds the
+// lock.
 func (c *policyCache) read(ctx context.Context) error {
 	began := time.Now()
 	found, err := c.journal.Policies(ctx)
@@ -89,7 +89,7 @@ func (c *policyCache) read(ctx context.Context) error {
 	return nil
 }
 
-// store makes known what this process has set.
+// store caches a policy that this process has set.
 func (c *policyCache) store(p postgres.Policy) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()

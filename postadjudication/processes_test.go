@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// A process that shuts down while a run waits in place leaves it scheduled, and
+// A process that shuts down while a run waits in its memory leaves it scheduled, and
 // another process finishes it.
 func TestShutdownWithARunWaitingInPlace(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestShutdownWithARunWaitingInPlace(t *testing.T) {
 	r.mustAudit()
 }
 
-// Two processes get every bell twice; each attempt happens once.
+// Two processes get every notification twice; each attempt happens once.
 func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -52,7 +52,7 @@ func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 	for i := range n {
 		all.Go(func() {
 			s := r.mustSubmit(release(i))
-			for notification := 2; notification < 4; notification++ { // bells of the run that nobody raised in the journal
+			for notification := 2; notification < 4; notification++ { // notifications that are not in the journal
 				run := s.run
 				run.NotificationNumber = notification
 				if err := r.manager.Notify(context.Background(), run); err != nil {
@@ -69,8 +69,8 @@ func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 	r.mustAudit()
 }
 
-// The journal's connections die in the middle of the work, again and again: every
-// outcome is still written once.
+// The journal's connections are killed again and again: every outcome is still written
+// once.
 func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -109,7 +109,7 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	if err := assassin.Close(); err != nil {
 		t.Error(err)
 	}
-	for range kills { // connections that were killed while nobody used them are met once
+	for range kills { // idle connections that were killed each fail once
 		if _, err := r.Audit(context.Background()); err == nil && r.DrainEvents(context.Background()) == nil {
 			break
 		}

@@ -14,47 +14,47 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// retentionActor is whom the receipts of retention name.
+// retentionActor is the actor in receipts of retention.
 const retentionActor = "system:retention"
 
 // pruneBatch is how many letters share an archive file and a commit.
 const pruneBatch = 500
 
-// Why retention takes a letter, as its receipt says.
+// Reasons of retention, as receipts state them.
 const (
 	expiredByAge   = "max_age"
 	expiredByCount = "max_count"
 )
 
-// PruneReport is what one round of the pruner did, over all tenants.
+// PruneReport counts what one round of the pruner did, over all tenants.
 type PruneReport struct {
 	Ran        bool  // false: another process prunes, and this one did nothing
-	Announced  int   // letters whose end was announced
-	Pruned     int   // letters taken
-	Failed     int   // letters that could not be announced or taken, and are tried again in the next round
-	Unarchived int64 // letters of settlements whose retention is over, and which stay because there is no archive
+	Announced  int   // letters whose expiry was announced
+	Pruned     int   // letters purged
+	Failed     int   // letters that could not be announced or purged; the next round retries
+	Unarchived int64 // expired letters of settlements that were kept because there is no archive
 }
 
-// pruneCounts are of one process.
+// pruneCounts counts the pruner's work in one process.
 type pruneCounts struct {
 	rounds, announced, pruned, failed atomic.Uint64
 	unarchived                        atomic.Int64
 }
 
-// RetentionStats are counts of one process; Unarchived is as the last round found it.
+// RetentionStats counts the pruner's work in one process. Unarchived is that of the last round.
 type RetentionStats struct {
-	Rounds     uint64 // of the pruner that were carried through
-	Announced  uint64 // letters whose end was announced
-	Pruned     uint64 // letters whose retention was over
-	Failed     uint64 // times that a letter could not be announced or taken
-	Unarchived int64  // letters of settlements that stay beyond their retention because there is no archive
+	Rounds     uint64 // completed rounds
+	Announced  uint64 // letters whose expiry was announced
+	Pruned     uint64 // letters purged
+	Failed     uint64 // failures to announce or purge a letter
+	Unarchived int64  // expired letters of settlements that are kept because there is no archive
 }
 
 func (p *pruneCounts) read() RetentionStats {
 	return RetentionStats{Rounds: p.rounds.Load(), Announced: p.announced.Load(), Pruned: p.pruned.Load(), Failed: p.failed.Load(), Unarchived: p.unarchived.Load()}
 }
 
-// initRetention sets up how letters of the families are kept.
+// initRetention configures how letters of the families are kept.
 func (s *Service) initRetention(c Config, families []background.Family) (err error) {
 	names := make([]string, len(families))
 	for i, f := range families {
@@ -68,7 +68,7 @@ func (s *Service) initRetention(c Config, families []background.Family) (err err
 	return err
 }
 
-// pruneLoop prunes now and then, until ctx ends.
+// pruneLoop prunes at intervals until ctx ends.
 func (s *Service) pruneLoop(ctx context.Context) {
 	tick := time.NewTicker(s.pruneEvery)
 	defer tick.Stop()
@@ -79,7 +79,7 @@ func (s *Service) pruneLoop(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failing:
-			s.log.Error("letters can't be pruned, trying on", zap.Error(err))
+			s.log.Error("can't prune letters, retrying", zap.Error(err))
 		}
 		failing = err != nil
 		select {
@@ -90,17 +90,21 @@ func (s *Service) pruneLoop(ctx context.Context) {
 	}
 }
 
-// Prune makes one round of retention, as Run does every few minutes: it announces the
-// end of letters that expire soon, once for each, and takes those whose retention is
-// over, oldest first, in batches: into the archive, then off the list of letters, with
-// a receipt that names the archive file. Held letters and unknown money are never
-// taken, and settlements only into an archive. Nothing is taken for its age
-// before the end that was announced, which is never less than seven days (of what is kept
-// for less than 28 days: a quarter of that) after the announcement, also when letters have
-// come to be kept for less meanwhile; what is too many goes without. A letter, tenant or family of which nothing can be done hinders
-// no other: it is counted in PruneReport.Failed, its error is returned with those of the
-// others when the round is over, and the next round tries again.
-// Only one process prunes at a time; PruneReport.Alone says whether it was this.
+// Prune runs one round of retention, as Run does at intervals. It announces the expiry of
+// letters that expire soon, once for each, and purges expired letters in batches, oldest
+// first: each is archived, then removed from the index, with a receipt that names the archive
+// file.
+//
+//   - It never purges held letters and letters with an unknown outcome, and purges letters of
+//     settlements only into an archive.
+//   - MaxAge purges no letter before its announced expiry. That is at least seven days after the
+//     announcement (a quarter of MaxAge if MaxAge is under 28 days), also if MaxAge was shortened
+//     meanwhile. MaxCount purges without announcement.
+//   - A failing letter, tenant or family does not block others. It is counted in
+//     PruneReport.Failed, Prune returns its error after the round, joined with the others, and the
+//     next round retries.
+//
+// Only one process prunes at a time; PruneReport.Ran reports whether this call did.
 func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
 	round := &pruneRound{Service: s}
 	ran, err := s.journal.ExclusivePrune(ctx, func() error {
@@ -116,7 +120,7 @@ func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
 	return round.finish(err)
 }
 
-// applyRule applies one rule. What one part of it can't do keeps no other from being done.
+// applyRule applies one rule. An error of one part does not stop the others.
 func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 	at := p.now()
 	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
@@ -131,7 +135,7 @@ func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 	return err
 }
 
-// pruneExpired takes the letters whose retention is over by one rule.
+// pruneExpired purges the letters that expired by one rule.
 func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.Time) error {
 	if rule.needsArchive() && p.archive == nil {
 		n, err := p.journal.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at))
@@ -149,7 +153,7 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.T
 	}, func(f []postgres.LetterRow) error { return p.purgeExpired(ctx, rule, expiredByCount, f, p.now()) }))
 }
 
-// purgeExpired takes letters whose retention is over.
+// purgeExpired purges expired letters.
 func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []postgres.LetterRow, at time.Time) error {
 	var due []postgres.LetterRow
 	for _, f := range letters {
@@ -166,7 +170,7 @@ func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why strin
 	return err
 }
 
-// announce announces the end of letters, once for each.
+// announce announces the expiry of letters, once for each.
 func (p *pruneRound) announce(ctx context.Context, rule retention, letters []postgres.LetterRow, at time.Time) error {
 	var changes []postgres.Change
 	for _, f := range letters {
@@ -193,8 +197,8 @@ func (p *pruneRound) announce(ctx context.Context, rule retention, letters []pos
 	return err
 }
 
-// Expiring counts the letters of each family, over all tenants, that retention will
-// take within a time, or would have taken already if it could.
+// Expiring counts the letters of each family, over all tenants, that expire within a
+// duration or are overdue.
 func (s *Service) Expiring(ctx context.Context, within time.Duration) (map[string]int64, error) {
 	out, at := map[string]int64{}, s.now()
 	for _, rule := range s.retention.all() {
@@ -207,30 +211,30 @@ func (s *Service) Expiring(ctx context.Context, within time.Duration) (map[strin
 	return out, nil
 }
 
-// ExpiresAt is when the retention of a letter ends, if it is open then, nobody holds
-// it and its money is not unknown.
+// ExpiresAt returns when retention purges a letter that died at died, provided that it is then
+// open, not held, and its outcome is not unknown.
 func (s *Service) ExpiresAt(family, queue string, died time.Time) time.Time {
 	return s.retention.ruleFor(family, queue).expiresAt(died)
 }
 
-// When a round stops trying, until the next one. Parts of a page are tried largest
-// first, so that what is left untried then is hardly ever more than what fails.
+// Limits of failures in a round. The parts of a page are tried largest first, so that few
+// untried letters would have succeeded.
 const (
-	// tenantFailureLimit is how many tries in a row may fail before the letters of a tenant in a
-	// page are left.
+	// tenantFailureLimit is after how many failures in a row the rest of a tenant's letters in a
+	// page is skipped.
 	tenantFailureLimit = 24
-	// skipTenantAfterPages is in how many pages in a row a tenant's letters are left before the
-	// others of it are passed by.
+	// skipTenantAfterPages is after how many skipped pages in a row the tenant is skipped for the
+	// rest of the list.
 	skipTenantAfterPages = 2
-	// degradedAfterFailures is after how many tries in a row that fail, of whatever tenants, it is
-	// likely that nothing works, and a tenant has degradedFailureLimit tries in a page: all its letters
-	// there, their halves and quarters. Every tenant has its turn all the same, and as soon
-	// as anything works, all tries again.
+	// degradedAfterFailures is after how many failures in a row, over all tenants, probably nothing
+	// works. A tenant then has only degradedFailureLimit tries in a page: all its letters there,
+	// their halves and quarters. Every tenant is still tried, and the first success restores the
+	// full limit.
 	degradedAfterFailures = 8 * tenantFailureLimit
 	degradedFailureLimit  = 7
 )
 
-// maxReportedErrors is how many errors of letters a round returns; all are logged.
+// maxReportedErrors bounds the errors of letters that a round returns; all are logged.
 const maxReportedErrors = 10
 
 // pruneRound is one round of the pruner.
@@ -238,21 +242,20 @@ type pruneRound struct {
 	*Service
 	report     PruneReport
 	errs       []error // of letters and tenants, the first few
-	incomplete bool    // letters of a tenant were left without being tried
+	incomplete bool    // letters of a tenant were skipped untried
 }
 
-// pruneScan is a walk over the pages of one list.
+// pruneScan iterates over the pages of one list.
 type pruneScan struct {
 	*pruneRound
 	apply         func([]postgres.LetterRow) error
-	skippedPages  map[string]int // pages in a row in which a tenant's letters were left
-	failuresInRow int            // tries in a row, of whatever tenants
+	skippedPages  map[string]int // skipped pages in a row, by tenant
+	failuresInRow int            // over all tenants
 }
 
-// applyPage does something with letters, by tenant. When that fails it goes on with the
-// halves of them, so that a letter that can't be announced or taken hinders no other: it
-// is logged and counted, and met again in the next round. The error is that of ctx, or
-// says that the journal takes nothing.
+// applyPage calls apply with letters, by tenant. If that fails it retries with their halves, so
+// that a failing letter does not block others: it is logged and counted, and the next round
+// retries it. applyPage returns only the error of ctx, or errJournalUnavailable.
 func (w *pruneScan) applyPage(ctx context.Context, letters []postgres.LetterRow) error {
 	failedOf, skipTenant := map[string]int{}, map[string]bool{}
 	for parts := w.byTenant(letters); len(parts) > 0; parts = parts[1:] {
@@ -289,8 +292,8 @@ func (w *pruneScan) applyPage(ctx context.Context, letters []postgres.LetterRow)
 	return nil
 }
 
-// failureLimit is how many tries in a row may fail now before the letters of a tenant in a
-// page are left.
+// failureLimit returns after how many failures in a row the rest of a tenant's letters in a page
+// is skipped.
 func (w *pruneScan) failureLimit() int {
 	if w.failuresInRow >= degradedAfterFailures {
 		return degradedFailureLimit
@@ -298,8 +301,7 @@ func (w *pruneScan) failureLimit() int {
 	return tenantFailureLimit
 }
 
-// byTenant gives the letters of a page by tenant, but for those of tenants that are
-// passed by.
+// byTenant returns the letters of a page by tenant, without those of skipped tenants.
 func (w *pruneScan) byTenant(letters []postgres.LetterRow) (parts [][]postgres.LetterRow) {
 	at := map[string]int{}
 	for _, f := range letters {
@@ -317,10 +319,10 @@ func (w *pruneScan) byTenant(letters []postgres.LetterRow) (parts [][]postgres.L
 	return parts
 }
 
-// skipLetter leaves a letter to the next round.
+// skipLetter counts and reports a failed letter, which the next round retries.
 func (p *pruneRound) skipLetter(f postgres.LetterRow, err error) {
 	p.countFailed(1)
-	p.log.Error("a letter can't be announced or pruned, others can; it is tried again later",
+	p.log.Error("a letter can't be announced or pruned, others can; the next round retries it",
 		zap.Stringer("run", f.Run.ID), zap.String("tenant", f.Run.Tenant), zap.String("family", f.Run.Family), zap.Error(err))
 	p.addError(fmt.Errorf("letter %s: %w", f.Run.ID, err))
 }
@@ -336,9 +338,9 @@ func (p *pruneRound) countFailed(letters int) {
 	p.pruneCounts.failed.Add(uint64(letters))
 }
 
-// eachPage walks a list page by page, and does something with the letters of each. The
-// next page begins behind the last letter, whether that could be taken or not. Only a
-// list that can't be read ends the walk, or a journal that takes nothing.
+// eachPage calls do with the letters of each page of a list. The next page begins after the last
+// letter, whether do succeeded or not. It stops only at the end, if the list can't be read,
+// if the journal is unavailable, or if ctx ends.
 func (p *pruneRound) eachPage(ctx context.Context, list func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error), do func([]postgres.LetterRow) error) error {
 	var after postgres.LetterRowPosition
 	w := pruneScan{pruneRound: p, apply: do, skippedPages: map[string]int{}}
@@ -356,13 +358,13 @@ func (p *pruneRound) eachPage(ctx context.Context, list func(after postgres.Lett
 	}
 }
 
-// finish tells what the round came to. It was carried through when every list was read to
-// its end, and tried, whatever came of single letters.
+// finish returns the report of the round. The round counts as completed if every list was read
+// and tried to its end, whatever became of single letters.
 func (p *pruneRound) finish(err error) (PruneReport, error) {
 	if err == nil && !p.incomplete {
 		p.pruneCounts.rounds.Add(1)
 		if was := p.pruneCounts.unarchived.Swap(p.report.Unarchived); was == 0 && p.report.Unarchived > 0 {
-			p.log.Warn("letters of settlements are over their retention and stay: there is no archive to put them into", zap.Int64("letters", p.report.Unarchived))
+			p.log.Warn("expired letters of settlements are kept: there is no archive", zap.Int64("letters", p.report.Unarchived))
 		}
 	}
 	return p.report, errors.Join(append(p.errs, err)...)

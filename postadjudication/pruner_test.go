@@ -17,8 +17,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// retentionRig is a process that looks after letters and executes nothing, with a clock
-// that the test moves.
+// retentionRig is a process that prunes letters and executes nothing, with a clock that the test
+// sets.
 type retentionRig struct {
 	*rig
 	mu    sync.Mutex
@@ -33,7 +33,7 @@ func (k *retentionRig) at(ahead time.Duration) *retentionRig {
 }
 
 // The rig's own workers stop: their first round of pruning may come at any time, and
-// by another clock.
+// with another clock.
 func (r *rig) retentionRig(change ...func(*Config)) *retentionRig {
 	r.stopWork()
 	k := &retentionRig{}
@@ -65,7 +65,7 @@ func withArchive(t testing.TB) func(*Config) {
 	return func(c *Config) { c.Archive = a }
 }
 
-// archivedLetters are what the archive holds of a family, by run.
+// archivedLetters returns the archived letters of a family, by run.
 func (k *retentionRig) archivedLetters(tenant, family string) map[background.RunID]ArchivedLetter {
 	k.t.Helper()
 	out := map[background.RunID]ArchivedLetter{}
@@ -93,7 +93,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	if l, err := k.Levels(context.Background()); err != nil || l.Expiring[Family] != 1 || l.Held != 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	k.at(180 * day).prune(PruneReport{}) // it was met late, and has its seven days all the same
+	k.at(180 * day).prune(PruneReport{}) // announced late, it still has its seven days
 	k.at(182 * day).prune(PruneReport{Pruned: 1})
 	k.prune(PruneReport{})
 
@@ -112,20 +112,20 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); !errors.Is(err, ErrNotFound) {
-		t.Errorf("fork of what is gone: %v", err)
+		t.Errorf("fork of a purged letter: %v", err)
 	}
 	if _, err := r.Annotations(context.Background(), "acme", letter.Run); !errors.Is(err, ErrNotFound) {
-		t.Errorf("the desk of what is gone: %v", err)
+		t.Errorf("annotation of a purged letter: %v", err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
 		t.Errorf("case %+v", c)
 	}
-	r.untilTrue("the mirror is gone", func() bool { // the next look takes one that a second bell made meanwhile
+	r.untilTrue("the archived task is removed", func() bool { // the next scan removes one that a second notification left meanwhile
 		info, err := r.inspector().GetTaskInfo(onlyQueue, letter.Run.String()+".1")
 		return errors.Is(err, asynq.ErrTaskNotFound) || err == nil && info.State != asynq.TaskStateArchived
 	})
 	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
-		t.Errorf("%d desks", n)
+		t.Errorf("%d rows of annotations", n)
 	}
 	r.mustAudit()
 	if types := r.eventTypes(letter.Run); !slices.Contains(types, receipts.LetterExpiring) || types[len(types)-1] != receipts.RunPurged {
@@ -133,7 +133,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	}
 }
 
-// eventTypes are what the events tell of a run, in order.
+// eventTypes returns the types of a run's events, in order.
 func (r *rig) eventTypes(run background.RunID) (types []receipts.EventType) {
 	r.t.Helper()
 	var after Position
@@ -210,7 +210,7 @@ func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE payload IS NULL AND id = $1`, task.Run.String()); n != 1 {
-		t.Error("the payload of a task that is gone stays")
+		t.Error("the payload of a purged task was not removed")
 	}
 	if payloads := r.payloadsOf(task, receipts.RetentionExpired); len(payloads) != 1 || payloads[0].Archive != "" {
 		t.Errorf("%+v", payloads)
@@ -261,8 +261,8 @@ func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 	r.mustAudit()
 }
 
-// crashingArchive is an archive whose process dies when a file is written, and before anybody
-// learns of it.
+// crashingArchive is an archive whose process dies after a file was written, before it
+// learns of that.
 type crashingArchive struct {
 	Archive
 	left int
@@ -311,7 +311,7 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	r.mustAudit()
 }
 
-// Only one prunes at a time; and where the lock was lost, two do no harm.
+// Only one process prunes at a time; if the lock was lost, two rounds at once do no harm.
 func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -382,7 +382,7 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	r.mustAudit()
 }
 
-// A round that is due is made without anybody asking for it.
+// Run prunes at intervals by itself.
 func TestRunPrunesByItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -393,7 +393,7 @@ func TestRunPrunesByItself(t *testing.T) {
 	k.startWorkers()
 	r.until("the end is announced", `SELECT EXISTS (SELECT FROM recourse.desk WHERE ends_at IS NOT NULL)`)
 	k.at(189 * day)
-	r.until("the letter is gone", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
+	r.until("the letter is purged", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
 	k.stopWork()
 	r.mustAudit()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// rejectingArchive is an archive that does not take files which hold a text.
+// rejectingArchive is an archive that refuses files which contain a text.
 type rejectingArchive struct {
 	Archive
 	text  string
@@ -42,7 +42,7 @@ func (a *rejectingArchive) Put(ctx context.Context, name string, content []byte)
 	return a.Archive.Put(ctx, name, content)
 }
 
-// deadLettersOfOneCause makes dead letters that share their cause.
+// deadLettersOfOneCause creates dead letters with the same cause.
 func (r *rig) deadLettersOfOneCause(n int) []Submitted {
 	r.t.Helper()
 	all := make([]Adjudication, n)
@@ -60,8 +60,8 @@ func (r *rig) deadLettersOfOneCause(n int) []Submitted {
 	return made
 }
 
-// One letter that the archive refuses, and one that the database refuses, stay; the
-// others go, and the two are tried again and go when they can.
+// One letter that the archive refuses and one that the database refuses stay; the others are
+// purged, and a later round purges the two once it can.
 func TestALetterThatCannotBePrunedHindersNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -107,8 +107,8 @@ func TestALetterThatCannotBePrunedHindersNoOther(t *testing.T) {
 	r.mustAudit()
 }
 
-// A letter whose end can't be announced keeps no other from being announced, nor from
-// being taken.
+// A letter that can't be announced does not block the announcement or purge of
+// others.
 func TestALetterThatCannotBeAnnouncedHindersNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -131,8 +131,8 @@ func TestALetterThatCannotBeAnnouncedHindersNoOther(t *testing.T) {
 	r.mustAudit()
 }
 
-// When nothing works, the round does not try each letter; and the other families have
-// their turn all the same.
+// When nothing works, the round does not try each letter; and the other families are still
+// tried.
 func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
 	t.Parallel()
 	with := func(c *Config) {
@@ -163,8 +163,8 @@ func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
 	r.mustAudit()
 }
 
-// While the journal can't be written, a round puts one file into the archive, and not
-// one for each half of the letters.
+// While the journal can't be written, a round writes one archive file, not one for each half of
+// the letters.
 func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -189,12 +189,12 @@ func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
 	r.mustAudit()
 }
 
-// letterList is a list of letters, some of which nothing can be done with.
+// letterList is a list of letters, some of which always fail.
 type letterList struct {
 	letters      []postgres.LetterRow
 	failing      map[background.RunID]bool
 	pages, tries int
-	done         map[string]int // letters by tenant
+	done         map[string]int // number of letters by tenant
 }
 
 func (s *letterList) add(tenant string, n int, bad bool) {
@@ -207,7 +207,7 @@ func (s *letterList) add(tenant string, n int, bad bool) {
 	}
 }
 
-// scan walks the list as a round does.
+// scan iterates over the list as a round does.
 func (s *letterList) scan() (PruneReport, error) {
 	s.done = map[string]int{}
 	p := pruneRound{Service: &Service{log: zap.NewNop()}}
@@ -233,8 +233,8 @@ func (s *letterList) scan() (PruneReport, error) {
 	return p.report, err
 }
 
-// Letters beside each other at the oldest end, of which nothing can be done, keep
-// neither the other letters of their tenant nor those of others.
+// Adjacent failing letters at the oldest end block neither other letters of their tenant nor
+// those of others.
 func TestLettersBesideEachOtherThatFailHinderNoOther(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []int{1, 9, 20, 100} {
@@ -252,7 +252,7 @@ func TestLettersBesideEachOtherThatFailHinderNoOther(t *testing.T) {
 	}
 }
 
-// A tenant with whom nothing works is passed by after a while, and the others are not.
+// A tenant whose letters all fail is skipped after a while, and the others are not.
 func TestATenantWithWhomNothingWorksHindersNoOther(t *testing.T) {
 	t.Parallel()
 	s := letterList{failing: map[background.RunID]bool{}}
@@ -270,8 +270,8 @@ func TestATenantWithWhomNothingWorksHindersNoOther(t *testing.T) {
 	}
 }
 
-// However many tenants there are with whom nothing works, and however many letters they
-// have, those behind them have their turn, also when one of their own letters fails.
+// However many tenants always fail, and however many letters they have, the tenants behind them
+// are tried, also if one of their own letters fails.
 func TestEveryTenantHasItsTurn(t *testing.T) {
 	t.Parallel()
 	s := letterList{failing: map[background.RunID]bool{}}
@@ -294,7 +294,7 @@ func TestEveryTenantHasItsTurn(t *testing.T) {
 	}
 }
 
-// When nothing works with anybody, each tenant is tried, but not each of its letters.
+// When nothing works for any tenant, each tenant is tried, but not each of its letters.
 func TestWhenNothingWorksEachTenantIsTriedABit(t *testing.T) {
 	t.Parallel()
 	s := letterList{failing: map[background.RunID]bool{}}

@@ -15,18 +15,18 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// PurgeRequest asks for open letters to be removed. What stays is what always stays:
-// cases, reservations and receipts.
+// PurgeRequest asks to purge open letters. Cases, reservations and receipts always
+// stay.
 type PurgeRequest struct {
 	Actor  string       // required
 	Reason string       // required
-	Filter LetterFilter // which letters; it must say something
-	// Confirm must be the number of letters that PlanPurge counts, in digits. When
-	// another number would be purged by now, nothing is.
+	Filter LetterFilter // must not be empty
+	// Confirm must be the number of letters that PlanPurge counts, in digits. If the number
+	// has changed since, nothing is purged.
 	Confirm string
 }
 
-// ClearRequest asks for all open letters of a family to be removed.
+// ClearRequest asks to purge all open letters of a family.
 type ClearRequest struct {
 	Actor   string // required
 	Reason  string // required
@@ -34,24 +34,23 @@ type ClearRequest struct {
 	Confirm string // must be the name of the family
 }
 
-// PurgePlan is what a purge would do now.
+// PurgePlan counts what a purge would do now.
 type PurgePlan struct {
-	Letters int              `json:"letters"` // that would be purged
-	Money   map[string]int64 `json:"money"`   // that stays reserved for them: currency -> minor units
-	Held    int              `json:"held"`    // that would be passed by
-	Unknown int              `json:"unknown"` // likewise: nobody knows where their money is
+	Letters int              `json:"letters"` // to be purged
+	Money   map[string]int64 `json:"money"`   // reserved for them: currency -> minor units
+	Held    int              `json:"held"`    // skipped
+	Unknown int              `json:"unknown"` // skipped: their outcome is unknown
 }
 
-// Purged is what a purge did.
+// Purged counts what a purge did.
 type Purged struct {
 	Letters          int `json:"letters"`
-	Held             int `json:"held"`     // passed by
-	Unknown          int `json:"unknown"`  // passed by
-	ChangedMeanwhile int `json:"moved_on"` // forked, reconciled, held, or not what the filter selects any more, while the purge went on
+	Held             int `json:"held"`     // skipped
+	Unknown          int `json:"unknown"`  // skipped
+	ChangedMeanwhile int `json:"moved_on"` // skipped: forked, reconciled, held, or no longer matched by the filter during the purge
 }
 
-// PlanPurge counts what Purge would do. Actor, reason and confirmation are not needed
-// for it.
+// PlanPurge counts what Purge would do. It ignores Actor, Reason and Confirm.
 func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) (PurgePlan, error) {
 	list, err := s.pagesToPurge(tenant, q)
 	if err != nil {
@@ -61,16 +60,16 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 	return plan, err
 }
 
-// Purge removes the open letters that a filter selects, oldest or newest first, in
-// batches: with a receipt each, into the archive if there is one, with their mirrors.
-// Held letters, unknown money and runs that are alive are never touched, and a letter
-// that changes meanwhile only goes if the filter selects it as it is when it goes. When it
-// stops half way, because ctx ends or the database can't be reached, what it did is
-// done; asked again, with a new number to confirm, it does the rest.
+// Purge purges the open letters that match a filter, in batches: it archives each if there is
+// an archive, then writes its receipt and closes it, then removes its archived task. It never
+// purges held letters, letters with an unknown outcome and live runs. A letter that changes
+// meanwhile is purged only if it then still matches the filter. If Purge stops early because
+// ctx ends or the database fails, the batches done are committed; a repeated call with a new
+// Confirm does the rest.
 //
-// Where letters of settlements are among them it takes two people, unless the tenant takes one:
-// then all of them are planned, and the error is a *SecondPersonError with the plan, which
-// somebody else lets run.
+// Errors: a *FieldError for bad input. Letters of settlements take two people, unless the tenant
+// requires only one: then nothing is purged, all letters are planned, and the error is a
+// *SecondPersonError with the plan, which another person must start.
 func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
 	list, err := s.pagesToPurge(tenant, q)
 	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
@@ -86,7 +85,7 @@ func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Pur
 	return s.purgeOrPlan(ctx, tenant, list, settlements, q.Filter, q.Actor, q.Reason)
 }
 
-// purgeOrPlan purges letters, or plans it where that takes two people.
+// purgeOrPlan purges letters, or plans the purge where that takes two people.
 func (s *Service) purgeOrPlan(ctx context.Context, tenant string, list pageSource, settlements int, f LetterFilter, actor, reason string) (Purged, error) {
 	people, err := s.requiredPeople(ctx, tenant)
 	if err != nil {
@@ -113,12 +112,12 @@ func (s *Service) PlanClear(ctx context.Context, tenant string, q ClearRequest) 
 	return plan, err
 }
 
-// Clear removes all open letters of a family that died before it was called, as Purge
-// does, and as Purge plans.
+// Clear purges all open letters of a family that died before the call. It works and fails as
+// Purge does.
 func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
 	list, err := s.pagesToClear(tenant, q)
 	if err == nil && q.Confirm != q.Family {
-		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to go"}
+		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to be purged"}
 	}
 	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
 		return Purged{}, err
@@ -130,15 +129,15 @@ func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Pur
 	return s.purgeOrPlan(ctx, tenant, list, settlements, LetterFilter{Family: q.Family}, q.Actor, q.Reason)
 }
 
-// pageSource gives letters page by page. They begin anew with every call of their maker.
+// pageSource returns a function that reads letters page by page, from the first page.
 type pageSource func(ctx context.Context) (next func() (purgePage, error))
 
-// purgePage is a part of the letters that are to be purged.
+// purgePage is one page of letters to purge.
 type purgePage struct {
-	letters []postgres.LetterRow // each as it was by then
+	letters []postgres.LetterRow // each as it was when read
 	more    bool                 // others may follow
-	// recheck gives those of some letters of the page that are to be purged as they are
-	// there. Whoever then guards them by what they are purges no others.
+	// recheck returns those of some letters of the page that are still to be purged in the
+	// state in which they were read. The caller's write is guarded by that state.
 	recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error)
 }
 
@@ -146,7 +145,7 @@ func keepAll(_ context.Context, letters []postgres.LetterRow) ([]postgres.Letter
 	return letters, nil
 }
 
-// pagesToClear are all open letters of a family.
+// pagesToClear returns the open letters of a family.
 func (s *Service) pagesToClear(tenant string, q ClearRequest) (pageSource, error) {
 	_, known := s.retention.families[q.Family]
 	switch {
@@ -167,7 +166,7 @@ func (s *Service) pagesToClear(tenant string, q ClearRequest) (pageSource, error
 	}, nil
 }
 
-// countPurge counts what would be purged, and how many of it are letters of settlements.
+// countPurge counts the letters to purge, and how many of them are of settlements.
 func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlements int, err error) {
 	plan = PurgePlan{Money: map[string]int64{}}
 	for next := list(ctx); ; {
@@ -197,8 +196,8 @@ func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlemen
 	}
 }
 
-// purgePages removes letters. plain keeps it from those of settlements, which died while it was
-// looked for them.
+// purgePages purges letters. With plain it skips those of settlements, which died after the
+// letters were counted.
 func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason string, plain bool) (Purged, error) {
 	var out Purged
 	reason = cleanText(reason, 1024)
@@ -231,14 +230,14 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 	}
 }
 
-// purgeBatch takes letters that may be taken and are still to be, and tries once more
-// with those that were locked or have changed since they were read.
+// purgeBatch purges the letters that pass recheck. It retries once those that were locked or
+// changed since they were read.
 func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error), actor, reason string) (taken int, err error) {
 	at := s.now()
 	receipt := func(f postgres.LetterRow, archive string) receipts.Draft {
 		p := receipts.Payload{Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}
 		if f.Case.Kind == postgres.KindSettlement {
-			p.People = 1 // else there would be a plan
+			p.People = 1 // with two people there is a plan
 		}
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: p}
 	}
@@ -261,7 +260,7 @@ func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, rech
 	return taken, nil
 }
 
-// stillPurgeable reads the letters that were not taken, and gives those that may be.
+// stillPurgeable reads the letters that were not purged, and returns those that may be.
 func (s *Service) stillPurgeable(ctx context.Context, due []postgres.LetterRow, done []background.Run) (left []postgres.LetterRow, err error) {
 	taken := make(map[background.RunID]bool, len(done))
 	for _, r := range done {
@@ -282,15 +281,15 @@ func (s *Service) stillPurgeable(ctx context.Context, due []postgres.LetterRow, 
 	return left, err
 }
 
-// pagesToPurge are the open letters that a request selects. Letters that die from now on
-// are none of them.
+// pagesToPurge returns the open letters that match a request's filter, without letters that die
+// after the call.
 func (s *Service) pagesToPurge(tenant string, q PurgeRequest) (pageSource, error) {
 	f := q.Filter
 	if f.Status != background.NoLetter && f.Status != background.LetterOpen {
 		return nil, &FieldError{Field: "letter", Problem: "must be open: only open letters can be purged"}
 	}
 	if f.Status = background.NoLetter; f == (LetterFilter{}) {
-		return nil, &FieldError{Field: "filter", Problem: "must say which letters; to remove all of a family, clear it"}
+		return nil, &FieldError{Field: "filter", Problem: "must not be empty; to purge all letters of a family, clear it"}
 	}
 	if err := validateLetterQuery(tenant, f); err != nil {
 		return nil, err
@@ -306,7 +305,7 @@ func (s *Service) pagesToPurge(tenant string, q PurgeRequest) (pageSource, error
 	}, nil
 }
 
-// purgeScan goes through the letters that a filter selects, oldest first.
+// purgeScan iterates over the letters that match a filter, oldest first.
 type purgeScan struct {
 	service *Service
 	tenant  string
@@ -331,15 +330,15 @@ func (w *purgeScan) readPage(ctx context.Context) (purgePage, error) {
 	for i, l := range found {
 		ids[i] = l.Run.ID
 	}
-	filed, err := w.service.journal.LetterRowsByID(ctx, ids...)
-	return purgePage{filed, more, func(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
+	rows, err := w.service.journal.LetterRowsByID(ctx, ids...)
+	return purgePage{rows, more, func(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
 		return w.stillSelected(ctx, first, last, letters)
 	}}, err
 }
 
-// stillSelected gives those of some letters between two places that the filter selects. They
-// were read before the list of letters is brought up to date, so that each that has not
-// moved since it was read is selected as it was read.
+// stillSelected returns those of some letters between two positions that the filter still
+// matches. It updates the index after the letters were read, so that a letter that has not
+// changed since is matched in the state in which it was read.
 func (w *purgeScan) stillSelected(ctx context.Context, first, last postgres.LetterPosition, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
 	if err := w.service.journal.CatchUpLetters(ctx); err != nil {
 		return nil, err

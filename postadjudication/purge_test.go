@@ -78,7 +78,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	r.mustAudit()
 }
 
-// Where money takes two people a purge that finds nothing to purge counts what it passed by as
+// With two people required, a purge that finds nothing to purge counts the skipped letters as
 // its plan did.
 func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	}
 }
 
-// A clear that stops half way is asked for again, and does the rest.
+// A clear that stops half way is called again, and does the rest.
 func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	chores := func(c *Config) {
@@ -179,7 +179,7 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	r.mustAudit()
 }
 
-// Whoever comes first to a letter wins, and the others are told.
+// Concurrent actions on a letter: the first wins, and the others are refused.
 func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -190,7 +190,7 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 		q.Filter.Transaction, q.Confirm = release(i).TransactionReceiptID, "1"
 		var all sync.WaitGroup
 		var forked, held bool
-		var gone Purged
+		var purged Purged
 		all.Go(func() {
 			_, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
 			var refusal *RefusedError
@@ -208,21 +208,21 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 		all.Go(func() {
 			var err error
 			var bad *FieldError
-			if gone, err = r.Purge(ctx, "acme", q); err != nil && !errors.As(err, &bad) {
+			if purged, err = r.Purge(ctx, "acme", q); err != nil && !errors.As(err, &bad) {
 				t.Errorf("purge: %v", err)
 			}
 		})
 		all.Wait()
 		switch got := r.letterStatus(letter); {
-		case forked != (got == background.LetterForked), (gone.Letters == 1) != (got == background.LetterPurged), held && gone.Letters == 1, forked && gone.Letters == 1:
-			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, gone, got)
+		case forked != (got == background.LetterForked), (purged.Letters == 1) != (got == background.LetterPurged), held && purged.Letters == 1, forked && purged.Letters == 1:
+			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, purged, got)
 		}
 	}
 	r.untilNoneLive()
 	r.mustAudit()
 }
 
-// The way out of a purged letter is another adjudication.
+// A purged letter's case can be adjudicated again.
 func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -247,8 +247,8 @@ func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
 	r.mustAudit()
 }
 
-// hookedArchive is an archive that lets something happen once, after letters were read and
-// before they are taken.
+// hookedArchive is an archive that calls a function once, after letters were read and before they
+// are purged.
 type hookedArchive struct {
 	Archive
 	hook func()
@@ -260,8 +260,8 @@ func (a *hookedArchive) Put(ctx context.Context, name string, content []byte) er
 	return a.Archive.Put(ctx, name, content)
 }
 
-// A letter that is held, marked otherwise or forked between its being read and being
-// taken stays; one of which only a note was taken goes.
+// A letter that is held, marked otherwise or forked between reading and purging stays; one to
+// which only a note was added is purged.
 func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// purgeGate tells why a letter may not be taken, neither by retention nor by a person
-// who purges; empty when it may.
+// purgeGate returns the gate that forbids both retention and people to purge a letter; empty if
+// it may be purged.
 func purgeGate(f postgres.LetterRow) Gate {
 	switch {
 	case f.Run.State != background.DeadLettered:
@@ -31,11 +31,11 @@ func purgeGate(f postgres.LetterRow) Gate {
 	return ""
 }
 
-// purgeLetters takes letters, of any tenants: it archives them if there is an archive, then
-// closes them as purged with their receipts, then removes their mirrors. A letter that
-// has changed since it was read is left as it is. When the process dies between the
-// steps, the letters are still open and are taken, and archived, again; a mirror that
-// stays goes with the next look at the mirrors.
+// purgeLetters purges letters of any tenants: it archives them if there is an archive, then
+// closes them as purged with their receipts in one commit, then removes their archived tasks. A
+// letter that changed since it was read is skipped. If the process dies between the steps, open
+// letters are archived again and purged by a later call, and the sweep of archived tasks removes
+// those that remained.
 func (s *Service) purgeLetters(ctx context.Context, letters []postgres.LetterRow, at time.Time, receipt func(f postgres.LetterRow, archive string) receipts.Draft) (done []background.Run, err error) {
 	letters = slices.Clone(letters)
 	slices.SortStableFunc(letters, func(a, b postgres.LetterRow) int {
@@ -55,9 +55,9 @@ func (s *Service) purgeLetters(ctx context.Context, letters []postgres.LetterRow
 	return done, nil
 }
 
-// purgeTenantFamily takes letters of one tenant and family.
+// purgeTenantFamily purges letters of one tenant and family.
 func (s *Service) purgeTenantFamily(ctx context.Context, letters []postgres.LetterRow, at time.Time, receipt func(postgres.LetterRow, string) receipts.Draft) (done []background.Run, err error) {
-	name, digest, nothingPurged := "", "", true // that nothing was taken
+	name, digest, nothingPurged := "", "", true
 	if s.archive != nil {
 		defer func() {
 			if nothingPurged && name != "" {
@@ -86,13 +86,13 @@ func (s *Service) purgeTenantFamily(ctx context.Context, letters []postgres.Lett
 		}
 	}
 	if err := s.manager.RemoveArchivedTasks(ctx, done); err != nil {
-		s.log.Warn("mirrors of purged letters were not removed yet", zap.Int("letters", len(done)), zap.Error(err))
+		s.log.Warn("archived tasks of purged letters were not removed yet", zap.Int("letters", len(done)), zap.Error(err))
 	}
 	return done, nil
 }
 
-// nothingCommitted reports whether it is certain that no letter was taken: no commit was asked
-// for, or it was made and wrote none.
+// nothingCommitted reports whether it is certain that no letter was purged: the commit was not
+// attempted, or it succeeded without changing a letter.
 func nothingCommitted(written []bool, err error) bool {
 	if err != nil {
 		return postgres.NotCommitted(err)
@@ -100,8 +100,8 @@ func nothingCommitted(written []bool, err error) bool {
 	return !slices.Contains(written, true)
 }
 
-// errJournalUnavailable means that the journal takes nothing, whatever letters it is given.
-var errJournalUnavailable = errors.New("postadjudication: the journal takes no letters now")
+// errJournalUnavailable means that the journal accepts no write, whatever the letters.
+var errJournalUnavailable = errors.New("postadjudication: the journal is unavailable")
 
 func (s *Service) applyLetterChanges(ctx context.Context, changes []postgres.Change) ([]bool, error) {
 	written, err := s.journal.ApplyLetterBatch(ctx, changes)
@@ -111,8 +111,8 @@ func (s *Service) applyLetterChanges(ctx context.Context, changes []postgres.Cha
 	return written, err
 }
 
-// purgedChange is the change that closes a letter as purged. Case, escrow and reservation
-// stay as they are: what was decided is still to be settled by somebody.
+// purgedChange returns the change that closes a letter as purged. Case, escrow and reservation
+// stay unchanged: the decision is still to be settled by a person.
 func purgedChange(f postgres.LetterRow, receipt receipts.Draft) postgres.Change {
 	transition, after := newID(), f.Snapshot
 	after.Run.Letter, after.Run.LastTransition = background.LetterPurged, transition

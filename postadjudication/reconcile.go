@@ -14,42 +14,50 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Finding is what a person, or the escrow service when asked, says of the money of
-// an open dead letter, or of a run that waits.
+// Finding states what became of the money of an open dead letter, or of a waiting run. It
+// comes from a person, or from a lookup at the escrow service.
 type Finding struct {
 	Actor     string // who found it; required
 	Reason    string // how; required of a person
 	Class     Class  // Executed or NotExecuted
-	Moved     int64  // minor units; required when executed
+	Moved     int64  // minor units; required if Executed, else 0
 	Reference string // where the finding can be checked; required of a person
 
-	// OtherAmount says that Moved is meant though it is not what was left to be moved.
-	// It is refused without: a finding can't be taken back.
+	// OtherAmount confirms a Moved that differs from the amount left to move. Such a finding
+	// is refused without it, since a finding can't be taken back.
 	OtherAmount bool
 
-	// CallOutstanding says that NotExecuted is meant though a call may still be on its way:
-	// whoever found it knows that it will not be executed. It is refused without.
+	// CallOutstanding confirms NotExecuted while a call may still be in flight: the person
+	// knows that the call will not be executed. Such a finding is refused without it.
 	CallOutstanding bool
 
-	attempt int // of a lookup: the last one made when it was asked
+	attempt int // of a lookup: the run's last attempt when the escrow service was asked
 }
 
-// Reconcile records what became of the money of an open letter. Executed closes the
-// letter as reconciled and settles the case by the amount moved; NotExecuted clears
-// the unknown, so that the letter can be forked. Of a run that waits for its next attempt
-// while money is unknown, whatever it waits for, Executed ends it as succeeded, and
-// NotExecuted clears the unknown, so that it can be cancelled. Of a letter that was purged,
-// forked, superseded, or closed without a payment, as by PlanFree, and of a cancelled run, a
-// finding that it was executed after all is recorded too, and settles the case; what was closed
-// stays so. A fork that waits is not called on top: it ends as succeeded where its operation
-// key is the same, and else as a dead letter or cancelled; one that runs is not tried again.
-// It is a *RefusedError otherwise, and a *FieldError when the finding makes no sense, of
-// other_amount when it is of one and does not say so. That nothing was executed is refused by
-// GateCallOutstanding while a call may still be on its way, unless the finding says that it
-// knows.
+// Reconcile records what became of the money of a run. The finding and its effects are one
+// commit. What it accepts:
 //
-// That it was executed takes two people, unless the tenant takes one: then it is planned, and
-// the error is a *SecondPersonError with the plan, which somebody else lets run.
+//   - an open letter: Executed closes it as reconciled and settles the case by Moved;
+//     NotExecuted clears the unknown outcome, so that the letter can be forked.
+//   - a waiting run with an unknown outcome: Executed ends it as succeeded; NotExecuted clears
+//     the unknown outcome, so that the run can be cancelled.
+//   - a letter that was purged, forked, superseded, or closed without a payment (as by
+//     PlanFree), and a cancelled run: Executed only. It settles the case; the run or letter
+//     stays closed.
+//
+// If Executed is found while a fork waits, the fork is not called: it ends as succeeded if it
+// has the same operation key, else as a dead letter or cancelled. A fork that is running gets
+// no further attempt.
+//
+// Errors:
+//
+//   - *FieldError: invalid input. Field is other_amount if Moved differs from the amount left
+//     and OtherAmount is false.
+//   - *RefusedError: a gate refuses. The gate is GateCallOutstanding if NotExecuted is found
+//     while a call may still be in flight and CallOutstanding is false.
+//   - *SecondPersonError: Executed takes two people, unless the tenant requires only one. The
+//     finding is stored as a plan, and another person must start it.
+//   - ErrNotFound: the tenant has no such run.
 func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (_ CaseStatus, err error) {
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
@@ -61,7 +69,7 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	return s.reconcileOrPlan(ctx, tenant, id, f, lookupSource{})
 }
 
-// reconcileOrPlan records that money was moved, or plans it where that takes two people.
+// reconcileOrPlan records an executed finding, or plans it where that takes two people.
 func (s *Service) reconcileOrPlan(ctx context.Context, tenant string, id background.RunID, f Finding, by lookupSource) (CaseStatus, error) {
 	people, err := s.requiredPeople(ctx, tenant)
 	if err != nil {
@@ -77,16 +85,16 @@ func (s *Service) reconcileOrPlan(ctx context.Context, tenant string, id backgro
 	return s.reconcile(ctx, tenant, id, f, by.class, &planGuard{provenance: provenance{people: people, lookupURL: by.url}})
 }
 
-// lookupSource is what an escrow service that a person named was asked: its answer, and its URL. The
-// zero lookup is none.
+// lookupSource describes a lookup at an escrow service that a person named: the class of its
+// answer, and its URL. The zero value means that there was no lookup.
 type lookupSource struct {
 	class Class
 	url   string
 }
 
-// lookupURL returns the URL of the escrow service that an executor asks, without userinfo, query
-// and fragment, which may hold secrets. It is empty where the executor states none, or none that
-// can be read.
+// lookupURL returns the URL of an executor's escrow service without userinfo, query and
+// fragment, which may hold secrets. It returns "" if the executor has no Address or one that
+// can't be parsed.
 func lookupURL(executor Executor) string {
 	at, ok := executor.(Addressed)
 	if !ok {
@@ -100,8 +108,8 @@ func lookupURL(executor Executor) string {
 	return cleanText(u.String(), maxLookupURL)
 }
 
-// ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
-// open letter, or the last one, which was closed.
+// ReconcileCase is Reconcile for the current run of a transaction: the waiting run, the run
+// of its open letter, or the last one, which is closed.
 func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
 	seen, err := s.journal.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
 	if err != nil {
@@ -111,13 +119,14 @@ func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string,
 }
 
 // ReconcileByLookup asks the escrow service what became of the operation key of an open
-// letter, or of a run that waits while money is unknown, and records its answer. It changes nothing when the answer is that
-// it can't tell, or when a call of the run is still out that could pay after all;
-// then it is a *RefusedError of GateReconcileFirst.
+// letter, or of a waiting run with an unknown outcome, and records the answer. If the answer
+// is unclear, or an outstanding call of the run could still pay, it changes nothing and
+// returns a *RefusedError of GateReconcileFirst. Its other errors are those of Reconcile,
+// and ErrNoExecutor, and ErrTargetUnknown if this process does not call the run's target.
 //
-// Where the actor is self-declared, as beside the database, the escrow service is the one that
-// the same person named: its answer that money was moved is worth their word, and takes two
-// people as in Reconcile. The plan and the receipt name its URL, where the executor is Addressed.
+// A self-declared actor (one with direct access to the database) names the escrow service as
+// well. An answer that money moved is then worth no more than the actor's statement, and takes
+// two people as in Reconcile. Plan and receipt name the URL if the executor is Addressed.
 func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (_ CaseStatus, err error) {
 	if err := requireIdentifier("actor", actor, 128); err != nil {
 		return CaseStatus{}, err
@@ -138,7 +147,7 @@ func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id backg
 	return s.reconcileOrPlan(ctx, tenant, id, found, by)
 }
 
-// reconcileByLookup asks the escrow service of this process for a plan.
+// reconcileByLookup runs a planned lookup at the escrow service of this process.
 func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, guard *planGuard) (CaseStatus, error) {
 	found, _, err := s.lookupFinding(ctx, tenant, id, actor)
 	if err != nil {
@@ -147,8 +156,8 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 	return s.reconcile(ctx, tenant, id, found, found.Class, guard)
 }
 
-// lookupFinding asks the escrow service of a run about it, where a lookup can be of the run, and
-// returns what was asked with the answer. It is a *RefusedError when the answer decides nothing.
+// lookupFinding asks the escrow service about a run and returns the answer as a finding, with
+// its source. It returns a *RefusedError if the run can't be looked up or the answer is unclear.
 func (s *Service) lookupFinding(ctx context.Context, tenant string, id background.RunID, actor string) (Finding, lookupSource, error) {
 	if s.settlements.executor == nil {
 		return Finding{}, lookupSource{}, ErrNoExecutor
@@ -178,9 +187,9 @@ func (s *Service) lookupFinding(ctx context.Context, tenant string, id backgroun
 	return Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference, attempt: seen.Run.Attempt}, lookupSource{found.Class, lookupURL(executor)}, nil
 }
 
-// lookupUnclear tells why a lookup decides nothing.
+// lookupUnclear explains why a lookup decides nothing.
 func lookupUnclear(found background.Result) string {
-	return "the lookup could not tell: " + redact.Text(found.Failure.Message)
+	return "the lookup gave no clear answer: " + redact.Text(found.Failure.Message)
 }
 
 func (f Finding) validate() error {
@@ -203,9 +212,10 @@ func (f Finding) validate() error {
 	return requireIdentifier("reference", f.Reference, 255)
 }
 
-// checkAmount refuses a payment of another amount than is left to be moved, unless that is
-// meant: of a decision that a higher generation has replaced, all that it asked for. When
-// nothing is left, or the run is known to be paid, the finding is of what is known already.
+// checkAmount refuses a payment that differs from the amount left to move, unless OtherAmount
+// is set. For a decision that a higher generation replaced, the amount left is all that it
+// asked for. If nothing is left, or the run is known to be paid, any amount passes: the
+// finding states what is already recorded.
 func (f Finding) checkAmount(seen *postgres.Snapshot) error {
 	s := &seen.Case.State
 	left := s.Asked - s.Moved
@@ -215,7 +225,7 @@ func (f Finding) checkAmount(seen *postgres.Snapshot) error {
 	if f.Class != Executed || f.Moved == left || f.OtherAmount || left == 0 || seen.Run.Class == Executed {
 		return nil
 	}
-	return &FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true where %d was moved and %d was left to be moved", f.Moved, left)}
+	return &FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true if %d was moved and %d was left to move", f.Moved, left)}
 }
 
 func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class, guard *planGuard) (CaseStatus, error) {
@@ -236,8 +246,7 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 	return s.Case(ctx, tenant, seen.Case.Subject)
 }
 
-// findingRun reads the run that a finding or a lookup is about, and refuses one that it can't be
-// about.
+// findingRun reads the run of a finding or lookup, and refuses a run that accepts neither.
 func (s *Service) findingRun(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class) (postgres.Snapshot, error) {
 	seen, err := s.ownRun(ctx, tenant, id)
 	switch gate := reconcileGate(seen); {
@@ -247,7 +256,7 @@ func (s *Service) findingRun(ctx context.Context, tenant string, id background.R
 		return seen, refusedBy(gate, seen)
 	case answered == NotExecuted && seen.Run.Attempt != f.attempt:
 		refusal := refusedBy(GateReconcileFirst, seen)
-		refusal.Because = "another call was made while the lookup was asked, of which it says nothing"
+		refusal.Because = "another call was made during the lookup, and the answer does not cover it"
 		return seen, refusal
 	case answered != "":
 		return seen, nil
@@ -262,8 +271,8 @@ func (s *Service) findingRun(ctx context.Context, tenant string, id background.R
 	return seen, s.checkNoCallPending(ctx, seen, f)
 }
 
-// refuseIfPaidByFork refuses a finding of a forked letter whose operation key is known to be paid, as by
-// its fork: a payment counts once per key, so that the finding would change nothing.
+// refuseIfPaidByFork refuses a finding for a forked letter whose operation key is already paid, as by
+// its fork. A payment counts once per key, so the finding would change nothing.
 func (s *Service) refuseIfPaidByFork(ctx context.Context, seen postgres.Snapshot) error {
 	runs, err := s.settlements.readCaseRuns(ctx, seen.Run)
 	if err != nil || !runs.paidUnder(seen.Run.Operation) {
@@ -274,9 +283,9 @@ func (s *Service) refuseIfPaidByFork(ctx context.Context, seen postgres.Snapshot
 	return refusal
 }
 
-// checkNoCallPending refuses a finding that nothing was executed while a call may still be on its way,
-// unless the finding says that it knows. No call begins meanwhile unnoticed: the move expects
-// the attempt that was seen.
+// checkNoCallPending refuses NotExecuted while a call may still be in flight, unless the finding
+// confirms it with CallOutstanding. A call that begins meanwhile makes the transition fail: it
+// expects the attempt that was read.
 func (s *Service) checkNoCallPending(ctx context.Context, seen postgres.Snapshot, f Finding) error {
 	if f.Class != NotExecuted || f.CallOutstanding {
 		return nil
@@ -290,7 +299,7 @@ func (s *Service) checkNoCallPending(ctx context.Context, seen postgres.Snapshot
 	return refusal
 }
 
-// explainLostGuard tells what became of a letter that was open a moment ago.
+// explainLostGuard returns why a letter that was open a moment ago can't be reconciled any more.
 func (s *Service) explainLostGuard(ctx context.Context, id background.RunID, lost error) error {
 	now, err := s.journal.Snapshot(ctx, id)
 	if err != nil {
@@ -302,15 +311,15 @@ func (s *Service) explainLostGuard(ctx context.Context, id background.RunID, los
 	return lost
 }
 
-// moneyUnknown reports whether it is not known what became of the money of a run. A plain
-// task has none: of it an unknown outcome is a failure.
+// moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
+// no money: its unknown outcome is a failure.
 func moneyUnknown(s postgres.Snapshot) bool {
 	return s.Case.Kind == postgres.KindSettlement && (s.Run.Class == Unknown || s.Run.UnresolvedUnknowns > 0)
 }
 
-// reconcileGate is the gate of a finding and of a lookup: it takes an open letter, or a run
-// that waits for an attempt while money is unknown. What is found says nothing of a call
-// made later: the move expects the attempt that was seen.
+// reconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
+// waits for an attempt with an unknown outcome. A finding does not cover a call made later,
+// so the transition expects the attempt that was read.
 func reconcileGate(s postgres.Snapshot) Gate {
 	switch {
 	case s.Case.Kind == postgres.KindSettlement && s.Run.State == background.Running:
@@ -321,7 +330,7 @@ func reconcileGate(s postgres.Snapshot) Gate {
 	return openLetterGate(s)
 }
 
-// openLetterGate is the gate of whatever needs an open letter of a settlement.
+// openLetterGate is the gate of every action that needs an open letter of a settlement.
 func openLetterGate(s postgres.Snapshot) Gate {
 	switch {
 	case s.Case.Kind != postgres.KindSettlement:
@@ -334,8 +343,8 @@ func openLetterGate(s postgres.Snapshot) Gate {
 	return ""
 }
 
-// closedUnpaid reports whether a settlement's run was closed though no money of it is known to
-// have moved.
+// closedUnpaid reports whether a settlement's run was closed while no payment of it is
+// recorded.
 func closedUnpaid(s postgres.Snapshot) bool {
 	return s.Case.Kind == postgres.KindSettlement && s.Run.ClosedUnpaid()
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/redact"
 )
 
-// redactedLogger is the logger behind one redaction, so that no text of an
-// executor, a driver or a panic enters the log as it came.
+// redactedLogger returns a logger that redacts every entry, so that no text of an
+// executor, a driver or a panic reaches the log unredacted.
 func redactedLogger(l *zap.Logger) *zap.Logger {
 	return l.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return redactedCore{c} }))
 }
@@ -28,7 +28,7 @@ func (c redactedCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.
 	return ce
 }
 
-// checkedCore writes one entry that the core behind the redaction has taken.
+// checkedCore writes an entry that the inner core has accepted.
 type checkedCore struct {
 	zapcore.Core
 	entry *zapcore.CheckedEntry

@@ -13,20 +13,20 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// AccessRefusal says who was refused what by a face, and by which rule.
+// AccessRefusal is a refusal by an API or command line: who was refused which action by which rule.
 type AccessRefusal struct {
 	Tenant string
 	Actor  string
 	Action string
 	Rule   string
-	// What was to be acted on, if it was named: a run, or a case. They may be anything
-	// that somebody wrote.
+	// The run or case of the action, if it was named. Both are unchecked input: they may not
+	// exist or be another tenant's.
 	Run  background.RunID
 	Case background.CaseID
 }
 
-// RecordRefusal leaves a receipt of a refusal: in the case of the run or in the case
-// that was named, if the tenant has it, else in the tenant's register of refusals.
+// RecordRefusal writes a receipt of a refusal: to the case of Run or to Case if the tenant
+// has it, else to the tenant's log of refusals. Errors: a *FieldError for bad input.
 func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
 	if err := errors.Join(requireText("tenant", r.Tenant, 128), requireIdentifier("actor", r.Actor, 128)); err != nil {
 		return err
@@ -48,16 +48,16 @@ func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
 	})
 }
 
-// actionRequest is what somebody asked of one run.
+// actionRequest is an action that a person asked for on one run.
 type actionRequest struct {
-	action        string // as receipts name it: "fork", "reconcile"
+	action        string // as in receipts: "fork", "reconcile"
 	run           background.RunID
 	actor, reason string
 }
 
-// recordGateRefusal leaves a receipt of a refusal by a gate, and returns the refusal; of another error
-// it leaves none. Who asks for the same again the same day leaves no second one. A refusal
-// that can't be recorded is not told: the error is why, and to ask again is safe.
+// recordGateRefusal writes a receipt of a refusal by a gate and returns the refusal. Other errors
+// leave no receipt. The same refusal leaves one receipt a day. If the receipt can't be written,
+// recordGateRefusal returns that error instead of the refusal; asking again is safe.
 func (s *Service) recordGateRefusal(ctx context.Context, q actionRequest, err error) error {
 	rule := ""
 	var refused *RefusedError
@@ -84,7 +84,7 @@ func (s *Service) recordGateRefusal(ctx context.Context, q actionRequest, err er
 	return err
 }
 
-// recordSecondPersonRefusal is noted for a plan that an actor may not let run.
+// recordSecondPersonRefusal writes a receipt of a plan that an actor may not start.
 func (s *Service) recordSecondPersonRefusal(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
 	action, plan := string(access.BulkRun), refused.Plan.ID.String()
 	failed := s.recordRefusalOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{
@@ -105,9 +105,9 @@ func refusalDigest(parts ...string) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// recordRefusalOnce leaves the receipt of a refusal in a case, or in the tenant's register of refusals
-// when there is none, unless one of the same content was left the same day. It is a
-// *TooManyRefusalsError when the caller was refused too often.
+// recordRefusalOnce writes the receipt of a refusal to a case, or to the tenant's log of refusals
+// if caseID is zero, unless the same receipt was written the same day. It returns a
+// *TooManyRefusalsError if the caller was refused too often.
 func (s *Service) recordRefusalOnce(ctx context.Context, tenant string, caseID background.CaseID, draft receipts.Draft) error {
 	since := draft.At.Truncate(day)
 	if known, err := s.journal.RefusalRecorded(ctx, tenant, caseID, draft, since); known || err != nil {

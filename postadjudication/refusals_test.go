@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Whatever a gate refuses leaves a receipt of who asked for what, and why not: one a
-// content and day, however often and by however many at once it is asked.
+// Every refusal by a gate leaves a receipt of who asked for what and why not: one per content and
+// day, however often and by however many at once it is asked.
 func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -72,7 +72,7 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 	r.mustAudit()
 }
 
-// Where the receipt of a refusal can't be written, the refusal is not told as if it were.
+// If the receipt of a refusal can't be written, the refusal is not returned.
 func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

@@ -13,25 +13,25 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// What is sent is bound to the receipts: the submitted receipt of a run says the digest
-// of its request and its operation key, and is never changed. Columns can be: what they
-// say is sent only if the receipt says the same.
+// Every request is bound to the receipts: the submitted receipt of a run holds the digest of its
+// request and its operation key, and never changes. Columns can be changed: they are sent only
+// if the receipt agrees.
 //
-//	submitted receipt ─▶ Terms ─▶ bound: key and digest, before each claim
-//	                          └─▶ callOf: of each call and lookup
+//	submitted receipt ─▶ Terms ─▶ checkBinding: key and digest, before each claim
+//	                          └─▶ callOf: for each call and lookup
 
-// alteredRequest tells that a request is not the one that was submitted.
+// alteredRequest is the error for a request that differs from the submitted one.
 type alteredRequest string
 
 func (a alteredRequest) Error() string {
 	return "postadjudication: the request is not what the receipt of its submission says: " + string(a)
 }
 
-// Is makes it the answer to a claim.
+// Is reports background.ErrRequestAltered, the error of a claim.
 func (a alteredRequest) Is(target error) bool { return target == background.ErrRequestAltered }
 
-// checkBinding is nil when a run's operation key and request are those that its submitted
-// receipt says, else an altered. Of a plain task it is the payload that is bound.
+// checkBinding returns nil if a run's operation key and request match its submitted receipt,
+// else an alteredRequest. For a plain task it compares the payload.
 func checkBinding(r *background.Run) error {
 	t := r.Terms
 	switch {
@@ -52,7 +52,7 @@ func checkBinding(r *background.Run) error {
 		}
 		return nil
 	}
-	// A receipt of an older program: the digest of the content binds all of the request.
+	// A receipt of an older version: the content digest covers the whole request.
 	content, err := contentOf(r.Payload, r.Target)
 	if err != nil || t.ContentDigest != [32]byte{} && content != t.ContentDigest {
 		return alteredRequest("another content of the request")
@@ -61,21 +61,21 @@ func checkBinding(r *background.Run) error {
 	return err
 }
 
-// operationKeyOf is the operation key that follows from the terms of a run.
+// operationKeyOf derives the operation key from the terms of a run.
 func operationKeyOf(t *receipts.Terms) OperationKey {
 	a := Adjudication{Target: t.Target}
 	a.Tenant, a.TransactionReceiptID, a.Outcome, a.Generation = t.Tenant, t.TransactionReceiptID, settlement.Outcome(t.Outcome), t.Generation
 	return a.operationKey(t.Epoch)
 }
 
-// callOf is the one way to a Call: of a run that is bound to its receipts. The error is
-// an altered, or that of a request that can't be read.
+// callOf returns the call of a run that is bound to its receipts. No other function makes a
+// Call. The error is an alteredRequest, or that of a request that can't be parsed.
 func callOf(r background.Run, attempt int) (Call, error) {
 	if err := checkBinding(&r); err != nil {
 		return Call{}, err
 	}
-	// The request asks for what the terms say: the digest binds its bytes to the receipt that says
-	// both, and bound reads and compares the request of a receipt without a digest.
+	// The terms state what the request asks for: the receipt's digest binds the request to them,
+	// and checkBinding parses and compares a request whose receipt has no digest.
 	t := r.Terms
 	if t.OperationKey == [32]byte{} {
 		return Call{}, alteredRequest("no adjudication: its receipt submits a plain task")
@@ -92,7 +92,7 @@ type requestedPayment struct {
 	Outcome settlement.Outcome `json:"outcome"`
 }
 
-// checkTerms reads what a run's request asks for, and compares it with its terms.
+// checkTerms parses a run's request and compares it with its terms.
 func checkTerms(r *background.Run) (o requestedPayment, err error) {
 	if err := json.Unmarshal(r.Payload, &o); err != nil {
 		return o, alteredRequest("it can't be read: " + err.Error())
@@ -104,8 +104,8 @@ func checkTerms(r *background.Run) (o requestedPayment, err error) {
 	return o, nil
 }
 
-// contentOf is the digest of the content that a request was made of. See
-// Adjudication.request and Adjudication.content.
+// contentOf returns the digest of the content that a request was made from. See
+// Adjudication.request and Adjudication.contentDigest.
 func contentOf(request []byte, target string) ([32]byte, error) {
 	var q struct {
 		AdjudicationID       string             `json:"adjudication_id"`
@@ -132,10 +132,10 @@ func contentOf(request []byte, target string) ([32]byte, error) {
 	return a.contentDigest(q.Payload), nil
 }
 
-// errNotCanonical tells that a request has members or a form that we never give it.
-var errNotCanonical = errors.New("postadjudication: the request is not in the form in which it is made")
+// errNotCanonical means that a request has members or a form that Adjudication.request never writes.
+var errNotCanonical = errors.New("postadjudication: the request is not in its canonical form")
 
-// requestDigest is the digest of a request as receipts say it.
+// requestDigest returns the digest of a request in the form of receipts.
 func requestDigest(request []byte) string {
 	d := sha256.Sum256(request)
 	return hex.EncodeToString(d[:])

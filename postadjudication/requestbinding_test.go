@@ -16,13 +16,13 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// otherProcess is another process on the same servers, which has not seen any run before.
+// otherProcess returns another process on the same servers, without cached runs.
 func (r *rig) otherProcess(change ...func(*Config)) *rig {
 	r.t.Helper()
 	return joinRig(r.t, r.url, r.redis, r.escrow, change...)
 }
 
-// requests are what the escrow service was sent.
+// requests returns what the escrow service was sent.
 func (e *scriptedEscrow) recordCalls(script func(Call) Answer) func() []Call {
 	var all []Call
 	e.script = func(_ context.Context, c Call) Answer {
@@ -43,7 +43,7 @@ func (e *scriptedEscrow) recordCalls(script func(Call) Answer) func() []Call {
 }
 
 // untilRequestAlteredLetter waits until the run is a dead letter because its request was altered, and
-// checks what its receipt says.
+// checks its receipt.
 func (r *rig) untilRequestAlteredLetter(s Submitted, class Class) {
 	r.t.Helper()
 	r.until("the run is condemned", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
@@ -57,12 +57,12 @@ func (r *rig) untilRequestAlteredLetter(s Submitted, class Class) {
 	}
 }
 
-// alterRequestSQL is the SQL that changes the text of a case's request.
+// alterRequestSQL returns the SQL that changes the text of a case's request.
 func alterRequestSQL(from, to string) string {
 	return fmt.Sprintf(`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '%s', '%s'), 'UTF8') WHERE case_id = $case`, from, to)
 }
 
-// tamperCase does to a case what SQL says of $case.
+// tamperCase executes SQL on $case.
 func (r *rig) tamperCase(s Submitted, sql string) {
 	r.t.Helper()
 	testkit.Tamper(r.t, r.db, strings.ReplaceAll(sql, "$case", "'"+s.Case.String()+"'"))
@@ -74,8 +74,8 @@ func withPayee(n int) Adjudication {
 	return a
 }
 
-// A request that somebody altered in the database is never sent, whoever is to send it:
-// its run waits for a person, and the others go on.
+// A request that was altered in the database is never sent, by whatever process: its run waits for
+// a person, and the others continue.
 func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -102,7 +102,7 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 	r.untilNoneLive()
 	for run, what := range altered {
 		if k := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND letter = 'open' AND reason = 'request_altered' AND error_type = 'request_altered' AND class = '' AND attempt_count = 0`, run.String()); k != 1 {
-			t.Errorf("%s: it is not condemned", what)
+			t.Errorf("%s: the run is not a letter with reason request_altered", what)
 		}
 	}
 	for _, c := range sent() {
@@ -115,8 +115,8 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 	}
 }
 
-// Of an altered run nobody is asked, and it can't be forked, until its request is what it
-// was; then it can.
+// An altered run is not looked up and can't be forked until its request is restored; then it
+// can.
 func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -134,7 +134,7 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	change("honest", "mallory")
 	r.startWorkers()
 	other := r.otherProcess()
-	// Of the process that took it in, the request is what it took in.
+	// The process that accepted it has the submitted request cached.
 	r.until("the run has ended", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	for _, c := range sent() {
 		if !strings.Contains(string(c.Request), "honest") {
@@ -168,12 +168,12 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	other.mustAudit()
 }
 
-// What is unknown of a run's money stays so when its request was altered: the escrow
-// service is not asked about it.
+// A run's unknown outcome stays unknown when its request was altered: the escrow service is not
+// asked about it.
 func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.keyLifetime = 0 // each unknown outcome is asked about before anything is sent again
+	r.escrow.keyLifetime = 0 // each unknown outcome is looked up before anything is sent again
 	asked := 0
 	r.escrow.lookup = func(Call) Answer { asked++; return Answer{Class: NotExecuted} }
 	s := r.mustSubmit(release(1))
@@ -187,7 +187,7 @@ func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
 	}
 }
 
-// untilAllDead lets runs die, and leaves nobody at work.
+// untilAllDead waits until all runs are dead, and stops the workers.
 func (r *rig) untilAllDead(all ...Submitted) {
 	r.t.Helper()
 	script := r.escrow.script
@@ -260,8 +260,8 @@ func TestLaterRunsAreBoundByTheirOwnReceipts(t *testing.T) {
 	}
 }
 
-// rewriteAsOlderVersion gives the receipts of a case the form that older programs gave them: without
-// the digest of the request, and those of forks without amount and currency.
+// rewriteAsOlderVersion gives the receipts of a case the form of older versions: without the
+// digest of the request, and those of forks without amount and currency.
 func (r *rig) rewriteAsOlderVersion(caseID receipts.CaseID) {
 	r.t.Helper()
 	trail, err := r.Receipts(context.Background(), "acme", caseID, 0, 1000)
@@ -289,8 +289,8 @@ func (r *rig) rewriteAsOlderVersion(caseID receipts.CaseID) {
 	testkit.Tamper(r.t, r.db, append(changes, fmt.Sprintf(`UPDATE recourse.cases SET last_link = '\x%x' WHERE id = '%s'`, head.Link, caseID))...)
 }
 
-// A run that an older program submitted has no digest of its request in its receipt: its
-// content binds it, and what its receipt says of the order.
+// A run that an older version submitted has no request digest in its receipt: the content digest
+// binds it, and the terms that the receipt states.
 func TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -334,7 +334,7 @@ func TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay(t *testing.T) {
 	}
 }
 
-// A plain task is given the payload that was submitted, or is not run.
+// A plain task is run with the submitted payload, or not at all.
 func TestAnAlteredTaskIsNotRun(t *testing.T) {
 	t.Parallel()
 	var given []string
@@ -356,7 +356,7 @@ func TestAnAlteredTaskIsNotRun(t *testing.T) {
 	}
 }
 
-// A payment that comes late is recorded as what was ordered, whatever the row says now.
+// A late payment is recorded by the submitted terms, whatever the row says now.
 func TestALatePaymentIsOfTheOutcomeThatWasSubmitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })

@@ -14,43 +14,42 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// RetentionRule says how long open letters of a family, or of one of its queues, are
-// kept. What no rule is about is kept for DefaultMaxAge, whatever its number.
+// RetentionRule configures how long open letters of a family, or of one of its queues, are
+// kept. Letters without a rule are kept for DefaultMaxAge, in any number.
 type RetentionRule struct {
-	Family string // "settlement", or the name of a Plain
-	Queue  string // one of the family's, such as "settlement:0"; empty: all that have no rule of their own
+	Family string // "settlement", or the name of a PlainFamily
+	Queue  string // one of the family's, such as "settlement:0"; empty: all queues without a rule
 	// MaxAge is counted from death: an ISO 8601 duration such as P180D. A year counts
-	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge. Made shorter, it takes
-	// nothing at once: what is over its end by then is announced first, see Prune.
+	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge. Shortening it purges
+	// nothing at once: expired letters are announced first, see Service.Prune.
 	MaxAge string
-	// MaxCount keeps only the newest of each tenant, so that no tenant's letters make
-	// room for another's. 0 means any number.
+	// MaxCount keeps only the newest letters of each tenant. Tenants do not count towards
+	// each other's limit. 0 means any number.
 	MaxCount int
 }
 
-// ErrRetention marks the error of Open when Config.Retention can't be meant.
+// ErrRetention marks the error of Open for an invalid Config.Retention.
 var ErrRetention = errors.New("postadjudication: Config.Retention")
 
-// Validate tells what makes no sense in a rule, whatever families there are.
+// Validate reports whether a rule is valid. It does not check that the family exists.
 func (rule RetentionRule) Validate() error {
 	_, err := rule.parse(cmp.Or(rule.MaxAge, DefaultMaxAge))
 	return err
 }
 
-// DefaultMaxAge is how long letters are kept that no rule is about.
+// DefaultMaxAge is how long letters without a rule are kept.
 const DefaultMaxAge = "P180D"
 
-// expiryNotice is how long before its end a letter counts as expiring, and how much
-// time there is at least between the announcement of its end and the end; of what is
-// kept for less than four times as long, a quarter.
+// expiryNotice is how long before its expiry a letter is announced, and the minimum time between
+// announcement and expiry. Where MaxAge is less than four times as long, it is a quarter of MaxAge.
 const expiryNotice = 7 * 24 * time.Hour
 
-// maxRetentionAge is what a time.Duration holds with room to spare.
+// maxRetentionAge is well below the maximum of a time.Duration, so that sums do not overflow.
 const maxRetentionAge = 200 * 365 * 24 * time.Hour
 
 var isoDuration = regexp.MustCompile(`^P(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+S)?)?$`)
 
-// parseISODuration reads an ISO 8601 duration that is worth waiting for.
+// parseISODuration parses a positive ISO 8601 duration of at most 200 years.
 func parseISODuration(text string) (time.Duration, error) {
 	d, err := duration.Parse(text)
 	if err != nil || !isoDuration.MatchString(text) || text[len(text)-1] == 'T' {
@@ -63,39 +62,39 @@ func parseISODuration(text string) (time.Duration, error) {
 	if age := d.ToTimeDuration(); age > 0 {
 		return age, nil
 	}
-	return 0, fmt.Errorf("%s is no time at all", text)
+	return 0, fmt.Errorf("%s is not longer than zero", text)
 }
 
-// retention is one rule, read.
+// retention is one parsed rule.
 type retention struct {
 	postgres.RetentionScope
 	maxAge   time.Duration
 	maxCount int
 }
 
-// needsArchive reports whether the rule is about letters that may only go into an archive.
+// needsArchive reports whether the rule's letters may only be purged into an archive.
 func (r retention) needsArchive() bool { return r.Family == Family }
 
 func (r retention) expiresAt(died time.Time) time.Time { return died.Add(r.maxAge) }
 
-// expiredBefore is the death of letters whose retention is over at a time.
+// expiredBefore returns the time of death before which letters are expired at a time.
 func (r retention) expiredBefore(at time.Time) time.Time { return at.Add(-r.maxAge) }
 
-// announceBefore is the death of letters that expire soon after a time.
+// announceBefore returns the time of death before which letters are to be announced at a time.
 func (r retention) announceBefore(at time.Time) time.Time {
 	return at.Add(r.noticePeriod() - r.maxAge)
 }
 
-// noticePeriod is how long before its end that of a letter is announced, at least.
+// noticePeriod returns the minimum time between announcing a letter's expiry and purging it.
 func (r retention) noticePeriod() time.Duration { return min(expiryNotice, r.maxAge/4) }
 
-// announcedEnd is the end of a letter that is announced at a time.
+// announcedEnd returns the expiry of a letter that is announced at a time.
 func (r retention) announcedEnd(died, at time.Time) time.Time {
 	return laterOf(r.expiresAt(died), at.Add(r.noticePeriod()))
 }
 
-// expiredAt reports whether the retention of a letter is over by its age at a time, and
-// by what was announced.
+// expiredAt reports whether a letter is expired at a time, both by its age and by the announced
+// expiry.
 func (r retention) expiredAt(f postgres.LetterRow, at time.Time) bool {
 	return !f.Annotations.RetentionEndsAt.IsZero() && !laterOf(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
 }
@@ -107,14 +106,14 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// retentions are the rules of all families: one for each family, and one for each
-// queue with a rule of its own, which is exempt from its family's.
+// retentions holds one rule for each family, and one for each queue with a rule of its own,
+// which is exempt from its family's.
 type retentions struct {
 	families map[string]retention
 	queues   map[string]retention
 }
 
-// ruleFor is the rule that a letter is kept by.
+// ruleFor returns the rule of a letter.
 func (r retentions) ruleFor(family, queue string) retention {
 	if queueRule, ok := r.queues[queue]; ok && queueRule.Family == family {
 		return queueRule
@@ -122,7 +121,7 @@ func (r retentions) ruleFor(family, queue string) retention {
 	return r.families[family]
 }
 
-// all are the rules in a fixed order.
+// all returns the rules in a fixed order.
 func (r retentions) all() (out []retention) {
 	for _, name := range slices.Sorted(maps.Keys(r.families)) {
 		out = append(out, r.families[name])
@@ -133,7 +132,7 @@ func (r retentions) all() (out []retention) {
 	return out
 }
 
-// newRetentions reads the rules for the families that there are.
+// newRetentions parses the rules for the given families.
 func newRetentions(rules []RetentionRule, families []string) (retentions, error) {
 	out := retentions{families: map[string]retention{}, queues: map[string]retention{}}
 	def, err := parseISODuration(DefaultMaxAge)
@@ -171,11 +170,11 @@ func newRetentions(rules []RetentionRule, families []string) (retentions, error)
 	return out, nil
 }
 
-// parse takes a rule with an age.
+// parse parses a rule with the given age.
 func (rule RetentionRule) parse(age string) (r retention, err error) {
 	r = retention{RetentionScope: postgres.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
 	if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
-		return r, fmt.Errorf("queue %q is none of the family's, which look like %s:0", rule.Queue, rule.Family)
+		return r, fmt.Errorf("queue %q is not one of the family's, which look like %s:0", rule.Queue, rule.Family)
 	}
 	if rule.MaxCount < 0 {
 		return r, fmt.Errorf("MaxCount is negative")
@@ -184,19 +183,20 @@ func (rule RetentionRule) parse(age string) (r retention, err error) {
 	return r, err
 }
 
-// EffectiveRetention says how long this process keeps open letters of a family, or of one of its
+// EffectiveRetention is how long this process keeps open letters of a family, or of one of its
 // queues.
 type EffectiveRetention struct {
 	Family   string   `json:"family"`
-	Queue    string   `json:"queue,omitempty"`     // empty: all that have no rule of their own
+	Queue    string   `json:"queue,omitempty"`     // empty: all queues without a rule
 	MaxAge   Duration `json:"max_age"`             // from death
-	MaxCount int      `json:"max_count,omitempty"` // of each tenant; any number when missing
-	// Archived letters go into an archive first. Without one, those of settlements stay.
+	MaxCount int      `json:"max_count,omitempty"` // of each tenant; any number if absent
+	// Archived means that letters are archived before they are purged. Without an archive,
+	// letters of settlements are kept.
 	Archived bool `json:"archived"`
 }
 
-// Retention tells how long letters are kept: a rule for each family, and behind them one
-// for each queue that has its own.
+// Retention returns the rule of each family, followed by that of each queue with a rule of its
+// own.
 func (s *Service) Retention() []EffectiveRetention {
 	out := []EffectiveRetention{}
 	for _, r := range s.retention.all() {

@@ -13,8 +13,8 @@ func withMaxAge(age string) func(*Config) {
 	return func(c *Config) { c.Retention = []RetentionRule{{Family: Family, MaxAge: age}} }
 }
 
-// Letters come to be kept for less: one whose end was announced is not taken before
-// that end, one of which nothing was said is announced now and has its seven days.
+// When retention is shortened, a letter whose expiry was announced is not purged before that
+// expiry, and one that was not announced is announced now and has its seven days.
 func TestAShorterAgeTakesNothingThatWasNotAnnouncedInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -23,19 +23,19 @@ func TestAShorterAgeTakesNothingThatWasNotAnnouncedInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive := withArchive(t)
-	r.retentionRig(archive, withMaxAge("P50D")).at(44 * day).prune(PruneReport{Announced: 1}) // ends on day 51
+	r.retentionRig(archive, withMaxAge("P50D")).at(44 * day).prune(PruneReport{Announced: 1}) // expires on day 51
 	if _, err := r.ReleaseHold(context.Background(), "acme", unannounced.Run, holdRequest); err != nil {
 		t.Fatal(err)
 	}
 	k := r.retentionRig(archive, withMaxAge("P4D")).at(45 * day)
-	k.prune(PruneReport{Announced: 1}) // a quarter of four days is one: ends on day 46
+	k.prune(PruneReport{Announced: 1}) // a quarter of four days is one: expires on day 46
 	if d, err := k.Annotations(context.Background(), "acme", announced.Run); err != nil || d.ExpiresAt == nil || d.ExpiresAt.Before(time.Now().Add(50*day)) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	k.at(45*day + 23*time.Hour).prune(PruneReport{})
 	k.at(46*day + time.Hour).prune(PruneReport{Pruned: 1})
 	if a, b := r.letterStatus(announced), r.letterStatus(unannounced); a != background.LetterOpen || b != background.LetterPurged {
-		t.Errorf("the one that was told of is %s, the other %s", a, b)
+		t.Errorf("the announced one is %s, the other %s", a, b)
 	}
 	k.at(50*day + 23*time.Hour).prune(PruneReport{})
 	k.at(51*day + time.Hour).prune(PruneReport{Pruned: 1})
@@ -48,7 +48,7 @@ func TestAShorterAgeTakesNothingThatWasNotAnnouncedInTime(t *testing.T) {
 	r.mustAudit()
 }
 
-// Letters come to be kept for longer: the new end counts, and nothing is said twice.
+// When retention is prolonged, the later expiry counts, and nothing is announced twice.
 func TestALongerAgeKeepsWhatWasAnnounced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -64,7 +64,7 @@ func TestALongerAgeKeepsWhatWasAnnounced(t *testing.T) {
 	r.mustAudit()
 }
 
-// What an older program announced, which did not keep the end, is announced again.
+// A letter that an older version announced without storing the expiry is announced again.
 func TestAnAnnouncementWithoutAnEndIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// setAnswer has the escrow service answer every call so from now on; nil: it pays.
+// setAnswer makes the escrow service answer every call so from now on; nil: it pays.
 func (r *rig) setAnswer(answer func() Answer) {
 	r.escrow.mu.Lock()
 	defer r.escrow.mu.Unlock()
@@ -28,8 +28,8 @@ func (r *rig) retry(id background.RunID) (Submitted, error) {
 	return r.Retry(context.Background(), "acme", id, "user:ada", "mended")
 }
 
-// A job is retried by the id it first had, however often: each time its newest run is
-// forked, begins at attempt 0 with the policy it had, and every id tells where it went.
+// A job is retried by its first id, however often: each time its newest run is forked, begins at
+// attempt 0 with the same policy, and every id leads to the lineage.
 func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -41,7 +41,7 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	}
 	r.untilNoneLive()
 	r.setAnswer(nil)
-	second, err := r.retry(root.Run) // an old id stands for the newest run
+	second, err := r.retry(root.Run) // an old id identifies the job
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 		}
 		for k, p := range append(append(append([]background.RunID(nil), st.Parents...), id), st.Forks...) {
 			if p != line[k] {
-				t.Errorf("run %d tells of %s at %d, want %s", i, p, k, line[k])
+				t.Errorf("run %d has %s at %d of its lineage, want %s", i, p, k, line[k])
 			}
 		}
 		l, err := r.Lineage(context.Background(), "acme", id)
@@ -84,7 +84,7 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	r.mustAudit()
 }
 
-// Of many who retry and fork at once, by whatever id, one does.
+// Of many concurrent retries and forks, by whatever id, one succeeds.
 func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -130,7 +130,7 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	r.mustAudit()
 }
 
-// If a retry dies, its letter is the open one, and the old one points to it.
+// If a retry dies, its letter is the open one, and the old one names it as its fork.
 func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -151,8 +151,8 @@ func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
 	r.mustAudit()
 }
 
-// A fork may change policy and queue, and the receipt tells what it changed. What is
-// sent stays the same, under the same key.
+// A fork may change policy and queue, and the receipt states the changes. The request stays the
+// same, under the same key.
 func TestAForkTellsWhatItChanged(t *testing.T) {
 	t.Parallel()
 	var seen sync.Map
@@ -209,8 +209,8 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	r.mustAudit()
 }
 
-// A task that moves no money is retried in the same way, and its retry key stays its
-// own meanwhile.
+// A plain task is retried in the same way, and its retry key stays taken
+// meanwhile.
 func TestATaskIsRetriedByItsFirstID(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// rig is a service on real servers, with an escrow service whose every answer the
-// test scripts and whose ledger the test can judge by.
+// rig is a service on real servers, with an escrow service whose every answer the test scripts
+// and whose ledger the test can check.
 type rig struct {
 	*Service
 	t             testing.TB
@@ -30,7 +30,7 @@ type rig struct {
 	escrow        *scriptedEscrow
 	db            *sql.DB
 	stopWork      func()
-	allowOverpaid bool // the escrow service pays more than it holds, as the test wants
+	allowOverpaid bool // the escrow service pays more than it holds
 }
 
 func newRig(t testing.TB, change ...func(*Config)) *rig {
@@ -40,7 +40,7 @@ func newRig(t testing.TB, change ...func(*Config)) *rig {
 	return joinRig(t, url, redis, newEscrow(), change...)
 }
 
-// joinRig is one more process on the servers of another rig.
+// joinRig starts one more process on the servers of another rig.
 func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscrow, change ...func(*Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, url: url, redis: redis, escrow: e, stopWork: func() {}}
@@ -94,7 +94,7 @@ func (r *rig) startWorkers() *rig {
 	return r
 }
 
-// until waits for a condition in the database; the query gives one bool.
+// until waits for a state of the database; the query returns one bool.
 func (r *rig) until(what, query string, args ...any) {
 	r.t.Helper()
 	r.untilTrue(what, func() (ok bool) {
@@ -105,7 +105,7 @@ func (r *rig) until(what, query string, args ...any) {
 	})
 }
 
-// untilTrue waits for what the database does not tell.
+// untilTrue waits for a state outside the database.
 func (r *rig) untilTrue(what string, ok func() bool) {
 	r.t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
@@ -116,7 +116,7 @@ func (r *rig) untilTrue(what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.t.Fatal("still not so: ", what)
+			r.t.Fatal("timed out waiting for: ", what)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (r *rig) mustSubmit(a Adjudication) Submitted {
 	return s
 }
 
-// mustNotify waits until the bell of a run rings, which it may do a moment after Submit
+// mustNotify waits until the run's task is in Redis, which may be a moment after Submit
 // has returned.
 func (r *rig) mustNotify(s Submitted) Submitted {
 	r.t.Helper()
@@ -187,7 +187,7 @@ func (r *rig) caseOf(a Adjudication) CaseStatus {
 
 func euros(minor int64) settlement.Money { return settlement.Money{Minor: minor, Currency: "EUR"} }
 
-// release is an ordinary adjudication with an escrow of its own.
+// release returns an ordinary adjudication with an escrow of its own.
 func release(n int) Adjudication {
 	return Adjudication{Instruction: settlement.Instruction{
 		Tenant: "acme", TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
@@ -202,16 +202,16 @@ func refund(n int) Adjudication {
 	return a
 }
 
-// scriptedEscrow answers calls as the test says, and keeps its own ledger.
+// scriptedEscrow answers calls as the test scripts, and keeps its own ledger.
 type scriptedEscrow struct {
 	mu             sync.Mutex
 	script         func(ctx context.Context, c Call) Answer // nil: pay
 	lookup         func(c Call) Answer                      // nil: by the ledger
 	keyLifetime    time.Duration
-	lookupLifetime time.Duration            // how long a lookup tells of a key; life when that is longer
-	inFlight       time.Duration            // how long a call that was given up may be executed
-	payments       []payment                // what moved money, in order; nothing is ever taken out
-	known          map[OperationKey]payment // what the service would answer from
+	lookupLifetime time.Duration            // how long a lookup knows a key; keyLifetime when that is longer
+	inFlight       time.Duration            // how long an abandoned call may be executed
+	payments       []payment                // in order; append-only
+	known          map[OperationKey]payment // what the service answers from
 	calls          map[OperationKey]int
 }
 
@@ -240,9 +240,9 @@ func (e *scriptedEscrow) Execute(ctx context.Context, c Call) Answer {
 	return script(ctx, c)
 }
 
-// pay moves money once for a key while it knows the key, and says the same of it
-// every time. Like a real service it forgets a key whose lifetime is over, and would
-// pay again.
+// pay moves money once for a key while it knows the key, and gives the same answer every time.
+// Like a real service it forgets a key whose lifetime has expired, and would pay
+// again.
 func (e *scriptedEscrow) pay(c Call, minor int64) Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -276,9 +276,9 @@ func (e *scriptedEscrow) totalCalls() (n int) {
 	return n
 }
 
-// checkLedger compares the escrow service's ledger, which is only ever added to, with the
-// journal: no key paid twice, no transaction paid both ways unless by generations,
-// and for each transaction exactly what the journal says was moved.
+// checkLedger compares the escrow service's append-only ledger with the journal: no key paid
+// twice, no transaction paid both ways unless by generations, and for each transaction exactly
+// what the journal says was moved.
 func (r *rig) checkLedger() {
 	r.t.Helper()
 	e := r.escrow
@@ -332,11 +332,11 @@ func noAnswer() Answer {
 	return Answer{Class: Unknown, Retry: true, Type: "http.no_answer", Message: "connection reset"}
 }
 
-// asOnePerson is a context in which nobody can be told from another, so that one person does what
+// asOnePerson returns a context without identities, in which one person may do what
 // takes two elsewhere.
 func asOnePerson(ctx context.Context) context.Context { return WithCaller(ctx, Caller{NoKeys: true}) }
 
-// Most tests are of what becomes of money, not of who states it: there one person does.
+// Most tests are about the money, not about who states it: there one person suffices.
 
 func (r *rig) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
 	return r.Service.Reconcile(asOnePerson(ctx), tenant, id, f)

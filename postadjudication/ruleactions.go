@@ -14,14 +14,14 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// ruleCounts is what became of letters.
+// ruleCounts counts letters by what a rule did to them.
 type ruleCounts struct{ replayed, marked int }
 
 func (a *ruleCounts) add(b ruleCounts) {
 	a.replayed, a.marked = a.replayed+b.replayed, a.marked+b.marked
 }
 
-// ruleAction is what is done by a rule at a moment.
+// ruleAction applies one rule at one time.
 type ruleAction struct {
 	*activeRule
 	settlements *settlementFamily
@@ -29,10 +29,9 @@ type ruleAction struct {
 	at          time.Time
 }
 
-// applyRuleToFound does what a rule says with those of the letters that were found which no
-// gate keeps it from: together, and what that leaves each alone. A letter that can't be
-// acted on keeps no other from its turn, unless there are many; what went wrong is told
-// of the first.
+// applyRuleToFound applies a rule to those of the found letters that no gate refuses: in one
+// commit, then the remaining ones each alone. A failing letter does not block the others,
+// unless ruleFailureLimit fail; the error is that of the first.
 func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []postgres.FoundLetter, at time.Time) (n ruleCounts, err error) {
 	letters, lineages, err := s.lettersForRule(ctx, r, found)
 	if err != nil || ctx.Err() != nil {
@@ -51,7 +50,7 @@ func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []p
 	return n, err
 }
 
-// applyRuleEach does what a rule says with letters, each in a commit of its own.
+// applyRuleEach applies a rule to letters, each in a commit of its own.
 func (s *Service) applyRuleEach(ctx context.Context, w *ruleAction, letters []postgres.LetterRow) (n ruleCounts, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -89,10 +88,10 @@ func (s *Service) applyRuleEach(ctx context.Context, w *ruleAction, letters []po
 	return n, err
 }
 
-// ruleLineage is a lineage as the rules have it.
+// ruleLineage counts the replays of a lineage.
 type ruleLineage postgres.LineageReplays
 
-// replaysBy is how often a rule has replayed the lineage.
+// replaysBy returns how often a rule has replayed the lineage.
 func (l ruleLineage) replaysBy(rule string) int {
 	for _, b := range l.ByRule {
 		if b.Rule == rule {
@@ -102,7 +101,7 @@ func (l ruleLineage) replaysBy(rule string) int {
 	return 0
 }
 
-// lettersForRule reads letters that were found as they are now, oldest death first.
+// lettersForRule reads the present state of found letters, oldest death first.
 func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []postgres.FoundLetter) ([]postgres.LetterRow, map[background.RunID]ruleLineage, error) {
 	if len(found) == 0 {
 		return nil, nil, nil
@@ -123,8 +122,8 @@ func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []pos
 	return letters, lineages, err
 }
 
-// applyRuleToLetter acts on one letter. That somebody else has moved it, or has changed the
-// rule, or that the database is busy with it, is no failure.
+// applyRuleToLetter applies a rule to one letter. It is no error if the letter or the rule has
+// changed meanwhile, a gate refuses, or the letter is locked.
 func (s *Service) applyRuleToLetter(ctx context.Context, w *ruleAction, f postgres.LetterRow) (n ruleCounts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -145,7 +144,7 @@ func (s *Service) applyRuleToLetter(ctx context.Context, w *ruleAction, f postgr
 	return ruleCounts{}, err
 }
 
-// commitRuleChange moves one letter as it was read, in a commit of its own.
+// commitRuleChange changes one letter if it is as it was read, in a commit of its own.
 func (s *Service) commitRuleChange(ctx context.Context, w *ruleAction, f postgres.LetterRow) error {
 	var made postgres.Change
 	transition := newID()
@@ -163,7 +162,7 @@ func (s *Service) commitRuleChange(ctx context.Context, w *ruleAction, f postgre
 	return err
 }
 
-// change is what the rule makes of a letter as it was read.
+// change returns the change that the rule makes to a letter.
 func (w *ruleAction) change(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
 	if w.Mark != nil {
 		return w.markChange(f, transition)
@@ -171,7 +170,7 @@ func (w *ruleAction) change(f postgres.LetterRow, transition background.Transiti
 	return w.forkChange(f, transition)
 }
 
-// forkChange forks a letter as Fork does, and counts that in the same commit.
+// forkChange forks a letter as Fork does, and counts the replay in the same commit.
 func (w *ruleAction) forkChange(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
 	lineage := w.lineages[f.Run.ID]
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
@@ -186,7 +185,7 @@ func (w *ruleAction) forkChange(f postgres.LetterRow, transition background.Tran
 	return ch, nil
 }
 
-// markChange marks a letter as Mark does, as far as nobody has.
+// markChange marks a letter as Mark does, without overwriting existing marks.
 func (w *ruleAction) markChange(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
 	missing := w.Mark.missing(f.Annotations, valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot)))
 	q := MarkRequest{Actor: w.actor(), Reason: w.Mark.Reason, ReprocessEligible: missing.Reprocess, ManualReviewRequired: missing.Review}
@@ -199,10 +198,9 @@ func (w *ruleAction) markChange(f postgres.LetterRow, transition background.Tran
 	return ch, nil
 }
 
-// applyRuleBatch does what a rule says with letters that no gate keeps it from, in one
-// commit, and gives those that it left: the commit was refused, or they were locked or
-// have moved since they were read. They are to be tried alone. Once the rule has been
-// changed none are left: nothing is done by the old one.
+// applyRuleBatch applies a rule to letters in one commit, and returns those left to try alone:
+// all of them if the commit was refused, else those that were locked or changed since they
+// were read. If the rule was changed, none are left: the old rule does nothing more.
 func (s *Service) applyRuleBatch(ctx context.Context, w *ruleAction, due []postgres.LetterRow) (n ruleCounts, left []postgres.LetterRow) {
 	if len(due) < 2 {
 		return n, due
@@ -214,7 +212,7 @@ func (s *Service) applyRuleBatch(ctx context.Context, w *ruleAction, due []postg
 			ch, err := w.change(f, newID())
 			var refused *RefusedError
 			if errors.As(err, &refused) {
-				continue // a gate of the moment: alone it would be refused as well
+				continue // a gate that refuses now would refuse it alone as well
 			}
 			if err != nil {
 				return err
@@ -230,7 +228,7 @@ func (s *Service) applyRuleBatch(ctx context.Context, w *ruleAction, due []postg
 	case errors.Is(err, postgres.ErrRuleChanged):
 		return n, nil
 	case err != nil:
-		s.log.Debug("letters were not moved together by a rule, each is tried alone", zap.String("tenant", w.Tenant), zap.String("rule", w.Name), zap.Error(err))
+		s.log.Debug("a rule could not change letters in one commit, trying each alone", zap.String("tenant", w.Tenant), zap.String("rule", w.Name), zap.Error(err))
 		return n, due
 	}
 	byRun := make(map[background.RunID]postgres.LetterRow, len(due))

@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// actionFor reads letters as a rule does before it acts on them.
+// actionFor reads letters as a rule does before it changes them.
 func (r *rig) actionFor(set StoredRule, letters []Submitted) (*ruleAction, []postgres.LetterRow) {
 	r.t.Helper()
 	rule, err := newActiveRule(set)
@@ -26,7 +26,7 @@ func (r *rig) actionFor(set StoredRule, letters []Submitted) (*ruleAction, []pos
 	return &ruleAction{&rule, r.settlements, lines, r.now()}, due
 }
 
-// What a rule does with a page of letters is one commit, and each is counted and rung for.
+// A rule changes a page of letters in one commit; each replay is counted and notified.
 func TestTheReplaysOfAPageShareACommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
@@ -67,8 +67,8 @@ func TestTheMarksOfAPageShareACommit(t *testing.T) {
 	r.mustAudit()
 }
 
-// One letter of a page that may not be replayed any more keeps no other from it: one
-// that was moved meanwhile is left by the commit, one that is spent goes alone, and is
+// One letter of a page that can't be replayed does not block the others: one that was changed
+// meanwhile is left by the commit, one whose replays are used up is tried alone, and is
 // refused.
 func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	r.mustAudit()
 }
 
-// Nothing is done together by a rule that somebody has changed since.
+// A rule that was changed since changes no letter.
 func TestAChangedRuleMovesNoPage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()

@@ -12,25 +12,25 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// RuleChange makes a rule of a tenant, or takes the place of the one of its name.
+// RuleChange creates a rule of a tenant, or replaces the rule of the same name.
 type RuleChange struct {
 	Tenant    string
-	Rule      Rule   // whole
-	Actor     string // who asks; required
-	Reason    string // why; required, and told with every replay
-	IfVersion *int64 // refused unless this is the present version, 0 when there must be none; nil sets it in any case
+	Rule      Rule   // the whole rule
+	Actor     string // required
+	Reason    string // required; part of the reason of each replay
+	IfVersion *int64 // refused unless it is the current version, 0 if there must be no rule; nil: any version
 }
 
 // RuleRemoval deletes a rule of a tenant.
 type RuleRemoval struct {
 	Tenant    string
 	Name      string
-	Actor     string // who asks; required
-	Reason    string // why; required
-	IfVersion *int64 // refused unless this is the present version; nil deletes it in any case
+	Actor     string // required
+	Reason    string // required
+	IfVersion *int64 // refused unless it is the current version; nil: any version
 }
 
-// RuleVersionError says that a rule is not, or no longer, of the version that a change
+// RuleVersionError means that a rule does not have the version that a change
 // expects.
 type RuleVersionError struct {
 	Expected int64
@@ -41,14 +41,14 @@ func (e *RuleVersionError) Error() string {
 	return fmt.Sprintf("postadjudication: rule %s of %s is at version %d, not %d", e.Current.Name, e.Current.Tenant, e.Current.Version, e.Expected)
 }
 
-// ErrTooManyRules means that a tenant has as many rules as it can have.
+// ErrTooManyRules means that a tenant has the maximum number of rules.
 var ErrTooManyRules = postgres.ErrTooManyRules
 
-// errSameRule is what SetRule finds on the locked row.
+// errSameRule is the decision of SetRule that nothing changes.
 var errSameRule = errors.New("postadjudication: the rule is set already")
 
-// Rules lists the rules of a tenant, by name. One that only a newer program can read
-// is left out, and not applied by this one.
+// Rules returns the rules of a tenant, by name. A rule of a newer version that can't be read is
+// left out, and this process does not apply it.
 func (s *Service) Rules(ctx context.Context, tenant string) ([]StoredRule, error) {
 	if tenant == "" {
 		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
@@ -69,11 +69,12 @@ func (s *Service) Rules(ctx context.Context, tenant string) ([]StoredRule, error
 	return out, nil
 }
 
-// SetRule makes or changes a rule, with its receipt in one commit, and gives it as it
-// is then: every process applies it from its next round on, and the one before no
-// more. To set what holds already changes nothing. Errors: *FieldError for bad input
-// (joined, one per field), *RuleVersionError, ErrTooManyRules. After any other error it
-// is not known whether it was set: look at the version.
+// SetRule creates or changes a rule, with its receipt in one commit, and returns the rule in
+// force. Every process applies it from its next round on, and no longer the former rule. Setting
+// the same rule again changes nothing.
+//
+// Errors: *FieldError for bad input (joined, one per field), *RuleVersionError, ErrTooManyRules.
+// After any other error it is unknown whether the rule was set: read its version.
 func (s *Service) SetRule(ctx context.Context, q RuleChange) (StoredRule, error) {
 	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), q.Rule.Validate()); err != nil {
 		return StoredRule{}, err
@@ -99,9 +100,9 @@ func (s *Service) SetRule(ctx context.Context, q RuleChange) (StoredRule, error)
 	return parseStoredRule(now)
 }
 
-// DeleteRule deletes a rule, with its receipt in one commit, and gives it as it was.
-// What it replayed stays counted: a rule that is made under its name goes on with it.
-// ErrNotFound when the tenant has no such rule; else as SetRule.
+// DeleteRule deletes a rule, with its receipt in one commit, and returns it as it was. Its
+// replays stay counted: a later rule of the same name continues the count. Errors: ErrNotFound
+// if the tenant has no such rule; otherwise those of SetRule.
 func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StoredRule, error) {
 	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireText("name", q.Name, 64), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
 		return StoredRule{}, err
@@ -122,13 +123,13 @@ func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StoredRule, er
 		return StoredRule{}, err
 	}
 	out, err := parseStoredRule(was)
-	if err != nil { // a newer program made it; it is deleted all the same
+	if err != nil { // made by a newer version; it is deleted all the same
 		s.journal.Warn(err)
 	}
 	return out, nil
 }
 
-// checkRuleVersion refuses a change of another version than the present one.
+// checkRuleVersion refuses a change that expects another version than the current one.
 func checkRuleVersion(version *int64, now postgres.Rule) error {
 	present := now.Version
 	if !now.Exists() {
@@ -151,7 +152,7 @@ func ruleReceipt(r postgres.Rule, changes string) receipts.Draft {
 	return receipts.Draft{Actor: r.Actor, At: r.At, Payload: receipts.Payload{Rule: r.Definition, Changes: changes, Reason: r.Reason}}
 }
 
-// parseStoredRule reads a rule as it is kept.
+// parseStoredRule parses a stored rule.
 func parseStoredRule(r postgres.Rule) (StoredRule, error) {
 	out := StoredRule{Rule: Rule{Name: r.Name}, Tenant: r.Tenant, Version: r.Version, Actor: r.Actor, Reason: r.Reason, At: r.At}
 	text := json.NewDecoder(strings.NewReader(r.Definition))
@@ -165,7 +166,7 @@ func parseStoredRule(r postgres.Rule) (StoredRule, error) {
 	return out, nil
 }
 
-// ruleChanges tells what a rule has become, member by member.
+// ruleChanges returns the differences of a rule, member by member.
 func ruleChanges(now postgres.Rule, next string) (string, error) {
 	if !now.Exists() {
 		return "made", nil
@@ -196,24 +197,24 @@ func ruleChanges(now postgres.Rule, next string) (string, error) {
 	return strings.Join(all, "; "), nil
 }
 
-// RuleVersion is one change of a rule, as its receipt tells it.
+// RuleVersion is one change of a rule, as its receipt states it.
 type RuleVersion struct {
 	StoredRule
-	Deleted bool   `json:"deleted,omitempty"` // by this change; the rule is as it was before
-	Changes string `json:"changes"`           // what became of the one before
+	Deleted bool   `json:"deleted,omitempty"` // by this change; the rule is the deleted one
+	Changes string `json:"changes"`           // differences from the version before
 	Receipt string `json:"receipt_id"`
 }
 
-// ruleDeleted is what the receipt of a deletion says of the rule, behind its name.
+// ruleDeleted follows the rule's name in the receipt of a deletion.
 const ruleDeleted = "deleted"
 
 // ruleHistoryPage is how many receipts of a tenant's rules are read at once.
 const ruleHistoryPage = 1000
 
-// RuleHistory reads the changes of a tenant's rule off their receipts, the first one
-// first, after a version, at most limit of them. A rule that was deleted and made again
-// goes on with its versions; one that never was has none. What only a newer program can
-// read of a rule is left out: its name, and what the receipt says, are there.
+// RuleHistory returns at most limit changes of a tenant's rule in order, from their receipts,
+// beginning after a version. A rule that was deleted and created again continues its versions. It
+// returns none if there never was such a rule. If this program can't read the rule in a receipt,
+// only its name and the receipt's other members are set.
 func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after int64, limit int) ([]RuleVersion, error) {
 	switch {
 	case tenant == "":
@@ -234,11 +235,11 @@ func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after in
 		}
 		for _, r := range trail {
 			place.Seq = r.Seq
-			change, own, err := ruleVersionFrom(r, name)
+			change, matches, err := ruleVersionFrom(r, name)
 			if err != nil {
 				return nil, err
 			}
-			if !own {
+			if !matches {
 				continue
 			}
 			if version++; version <= after {
@@ -252,15 +253,15 @@ func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after in
 	}
 }
 
-// ruleVersionFrom reads a receipt of a tenant's rules; own reports whether it is about the one
-// of a name.
-func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, own bool, err error) {
+// ruleVersionFrom reads a receipt of a tenant's rules; matches reports whether it is about the rule
+// name.
+func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, matches bool, err error) {
 	p, err := r.Payload()
 	if err != nil {
 		return version, false, err
 	}
-	changes, own := strings.CutPrefix(p.Changes, name+": ")
-	if !own || r.Subtype != receipts.RuleChanged {
+	changes, matches := strings.CutPrefix(p.Changes, name+": ")
+	if !matches || r.Subtype != receipts.RuleChanged {
 		return version, false, nil
 	}
 	version = RuleVersion{Deleted: changes == ruleDeleted, Changes: changes, Receipt: r.ID()}

@@ -76,15 +76,15 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	if set := r.mustSetRule(q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
 		t.Errorf("%+v", set)
 	}
-	gone := RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:bob", Reason: "enough", IfVersion: version(1)}
-	if _, err := r.DeleteRule(ctx, gone); !errors.As(err, &other) || other.Current.Version != 2 {
+	removal := RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:bob", Reason: "enough", IfVersion: version(1)}
+	if _, err := r.DeleteRule(ctx, removal); !errors.As(err, &other) || other.Current.Version != 2 {
 		t.Errorf("%v", err)
 	}
-	gone.IfVersion = nil
-	if was, err := r.DeleteRule(ctx, gone); err != nil || was.Version != 2 || was.MaxReplays != 3 {
+	removal.IfVersion = nil
+	if was, err := r.DeleteRule(ctx, removal); err != nil || was.Version != 2 || was.MaxReplays != 3 {
 		t.Errorf("%+v, %v", was, err)
 	}
-	if _, err := r.DeleteRule(ctx, gone); !errors.Is(err, ErrNotFound) {
+	if _, err := r.DeleteRule(ctx, removal); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	q.IfVersion = version(0)
@@ -106,8 +106,8 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	}
 }
 
-// Of many who set a rule on the same version, one does; and a tenant has no more rules
-// than it can have, whoever makes the last ones at once.
+// Of many who set a rule with the same IfVersion, one succeeds; and a tenant has no more than the
+// maximum of rules, however many create the last ones at once.
 func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
@@ -161,11 +161,11 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != postgres.MaxRules {
 		t.Errorf("%d were made, there are %d", ok, n)
 	}
-	r.mustSetRule(replayRule(7)) // one that is there can be changed
+	r.mustSetRule(replayRule(7)) // an existing rule can be changed
 }
 
-// Each change of a rule is a version of its history, whatever happens to other rules in
-// between; a rule of a name that begins alike is another.
+// Each change of a rule is a version of its history, whatever happens to other rules meanwhile; a
+// rule whose name has the same prefix is another.
 func TestARuleHasAHistory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)

@@ -8,18 +8,18 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Gates of rules, beside those of forks and holds.
+// Gates of rules, besides those of forks and holds.
 const (
 	GateNotDue        Gate = "not_due"                // the rule's delay is not over
-	GateMayBeExecuted Gate = "may_be_executed"        // it is not known that nothing was executed
-	GateReview        Gate = "manual_review_required" // a person must look first
-	GateNotEligible   Gate = "not_reprocess_eligible" // somebody has said that trying again is not worth while
-	GateReplaysSpent  Gate = "max_replays"            // the rule has replayed it as often as it may
-	GateMarked        Gate = "marked"                 // it is so already, or somebody has said otherwise
-	GateNotSelected   Gate = "not_selected"           // the rule's filter does not select it any more
+	GateMayBeExecuted Gate = "may_be_executed"        // money may have moved
+	GateReview        Gate = "manual_review_required" // a person must review the letter first
+	GateNotEligible   Gate = "not_reprocess_eligible" // a person marked the letter as not worth retrying
+	GateReplaysSpent  Gate = "max_replays"            // the rule has replayed it MaxReplays times
+	GateMarked        Gate = "marked"                 // the mark is already so, or a person set it
+	GateNotSelected   Gate = "not_selected"           // the rule's filter does not match it any more
 )
 
-// activeRule is a rule that is being applied.
+// activeRule is a rule in force.
 type activeRule struct {
 	StoredRule
 	delay time.Duration
@@ -30,8 +30,8 @@ func newActiveRule(r StoredRule) (activeRule, error) {
 	return activeRule{r, delay}, err
 }
 
-// searchFilter is what the rule looks for at a time. It leaves out what the rule never
-// touches, so that this need not be read again and again.
+// searchFilter is the filter with which the rule searches at a time. It excludes letters that the
+// rule's gates always refuse, so that they are not read again in every round.
 func (r *activeRule) searchFilter(at time.Time) LetterFilter {
 	f, exclude := r.dueFilter(at), false
 	switch m := r.Mark; {
@@ -50,7 +50,7 @@ func (r *activeRule) searchFilter(at time.Time) LetterFilter {
 	return f
 }
 
-// dueFilter is the rule's filter for letters whose delay is over at a time.
+// dueFilter is the rule's filter restricted to letters whose delay is over at a time.
 func (r *activeRule) dueFilter(at time.Time) LetterFilter {
 	f := r.Filter
 	f.Status = background.LetterOpen
@@ -60,9 +60,9 @@ func (r *activeRule) dueFilter(at time.Time) LetterFilter {
 	return f
 }
 
-// ruleGate is the gate that keeps a rule from a letter which its filter found, or empty.
-// Of what the filter asks, all that can have changed since is asked again. replays is
-// how often the rule has replayed the lineage.
+// ruleGate returns the gate that refuses a letter which the rule's filter found, or "". It checks
+// again those members of the filter that can have changed since. replays is how often the rule
+// has replayed the lineage.
 func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at time.Time) Gate {
 	reprocess, review := valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot))
 	want := r.Filter
@@ -97,8 +97,8 @@ func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at 
 	return s.settlements.forkGate(f.Snapshot, at)
 }
 
-// missing is what of a mark is still to be said: what nobody has said, and is not so
-// already.
+// missing returns the part of a mark to set: what no person has set, and is not already
+// so.
 func (m *RuleMark) missing(d postgres.Annotations, reprocess, review bool) (out RuleMark) {
 	if m.Reprocess != nil && d.Reprocess == nil && *m.Reprocess != reprocess {
 		out.Reprocess = m.Reprocess
@@ -109,25 +109,25 @@ func (m *RuleMark) missing(d postgres.Annotations, reprocess, review bool) (out 
 	return out
 }
 
-// RuleTrialLimit is how many letters TryRule looks at, the oldest first.
+// RuleTrialLimit is the maximum number of letters that TryRule reads, the oldest first.
 const RuleTrialLimit = 10_000
 
-// ruleSamples is how many of the letters that a rule would take are shown.
+// ruleSamples is how many of the ready letters RuleTrial shows.
 const ruleSamples = 10
 
-// RuleTrial is what a rule would do now.
+// RuleTrial counts what a rule would do now.
 type RuleTrial struct {
-	Matched int64            `json:"matched"` // open letters that the filter selects, exactly
-	Scanned int64            `json:"looked"`  // how many of them were looked at, the oldest first
-	More    bool             `json:"more"`    // there are others, which the counts below leave out
+	Matched int64            `json:"matched"` // open letters that the filter matches; exact
+	Scanned int64            `json:"looked"`  // how many of them were checked, the oldest first
+	More    bool             `json:"more"`    // the counts below do not cover all of them
 	Ready   int64            `json:"ready"`   // the rule would replay or mark them now
-	Money   map[string]int64 `json:"money"`   // currency -> minor units that stay reserved for those
+	Money   map[string]int64 `json:"money"`   // reserved for the ready ones: currency -> minor units
 	Refused map[Gate]int64   `json:"refused,omitempty"`
-	Letters []Letter         `json:"letters,omitempty"` // the first of those that are ready
+	Letters []Letter         `json:"letters,omitempty"` // the first of the ready ones
 }
 
-// TryRule tells what a rule would do if it were set and enabled, and changes nothing.
-// What rules of its name have replayed already counts.
+// TryRule returns what a rule would do if it were set and enabled. It changes nothing. Earlier
+// replays by a rule of the same name count.
 func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTrial, error) {
 	out := RuleTrial{Money: map[string]int64{}, Refused: map[Gate]int64{}}
 	if err := requireText("tenant", tenant, 128); err != nil {

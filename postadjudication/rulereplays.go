@@ -7,15 +7,15 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// RuleReplays are what rules did with a job: a run, with everything that it is a fork
-// of, and its forks. What people forked is not in it.
+// RuleReplays counts the replays of a job by rules: of a run with its ancestors and descendants
+// by fork. Forks by people do not count.
 type RuleReplays struct {
 	ByRule         map[string]int `json:"replays_by_rule,omitempty"`
 	LastReplayedAt *time.Time     `json:"last_replayed_at,omitempty"`
-	LastRule       string         `json:"replay_rule,omitempty"` // that replayed it then
+	LastRule       string         `json:"replay_rule,omitempty"` // the rule of that replay
 }
 
-// Total is how often rules replayed the job.
+// Total returns how often rules replayed the job.
 func (r RuleReplays) Total() (n int) {
 	for _, by := range r.ByRule {
 		n += by
@@ -23,7 +23,7 @@ func (r RuleReplays) Total() (n int) {
 	return n
 }
 
-// ruleReplays tells what rules did with the jobs of runs of a tenant.
+// ruleReplays returns the replays of the jobs of a tenant's runs.
 func (s *Service) ruleReplays(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]RuleReplays, error) {
 	lineages, err := s.journal.LineageReplays(ctx, tenant, runs)
 	out := make(map[background.RunID]RuleReplays, len(lineages))
@@ -40,7 +40,7 @@ func (s *Service) ruleReplays(ctx context.Context, tenant string, runs []backgro
 	return out, err
 }
 
-// addRuleReplays adds to letters what rules did with their jobs.
+// addRuleReplays sets RuleReplays of letters.
 func (s *Service) addRuleReplays(ctx context.Context, tenant string, letters []Letter) error {
 	var forked []background.RunID
 	for i := range letters {

@@ -12,24 +12,23 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Times and bounds of the ruler.
+// Intervals and bounds of the rule runner.
 const (
-	ruleEvery        = 3 * time.Second // how often rules are applied, unless configured
-	rulePage         = 100             // letters that are looked at together
-	rulePages        = 10              // pages that one rule looks at in a round
-	ruleConcurrency  = 4               // letters that are acted on at once
-	ruleFailureLimit = 8               // letters of a page that fail before the rest is left for later
+	ruleEvery        = 3 * time.Second // interval between rounds, unless configured
+	rulePage         = 100             // letters per page
+	rulePages        = 10              // pages per rule and round
+	ruleConcurrency  = 4               // letters changed at once
+	ruleFailureLimit = 8               // failing letters of a page after which the rest is left to a later round
 )
 
-// ruleRunner applies the rules that are enabled, now and then, as long as no other process
-// does. A round is bounded: a rule goes on in the next one where it stopped, from the
-// oldest death to the newest, and then begins anew.
+// ruleRunner applies the enabled rules at intervals, while no other process does. A round is
+// bounded: the next round continues a rule where it stopped, from the oldest death to the newest,
+// and then starts again.
 //
 //	rules ─▶ letters found ─▶ as they are now ─▶ gates ─▶ fork or mark, counted in the same commit
 //
-// Neither the process that is alone at it nor what it remembers is needed for any of
-// this to be right: whatever is done holds the letter's case and the rule as they were
-// when it was decided.
+// Correctness depends neither on being the only process nor on the runner's memory: each change
+// is guarded by the letter's case and the rule as they were when it was decided.
 type ruleRunner struct {
 	service *Service
 	every   time.Duration
@@ -37,32 +36,32 @@ type ruleRunner struct {
 	pages   int
 
 	mu      sync.Mutex
-	cursors map[ruleKey]ruleCursor // where rules go on
-	failing map[ruleKey]bool       // rules whose failure was told of
+	cursors map[ruleKey]ruleCursor // where each rule continues
+	failing map[ruleKey]bool       // rules whose failure was logged
 
 	rounds, replayed, marked, failed atomic.Uint64
 }
 
 type ruleKey struct{ tenant, name string }
 
-// ruleCursor is where a rule of a version goes on.
+// ruleCursor is where a version of a rule continues.
 type ruleCursor struct {
 	version int64
 	after   postgres.LetterPosition
 }
 
-// RuleReport is what one round of the rules did, of all tenants.
+// RuleReport counts what one round of the rules did, over all tenants.
 type RuleReport struct {
 	Ran      bool // false: another process applies rules, and this one did nothing
-	Rules    int  // that are enabled
-	Replayed int  // letters that were forked
-	Marked   int  // letters that were marked
-	Failed   int  // rules that could not be carried through, and are tried again
+	Rules    int  // enabled rules
+	Replayed int  // letters forked
+	Marked   int  // letters marked
+	Failed   int  // rules that failed; the next round retries
 }
 
-// RuleStats are counts of one process.
+// RuleStats counts the rule runner's work in one process.
 type RuleStats struct {
-	Rounds   uint64 // of rules that were carried through
+	Rounds   uint64 // completed rounds
 	Replayed uint64 // letters that rules forked
 	Marked   uint64 // letters that rules marked
 	Failed   uint64 // failures of single rules
@@ -88,19 +87,19 @@ func (r *ruleRunner) run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			r.service.log.Error("rules can't be applied, trying on", zap.Error(err))
+			r.service.log.Error("can't apply rules, retrying", zap.Error(err))
 		}
 		failing = err != nil
 	}
 }
 
-// ApplyRules makes one round of the rules that are enabled, of all tenants, as Run
-// does every few seconds. A rule that fails keeps no other from its turn: it is counted
-// and told to the log, and tried again in the next round. Only one process applies
-// rules at a time; RuleReport.Alone says whether it was this.
+// ApplyRules runs one round of the enabled rules of all tenants, as Run does at intervals. A
+// failing rule does not block others: it is counted and logged, and the next round retries it. Only
+// one process applies rules at a time; RuleReport.Ran reports whether this call did. Errors:
+// ErrNoExecutor if this process executes nothing.
 func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
 	if !s.executes {
-		return RuleReport{}, ErrNoExecutor // it alone knows what a fork's operation key must be
+		return RuleReport{}, ErrNoExecutor // only a process that executes knows what a fork's operation key must be
 	}
 	enabled, err := s.journal.EnabledRules(ctx)
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
 	return out, err
 }
 
-// dropRemoved drops what is remembered of rules that there are not any more.
+// dropRemoved forgets the rules that are not enabled any more.
 func (r *ruleRunner) dropRemoved(enabled []postgres.Rule) {
 	exists := make(map[ruleKey]bool, len(enabled))
 	for _, e := range enabled {
@@ -145,7 +144,7 @@ func (r *ruleRunner) dropRemoved(enabled []postgres.Rule) {
 	}
 }
 
-// round gives each rule its turn.
+// round applies each rule once.
 func (r *ruleRunner) round(ctx context.Context, enabled []postgres.Rule) RuleReport {
 	out := RuleReport{Rules: len(enabled)}
 	for _, e := range enabled {
@@ -165,7 +164,7 @@ func (r *ruleRunner) round(ctx context.Context, enabled []postgres.Rule) RuleRep
 	return out
 }
 
-// recordResult counts a turn that failed, and tells of it once until one succeeds.
+// recordResult counts a failure, and logs the first one until the rule succeeds again.
 func (r *ruleRunner) recordResult(e postgres.Rule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,11 +176,11 @@ func (r *ruleRunner) recordResult(e postgres.Rule, err error) {
 	r.failed.Add(1)
 	if !r.failing[key] {
 		r.failing[key] = true
-		r.service.log.Warn("a rule can't be applied, trying on", zap.String("tenant", e.Tenant), zap.String("rule", e.Name), zap.Int64("version", e.Version), zap.Error(err))
+		r.service.log.Warn("can't apply a rule, retrying", zap.String("tenant", e.Tenant), zap.String("rule", e.Name), zap.Int64("version", e.Version), zap.Error(err))
 	}
 }
 
-// applyRule applies one rule to the next letters. A panic is that rule's failure.
+// applyRule applies one rule to the next letters. A panic counts as an error of that rule.
 func (r *ruleRunner) applyRule(ctx context.Context, e postgres.Rule) (n ruleCounts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -213,7 +212,7 @@ func (r *ruleRunner) applyRule(ctx context.Context, e postgres.Rule) (n ruleCoun
 		r.replayed.Add(uint64(done.replayed))
 		r.marked.Add(uint64(done.marked))
 		if err != nil || !more || ctx.Err() != nil {
-			return n, err // the letters that failed are met again when the rule begins anew
+			return n, err // the rule meets letters that failed when it starts again
 		}
 	}
 	return n, nil

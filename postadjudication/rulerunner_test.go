@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// replayRule is a rule for letters that the escrow service refused.
+// replayRule returns a rule for letters that the escrow service refused.
 func replayRule(most int) RuleChange {
 	return RuleChange{Tenant: "acme", Actor: "user:ada", Reason: "the bank is slow on mondays",
 		Rule: Rule{Name: "refused-later", Enabled: true, Filter: LetterFilter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
@@ -29,7 +29,7 @@ func (r *rig) mustSetRule(q RuleChange) StoredRule {
 	return set
 }
 
-// mustApplyRules makes one round of the rules.
+// mustApplyRules runs one round of the rules.
 func (r *rig) mustApplyRules(want RuleReport) {
 	r.t.Helper()
 	want.Ran = true
@@ -38,7 +38,7 @@ func (r *rig) mustApplyRules(want RuleReport) {
 	}
 }
 
-// withoutRuleLoop keeps Run from applying rules by itself, so that the test does.
+// withoutRuleLoop keeps Run from applying rules, so that the test does.
 func withoutRuleLoop(c *Config) { c.RuleEvery = time.Hour }
 
 func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
@@ -114,8 +114,8 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 		r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
 		r.untilNoneLive()
 	}
-	// Neither a change nor a rule made anew under the name forgets; a fork by hand is not
-	// counted, and one more is allowed when the limit rises.
+	// A change of the rule, or a new rule of the same name, continues the count. A fork by hand is
+	// not counted, and a higher limit allows one more replay.
 	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:ada", Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	var all sync.WaitGroup
 	done := make(chan RuleReport, len(others))
 	for _, o := range others {
-		all.Go(func() { done <- o.rules.round(ctx, enabled) }) // without the lock that keeps them apart
+		all.Go(func() { done <- o.rules.round(ctx, enabled) }) // without the exclusive lock
 	}
 	all.Wait()
 	close(done)
@@ -205,7 +205,7 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	}
 	r.untilNoneLive()
 	if total != n {
-		t.Errorf("%d replays are told of", total)
+		t.Errorf("%d replays are reported", total)
 	}
 	if forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != n {
 		t.Errorf("%d forks of %d letters", forks, n)
@@ -216,13 +216,13 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	r.mustAudit()
 }
 
-// What is counted is what the receipts say, lineage by lineage.
+// The counts equal those of the receipts, lineage by lineage.
 const countedOnceSQL = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c JOIN recourse.runs r ON r.id = c.root
 	WHERE c.replays <> (SELECT count(*) FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.subtype = 'replayed' AND e.actor = 'rule:' || c.rule))
 	AND (SELECT coalesce(sum(replays), 0) FROM recourse.rule_replays) = (SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed')`
 
-// What changes between the decision and the commit makes that fail, and nothing of it
-// is left.
+// A change between the decision and the commit makes the commit fail, and nothing of it
+// remains.
 func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
@@ -284,7 +284,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	r.mustAudit()
 }
 
-// When a rule was switched off, nothing is done by it any more, also by who had decided
+// After a rule was disabled it changes nothing any more, also if it was decided
 // before.
 func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	t.Parallel()
@@ -372,8 +372,8 @@ func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	r.mustApplyRules(RuleReport{Rules: 1})
 }
 
-// Letters that a rule may not touch any more do not stand before those that it may:
-// it goes on where it stopped.
+// Letters that a rule always refuses do not block those behind them: the rule continues where
+// it stopped.
 func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
@@ -417,7 +417,7 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.mustApplyRules(RuleReport{Rules: 1})
-	// A rule that replays takes what is marked so, and leaves what a person must see.
+	// A replay rule takes letters marked as eligible, and leaves those that require review.
 	then := replayRule(1)
 	then.Rule.Name, then.Rule.Filter = "eligible", LetterFilter{Reprocess: &yes}
 	r.mustSetRule(then)

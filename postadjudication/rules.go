@@ -18,35 +18,34 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// Rule says what is done by itself with open dead letters of a tenant: they are
-// replayed, which is forked, or marked. There is no rule unless somebody sets one.
+// Rule automatically replays (forks) or marks open dead letters of a tenant. There are no rules
+// by default.
 //
-// A rule replays only what is known to be not executed, never a letter that somebody
-// holds, that a person must look at first, or of which a person has said that trying
-// again is not worth while, and none more often than MaxReplays. What it marks is what
-// nobody has marked yet.
+// A rule replays a letter only if it is certain that nothing was executed, and at most MaxReplays
+// times. It never replays a letter that is held, that requires manual review, or that a person
+// marked as not worth retrying. It never overwrites a person's mark.
 type Rule struct {
 	Name    string       `json:"name"` // letters, digits, dots, dashes and underscores
 	Enabled bool         `json:"enabled"`
 	Filter  LetterFilter `json:"filter"`
-	All     bool         `json:"all,omitempty"` // all open letters: required when the filter is empty, refused when it is not
+	All     bool         `json:"all,omitempty"` // all open letters: required if the filter is empty, else refused
 	// Delay is counted from death: an ISO 8601 duration such as PT1H, or 90m, 36h, 30d.
 	Delay string `json:"delay"`
-	// MaxReplays is how often the rule replays a letter, with everything that it is a
-	// fork of. It counts what the rule did under its name, before it was changed too.
+	// MaxReplays is how often the rule may replay a letter with its ancestors by fork. Replays
+	// by former versions of a rule of the same name count.
 	MaxReplays int                 `json:"max_replays,omitempty"`
-	Policy     *retrypolicy.Policy `json:"policy,omitempty"` // of the forks; nil keeps the letters'
-	Mark       *RuleMark           `json:"mark,omitempty"`   // mark, and do not replay
+	Policy     *retrypolicy.Policy `json:"policy,omitempty"` // of the forks; nil: the letter's
+	Mark       *RuleMark           `json:"mark,omitempty"`   // mark instead of replaying
 }
 
-// RuleMark is how a rule marks a letter. A nil mark stays as it is.
+// RuleMark is how a rule marks a letter. A nil member leaves the letter's mark unchanged.
 type RuleMark struct {
 	Reprocess *bool  `json:"reprocess_eligible,omitempty"`
 	Review    *bool  `json:"manual_review_required,omitempty"`
 	Reason    string `json:"reason"` // required
 }
 
-// StoredRule is a rule as somebody set it.
+// StoredRule is a rule with its version, and who set it when and why.
 type StoredRule struct {
 	Rule
 	Tenant  string    `json:"tenant"`
@@ -57,7 +56,7 @@ type StoredRule struct {
 }
 
 const (
-	// MaxRuleReplays is the most that MaxReplays can be.
+	// MaxRuleReplays is the maximum of Rule.MaxReplays.
 	MaxRuleReplays = 100
 
 	// maxRule bounds a rule as it is stored, in bytes.
@@ -66,11 +65,11 @@ const (
 
 var ruleNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// actor is whom the receipts of what a rule does name.
+// actor returns the actor in receipts of the rule's actions.
 func (r *Rule) actor() string { return "rule:" + r.Name }
 
-// ParseRule reads a rule from a JSON object. A member that it does not know or that is
-// given twice is refused as a *FieldError naming it, in the filter too.
+// ParseRule parses a rule from a JSON object. A member that is unknown, null or given twice, also
+// in the filter, is refused as a *FieldError that names it.
 func ParseRule(text []byte) (Rule, error) {
 	var in struct {
 		Rule
@@ -101,7 +100,7 @@ func ParseRule(text []byte) (Rule, error) {
 	return r, nil
 }
 
-// checkUnambiguous refuses a text that readers of JSON take differently, or that names a member of v in another case.
+// checkUnambiguous refuses a text that JSON parsers read differently, or that spells a member of v in another case.
 func checkUnambiguous(what string, text []byte, v any) error {
 	err := strictjson.CheckFor(text, v)
 	var wrong *strictjson.Error
@@ -116,8 +115,8 @@ func checkUnambiguous(what string, text []byte, v any) error {
 	return &FieldError{Field: redact.Text(wrong.Field), Problem: wrong.Problem}
 }
 
-// nullMember is the first member of an object that is null, by name: read as absent it
-// would let a rule do more than was meant. What is no object has none.
+// nullMember returns the first member of an object, by name, that is null: read as absent it
+// would let a rule do more than was meant. It returns "" if text is not an object.
 func nullMember(text []byte) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(text, &members) != nil {
@@ -131,7 +130,7 @@ func nullMember(text []byte) string {
 	return ""
 }
 
-// unreadableRule names the member that could not be read, where that is known.
+// unreadableRule names the member that could not be decoded, if known.
 func unreadableRule(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
@@ -142,12 +141,12 @@ func unreadableRule(err error) error {
 		return &FieldError{Field: field, Problem: "must not be a JSON " + wrong.Value}
 	}
 	if member, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return &FieldError{Field: strings.Trim(member, `"`), Problem: "is no member of a rule"}
+		return &FieldError{Field: strings.Trim(member, `"`), Problem: "is not a member of a rule"}
 	}
 	return &FieldError{Field: "rule", Problem: err.Error()}
 }
 
-// Validate tells everything that makes no sense in a rule, each a *FieldError, joined.
+// Validate returns a *FieldError for each invalid member, joined.
 func (r *Rule) Validate() error {
 	var errs []error
 	refuse := func(wrong bool, field, problem string) {
@@ -158,23 +157,23 @@ func (r *Rule) Validate() error {
 	f := r.Filter
 	f.Status = background.NoLetter
 	refuse(!ruleNamePattern.MatchString(r.Name), "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first")
-	refuse(f == (LetterFilter{}) && !r.All, "filter", "must say which letters; for all of them say so in all")
+	refuse(f == (LetterFilter{}) && !r.All, "filter", "must not be empty; for all letters set all")
 	refuse(f != (LetterFilter{}) && r.All, "all", "must not be given beside a filter")
-	refuse(r.Filter.Status != background.NoLetter && r.Filter.Status != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
+	refuse(r.Filter.Status != background.NoLetter && r.Filter.Status != background.LetterOpen, "letter", "must be open: a rule changes only open letters")
 	errs = append(errs, r.Filter.Validate())
 	if _, err := ruleDelay(r.Delay); err != nil {
 		errs = append(errs, &FieldError{Field: "delay", Problem: err.Error()})
 	}
 	if r.Mark != nil {
-		refuse(r.MaxReplays != 0, "max_replays", "is of replays only")
-		refuse(r.Policy != nil, "policy", "is of replays only")
+		refuse(r.MaxReplays != 0, "max_replays", "applies to replays only")
+		refuse(r.Policy != nil, "policy", "applies to replays only")
 		refuse(r.Mark.Reprocess == nil && r.Mark.Review == nil, "mark", "reprocess_eligible or manual_review_required must be given")
 		errs = append(errs, requireText("mark.reason", r.Mark.Reason, 1024))
 	} else {
 		refuse(r.MaxReplays < 1 || r.MaxReplays > MaxRuleReplays, "max_replays", fmt.Sprintf("must be 1 to %d", MaxRuleReplays))
-		refuse(f.Class != "" && f.Class != NotExecuted, "outcome_class", "must be not_executed: nothing else is replayed by a rule")
-		refuse(f.Held != nil && *f.Held, "held", "must not be true: no rule replays what somebody holds")
-		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: no rule replays what a person must look at first")
+		refuse(f.Class != "" && f.Class != NotExecuted, "outcome_class", "must be not_executed: a rule replays nothing else")
+		refuse(f.Held != nil && *f.Held, "held", "must not be true: a rule replays no held letters")
+		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: a rule replays no letters that a person must review first")
 	}
 	if r.Policy != nil {
 		errs = append(errs, validatePolicy(*r.Policy))
@@ -185,7 +184,7 @@ func (r *Rule) Validate() error {
 	return r.storable()
 }
 
-// storable refuses what can't go into evidence.
+// storable refuses a rule that must not be stored in receipts.
 func (r *Rule) storable() error {
 	text, err := r.encode()
 	if err != nil {
@@ -200,7 +199,7 @@ func (r *Rule) storable() error {
 	return nil
 }
 
-// encode writes a rule in the one way that equal rules share.
+// encode returns the canonical form of a rule: equal rules have equal bytes.
 func (r *Rule) encode() ([]byte, error) {
 	next := *r
 	next.Filter.From, next.Filter.To = journalTime(r.Filter.From), journalTime(r.Filter.To)
@@ -211,7 +210,7 @@ func (r *Rule) encode() ([]byte, error) {
 	return json.Marshal(next)
 }
 
-// ruleDelay reads how long a rule waits from a letter's death on.
+// ruleDelay parses how long a rule waits after a letter's death.
 func ruleDelay(text string) (time.Duration, error) {
 	if text == "PT0S" {
 		return 0, nil
@@ -221,7 +220,7 @@ func ruleDelay(text string) (time.Duration, error) {
 	}
 	d, err := ParseDuration(text)
 	if err != nil || d > Duration(maxRetentionAge) {
-		return 0, fmt.Errorf("%q is no length of time such as PT1H, 90m, 36h or 30d", text)
+		return 0, fmt.Errorf("%q is not a length of time such as PT1H, 90m, 36h or 30d", text)
 	}
 	return time.Duration(d), nil
 }

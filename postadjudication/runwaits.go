@@ -13,32 +13,32 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// What keeps a run from being called, in Status.WaitsFor. Of several things the one that
-// has to change first is named.
+// What blocks the next attempt of a waiting run, in Status.WaitsFor. If several things block it,
+// this is the one that has to change first.
 const (
-	WaitsForBreaker     = "circuit_breaker"   // a circuit breaker pauses it: PausedBy names it
-	WaitsForCalls       = "outstanding_calls" // so many calls of it have not come back that no more are made
-	WaitsForTime        = "next_attempt"      // it is not due yet: NextRetryAt
+	WaitsForBreaker     = "circuit_breaker"   // a circuit breaker pauses it: see PausedBy
+	WaitsForCalls       = "outstanding_calls" // MaxOutstandingCalls of its calls have not returned
+	WaitsForTime        = "next_attempt"      // it is not due before NextRetryAt
 	WaitsForFamily      = "family_not_served" // no running process has its family
 	WaitsForQueue       = "queue_not_served"  // no running process serves its queue
 	WaitsForTarget      = "target_not_called" // no running process calls its escrow service
 	WaitsForClock       = "clock"             // the processes that serve its queue claim nothing: their clocks are off
 	WaitsForClaims      = "old_claims"        // the processes that serve its queue pause: their last claims grew too old
-	WaitsForServers     = "servers"           // the processes that serve its queue claim nothing: their servers are not those of this database, or refuse writes
-	WaitsForRedis       = "redis_unreachable" // this process can't reach Redis, so perhaps nobody is notified
-	WaitsForPausedQueue = "queue_paused"      // somebody paused its queue in asynq
-	WaitsForCaseLock    = "case_locked"       // another transaction, as that of a caller, holds its case
-	WaitsForTurn        = "turn"              // nothing: it stands in its queue, behind the runs that Ahead counts
+	WaitsForServers     = "servers"           // the processes that serve its queue claim nothing: their servers do not match this database, or refuse writes
+	WaitsForRedis       = "redis_unreachable" // this process can't reach Redis, so perhaps no process is notified
+	WaitsForPausedQueue = "queue_paused"      // a person paused its queue in asynq
+	WaitsForCaseLock    = "case_locked"       // another transaction, such as a caller's, holds its case
+	WaitsForTurn        = "turn"              // nothing blocks it: Ahead runs of its queue are before it
 )
 
 const (
-	maxAheadCounted    = 10_000           // counted before a run in its queue
-	sessionTimeout     = 30 * time.Second // a process of which no beat came for so long does not run
-	deliveryGrace      = 2 * time.Second  // for so long a run that is due is not asked about
-	queuePausedTimeout = 2 * time.Second  // how long Redis is asked whether a queue is paused
+	maxAheadCounted    = 10_000           // runs before a run in its queue, as far as they are counted
+	sessionTimeout     = 30 * time.Second // a process without a heartbeat for this long does not run
+	deliveryGrace      = 2 * time.Second  // how long a run may be due before its case's lock is checked
+	queuePausedTimeout = 2 * time.Second  // of asking Redis whether a queue is paused
 )
 
-// addWaits adds to the status of a run that waits what it waits for.
+// addWaits sets what a waiting run waits for.
 func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) error {
 	if !r.State.Waiting() {
 		return nil
@@ -49,7 +49,7 @@ func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) er
 	now := s.now()
 	switch {
 	case len(r.OutstandingCalls) >= background.MaxOutstandingCalls:
-		st.setWait(WaitsForCalls, "%d calls of it have not come back", len(r.OutstandingCalls))
+		st.setWait(WaitsForCalls, "%d of its calls have not returned", len(r.OutstandingCalls))
 		return nil
 	case r.DueAt.After(now):
 		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
@@ -72,7 +72,7 @@ func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) er
 			return err
 		}
 		if locked {
-			st.setWait(WaitsForCaseLock, "another transaction holds its case, as one of a caller that is still open")
+			st.setWait(WaitsForCaseLock, "another transaction holds its case, such as a caller's that is still open")
 			return nil
 		}
 	}
@@ -83,9 +83,9 @@ func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) er
 	return nil
 }
 
-// running lists the sessions of processes that run.
+// running returns the sessions of running processes.
 func (s *Service) running(ctx context.Context) ([]background.Session, error) {
-	if err := s.manager.MeasureClock(ctx); err != nil { // else one whose clock is off finds nobody
+	if err := s.manager.MeasureClock(ctx); err != nil { // with a clock that is off, all sessions would look old
 		return nil, err
 	}
 	sessions, err := s.journal.Sessions(ctx)
@@ -97,10 +97,10 @@ func (st *Status) setWait(what, because string, args ...any) {
 	st.WaitsFor, st.WaitsBecause = what, fmt.Sprintf(because, args...)
 }
 
-// waitsForProcess tells if no process takes the run from its queue, or none of those that
-// would may claim it.
+// waitsForProcess sets the reason if no process serves the run's queue, or none of those that do
+// may claim it.
 func (st *Status) waitsForProcess(r background.Run, sessions []background.Session) {
-	var barred []string
+	var blocked []string
 	family, serving := servedBy(r.Family, sessions), 0
 	for _, s := range sessions {
 		if !slices.Contains(s.Queues, r.Queue) {
@@ -108,7 +108,7 @@ func (st *Status) waitsForProcess(r background.Run, sessions []background.Sessio
 		}
 		serving++
 		if s.ClaimsBlockedBy != "" {
-			barred = append(barred, s.ClaimsBlockedBy)
+			blocked = append(blocked, s.ClaimsBlockedBy)
 		}
 	}
 	switch {
@@ -116,13 +116,13 @@ func (st *Status) waitsForProcess(r background.Run, sessions []background.Sessio
 		st.setWait(WaitsForFamily, "no running process has the family %s", r.Family)
 	case serving == 0:
 		st.setWait(WaitsForQueue, "no running process serves queue %s", r.Queue)
-	case len(barred) < serving:
-	case slices.Contains(barred, background.BlockedByServers):
-		st.setWait(WaitsForServers, "the %d processes that serve queue %s claim nothing: their readiness says what is wrong with their servers", serving, r.Queue)
-	case slices.Contains(barred, background.BlockedByClock):
+	case len(blocked) < serving:
+	case slices.Contains(blocked, background.BlockedByServers):
+		st.setWait(WaitsForServers, "the %d processes that serve queue %s claim nothing: see their readiness for what is wrong with their servers", serving, r.Queue)
+	case slices.Contains(blocked, background.BlockedByClock):
 		st.setWait(WaitsForClock, "the %d processes that serve queue %s claim nothing: their clocks are off", serving, r.Queue)
 	default:
-		st.setWait(WaitsForClaims, "the %d processes that serve queue %s claim nothing for a while: their last claims grew too old to be called on", serving, r.Queue)
+		st.setWait(WaitsForClaims, "the %d processes that serve queue %s claim nothing for a while: their last claims grew too old to call", serving, r.Queue)
 	}
 }
 
@@ -133,7 +133,8 @@ func servedBy(family string, sessions []background.Session) bool {
 	})
 }
 
-// waitsForRedis tells what Redis says of the queue. A process without Redis can't tell.
+// waitsForRedis sets the reason if Redis is unreachable or the queue is paused. A process without
+// Redis skips the check.
 func (s *Service) waitsForRedis(ctx context.Context, st *Status, r background.Run) {
 	ctx, cancel := context.WithTimeout(ctx, queuePausedTimeout)
 	defer cancel()
@@ -142,7 +143,7 @@ func (s *Service) waitsForRedis(ctx context.Context, st *Status, r background.Ru
 	case err != nil:
 		st.setWait(WaitsForRedis, "Redis can't be reached from here: %v", err)
 	case paused:
-		st.setWait(WaitsForPausedQueue, "somebody paused queue %s in asynq", r.Queue)
+		st.setWait(WaitsForPausedQueue, "a person paused queue %s in asynq", r.Queue)
 	}
 }
 
@@ -156,11 +157,11 @@ func runCountText(n, most int) string {
 	return fmt.Sprintf("%d runs", n)
 }
 
-// Unserved is how many live runs are in a queue that no process serves.
+// Unserved is the number of live runs in a queue that no process serves.
 type Unserved = postgres.Unserved
 
-// Unserved lists the queues of live runs of all tenants that no running process serves:
-// nobody executes these until one does. It reads every live run.
+// Unserved returns the queues of live runs of all tenants that no running process serves: their
+// runs wait until one does. It reads every live run.
 func (s *Service) Unserved(ctx context.Context) ([]Unserved, error) {
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return nil, err
@@ -168,10 +169,10 @@ func (s *Service) Unserved(ctx context.Context) ([]Unserved, error) {
 	return s.journal.Unserved(ctx, s.now().Add(-sessionTimeout))
 }
 
-// servedFamilies remembers for a moment which families running processes have, so that a
-// list of letters can be judged by it.
+// servedFamilies caches which families running processes have, so that a list of letters can be
+// judged by it.
 type servedFamilies struct {
-	local   map[string]bool // of this process, whether it runs or not
+	local   map[string]bool // of this process, running or not
 	running func(context.Context) ([]background.Session, error)
 
 	mu    sync.Mutex
@@ -180,11 +181,11 @@ type servedFamilies struct {
 	until time.Time // on this machine's clock
 }
 
-// servedFamiliesTTL is for how long an answer holds, and how long it is waited for.
+// servedFamiliesTTL is how long an answer is cached, and the timeout of reading it.
 const servedFamiliesTTL = time.Second
 
-// mayBeServed reports whether anybody may execute runs of a family: it is this process's, or that
-// of one that runs. Where that can't be read, somebody may.
+// mayBeServed reports whether a process may execute runs of a family: this process, running or not,
+// or a running one. It returns true if the sessions can't be read.
 func (f *servedFamilies) mayBeServed(family string) bool {
 	if f.local[family] {
 		return true

@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// processes stand for running ones: each says with its beat what it serves, and why it
-// claims nothing.
+// processes inserts sessions of running processes: each states what it serves, and why it claims
+// nothing.
 func (r *rig) session(s background.Session) background.Session {
 	r.t.Helper()
 	ctx := context.Background()
@@ -33,7 +33,7 @@ func (r *rig) session(s background.Session) background.Session {
 	return s
 }
 
-// Whatever a run that is not called waits for, its status names it.
+// The status of a waiting run names what it waits for, in every case.
 func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Shards = 1 })
@@ -149,8 +149,8 @@ func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 	}
 }
 
-// A letter of a family that no process has any more is not forked into a run that would
-// wait for ever; as soon as one runs that has it, it is.
+// A letter of a family that no process has is not forked into a run that would wait for ever; as
+// soon as a running process has it, it is.
 func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 	t.Parallel()
 	fail := func(c *Config) {
@@ -190,8 +190,8 @@ func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 	r.mustAudit()
 }
 
-// Whoever names another tenant, or none, is told that there is nothing, whatever is
-// asked for.
+// A caller who names another tenant, or none, gets ErrNotFound or nothing from every
+// read.
 func TestARunOfAnotherTenantIsNotThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Executor = nil })

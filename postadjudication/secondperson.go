@@ -10,26 +10,26 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// SecondPersonError says that a plan has to be run by somebody else than who made it. What
-// states or frees money by hand takes two people: one who plans it, and one who looks at the
-// plan and lets it run.
+// SecondPersonError means that another person than its author must start a plan. To state or free
+// money by hand takes two people: one plans it, and another one reviews the plan and starts
+// it.
 type SecondPersonError struct {
-	Plan    Bulk   // that waits for the other one
-	Because string // why the one who asks may not run it; empty: nobody has asked to
+	Plan    Bulk   // waits for the second person
+	Because string // why this caller may not start it; empty if the plan was only just made
 }
 
-// Code names the refusal for programs.
+// Code returns the refusal's code for programs.
 func (e *SecondPersonError) Code() string { return "second_person_required" }
 
 func (e *SecondPersonError) Error() string {
-	text := "postadjudication: bulk plan " + e.Plan.ID.String() + " has to be run by somebody else than " + e.Plan.Actor
+	text := "postadjudication: bulk plan " + e.Plan.ID.String() + " must be started by somebody else than " + e.Plan.Actor
 	if e.Because != "" {
 		text += ": " + e.Because
 	}
 	return text
 }
 
-// secondPersonRequired is a SecondPersonError of a plan as it is kept.
+// secondPersonRequired is a SecondPersonError with the stored plan.
 type secondPersonRequired struct {
 	plan    postgres.BulkPlan
 	because string
@@ -37,19 +37,19 @@ type secondPersonRequired struct {
 
 func (e *secondPersonRequired) Error() string { return e.because }
 
-// BreakGlass lets one person run a plan alone who made it.
+// BreakGlass lets its author start a plan alone.
 type BreakGlass struct {
-	Actor    string // an approver where a key proves who it is; required
-	Reason   string // why nobody else could; required
-	Incident string // where the incident can be looked up; required
+	Actor    string // an approver, if a key proves the identity; required
+	Reason   string // why no other person could; required
+	Incident string // reference of the incident; required
 }
 
-// provenance are what the receipts of a plan's items say of who was behind it.
+// provenance is what the receipts of a plan's items state of the people behind it.
 type provenance struct {
 	plannedBy, incident string
-	people              int // 1: no second person was asked for
+	people              int // 1: no second person was required
 	declared            bool
-	lookupURL           string // of the escrow service that a self-declared person asked
+	lookupURL           string // of the escrow service that a self-declared actor named
 }
 
 func provenanceOf(b postgres.BulkPlan) provenance {
@@ -64,8 +64,8 @@ func (m provenance) stamp(p *receipts.Payload) {
 	p.PlannedBy, p.BreakGlass, p.People, p.SelfDeclared, p.LookupURL = m.plannedBy, m.incident, m.people, m.declared, m.lookupURL
 }
 
-// requiredPeople is how many people it takes whoever asks with a context to state or free money of
-// a tenant.
+// requiredPeople returns how many people a caller needs to state or free money of a
+// tenant.
 func (s *Service) requiredPeople(ctx context.Context, tenant string) (int, error) {
 	if callerOf(ctx).NoKeys {
 		return 1, nil
@@ -85,12 +85,12 @@ func needsTwoPeople(b *postgres.BulkPlan) bool {
 	return false
 }
 
-// planStarter is who wants to let a plan run.
+// planStarter is the caller who starts a plan.
 type planStarter struct {
 	Caller
 	actor      string
 	breakGlass *BreakGlass // nil: not alone
-	// What holds for the tenant.
+	// Settings of the tenant.
 	people int
 	keys   []AccessKey
 }
@@ -104,12 +104,12 @@ func (s *Service) newStarter(ctx context.Context, tenant, actor string, breakGla
 	return by, err
 }
 
-// authorize says why a plan must not be started so, or writes down how it is.
+// authorize returns why the caller may not start a plan, or records in the plan who started it.
 func (by *planStarter) authorize(b *postgres.BulkPlan) (because string, err error) {
 	b.StartedKey, b.SelfDeclared = by.Key, !by.NoKeys && (b.PlannedKey == "" || by.Key == "")
 	if !needsTwoPeople(b) {
 		if by.breakGlass != nil {
-			return "", &FieldError{Field: "break_glass", Problem: "must not be given: the plan takes one person"}
+			return "", &FieldError{Field: "break_glass", Problem: "must not be given: the plan requires one person"}
 		}
 		return "", nil
 	}
@@ -118,15 +118,15 @@ func (by *planStarter) authorize(b *postgres.BulkPlan) (because string, err erro
 	switch {
 	case by.NoKeys:
 	case by.unattended():
-		return "a program may plan, and never lets a plan run", nil
+		return "a program may make a plan, but not start it", nil
 	case by.breakGlass != nil:
 		if !by.isApprover() {
-			return "only an approver may do it alone, for an incident", nil
+			return "only an approver may start it alone, for an incident", nil
 		}
 		people = 1
 	case people == 1:
 	case access.SamePerson(planned, started, by.keys):
-		return "whoever made it, or made the key of who made it, or has a key that that one made, is the same person", nil
+		return "the plan's author, the maker of the author's key, and holders of keys that the author made count as the same person", nil
 	}
 	b.People = people
 	if by.breakGlass != nil {
@@ -135,7 +135,7 @@ func (by *planStarter) authorize(b *postgres.BulkPlan) (because string, err erro
 	return "", nil
 }
 
-// unattended reports whether no person asks: by the name, or by a key that only hands over.
+// unattended reports whether the caller is no person, by name or by a key that may only submit.
 func (by *planStarter) unattended() bool {
 	if access.IsProgram(by.actor) {
 		return true
@@ -144,8 +144,8 @@ func (by *planStarter) unattended() bool {
 	return k != nil && len(k.Roles) == 1 && k.Roles[0] == access.Submitter
 }
 
-// isApprover reports whether the key that is shown is an approver's. Beside the database there
-// are no roles.
+// isApprover reports whether the caller's key is an approver's. A caller without a key has direct
+// access to the database, where there are no roles.
 func (by *planStarter) isApprover() bool {
 	if by.Key == "" {
 		return true
@@ -163,8 +163,8 @@ func (by *planStarter) presentedKey() *AccessKey {
 	return nil
 }
 
-// alarmBreakGlass raises the alarm for a plan that one person lets run.
+// alarmBreakGlass logs that one person started a plan that requires two.
 func (s *Service) alarmBreakGlass(b postgres.BulkPlan) {
-	s.log.Error("one person let a plan run that takes two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
+	s.log.Error("one person started a plan that requires two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
 		zap.String("planned_by", b.Actor), zap.String("started_by", b.StartedBy), zap.String("incident", b.Incident))
 }

@@ -42,8 +42,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// Secrets planted in an executor's error, a panic and a reference reach neither the
-// database nor the log nor asynq's archive.
+// Secrets in an executor's error, a panic and a reference reach neither the database nor the log
+// nor asynq's archive.
 func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
@@ -79,7 +79,7 @@ func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 	r.mustAudit()
 }
 
-// dump is every row of every table as text.
+// dump returns every row of every table as text.
 func (r *rig) dump() string {
 	r.t.Helper()
 	var out strings.Builder
@@ -123,8 +123,8 @@ func TestSecretsInAPayloadAreRefusedAtSubmission(t *testing.T) {
 	}
 }
 
-// Ids, targets, keys and payload members of any type that hold a secret are refused by their field, which is not
-// repeated with its value. Nothing is kept of them.
+// Ids, targets, keys and payload members of any type that hold a secret are refused with their field,
+// without the value. Nothing of them is stored.
 func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {

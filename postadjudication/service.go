@@ -21,68 +21,69 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// Config says what a Service is made of. Only DatabaseURL is needed to look, Redis to
-// hand over with a bell, and Executor to Run.
+// Config configures a Service. DatabaseURL is always required. Redis is required to notify
+// workers and to Run, Executor to Run.
 type Config struct {
 	DatabaseURL string             // postgres://...; always with sslmode
-	Redis       asynq.RedisConnOpt // any of asynq's; nil: what is handed over waits for the sweeper of another process, see ErrNoRedis
+	Redis       asynq.RedisConnOpt // any of asynq's; nil: new runs wait for the sweeper of another process, see ErrNoRedis
 	Executor    Executor           // calls the escrow service DefaultTarget
-	Targets     []Target           // beside DefaultTarget; an adjudication of any other is refused. The same in every process
-	Families    []PlainFamily      // families of the caller's own
-	OnDeath     LetterHandler      // what is run when a settlement's run dies; none when zero
-	OnAnyDeath  LetterHandler      // the same for every family that names none, settlements included
+	Targets     []Target           // besides DefaultTarget; an adjudication for any other target is refused. The same in every process
+	Families    []PlainFamily      // the caller's own families
+	OnDeath     LetterHandler      // runs when a settlement's run dies; none when zero
+	OnAnyDeath  LetterHandler      // the default for every family without a handler of its own, settlements included
 
 	Policy    retrypolicy.Policy // of new settlement runs; normalised: 3 attempts, 25ms, doubling
 	TimeLimit time.Duration      // of one call of the escrow service; 10s when 0, 24h at most
 	Slots     int                // calls at once in this process; 64 when 0
 	Servers   int                // asynq servers in this process; 4 when 0
 	Shards    int                // queues per family; 2 when 0
-	Poll      time.Duration      // how often an idle asynq server looks; 5ms when 0
+	Poll      time.Duration      // poll interval of an idle asynq server; 5ms when 0
 	Grace     time.Duration      // for running attempts at shutdown; 10s when 0
-	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
-	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
-	// MaxRecoveries is from how many lost workers a run is recovered; the next one that is
-	// lost is its death, a dead letter poison_pill. 5 when 0, without end when negative.
+	Sweep     time.Duration      // how often the sweeper looks for runs without a task in Redis; 1s when 0
+	LostAfter time.Duration      // a process without a heartbeat for this long counts as lost; 15s when 0, at least 3s
+	// MaxRecoveries is how often a run is recovered from a lost worker. After the next lost
+	// worker it is dead-lettered as poison_pill. 5 when 0, unlimited when negative.
 	MaxRecoveries int
-	// Worker is this process in receipts; when empty, host name, pid and some letters of
-	// chance. No other process may have its name, nor one that takes its place: a call that
-	// has not come back counts as outstanding while a process of the name lives.
+	// Worker names this process in receipts; when empty, host name, pid and six random
+	// characters. The name must be unique, also among processes that replace this one: a call
+	// that has not returned counts as outstanding while a process of that name is alive.
 	Worker   string
 	Breaker  BreakerRule   // when circuit breakers open by themselves; see its fields for the defaults
-	InFlight time.Duration // how long a call that was given up may still be executed, where no Executor states it; DefaultInFlight when 0, none when negative
+	InFlight time.Duration // how long an abandoned call may still be executed, unless the Executor states it; DefaultInFlight when 0, none when negative
 
-	// How long letters are kept, and where they go then: the same in every process, for
-	// whichever comes first prunes by its own.
-	Retention  []RetentionRule // DefaultMaxAge for what no rule is about
-	Archive    Archive         // without it letters of settlements are not pruned
+	// How long letters are kept, and where they are archived. The same in every process: each
+	// process prunes by its own rules.
+	Retention  []RetentionRule // DefaultMaxAge for letters that no rule matches
+	Archive    Archive         // required to prune letters of settlements
 	PruneEvery time.Duration   // how often retention is applied; 5m when 0
 	RuleEvery  time.Duration   // how often rules for dead letters are applied; 3s when 0
-	Lookups    LookupRule      // how the escrow service is asked about dead letters of unknown outcome; see its fields for the defaults
+	Lookups    LookupRule      // how the lookup loop asks the escrow service about dead letters of unknown outcome; see its fields for the defaults
 
-	Logger *zap.Logger      // none when nil; what it is given is redacted first
+	Logger *zap.Logger      // none when nil; every entry is redacted first
 	Now    func() time.Time // this machine's clock; time.Now when nil
-	// Simulated says that Now is a simulation's, as of a demonstration that lets months pass:
-	// it is gone by as it is. Any other is measured against the database's clock with each
-	// beat, and everything that is recorded has the time of that.
+	// Simulated means that Now is a simulated clock and is used unchanged, as in a demonstration
+	// that lets months pass. Any other clock is measured against the database's clock with each
+	// heartbeat, and every recorded time is the database's.
 	Simulated    bool
 	Tracer       trace.TracerProvider                        // nothing is traced when nil
-	OnTransition func(background.Transition, background.Run) // called after each committed move of this process
-	OnBreaker    func(background.Breaker)                    // called after this process moved a circuit breaker
+	OnTransition func(background.Transition, background.Run) // called after each transition that this process committed
+	OnBreaker    func(background.Breaker)                    // called after this process changed a circuit breaker
 
-	// Demonstration says that Executor pays nothing real. Only a database that was opened so
-	// when it was empty is executed on then: it is marked, and executed on by no other, for ever.
+	// Demonstration means that Executor pays nothing real. Such a Service executes only on a
+	// database that was empty when a demonstration first opened it. That database is marked for
+	// good: no other Service executes on it.
 	Demonstration bool
 
-	// AllowUnsuitable opens also a database that does not refuse changes of evidence, as one that
-	// was restored without its triggers, or a standby: to audit it, or to read. TriggersOff
-	// says what is not in force. It is not for what changes anything.
+	// AllowUnsuitable also opens a database that does not refuse changes of evidence, such as
+	// one restored without its triggers, or a standby. It is for audits and reading, and must
+	// not be used to change anything. TriggersOff lists the triggers that are not in force.
 	AllowUnsuitable bool
 
-	handlerFamilies map[string]string // by which family whose letters are handled; see withHandlers
+	handlerFamilies map[string]string // the handler's family, by the family of the dead run; see withHandlers
 }
 
-// Service is the one public door: it takes adjudications, executes them when Run
-// is called, and answers what became of them. It is safe for concurrent use.
+// Service accepts adjudications, executes them while Run runs, and reports what became of
+// them. It is safe for concurrent use.
 type Service struct {
 	journal          *postgres.Journal
 	manager          *background.Manager
@@ -100,16 +101,16 @@ type Service struct {
 	conditionLimiter *exprLimiter
 	lookups          *lookupLoop
 	worker           string
-	maxRecoveries    int // of a run at most, as configured; 0: the default
+	maxRecoveries    int // of a run, as configured; 0: the default
 	grace            time.Duration
 	log              *zap.Logger
 	executes         bool
-	runRefusal       error        // why Run refuses, as a demonstration's database would
-	withoutRedis     bool         // no Redis is named
+	runRefusal       error        // returned by Run when not nil, as for a demonstration's database
+	withoutRedis     bool         // Config.Redis was nil
 	tracer           trace.Tracer // nil: nothing is traced
 
 	retention   retentions
-	archive     Archive // nil: there is none
+	archive     Archive // may be nil
 	pruneEvery  time.Duration
 	pruneCounts pruneCounts
 }
@@ -123,16 +124,16 @@ var ErrSchema = postgres.ErrSchema
 // ErrNotFound means that the tenant has no such run or case.
 var ErrNotFound = background.ErrNotFound
 
-// ErrUnreadable means that the run is of a version that this program can't read. It stays
-// as it is, for a program that can.
+// ErrUnreadable means that the run was written by a newer version and can't be read. It is
+// left unchanged for a program that can read it.
 var ErrUnreadable = background.ErrUnreadable
 
-// ErrUnrecordable means that what was to be recorded has values that can't be: nothing was.
+// ErrUnrecordable means that a value can't be recorded. Nothing was recorded.
 var ErrUnrecordable = background.ErrUnrecordable
 
-// Open connects to Postgres, checks the schema and its triggers, and prepares to reach Redis. It
-// starts no work; Run does. What it could not work on it refuses with ErrSchema,
-// ErrUnsuitable or, with an Executor, ErrRedis; a Redis that can't be reached is no reason.
+// Open connects to Postgres, checks the schema and its triggers, and prepares the connection to
+// Redis. It starts no work; Run does. Errors: ErrSchema, ErrUnsuitable and, with an
+// Executor, ErrRedis. A Redis that can't be reached is no error.
 func Open(ctx context.Context, c Config) (*Service, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -144,7 +145,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s := &Service{journal: journal, plainFamilies: map[string]*plainAdapter{}, policy: c.Policy.Normalize(), log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace, conditionLimiter: newExprLimiter()}
 	if _, s.withoutRedis = c.Redis.(absentRedis); s.withoutRedis {
-		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
+		c.Logger.Warn("no Redis is configured: every new run is left to the sweeper of a process that has one")
 	}
 	s.handlers = &handlers{service: s, familyFor: c.handlerFamilies}
 	s.database = &databaseMonitor{journal: journal, id: installed.ID, breakers: targetsOf(&c).breakerTargets(), log: c.Logger, now: s.now}
@@ -194,8 +195,8 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	return s, nil
 }
 
-// maxTimeLimit bounds Config.TimeLimit. It is part of how long a call may be on its way and
-// of what is left of an operation key: sums of it have to stay exact.
+// maxTimeLimit bounds Config.TimeLimit. It is added to how long a call may be in flight and
+// subtracted from the lifetime of an operation key: these sums must not overflow.
 const maxTimeLimit = 24 * time.Hour
 
 func (c Config) withDefaults() (Config, error) {
@@ -236,7 +237,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.LostAfter = 15 * time.Second
 	}
 	if c.LostAfter < 3*time.Second {
-		return c, errors.New("postadjudication: Config.LostAfter is under 3s; a pause of a busy machine would pass for the loss of a process")
+		return c, errors.New("postadjudication: Config.LostAfter is under 3s; a pause of a busy machine would count as the loss of a process")
 	}
 	if c.InFlight == 0 {
 		c.InFlight = DefaultInFlight
@@ -261,10 +262,10 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Run executes what is due until ctx ends, then stops gracefully: it claims
-// nothing more, gives running attempts their grace, and leaves everything else
-// where any other process finds it. It refuses with ErrTargets while other processes go by
-// other circuit breakers.
+// Run executes due runs until ctx ends, then stops gracefully: it claims nothing more, waits
+// Config.Grace for running attempts, and leaves everything else for other processes. Errors:
+// ErrNoExecutor, ErrNoRedis, ErrDemonstration, and ErrTargets while other processes have other
+// circuit breakers.
 func (s *Service) Run(ctx context.Context) error {
 	if !s.executes {
 		return ErrNoExecutor
@@ -297,8 +298,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.manager.Run(ctx)
 }
 
-// CheckRedis tells why this process could not work with its Redis, and changes nothing;
-// nil also when that can't be reached. The error wraps ErrRedis.
+// CheckRedis returns an error that wraps ErrRedis if this process could not work with its
+// Redis. It changes nothing. A Redis that can't be reached is no error.
 func (s *Service) CheckRedis(ctx context.Context) error {
 	if s.withoutRedis {
 		return nil
@@ -306,8 +307,8 @@ func (s *Service) CheckRedis(ctx context.Context) error {
 	return s.manager.CheckRedis(ctx, false)
 }
 
-// Close lets go of Redis and Postgres, after everything handed over is written, and
-// rung for if Redis answers within seconds.
+// Close closes Redis and Postgres. Before, it writes every accepted submission and, if Redis
+// answers within seconds, sends the pending notifications.
 func (s *Service) Close() error {
 	err := s.manager.Close()
 	s.subscribers.close(s.grace)
@@ -315,8 +316,8 @@ func (s *Service) Close() error {
 	return err
 }
 
-// transitionHook is what is called after each committed move: what the caller asked for, and
-// who waits for deaths.
+// transitionHook returns the function to call after each committed transition. It logs deaths,
+// wakes subscribers and calls then.
 func (s *Service) transitionHook(then func(background.Transition, background.Run)) func(background.Transition, background.Run) {
 	return func(m background.Transition, after background.Run) {
 		if after.State == background.DeadLettered {
@@ -332,44 +333,43 @@ func (s *Service) transitionHook(then func(background.Transition, background.Run
 	}
 }
 
-// now is the time at the boundary: UTC, whole microseconds, as Postgres keeps it.
+// now returns the time in UTC and whole microseconds, the precision of Postgres.
 func (s *Service) now() time.Time { return s.manager.Now() }
 
-// Migrate brings the schema of a database up to this program's version and gives
-// the version before and after.
+// Migrate migrates the schema of a database to this program's version. It returns the
+// version before and after.
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
 	return postgres.Migrate(ctx, databaseURL)
 }
 
-// Migration is Migrate where more is to be said: which role processes connect as. That one owns
-// nothing, and is granted what they need. Run refuses one with ErrAppRole that could do more.
+// Migration is a Migrate that also names the role that processes connect as. The role owns
+// nothing, and Run grants it what processes need. Run returns ErrAppRole if the role could do more.
 type Migration = postgres.Migration
 
-// Migrated is what a Migration came to.
+// Migrated is the result of a Migration.
 type Migrated = postgres.MigrationResult
 
-// ErrAppRole means that a role can't be the one that processes connect as: it is not there, is a
-// superuser, makes roles, owns the schema, or is a member of one that does.
+// ErrAppRole means that processes must not connect as a role: it does not exist, is a superuser,
+// may create roles, owns the schema, or is a member of such a role.
 var ErrAppRole = postgres.ErrAppRole
 
 // DatabaseRole is the role that a process connects to the database as.
 type DatabaseRole = postgres.Role
 
-// DatabaseRole reads what the role may do that this service connects as.
+// DatabaseRole returns the role that this service connects as, with its privileges.
 func (s *Service) DatabaseRole(ctx context.Context) (DatabaseRole, error) { return s.journal.Role(ctx) }
 
-// ErrNoRedis means that a Service was opened without a Redis. It looks as any other,
-// and what it writes is written: the bell is rung by the sweeper of a process that
-// executes. It does not Run.
-var ErrNoRedis = errors.New("postadjudication: Config.Redis is needed to ring bells and to run")
+// ErrNoRedis means that a Service was opened without a Redis. It reads and writes as any
+// other: the sweeper of a process that executes enqueues its runs. It does not Run.
+var ErrNoRedis = errors.New("postadjudication: Config.Redis is needed to notify workers and to run")
 
-// absentRedis stands where none is named: every word to it is answered ErrNoRedis.
+// absentRedis is the Redis of a Service without one. Every command returns ErrNoRedis.
 type absentRedis struct{}
 
-// MakeRedisClient is what asynq asks of a Redis.
+// MakeRedisClient implements asynq.RedisConnOpt.
 func (absentRedis) MakeRedisClient() any {
 	return redis.NewClient(&redis.Options{
 		Dialer:     func(context.Context, string, string) (net.Conn, error) { return nil, ErrNoRedis },
-		MaxRetries: -1, // another try finds none either
+		MaxRetries: -1, // a retry would fail as well
 	})
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// settlementFamily is the settlement family: its handler calls the escrow service, its
-// record keeps settlement, escrow and evidence in step with the run.
+// settlementFamily is the family of settlements. Its handler calls the escrow service; Record
+// changes settlement, escrow and evidence in the commit that changes the run.
 type settlementFamily struct {
 	journal   *postgres.Journal
-	executor  Executor // of DefaultTarget and its other names; nil: nothing is executed
+	executor  Executor // of DefaultTarget and its aliases; nil: nothing is executed
 	targets   targets
 	timeLimit time.Duration
 	now       func() time.Time
@@ -24,17 +24,17 @@ type settlementFamily struct {
 	escrows   *escrowMaintainer
 	served    *servedFamilies
 
-	callBound       time.Duration // how old a claim may be when its call is sent
-	defaultInFlight time.Duration // for how long a call may be on its way, where no executor states it
+	callBound       time.Duration // maximum age of a claim when its call is sent
+	defaultInFlight time.Duration // how long a call may be in flight, unless its executor states it
 }
 
 func (f *settlementFamily) Name() string             { return Family }
 func (f *settlementFamily) TimeLimit() time.Duration { return f.timeLimit }
 
-// Handle calls the escrow service once, for an attempt that can tell whether it may.
+// Handle calls the escrow service once. It calls nothing if the attempt can't check its claim's age.
 func (f *settlementFamily) Handle(ctx context.Context, a background.Attempt) background.Result {
 	if a.Fresh == nil {
-		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStaleClaim, Message: "nobody tells how old the claim is"}}
+		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStaleClaim, Message: "the age of the claim is unknown"}}
 	}
 	call, err := callOf(a.Run, a.Number)
 	if err != nil {
@@ -42,16 +42,16 @@ func (f *settlementFamily) Handle(ctx context.Context, a background.Attempt) bac
 	}
 	call.Fresh, call.NotAfter = a.Fresh, a.NotAfter
 	executor := f.executorOf(call.Target)
-	if executor == nil { // none is claimed that is not called
+	if executor == nil { // unreachable through claims: a run of an unknown target is not claimed
 		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: failureTargetUnknown, Message: "this process does not call the escrow service"}}
 	}
 	return resultOf(executor.Execute(ctx, call), call.Amount.Minor)
 }
 
-// otherCallOutstanding reports whether a call under a run's operation key may pay yet that another run
-// of the case made, as what it is a fork of, and that has not come back. That of a process
-// which is gone never does: it is out for as long as it can be on its way. Calls of the run
-// itself are the engine's to know of.
+// otherCallOutstanding reports whether another run of the case, such as the fork's parent, has an
+// outstanding call under the run's operation key that may still pay. A call of a lost process
+// never returns: it counts for as long as a call can be in flight. The engine tracks the run's
+// own calls.
 func (f *settlementFamily) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.journal.CaseRunsPartial(ctx, r.Tenant, r.Case)
 	if err != nil || !slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
@@ -63,12 +63,12 @@ func (f *settlementFamily) otherCallOutstanding(ctx context.Context, r backgroun
 	return q.outstanding || q.remainingFlight() > 0, err
 }
 
-// maxBelievableMoved is what an executor may say it moved beyond what it was asked to: an
-// overpayment is a fact, but sums must stay exact whatever is answered.
+// maxBelievableMoved bounds the amount that an executor may report beyond what it was asked to
+// move. An overpayment is a fact, but sums must stay exact whatever the executor answers.
 const maxBelievableMoved = settlement.MaxMinor / 1024
 
-// resultOf takes an executor at its word only as far as the word makes sense: a
-// class that is none, or a success that moved nothing, is an unknown outcome.
+// resultOf turns an executor's answer into a result. An unknown class, or Executed without a
+// plausible amount, counts as an unknown outcome.
 func resultOf(a Answer, asked int64) background.Result {
 	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference}
 	switch {
@@ -88,7 +88,7 @@ func resultOf(a Answer, asked int64) background.Result {
 	return r
 }
 
-// Record commits a move of a run with its case, escrow and receipts.
+// Record commits a transition of a run with its case, escrow and receipts.
 func (f *settlementFamily) Record(ctx context.Context, m background.Transition) (background.Run, error) {
 	return f.record(ctx, m, nil)
 }
@@ -125,7 +125,7 @@ func (f *settlementFamily) record(ctx context.Context, m background.Transition, 
 	}
 }
 
-// decide gives the change that a move makes of a case as it is.
+// decide returns the change that a transition makes to a case.
 func (f *settlementFamily) decide(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (postgres.Change, error) {
 	onUndercut(&m, s)
 	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
@@ -140,7 +140,7 @@ func (f *settlementFamily) decide(m background.Transition, s *postgres.Snapshot,
 		return postgres.Change{}, err
 	}
 	onEndedCase(&m, s)
-	run, err := m.Apply(s.Run) // asks the breaker: what is paused does not die of its key meanwhile
+	run, err := m.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
 	if err != nil {
 		return postgres.Change{}, err
 	}
@@ -173,9 +173,9 @@ func (f *settlementFamily) decide(m background.Transition, s *postgres.Snapshot,
 	return postgres.Change{Transition: m.ID, Before: s, After: after, Drafts: drafts}, nil
 }
 
-// onExecuted ends a run whose payment was learned while it ran: whatever this attempt
-// told, there is nothing left to do. Of a fork it may be what it is a fork of that was
-// told: they have one key, which is executed once.
+// onExecuted ends a run whose payment became known while it ran, whatever this attempt
+// returned. For a fork the payment may be its parent's: both have one operation key, which is
+// executed once.
 func onExecuted(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) (err error) {
 	switch m.Event {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
@@ -194,9 +194,9 @@ func onExecuted(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) 
 	return nil
 }
 
-// onEndedCase ends a run whose case was ended by another payment while it ran: it
-// must not wait for one more attempt. When its own attempt may have paid as well, a
-// person has to look at it.
+// onEndedCase ends a run whose case was ended by another payment while it ran: it gets no
+// further attempt. If one of its own attempts may have paid as well, it becomes a dead letter
+// for a person.
 func onEndedCase(m *background.Transition, s *postgres.Snapshot) {
 	if !s.Case.State.Progression.Ended() || m.Event != receipts.RetryScheduled && m.Event != receipts.AttemptInterrupted {
 		return
@@ -207,16 +207,16 @@ func onEndedCase(m *background.Transition, s *postgres.Snapshot) {
 	}
 }
 
-// onUndercut ends a run whose reservation was taken by a payment under another key
-// while it ran: one more attempt could pay a second time. One that waits is ended by
-// the payment itself, but versions before left it waiting: then its claim ends it.
+// onUndercut ends a run whose reservation was consumed by a payment under another key while it
+// ran: another attempt could pay a second time. The payment itself ends a waiting run, but
+// earlier versions left it waiting: then its claim ends it.
 func onUndercut(m *background.Transition, s *postgres.Snapshot) {
 	if !s.Case.State.Underfunded() {
 		return
 	}
 	switch m.Event {
 	case receipts.AttemptStarted:
-		m.Run = s.Run // a claim is made without having read the run
+		m.Run = s.Run // a claim carries no run read from the journal
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
 	default:
 		return
@@ -224,30 +224,30 @@ func onUndercut(m *background.Transition, s *postgres.Snapshot) {
 	m.Event, m.NextRetryAt, m.Reason = receipts.DeadLettered, time.Time{}, reasonPaidUnderOlderKey
 }
 
-// closesLetter reports whether a finding closes an open letter though nothing was
-// executed: one that can't be forked has nothing else to wait for. A lookup only
-// clears it, for it is a person who has to say that the payment under the older key
-// is all there will be.
+// closesLetter reports whether a NotExecuted finding closes an open letter: one that can't be
+// forked because of a payment under an older key. A lookup does not close it: a person has to
+// state that no more than that payment will come.
 func closesLetter(m *background.Transition, s *postgres.Snapshot, after *background.Run) bool {
 	return m.Event == receipts.Reconciled && m.Result.Class == NotExecuted && m.Lookup == "" &&
 		after.Letter == background.LetterOpen && s.Case.State.Underfunded() && s.Case.State.Progression == settlement.DisputeReady
 }
 
-// keepsReservation reports whether a move cancels a fork, and so leaves reserved what its dead
-// letter kept so. Else one person could free by a fork and a cancel what takes two to free.
+// keepsReservation reports whether a transition cancels a fork, which leaves reserved what its
+// dead letter kept reserved. Otherwise one person could free by a fork and a cancel what takes
+// two people to free.
 func keepsReservation(m *background.Transition, s *postgres.Snapshot) bool {
 	return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
 }
 
-// Reason codes of runs that others' payments ended.
+// Reason codes of runs that were ended by the payment of another run.
 const (
 	reasonCaseEnded         = "case_ended"
 	reasonPaidUnderOlderKey = string(GatePaidUnderOlderKey)
 )
 
-// checkKeyLifetime guards the call after an unknown one: past the key's lifetime the escrow
-// service would take a repetition for a new order, and pay twice. A clock that stands a
-// little before the first call is waited for; one that stands far before it can't tell.
+// checkKeyLifetime refuses a call after an unknown one once the key may have expired: the escrow
+// service would take it for a new order and pay twice. If the clock is slightly before the
+// first call, the run waits; keyMayExpire covers a clock far before it.
 func (f *settlementFamily) checkKeyLifetime(r *background.Run, at time.Time) error {
 	switch {
 	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.executorOf(r.Target).KeyLifetime() == Forever:
@@ -260,15 +260,15 @@ func (f *settlementFamily) checkKeyLifetime(r *background.Run, at time.Time) err
 	return nil
 }
 
-// keyMayExpire reports whether the run's operation key may not outlive a call made now. A
-// clock that stands before the first call by more than two clocks may be apart can't
-// tell, so it may be.
+// keyMayExpire reports whether the run's operation key may expire during a call made now. It
+// also returns true if at is before the first call by more than two clocks may differ, since the
+// key's age is then unknown.
 func (f *settlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 	life := f.executorOf(r.Target).KeyLifetime()
 	return life != Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.timeLimit)))
 }
 
-// applySettlement is the settlement after a move of the run that holds the case.
+// applySettlement returns the settlement after a transition of the case's active run.
 func applySettlement(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
 	e, ok := settlementEvent(m)
 	if !ok {

@@ -8,18 +8,18 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// foldedSettlement is a settlement derived from nothing but the receipts of its case, by
-// the rules of package settlement.
+// foldedSettlement is a settlement derived only from the receipts of its case, by the rules of
+// package settlement.
 type foldedSettlement struct {
 	state              settlement.State
 	keys               map[receipts.RunID]string             // operation key of each run
-	outcomes           map[receipts.RunID]settlement.Outcome // what each run was to do
+	outcomes           map[receipts.RunID]settlement.Outcome // what each run was submitted to do
 	paid               map[string]bool                       // operation keys whose payment is counted
-	paidUnderOlderKeys int64                                 // paid under older keys since the present generation began
+	paidUnderOlderKeys int64                                 // paid under older keys since the current generation began
 }
 
-// foldSettlement derives the settlement of a case. It fails where a receipt carries a
-// settlement that does not follow from those before it.
+// foldSettlement derives the settlement of a case. It returns an error if a receipt states a
+// settlement that does not follow from the receipts before it.
 func foldSettlement(rs []receipts.Receipt) (foldedSettlement, error) {
 	f := foldedSettlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
 	for _, r := range rs {
@@ -52,7 +52,7 @@ func foldSettlement(rs []receipts.Receipt) (foldedSettlement, error) {
 	return f, nil
 }
 
-// event is the settlement fact that a receipt records, if it records one.
+// event returns the settlement event that a receipt records; ok is false if it records none.
 func (f *foldedSettlement) event(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
 	switch r.Subtype {
 	case receipts.Submitted:
@@ -90,9 +90,9 @@ func (f *foldedSettlement) submitted(r receipts.Receipt, p receipts.Payload) (se
 	return e, true
 }
 
-// executed is the fact of a payment. Receipts from before payments under an older
-// generation's key were told apart do not say of which they are, and count for the
-// present generation, as they did when they were written.
+// executed returns the event of a payment. Older receipts do not say whether a payment was made
+// under an older generation's key; they count for the current generation, as they did when
+// they were written.
 func (f *foldedSettlement) executed(run receipts.RunID, p receipts.Payload) settlement.Event {
 	key := f.keys[run]
 	e := settlement.Event{Fact: settlement.Executed, Paid: p.Moved, Outcome: f.outcomes[run], Repeated: f.paid[key]}

@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// stallUntilClaimsAreStale has workers begin while nobody can write evidence, for as long as it takes a
-// claim to grow too old.
+// stallUntilClaimsAreStale starts workers while evidence can't be written, until a claim is too
+// old.
 func (r *rig) stallUntilClaimsAreStale(lostAfter time.Duration) {
 	r.t.Helper()
 	tx, err := r.db.Begin()
@@ -22,14 +22,14 @@ func (r *rig) stallUntilClaimsAreStale(lostAfter time.Duration) {
 	}
 	r.startWorkers()
 	r.until("a claim waits for the lock", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.receipts'::regclass AND NOT granted)`)
-	<-time.After(background.MaxClaimAge(lostAfter)) // what the test is about
+	<-time.After(background.MaxClaimAge(lostAfter)) // which the test is about
 	if err := tx.Rollback(); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// A stall of Postgres is not blamed on the escrow service: what it makes too old is not
-// called on, however long the keys live, spends nothing and opens no circuit breaker.
+// A stall of Postgres is not blamed on the escrow service: a claim that it makes too old is not
+// called, however long the keys live, spends no budget and opens no circuit breaker.
 func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 	t.Parallel()
 	const lostAfter, runs = 5 * time.Second, 40
@@ -62,8 +62,8 @@ func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 	r.mustAudit()
 }
 
-// An executor is given what it takes to let go of nothing that is too old, and to have the
-// escrow service refuse it; a settlement of which nobody knows how old it is stays.
+// An executor gets what it needs to send no call of a stale claim, and to have the escrow service
+// refuse one; a settlement whose claim's age is unknown is not called.
 func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -84,12 +84,12 @@ func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, fresh := range map[string]func() error{"nobody tells": nil, "too old": func() error { return background.ErrStaleClaim }} {
+	for name, fresh := range map[string]func() error{"no age": nil, "too old": func() error { return background.ErrStaleClaim }} {
 		r.escrow.script = func(_ context.Context, c Call) Answer {
 			if err := c.Fresh(); errors.Is(err, background.ErrStaleClaim) {
 				return Answer{Class: NotExecuted, Retry: true, Type: "http.unsent"}
 			}
-			t.Errorf("%s: let go", name)
+			t.Errorf("%s: called", name)
 			return refused()
 		}
 		if got := r.settlements.Handle(ctx, background.Attempt{Run: seen.Run, Number: 1, Fresh: fresh}); got.Class != NotExecuted {

@@ -10,35 +10,35 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Stats are counts of one process. They cost nothing.
+// Stats are counters of one process. They need no query.
 type Stats struct {
 	background.Stats
-	Transitions Batches // moves of existing cases that shared commits
+	Transitions Batches // transitions of existing cases that shared commits
 	NewCases    Batches // new cases that shared commits
 
-	// Unreadable are the runs met within ten minutes that this process can't read, as those of
-	// a newer version: they wait for one that can.
+	// Unreadable counts the runs of newer versions that this process met within ten minutes and
+	// can't read: they wait for a process that can.
 	Unreadable int
 
-	Subscribers      int    // of OnDeadLetter, now
-	SubscriberCalls  uint64 // calls of theirs that returned, since the start
-	SubscriberPanics uint64 // calls of theirs that panicked, since the start
+	Subscribers      int    // current subscribers of OnDeadLetter
+	SubscriberCalls  uint64 // calls that returned, since the start
+	SubscriberPanics uint64 // calls that panicked, since the start
 
 	Retention RetentionStats
 	Rules     RuleStats
 	Lookups   LookupStats
 }
 
-// Batches tells how many rows shared a commit, by the bounds of BatchBounds.
+// Batches counts commits by how many rows they shared, with the bounds of BatchBounds.
 type Batches = postgres.BatchStats
 
 // BatchBounds are the upper bounds of Batches, in rows, ascending.
 var BatchBounds = postgres.BatchSizeBuckets
 
-// Levels are how much there is to do, in all processes and of all tenants.
+// Levels measures the work that is waiting, in all processes and of all tenants.
 type Levels = postgres.Gauges
 
-// Stats counts what this process did and does.
+// Stats returns the counters of this process.
 func (s *Service) Stats() Stats {
 	out := Stats{Stats: s.manager.Stats()}
 	out.Transitions, out.NewCases = s.journal.BatchStats()
@@ -49,8 +49,8 @@ func (s *Service) Stats() Stats {
 	return out
 }
 
-// Levels measures how much there is to do. It reads every live run and open
-// letter, so that it should be asked a few times a minute, not a second.
+// Levels measures the work that is waiting. It reads every live run and open letter: call it
+// a few times a minute at most.
 func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
 	if l, err = s.journal.Gauges(ctx, s.now()); err != nil {
 		return l, err
@@ -73,18 +73,18 @@ func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
 	return l, err
 }
 
-// Paused names the queues that somebody paused in asynq, as last seen: their runs
-// wait until they go on. It is no fault, but a person should know.
+// Paused returns the queues that were paused in asynq when last seen: their runs
+// wait until a person unpauses them.
 func (s *Service) Paused() []string { return s.manager.PausedQueues() }
 
-// Unready is why a process does no work.
+// Unready is a reason why a process does no work.
 type Unready = background.Unready
 
-// Healthy tells everything that keeps this process from its work; nil when nothing
-// does. Each of the errors that are joined is an *Unready.
+// Healthy returns everything that keeps this process from working, joined; nil if nothing
+// does. Each error is an *Unready.
 func (s *Service) Healthy(ctx context.Context) error {
 	var database, redis error
-	var pings sync.WaitGroup // both at once: a database that hangs takes no time from Redis, which would be blamed too
+	var pings sync.WaitGroup // concurrent: a database that hangs must not use up the time for Redis
 	pings.Go(func() { database = s.journal.Ping(ctx) })
 	pings.Go(func() { redis = s.manager.Ping(ctx) })
 	pings.Wait()
@@ -98,8 +98,8 @@ func (s *Service) Healthy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// UnreadableRuns counts the live runs and open letters of all tenants that this program
-// can't read, as those of a newer version: they wait for a program that can.
+// UnreadableRuns counts the live runs and open letters of all tenants that this program can't
+// read because a newer version wrote them: they wait for a program that can.
 func (s *Service) UnreadableRuns(ctx context.Context) (int64, error) {
 	return s.journal.CountUnreadable(ctx)
 }

@@ -30,27 +30,27 @@ type Status struct {
 	ReasonCode  string                  `json:"reason_code,omitempty"`
 	Error       *background.Failure     `json:"error,omitempty"`
 	CancelAsked bool                    `json:"cancel_asked,omitempty"`
-	// OutstandingCalls are the attempts that ended while their call went on and that have not
-	// answered since. With MaxOutstandingCalls of them the run is not claimed.
+	// OutstandingCalls are the attempts that ended before their call returned, and whose call
+	// has not returned since. With MaxOutstandingCalls of them the run is not claimed.
 	OutstandingCalls []int              `json:"outstanding_calls,omitempty"`
-	WaitsFor         string             `json:"waits_for,omitempty"`     // of a run that waits: what keeps it from being called, as WaitsForBreaker
-	WaitsBecause     string             `json:"waits_because,omitempty"` // the same for a person
-	Ahead            int                `json:"ahead,omitempty"`         // of WaitsForTurn: runs of its queue that were due before it, at most 10,000 counted
+	WaitsFor         string             `json:"waits_for,omitempty"`     // of a waiting run: what blocks its next attempt, such as WaitsForBreaker
+	WaitsBecause     string             `json:"waits_because,omitempty"` // WaitsFor in words
+	Ahead            int                `json:"ahead,omitempty"`         // with WaitsForTurn: runs of its queue that were due before it; counted up to 10,000
 	Policy           retrypolicy.Policy `json:"policy"`
 	Dispatch         string             `json:"dispatch_reference"`
-	PausedBy         []Breaker          `json:"paused_by,omitempty"` // circuit breakers that keep it from being claimed
+	PausedBy         []Breaker          `json:"paused_by,omitempty"` // circuit breakers that block its claim
 
-	// Where the run comes from and where it went.
+	// Ancestors, descendants and handlers of the run.
 
-	Parents  []background.RunID `json:"parent_run_ids,omitempty"`   // what it is a fork of, the oldest first
-	Forks    []background.RunID `json:"fork_run_ids,omitempty"`     // what was forked from it, and from that, in order
-	Replays  int                `json:"replay_count"`               // how often its job was forked in all
+	Parents  []background.RunID `json:"parent_run_ids,omitempty"`   // its ancestors by fork, the oldest first
+	Forks    []background.RunID `json:"fork_run_ids,omitempty"`     // its descendants by fork, in order
+	Replays  int                `json:"replay_count"`               // number of forks of its job
 	Handler  background.RunID   `json:"handler_run_id,omitzero"`    // the run that handles its letter
-	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter it handles
+	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter this run handles
 	RuleReplays
 }
 
-// CaseStatus is everything about one transaction receipt.
+// CaseStatus is the state of one transaction's case, with all its runs.
 type CaseStatus struct {
 	Case        background.CaseID `json:"case_id"`
 	Tenant      string            `json:"tenant"`
@@ -61,14 +61,14 @@ type CaseStatus struct {
 	Held        int64             `json:"held"`
 	UnknownOpen int               `json:"unknown_open"`
 	Receipts    int64             `json:"receipts"`
-	Excess      int64             `json:"excess,omitempty"`          // paid beyond what was adjudicated
+	Excess      int64             `json:"excess,omitempty"`          // paid beyond the adjudicated amount
 	Committed   int64             `json:"escrow_committed"`          // of the escrow, by all its cases
-	Breached    int64             `json:"escrow_breached,omitempty"` // by how much the escrow has committed more than it holds
+	Breached    int64             `json:"escrow_breached,omitempty"` // by how much the escrow's commitments exceed what it holds
 	settlement.State
 	Runs []Status `json:"runs"` // oldest first
 }
 
-// Status tells how a run of a tenant is. ErrNotFound when the tenant has none such.
+// Status returns a run of a tenant. Errors: ErrNotFound if the tenant has no such run.
 func (s *Service) Status(ctx context.Context, tenant string, id background.RunID) (Status, error) {
 	snap, err := s.journal.Snapshot(ctx, id)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 	return st, err
 }
 
-// Case tells everything about a transaction of a tenant.
+// Case returns the case of a tenant's transaction. Errors: ErrNotFound if there is none.
 func (s *Service) Case(ctx context.Context, tenant, transaction string) (CaseStatus, error) {
 	snap, err := s.journal.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
 	if err != nil {
@@ -112,10 +112,10 @@ func (s *Service) caseStatus(ctx context.Context, tenant string, all []postgres.
 	return out, s.addEscrow(ctx, &out)
 }
 
-// addEscrow adds what a case's rows do not show: its breaches, and its escrow at this moment.
+// addEscrow adds what is not in a case's rows: its breaches, and its escrow's present sums.
 func (s *Service) addEscrow(ctx context.Context, c *CaseStatus) error {
 	if c.Escrow == "" {
-		return nil // of a plain family
+		return nil // a plain family's case
 	}
 	escrow, err := s.journal.FindEscrow(ctx, c.Tenant, c.Escrow)
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *Service) addEscrow(ctx context.Context, c *CaseStatus) error {
 	return err
 }
 
-// Receipts reads the receipts of a tenant's case in order, after a sequence
-// number (0 for the first), at most limit of them.
+// Receipts returns at most limit receipts of a tenant's case in order, beginning after the
+// sequence number after (0 for the first).
 func (s *Service) Receipts(ctx context.Context, tenant string, caseID background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
 	return s.journal.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 }
@@ -148,7 +148,7 @@ func statusOf(r background.Run) Status {
 	return out
 }
 
-// caseOf puts the runs of one case together; there is always at least one.
+// caseOf combines the runs of one case. all must not be empty.
 func caseOf(all []postgres.Snapshot, runs []Status) CaseStatus {
 	c := all[0].Case
 	return CaseStatus{

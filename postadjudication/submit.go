@@ -16,13 +16,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Submit hands over an adjudication. When it returns Created, the run is
-// committed and will execute, whatever happens to this process or to Redis. It
-// waits for Redis only where hundreds of bells do already, and for seconds at most.
-// The error is a *FieldError (joined, one per field) for bad input; any other error
-// leaves it unknown whether the run was created: submit the same again, it will be
-// answered as one that was accepted before (such as Deduplicated or AlreadyExecuted) if
-// it was.
+// Submit hands over an adjudication. When it returns Created, the run is committed and will
+// execute, whatever happens to this process or to Redis. It waits for Redis only if hundreds
+// of notifications already wait, and then for seconds at most.
+//
+// Errors: a *FieldError for bad input (joined, one per field), and nothing is created. After
+// any other error it is unknown whether the run was created: submit the same again. If it
+// was created, the reply is one for an earlier submission, such as Deduplicated or
+// AlreadyExecuted.
 func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
 	ad, err := s.admission(ctx, a)
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error)
 	})
 }
 
-// submit hands a submission to the journal. answer completes what is told of it.
+// submit hands a submission to the journal. complete adds to the reply what only a read shows.
 func (s *Service) submit(ctx context.Context, sub postgres.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
 	ctx, endSpan := s.startSpan(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
@@ -49,15 +50,15 @@ func (s *Service) submit(ctx context.Context, sub postgres.Submission, complete 
 	return out, err
 }
 
-// notifyCreated rings for what was just committed, and does not wait for it: that it is
-// committed is all that was promised.
+// notifyCreated notifies workers of a run that was just committed. It does not wait, since
+// Submit promises only the commit.
 func (s *Service) notifyCreated(ctx context.Context, out Submitted) {
 	if out.Reply == Created {
 		s.notifyRuns(ctx, &out.run)
 	}
 }
 
-// notifyRuns rings for runs that were just committed.
+// notifyRuns notifies workers of runs that were just committed.
 func (s *Service) notifyRuns(ctx context.Context, created ...*background.Run) {
 	if s.withoutRedis {
 		return
@@ -68,10 +69,10 @@ func (s *Service) notifyRuns(ctx context.Context, created ...*background.Run) {
 }
 
 // SubmitTx hands over an adjudication inside the caller's transaction: the run
-// exists if and only if that commits. Call Ring on the result after the commit. It
-// never waits for another transaction, and never fails the caller's: a case or
-// escrow that another transaction holds is answered Busy, an isolation level other
-// than READ COMMITTED IsolationUnsupported.
+// exists if and only if that commits. Call Submitted.Notify after the commit. SubmitTx
+// never waits for another transaction, and never aborts the caller's: it replies Busy
+// when another transaction holds the case or escrow, and IsolationUnsupported when the
+// isolation level is not READ COMMITTED. Bad input is a *FieldError (joined, one per field).
 func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
 	ad, err := s.admission(ctx, a)
 	if err != nil {
@@ -87,9 +88,9 @@ func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Sub
 	return s.completeReply(ctx, &ad, out, false)
 }
 
-// SubmitBatch hands over many adjudications; they share commits. Results and
-// errors stand in the order of the input, one of each for every adjudication.
-// Adjudications of one transaction are taken in the order given.
+// SubmitBatch hands over many adjudications; they share commits. It returns one result and
+// one error for each adjudication, in the order of the input. Adjudications of one
+// transaction are submitted in the order given.
 func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitted, []error) {
 	out, errs := make([]Submitted, len(as)), make([]error, len(as))
 	type subject struct{ tenant, transaction string }
@@ -115,7 +116,7 @@ func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitt
 }
 
 // admission fixes everything that a submission needs, so that the journal may
-// decide about it as often as it must.
+// call Decide repeatedly with the same outcome.
 func (s *Service) admission(ctx context.Context, a Adjudication) (admission, error) {
 	if a.Generation == 0 {
 		a.Generation = 1
@@ -157,80 +158,79 @@ func (s *Service) submitted(snap *postgres.Snapshot, err error) (Submitted, erro
 	}, nil
 }
 
-// Reply is what became of a submission. Replies are values, not errors: each is
+// Reply is the outcome of a submission. Replies are values, not errors: each is
 // a fact that the caller can act on.
 type Reply string
 
 // The replies.
 const (
-	// Created: the run is committed and will execute. Everything else leaves the
-	// case as it was.
+	// Created: the run is committed and will execute. Every other reply leaves the
+	// case unchanged.
 	Created Reply = "created"
-	// Deduplicated: the same adjudication is being executed by the run named.
+	// Deduplicated: Run is executing the same adjudication.
 	Deduplicated Reply = "deduplicated"
-	// AlreadyExecuted: the same adjudication moved money, in full or in part, and
-	// Settlement says how much.
+	// AlreadyExecuted: the same adjudication moved money, in full or in part.
+	// Settlement holds the amount.
 	AlreadyExecuted Reply = "already_executed"
-	// Superseded: the same adjudication was accepted, as the run named, and a higher
-	// generation has taken its place since: that of Settlement.
+	// Superseded: the same adjudication was accepted as Run, and a higher generation
+	// replaced it since. Settlement is that of the higher generation.
 	Superseded Reply = "superseded"
-	// DeadLettered: the run named died on it; fork that one.
+	// DeadLettered: the same adjudication was accepted as Run and dead-lettered; fork Run.
 	DeadLettered Reply = "dead_lettered"
-	// ReconcileFirst: it is not known whether money moved; find out first.
+	// ReconcileFirst: it is unknown whether money moved; reconcile Run first.
 	ReconcileFirst Reply = "reconcile_first"
-	// RetryKeyMismatch: the same generation came with other content.
+	// RetryKeyMismatch: the same generation was submitted with other content.
 	RetryKeyMismatch Reply = "retry_key_mismatch"
-	// Cancelled: the same adjudication was accepted, as the run named, and ended by a
-	// person, whom Actor and Reason tell, before money moved. It stays so: only a higher
-	// generation begins anew.
+	// Cancelled: the same adjudication was accepted as Run, and a person cancelled it before
+	// money moved. Actor and Reason are that person's. Only a higher generation starts again.
 	Cancelled Reply = "cancelled"
 	// CaseEnded: the case is settled or refunded by another adjudication. The refusal is
 	// in its receipts.
 	CaseEnded Reply = "case_ended"
-	// StaleGeneration: a higher generation was accepted before, and this was not.
+	// StaleGeneration: a higher generation was accepted before; this one was not.
 	StaleGeneration Reply = "stale_generation"
-	// Conflicting: the same generation came with another outcome, or a higher generation
-	// while a run is live.
+	// Conflicting: the same generation was submitted with another outcome, or a higher
+	// generation while a run is live.
 	Conflicting Reply = "conflicting_adjudication"
-	// ExceedsHeld: the escrow holds less than this and what it has committed.
+	// ExceedsHeld: the amount and the escrow's commitments exceed what the escrow holds.
 	ExceedsHeld Reply = "exceeds_held"
-	// EscrowMismatch: the escrow is known with another sum or currency, or the case with
-	// another escrow.
+	// EscrowMismatch: the escrow is known with another held amount or currency, or the case
+	// with another escrow.
 	EscrowMismatch Reply = "escrow_mismatch"
-	// Busy: another transaction holds the case or its escrow; ask again.
+	// Busy: another transaction holds the case or its escrow; submit again.
 	Busy Reply = "busy"
 	// IsolationUnsupported: the caller's transaction is not READ COMMITTED.
 	IsolationUnsupported Reply = "isolation_unsupported"
 )
 
-// Accepted reports whether the adjudication is, or has been, taken care of. That of
-// one that was accepted before stays so, unless it is at a dead letter or was
-// cancelled: then a person acts, and to submit it again does nothing.
+// Accepted reports whether the adjudication is executing or done, or replaced by a higher
+// generation. It is false for one that was accepted but is dead-lettered or cancelled: a
+// person must act, and submitting it again does nothing.
 func (r Reply) Accepted() bool {
 	return r == Created || r == Deduplicated || r == AlreadyExecuted || r == Superseded
 }
 
-// Submitted is what became of a submission, and the run that it is about: the new
-// one, or the one that stands in its place.
+// Submitted is the outcome of a submission. Run is the new run, or the existing run that
+// answers for the adjudication.
 type Submitted struct {
 	Reply Reply
 	Run   background.RunID
 	Case  background.CaseID
 	State background.State
 
-	Settlement Settlement // of the case as it is now; empty where there is none
+	Settlement Settlement // of the case now; empty where there is no case
 
-	// Of Cancelled only.
+	// For Cancelled only.
 
-	Actor  string // who ended the run
+	Actor  string // who cancelled the run
 	Reason string // why, in that person's words
 
 	run    background.Run
 	notify func(context.Context, background.Run) error
 }
 
-// String tells the reply, the run and its case, and nothing that was handed over: a
-// payload has no place in a log.
+// String returns the reply, the run and its case, and nothing that was submitted: a payload
+// must not reach a log.
 func (s Submitted) String() string {
 	if s.Run.IsZero() {
 		return string(s.Reply)
@@ -238,19 +238,18 @@ func (s Submitted) String() string {
 	return fmt.Sprintf("%s: run %s (%s) of case %s", s.Reply, s.Run, s.State, s.Case)
 }
 
-// GoString is String: no format prints what is not exported.
+// GoString is String, so that no format verb prints the unexported fields.
 func (s Submitted) GoString() string { return s.String() }
 
-// Settlement is how far a case has come, in minor units of its currency.
+// Settlement is the progress of a case, in minor units of its currency.
 type Settlement struct {
 	settlement.State
 	Currency string `json:"currency"`
 }
 
-// Notify rings the run's bell, so that a worker takes it at once. After SubmitTx
-// call it when the transaction has committed; it is optional, the sweeper rings
-// for every run that nobody rang for. It does nothing for other replies than
-// Created.
+// Notify enqueues the run in Redis, so that a worker starts it at once. After SubmitTx
+// call it when the transaction has committed. It is optional: the sweeper enqueues every
+// committed run that has no task. It does nothing for other replies than Created.
 func (s Submitted) Notify(ctx context.Context) error {
 	if s.Reply != Created || s.notify == nil {
 		return nil
@@ -263,8 +262,8 @@ type replyError Reply
 
 func (r replyError) Error() string { return "postadjudication: " + string(r) }
 
-// replyOf tells the reply behind what the journal returned; ok is false when it
-// is no reply but a fault.
+// replyOf returns the reply for an error of the journal; ok is false if the error is a
+// fault.
 func replyOf(err error) (r Reply, ok bool) {
 	var refused replyError
 	switch {
@@ -284,8 +283,8 @@ func replyOf(err error) (r Reply, ok bool) {
 	return "", false
 }
 
-// startSpan begins the span of a submission, in the caller's trace if there is one. The
-// bell that is rung in it takes the trace along to the attempts.
+// startSpan starts the span of a submission, as a child of the caller's span if there is one.
+// Notifications sent within it carry the trace to the attempts.
 func (s *Service) startSpan(ctx context.Context, tenant string) (_ context.Context, endSpan func(Submitted, error)) {
 	if s.tracer == nil {
 		return ctx, func(Submitted, error) {}
@@ -294,7 +293,7 @@ func (s *Service) startSpan(ctx context.Context, tenant string) (_ context.Conte
 	return ctx, func(out Submitted, err error) {
 		span.SetAttributes(attribute.String("recourse.reply", string(out.Reply)), attribute.String("recourse.run", out.Run.String()))
 		if err != nil {
-			span.SetStatus(codes.Error, "not known to be submitted") // the error's text may hold what only logs redact
+			span.SetStatus(codes.Error, "not known to be submitted") // not the error's text: only logs are redacted
 		}
 		span.End()
 	}

@@ -43,7 +43,7 @@ func TestFiftySubmittersMakeOneRun(t *testing.T) {
 	r.mustAudit()
 }
 
-// Every reply of the table, in the state that calls for it.
+// Every reply of the table is given in the state that it is for.
 func TestRepliesOfASubmission(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -81,8 +81,8 @@ func TestRepliesOfASubmission(t *testing.T) {
 	r.mustAudit()
 }
 
-// What contradicts a case that has ended is never taken for accepted, and leaves one
-// receipt a content and day, however often it is sent, and by how many at once.
+// An adjudication that contradicts an ended case is never accepted, and leaves one receipt per
+// content and day, however often it is submitted, and by how many at once.
 func TestAReversalOfAnEndedCaseIsRefusedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -138,7 +138,7 @@ func TestAReversalOfAnEndedCaseIsRefusedWithAReceipt(t *testing.T) {
 	r.mustAudit()
 }
 
-// admissionAt is an admission, some time from now.
+// admissionAt returns an admission, some time from now.
 func (r *rig) admissionAt(a Adjudication, ahead time.Duration) admission {
 	r.t.Helper()
 	out, err := r.admission(context.Background(), a)
@@ -149,8 +149,8 @@ func (r *rig) admissionAt(a Adjudication, ahead time.Duration) admission {
 	return out
 }
 
-// In a caller's transaction, too, the refusal is kept, whatever becomes of the
-// transaction; nobody is waited for.
+// In a caller's transaction, too, the refusal's receipt is kept, also if the transaction is rolled
+// back, and SubmitTx does not wait for other transactions.
 func TestARefusalInACallersTransactionIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -231,11 +231,11 @@ func TestOppositeOutcomesAndOverHeldAmountsRace(t *testing.T) {
 	replies := make([]Submitted, 60)
 	for i := range replies {
 		all.Go(func() {
-			a := release(i % 20) // 20 cases, each asked for by three
+			a := release(i % 20) // 20 cases, each submitted three times
 			if i >= 40 {
 				a.Outcome = "refund"
 			}
-			a.EscrowReference, a.Held = "esc_shared", euros(7500) // room for seven
+			a.EscrowReference, a.Held = "esc_shared", euros(7500) // enough for seven
 			replies[i] = r.mustSubmit(a)
 		})
 	}
@@ -289,7 +289,7 @@ func TestSubmitTxIsWrittenIfAndOnlyIfTheCallerCommits(t *testing.T) {
 	r.mustAudit()
 }
 
-// Without Ring the sweeper finds the run.
+// Without Notify the sweeper enqueues the run.
 func TestSubmitTxWithoutNotifyIsSweptUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Sweep = 50 * time.Millisecond }).startWorkers()
@@ -307,7 +307,7 @@ func TestSubmitTxWithoutNotifyIsSweptUp(t *testing.T) {
 	r.mustAudit()
 }
 
-// A transaction that stays open holds its own case and escrow, and nobody else.
+// A transaction that stays open locks its own case and escrow, and no other.
 func TestAnOpenTransactionHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -422,8 +422,8 @@ func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 	first.mustAudit()
 }
 
-// A transaction that named an escrow with a wrong sum and was rolled back leaves the
-// escrow to be corrected, also by the next transaction.
+// After the rollback of a transaction that named an escrow with a wrong sum, the right sum is
+// accepted, also from the next transaction.
 func TestSubmitTxCorrectsAnEscrowThatNobodyUses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -461,8 +461,8 @@ func TestSubmitTxCorrectsAnEscrowThatNobodyUses(t *testing.T) {
 	r.mustAudit()
 }
 
-// An escrow that Postgres has lost, as in a failover to a standby that was behind, is
-// named again by whoever submits next, though this process remembers it.
+// An escrow that Postgres has lost, as in a failover to a standby that lagged, is recorded again
+// by the next submission, though this process has it cached.
 func TestAnEscrowThatPostgresLostIsNamedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

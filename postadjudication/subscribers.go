@@ -11,32 +11,30 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// subscribeTimeout is how long the journal may take when somebody subscribes.
+// subscribeTimeout bounds reading the current position when OnDeadLetter is called.
 const subscribeTimeout = 2 * time.Second
 
-// OnDeadLetter calls fn for every run that dies from now on, of every tenant and in
-// every process, until unsubscribe is called or the service is closed. It reads the
-// order of events, not this process' own moves, so that while subscribed it misses
-// no death and tells of none twice; those of one case come in the order in which they
-// happened. A death that was committed just before the call may be told as well; and
-// when the journal can't be reached at the call, those since Open are. What is to
-// survive this process is a LetterHandler's, not fn's.
+// OnDeadLetter calls fn for every run that dies from now on, of every tenant and in every
+// process, until unsubscribe is called or the service is closed. It reads the order of events,
+// not this process' transitions: while subscribed it misses no death and reports none twice,
+// and it reports those of one case in order. A death that was committed just before the call may
+// be reported as well. If the journal can't be read at the call, deaths since Open are reported.
+// Deaths are not kept for a later process: what must survive this one belongs in a LetterHandler.
 //
-// Calls of one subscriber come one after the other, some moments after the commit.
-// They block nobody else: a subscriber that is slow only falls behind, and one that
-// panics is told of the next death all the same; both are logged, and the latter
-// counted (Stats). unsubscribe ends the context of a running call and waits until it
-// has returned; it must not be called by fn itself.
+// Calls of one fn follow one another, some moments after the commit. They block nothing else: a
+// slow fn falls behind, and a panic of fn ends only that call. Both are logged; Stats counts
+// panics. unsubscribe cancels the context of a running call and waits until it returns; fn
+// itself must not call unsubscribe.
 func (s *Service) OnDeadLetter(fn func(ctx context.Context, l DeadLetter)) (unsubscribe func()) {
 	return s.subscribers.add(fn)
 }
 
-// subscribers are told of deaths, each at its own pace: each has a place of its own in
-// the order of events, so that nothing is kept for a slow one.
+// subscribers delivers deaths to each subscriber at its own pace: each has its own position in
+// the order of events, so that nothing is buffered for a slow one.
 type subscribers struct {
 	journal     *postgres.Journal
 	log         *zap.Logger
-	startNumber int64 // the last number when the service was opened
+	startNumber int64 // the last position when the service was opened
 
 	returned, failed atomic.Uint64
 
@@ -55,7 +53,7 @@ func (u *subscribers) add(fn func(context.Context, DeadLetter)) (unsubscribe fun
 	defer cancel()
 	last, err := u.journal.LastPosition(readCtx)
 	if err != nil {
-		u.log.Warn("a subscriber is told of the dead letters since the start", zap.Error(err))
+		u.log.Warn("can't read the current position, a subscriber receives all dead letters since the start", zap.Error(err))
 		last = u.startNumber
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -76,7 +74,7 @@ func (u *subscribers) add(fn func(context.Context, DeadLetter)) (unsubscribe fun
 	}
 }
 
-// wakeAll wakes the subscribers: a run of this process has died.
+// wakeAll wakes the subscribers after a run of this process has died.
 func (u *subscribers) wakeAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -94,8 +92,8 @@ func (u *subscribers) count() int {
 	return len(u.all)
 }
 
-// close ends all subscriptions and waits for running calls, but not for longer than
-// the grace: one that ignores its context is left behind.
+// close ends all subscriptions and waits for running calls, for the grace at most: a call that
+// ignores its context is abandoned.
 func (u *subscribers) close(grace time.Duration) {
 	u.mu.Lock()
 	u.closed = true
@@ -111,29 +109,29 @@ func (u *subscribers) close(grace time.Duration) {
 		select {
 		case <-b.done:
 		case <-timeout.C:
-			u.log.Warn("a subscriber of dead letters does not return, and is left behind")
+			u.log.Warn("a subscriber of dead letters does not return, closing without it")
 			return
 		}
 	}
 }
 
 const (
-	deathPage     = 100              // statements' receipts looked through at once
-	slowCallAfter = 10 * time.Second // a call that takes longer is told of in the log
+	deathPage     = 100              // receipts read at once
+	slowCallAfter = 10 * time.Second // a call that takes longer is logged
 )
 
-// subscriber is one of those who are told of deaths, with its place in the order of
+// subscriber is one subscription, with its position in the order of
 // events.
 type subscriber struct {
 	set     *subscribers
 	deliver func(ctx context.Context, l DeadLetter)
 	after   int64
-	wake    chan struct{} // somebody died in this process
+	wake    chan struct{} // a run of this process died
 	stop    context.CancelFunc
 	done    chan struct{}
 }
 
-// run tells until ctx ends.
+// run delivers deaths until ctx ends.
 func (b *subscriber) run(ctx context.Context) {
 	defer close(b.done)
 	failing := false
@@ -144,7 +142,7 @@ func (b *subscriber) run(ctx context.Context) {
 			return
 		case err != nil:
 			if !failing {
-				b.set.log.Warn("deaths can't be read, trying on", zap.Error(err))
+				b.set.log.Warn("can't read deaths, retrying", zap.Error(err))
 			}
 			pause = eventsPauseMax
 		case next > b.after:
@@ -169,7 +167,7 @@ func (b *subscriber) run(ctx context.Context) {
 	}
 }
 
-// waitWake pauses, and reports whether it was woken.
+// waitWake waits for d at most, and reports whether it was woken.
 func (b *subscriber) waitWake(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -182,13 +180,13 @@ func (b *subscriber) waitWake(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// deliverOne tells of one death, on a goroutine of its own: one that ends its goroutine ends
-// no more than that call.
+// deliverOne calls fn for one death. It uses a goroutine, so that runtime.Goexit in fn ends only
+// that call.
 func (b *subscriber) deliverOne(ctx context.Context, d postgres.DeathEvent) {
 	l, err := deadLetterFromReceipt(d)
 	if err != nil {
 		b.set.failed.Add(1)
-		b.set.log.Error("a death can't be told of", zap.String("receipt", d.ID()), zap.Error(err))
+		b.set.log.Error("a death can't be delivered", zap.String("receipt", d.ID()), zap.Error(err))
 		return
 	}
 	slow := time.AfterFunc(slowCallAfter, func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// subscriberRecorder notes the letters that a subscriber was told of.
+// subscriberRecorder records the letters that a subscriber received.
 type subscriberRecorder struct {
 	mu      sync.Mutex
 	letters []DeadLetter
@@ -21,7 +21,7 @@ func (d *subscriberRecorder) record(l DeadLetter) {
 	d.letters = append(d.letters, l)
 }
 
-// runs counts how often each run was told of.
+// runs counts how often each run was received.
 func (d *subscriberRecorder) runs() map[background.RunID]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -35,17 +35,17 @@ func (d *subscriberRecorder) runs() map[background.RunID]int {
 func checkDeliveredOnce(t *testing.T, who string, delivered map[background.RunID]int, want int) {
 	t.Helper()
 	if len(delivered) != want {
-		t.Errorf("%s was told of %d letters, want %d", who, len(delivered), want)
+		t.Errorf("%s received %d letters, want %d", who, len(delivered), want)
 	}
 	for id, n := range delivered {
 		if n != 1 {
-			t.Errorf("%s was told of run %s %d times", who, id, n)
+			t.Errorf("%s received run %s %d times", who, id, n)
 		}
 	}
 }
 
-// Every death of every process is told of once, with its particulars, also in a
-// process that executes nothing; successes are not.
+// Every death of every process is received once, with its particulars, also in a process that
+// executes nothing; successes are not.
 func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -77,10 +77,10 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	for who, d := range map[string]*subscriberRecorder{"this process": &here, "another": &there} {
-		r.untilTrue(who+" is told", func() bool { return len(d.runs()) > many })
+		r.untilTrue(who+" receives the letters", func() bool { return len(d.runs()) > many })
 		checkDeliveredOnce(t, who, d.runs(), many+1)
 		if d.runs()[before.Run] != 0 {
-			t.Errorf("%s was told of what it did not subscribe for", who)
+			t.Errorf("%s received a death from before it subscribed", who)
 		}
 	}
 	for _, l := range here.letters {
@@ -90,7 +90,7 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 		}
 		if st.Case != l.Case || st.Family != l.Family || st.RetryKey != l.RetryKey || st.Attempts != l.Attempts || st.ReasonCode != l.ReasonCode || st.Class != l.Class ||
 			st.Error.Type != l.Error.Type || !st.DeadAt.Equal(l.DeadAt) || st.Handler != l.Handler || (l.Transaction == "") != (l.Family == "chores") {
-			t.Errorf("told %+v, is %+v", l, st)
+			t.Errorf("received %+v, status %+v", l, st)
 		}
 	}
 	if s := r.Stats(); s.Subscribers != 1 || s.SubscriberCalls != many+1 || s.SubscriberPanics != 0 {
@@ -99,14 +99,14 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 	r.mustAudit()
 }
 
-// A subscriber that panics, ends its goroutine or hangs keeps neither the engine nor
-// the others from going on; what it failed to take is counted.
+// A subscriber that panics, ends its goroutine or hangs blocks neither the engine nor other
+// subscribers; what it failed to receive is counted.
 func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	var calm, angry subscriberRecorder
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { calm.record(l) })()
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { angry.record(l); panic("no") })()
+	var healthy, panicking subscriberRecorder
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { healthy.record(l) })()
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { panicking.record(l); panic("no") })()
 	defer r.OnDeadLetter(func(context.Context, DeadLetter) { runtime.Goexit() })()
 	hangs := make(chan struct{}, 10)
 	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) { hangs <- struct{}{}; <-ctx.Done() })
@@ -114,11 +114,11 @@ func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	for i := range n {
 		r.deadLetter(i, func(Call) Answer { return refused() })
 	}
-	r.untilTrue("all are told", func() bool { return len(calm.runs()) == n && r.Stats().SubscriberPanics == 2*n })
-	checkDeliveredOnce(t, "who panics", angry.runs(), n)
+	r.untilTrue("all letters are received", func() bool { return len(healthy.runs()) == n && r.Stats().SubscriberPanics == 2*n })
+	checkDeliveredOnce(t, "who panics", panicking.runs(), n)
 	<-hangs
 	leave()
-	leave() // twice is as good as once
+	leave() // a second call is a no-op
 	if len(hangs) != 0 || r.Stats().Subscribers != 3 {
 		t.Errorf("%d more calls of one that hangs, %d subscribers", len(hangs), r.Stats().Subscribers)
 	}
@@ -131,7 +131,7 @@ func TestUnsubscribeWaitsForTheRunningCall(t *testing.T) {
 	r := newRig(t).startWorkers()
 	began, running := make(chan struct{}), false
 	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) {
-		running = true // read after unsubscribe only: the race detector judges
+		running = true // read after unsubscribe only: the race detector checks
 		close(began)
 		<-ctx.Done()
 		running = false

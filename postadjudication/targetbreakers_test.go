@@ -19,7 +19,7 @@ func (r *rig) breakerRecorded(target string) (of string) {
 	return of
 }
 
-// runRefusedByTargets runs a rig that has to refuse, and returns why.
+// runRefusedByTargets runs a rig that must refuse, and returns the error.
 func (r *rig) runRefusedByTargets() string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -31,7 +31,7 @@ func (r *rig) runRefusedByTargets() string {
 	return err.Error()
 }
 
-// Whoever only looks, or asks the escrow service, changes nothing under those who execute.
+// A process that does not execute records no targets.
 func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withAliases("gold"))
@@ -44,7 +44,7 @@ func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
 	r.startWorkers().until("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
 }
 
-// A process can't change by whose circuit breaker those go that run.
+// A process can't change the circuit breaker of targets that running processes use.
 func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -56,7 +56,7 @@ func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 		t.Error(why)
 	}
 	if of := r.breakerRecorded("gold"); of != "gold" {
-		t.Errorf("it goes by the circuit breaker of %q", of)
+		t.Errorf("it uses the circuit breaker of %q", of)
 	}
 	s := r.mustSubmit(withTarget("gold", release(1)))
 	r.until("the first goes on", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, s.Run.String())
@@ -66,7 +66,7 @@ func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 	next.mustAudit()
 }
 
-// A process claims nothing while its targets go by other circuit breakers than it has for them.
+// A process claims nothing while its targets use other circuit breakers than it has configured.
 func TestAProcessWhoseTargetsGoByOtherBreakersClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withTargets("gold")).startWorkers()
@@ -82,8 +82,8 @@ func TestAProcessWhoseTargetsGoByOtherBreakersClaimsNothing(t *testing.T) {
 	r.mustAudit()
 }
 
-// What is open stays in force when its target becomes another name of an escrow service: until
-// it is released by that name, nobody executes so.
+// A breaker that is open stays in force when its target becomes an alias of an escrow service:
+// nothing is executed under the alias until it is released by that name.
 func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testing.T) {
 	t.Parallel()
 	for name, tenant := range map[string]string{"over all tenants": AllTenants, "of a tenant": "acme"} {
@@ -116,7 +116,7 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 			}
 			r.startWorkers().untilNoneLive()
 			if of := r.breakerRecorded("gold"); of != DefaultTarget {
-				t.Errorf("it goes by the circuit breaker of %q", of)
+				t.Errorf("it uses the circuit breaker of %q", of)
 			}
 			r.mustAudit()
 		})
@@ -143,8 +143,8 @@ func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
 	r.untilClosed()
 }
 
-// A process that does not call every name of an escrow service leaves the service's open circuit
-// breaker to those that call what waits, and probes with what it calls itself.
+// A process that does not call every alias of an escrow service leaves the service's open circuit
+// breaker to those that call the waiting runs, and probes with those that it calls itself.
 func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withAliases("gold"), withBreakers)
@@ -164,7 +164,7 @@ func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 	r.untilClosed()
 }
 
-// Runs that nobody calls keep a process from nothing, however many stand before its own.
+// Runs that no process calls block no process, however many are before its own.
 func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withAliases("gold"), withBreakers)
@@ -183,8 +183,8 @@ func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	r.until("its own are executed", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND state = 'succeeded'`)
 }
 
-// What a person stopped by one of the names of an escrow service stays stopped when that name
-// becomes another service's.
+// A breaker opened by hand by one alias of an escrow service stays open when that alias becomes
+// another service's.
 func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -210,13 +210,13 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	}
 	r.startWorkers().untilNoneLive()
 	if of := r.breakerRecorded("gold"); of != "gold" {
-		t.Errorf("it goes by the circuit breaker of %q", of)
+		t.Errorf("it uses the circuit breaker of %q", of)
 	}
 	r.mustAudit()
 }
 
-// Who pulls a circuit breaker while a process that starts changes by which one its target goes
-// has pulled the one that holds from then on.
+// A breaker opened by hand while a starting process changes which one its target uses is the one
+// that applies from then on.
 func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

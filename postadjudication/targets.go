@@ -15,23 +15,23 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Target is an escrow service that adjudications may name beside DefaultTarget.
+// Target is an escrow service that adjudications may name, besides DefaultTarget.
 type Target struct {
 	Name string // at most 64 bytes of plain text
-	// Executor calls it. Without one it is another name of DefaultTarget: Config.Executor is
-	// called, and the circuit breaker of DefaultTarget holds for both.
+	// Executor calls it. If nil, the target is an alias of DefaultTarget: it has the executor and
+	// the circuit breaker of DefaultTarget.
 	Executor Executor
 }
 
 // ErrTargetUnknown means that this process does not call the escrow service of a run: it is
-// none of Config.Targets.
+// not one of Config.Targets.
 var ErrTargetUnknown = background.ErrTargetUnknown
 
-// failureTargetUnknown is the type of a failure: this process does not call the run's target.
+// failureTargetUnknown is the failure type for a target that this process does not call.
 const failureTargetUnknown = "executor.target_unknown"
 
-// checkTargets refuses targets that can't be told apart, by name or by circuit breaker: an
-// executor has one breaker, which nobody may walk around by another name.
+// checkTargets refuses targets without a unique name or circuit breaker: an executor has one
+// breaker, and a second name for the executor must not bypass it.
 func (c *Config) checkTargets() error {
 	names := map[string]bool{DefaultTarget: true, Family: true}
 	for _, p := range c.Families {
@@ -47,7 +47,7 @@ func (c *Config) checkTargets() error {
 		case t.Executor != nil && c.Executor == nil:
 			return fmt.Errorf("postadjudication: Config.Targets has an executor for %q, and Config.Executor is missing", t.Name)
 		case t.Executor != nil && slices.ContainsFunc(executors, func(e Executor) bool { return sameExecutor(e, t.Executor) }):
-			return fmt.Errorf("postadjudication: Config.Targets gives %q the executor of another target, whose circuit breaker would be walked around; another name of %s has none", t.Name, DefaultTarget)
+			return fmt.Errorf("postadjudication: Config.Targets gives %q the executor of another target, whose circuit breaker would be bypassed; for an alias of %s leave Executor nil", t.Name, DefaultTarget)
 		}
 		names[t.Name] = true
 		executors = append(executors, t.Executor)
@@ -59,8 +59,8 @@ func sameExecutor(a, b Executor) bool {
 	return a != nil && reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// targets are the escrow services that a process knows, by name. Those without an executor of
-// their own are other names of DefaultTarget.
+// targets are the escrow services that a process knows, by name. A nil executor marks an alias
+// of DefaultTarget.
 type targets map[string]Executor
 
 func targetsOf(c *Config) targets {
@@ -71,10 +71,10 @@ func targetsOf(c *Config) targets {
 	return out
 }
 
-// names are sorted.
+// names returns the sorted names.
 func (t targets) names() []string { return slices.Sorted(maps.Keys(t)) }
 
-// breakerTarget is the target whose circuit breaker a target goes by.
+// breakerTarget returns the target whose circuit breaker a target uses.
 func (t targets) breakerTarget(name string) string {
 	if executor, known := t[name]; known && executor == nil {
 		return DefaultTarget
@@ -82,7 +82,7 @@ func (t targets) breakerTarget(name string) string {
 	return name
 }
 
-// breakerTargets maps each target to the one whose circuit breaker it goes by.
+// breakerTargets maps each target to the one whose circuit breaker it uses.
 func (t targets) breakerTargets() map[string]string {
 	out := make(map[string]string, len(t))
 	for name := range t {
@@ -91,7 +91,7 @@ func (t targets) breakerTargets() map[string]string {
 	return out
 }
 
-// sharedBreakers are the targets that go by the circuit breaker of another one.
+// sharedBreakers maps each target that uses the circuit breaker of another one to that one.
 func (t targets) sharedBreakers() map[background.Target]string {
 	out := map[background.Target]string{}
 	for name, of := range t.breakerTargets() {
@@ -102,7 +102,7 @@ func (t targets) sharedBreakers() map[background.Target]string {
 	return out
 }
 
-// executorOf is who calls a target; nil when this process does not call it.
+// executorOf returns the executor of a target; nil if this process does not call it.
 func (f *settlementFamily) executorOf(target string) Executor {
 	executor, known := f.targets[target]
 	if !known {
@@ -114,7 +114,7 @@ func (f *settlementFamily) executorOf(target string) Executor {
 	return executor
 }
 
-// lookupTargets names the targets that a lookup can be asked of.
+// lookupTargets returns the targets whose executor is a Lookuper.
 func (f *settlementFamily) lookupTargets() (names []string) {
 	for _, name := range f.targets.names() {
 		if _, ok := f.executorOf(name).(Lookuper); ok {
@@ -124,13 +124,13 @@ func (f *settlementFamily) lookupTargets() (names []string) {
 	return names
 }
 
-// ErrTargets means that this process has a target go by another circuit breaker than the one
-// recorded, by which other processes go. The error says in one line which, and what to do.
+// ErrTargets means that a target of this process uses another circuit breaker than the recorded
+// one, which other processes use. The error says in one line which, and what to do.
 var ErrTargets = postgres.ErrTargetsDiffer
 
-// recordTargets records by whose circuit breakers the targets of this process go, for the claims
-// of all processes and for whoever looks. Only a process that executes does. It waits while
-// Postgres is away; its only error is ErrTargets. It returns nil when ctx ends.
+// recordTargets records which circuit breakers the targets of this process use, for the claims of
+// all processes and for readers. Only a process that executes records them. It retries while
+// Postgres is away; its only error is ErrTargets. It returns nil if ctx ends.
 func (s *Service) recordTargets(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; failing = true {
 		err := s.manager.MeasureClock(ctx)
@@ -141,7 +141,7 @@ func (s *Service) recordTargets(ctx context.Context) error {
 			return err
 		}
 		if !failing {
-			s.log.Warn("by whose circuit breakers targets go is not recorded yet, trying on", zap.Error(err))
+			s.log.Warn("can't record the circuit breakers of targets, retrying", zap.Error(err))
 		}
 		select {
 		case <-time.After(recordTargetsEvery):
@@ -151,11 +151,11 @@ func (s *Service) recordTargets(ctx context.Context) error {
 	return nil
 }
 
-// recordTargetsEvery is how often it is tried again to record the breakers of targets.
+// recordTargetsEvery is the interval between retries of recordTargets.
 const recordTargetsEvery = time.Second
 
-// breakerName is whose circuit breaker a target of a family goes by: as recorded, else as this
-// process is configured.
+// breakerName returns the target whose circuit breaker a target of a family uses: as recorded, else
+// as this process is configured.
 func (s *Service) breakerName(ctx context.Context, family, target string) (string, error) {
 	name, err := s.journal.BreakerTarget(ctx, family, target)
 	if name != "" || err != nil {
@@ -167,8 +167,9 @@ func (s *Service) breakerName(ctx context.Context, family, target string) (strin
 	return target, nil
 }
 
-// findBreaker finds whose circuit breaker a target of a tenant names, or a family by its name. One
-// of the target itself that is not closed comes first, so that it can be released.
+// findBreaker returns the circuit breaker that a target of a tenant, or the name of a family, refers
+// to. If the target has a breaker of its own that is not closed, that one is returned, so that it
+// can be released.
 func (s *Service) findBreaker(ctx context.Context, tenant, target string) (of background.Target, err error) {
 	if of.Family, err = s.familyOf(ctx, tenant, target); err != nil {
 		return of, err
@@ -185,14 +186,14 @@ func (s *Service) findBreaker(ctx context.Context, tenant, target string) (of ba
 	return of, err
 }
 
-// unknownTargetError refuses an adjudication of a target that this process does not know.
+// unknownTargetError is the error for an adjudication of a target that this process does not know.
 func unknownTargetError(t targets) error {
-	return &FieldError{Field: "target", Problem: fmt.Sprintf("must be a target that is configured: %q", t.names())}
+	return &FieldError{Field: "target", Problem: fmt.Sprintf("must be a configured target: %q", t.names())}
 }
 
-// answerUnaccepted answers an adjudication that is not accepted any more: its target is one that this
-// process does not know, or it is unsafe. One that was accepted before is answered as that;
-// anything else is refused.
+// answerUnaccepted answers an adjudication that is no longer acceptable: this process does not know
+// its target, or it is unsafe. If the same adjudication was accepted before, the reply is that of
+// a repetition; else it is refused.
 func (s *Service) answerUnaccepted(ctx context.Context, a *admission, wait bool) (Submitted, error) {
 	seen, err := s.journal.SubjectSnapshot(ctx, a.Tenant, postgres.KindSettlement, a.TransactionReceiptID)
 	switch {
@@ -217,12 +218,12 @@ func (s *Service) answerUnaccepted(ctx context.Context, a *admission, wait bool)
 	return out, err
 }
 
-// Uncalled is how many live runs and open dead letters name a target that no process calls.
+// Uncalled is the number of live runs and open dead letters of a target that no process calls.
 type Uncalled = postgres.Uncalled
 
-// Uncalled lists the targets of live runs and open dead letters of settlements, of all tenants,
-// that no running process calls: nobody executes these, or asks about them, until one does. It
-// reads every one of them.
+// Uncalled returns the targets of live runs and open dead letters of settlements, of all tenants,
+// that no running process calls: they can be neither executed nor looked up until one does. It
+// reads all these runs and letters.
 func (s *Service) Uncalled(ctx context.Context) ([]Uncalled, error) {
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return nil, err
@@ -230,7 +231,7 @@ func (s *Service) Uncalled(ctx context.Context) ([]Uncalled, error) {
 	return s.journal.Uncalled(ctx, Family, s.now().Add(-sessionTimeout))
 }
 
-// waitsForTarget tells if no running process that serves the run's queue calls its target.
+// waitsForTarget sets the reason if no running process that serves the run's queue calls its target.
 func (st *Status) waitsForTarget(r background.Run, sessions []background.Session) {
 	calls := func(s background.Session) bool {
 		return slices.Contains(s.Queues, r.Queue) && slices.Contains(s.Targets, r.Target)

@@ -14,10 +14,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// secondEscrow is an escrow service beside the one of a rig, with the same ledger and script.
+// secondEscrow is another escrow service besides the one of a rig, with the same ledger and script.
 type secondEscrow struct{ *scriptedEscrow }
 
-// withTargets lets a rig call more escrow services, each an endpoint of its own.
+// withTargets adds escrow services to a rig, each an endpoint of its own.
 func withTargets(names ...string) func(*Config) {
 	return func(c *Config) {
 		for _, name := range names {
@@ -45,7 +45,7 @@ func refusedTarget(err error) bool {
 	return errors.As(err, &field) && field.Field == "target"
 }
 
-// Only targets that are configured are taken, at every door, and nothing is left of another.
+// Only configured targets are accepted, by every way to submit, and nothing of another is stored.
 func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withTargets("bank"), withAliases("north"))
@@ -76,7 +76,7 @@ func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
 	r.mustAudit()
 }
 
-// One executor has one circuit breaker, so it is given to one target.
+// One executor has one circuit breaker, so only one target may have it.
 func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
 	t.Parallel()
 	one, other := newEscrow(), newEscrow()
@@ -97,7 +97,7 @@ func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
 	}
 }
 
-// What a person stopped stays stopped, whatever name a submission uses for it.
+// A breaker opened by hand stays open, whatever alias a submission names.
 func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withTargets("bank"), withAliases("north", "south"))
@@ -135,13 +135,13 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	r.mustAudit()
 }
 
-// An escrow service that fails has one breaker, which opens as soon as if it had one name.
+// An escrow service that fails has one breaker, which opens as early as with one name.
 func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{DefaultTarget, "north", "south", "east", "west"}
 	r := newRig(t, withAliases(names[1:]...), func(c *Config) { c.Breaker, c.Slots = BreakerRule{}, 1 })
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
-	for n, name := range names { // in a row of five new cases, no name fails twice
+	for n, name := range names { // of five new cases in a row, no name fails twice
 		r.mustSubmit(withTarget(name, release(n)))
 	}
 	r.startWorkers()
@@ -155,8 +155,8 @@ func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 	}
 }
 
-// A run whose target is configured no more waits, says for what, and can be cancelled; what was
-// accepted stays accepted, and goes on once a process calls the target again.
+// A run whose target is no longer configured waits, says for what, and can be cancelled; what was
+// accepted stays accepted, and continues once a process calls the target again.
 func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -193,7 +193,7 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	r.stopWork()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()})
 	defer client.Close()
-	if err := client.FlushAll(ctx).Err(); err != nil { // else the notification that was put off comes within a minute
+	if err := client.FlushAll(ctx).Err(); err != nil { // else the postponed notification comes within a minute
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
@@ -203,7 +203,7 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	r.mustAudit()
 }
 
-// A letter of unknown outcome is not asked about at another escrow service.
+// A letter of unknown outcome is not looked up at another escrow service.
 func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -220,7 +220,7 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	other := r.mustSubmit(release(2))
 	r.until("the other letter is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, other.Run.String())
 	if n := r.count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {
-		t.Error("it was asked about")
+		t.Error("it was looked up")
 	}
 	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.Is(err, ErrTargetUnknown) {
 		t.Errorf("by hand: %v", err)

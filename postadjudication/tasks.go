@@ -16,21 +16,21 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// PlainFamily is a family of the caller's own: tasks that move no money. They share
-// policy, bells, dead letters and the receipt trail with settlements.
+// PlainFamily is a family of the caller's own: tasks that move no money. They share policies,
+// notifications, dead letters and the receipt trail with settlements.
 type PlainFamily struct {
 	Name      string             // lower-case letters, digits and dashes; stored with each run
 	Policy    retrypolicy.Policy // normalised
 	TimeLimit time.Duration      // per attempt; 30s when 0
 	Handle    func(ctx context.Context, a background.Attempt) background.Result
-	OnDeath   LetterHandler // what is run when one of its runs dies; none when zero
+	OnDeath   LetterHandler // runs when a run of the family dies; none when zero
 }
 
 // Task is one task of a plain family.
 type Task struct {
 	Tenant   string
 	Family   string
-	RetryKey string // what makes it the same task; empty means that every task is its own
+	RetryKey string // tasks with equal keys are the same task; empty: a task of its own
 	Payload  json.RawMessage
 	Actor    string
 }
@@ -49,7 +49,7 @@ func (p PlainFamily) validate() error {
 	return p.Policy.Validate()
 }
 
-// plainAdapter records the moves of a plain family.
+// plainAdapter records the transitions of a plain family.
 type plainAdapter struct {
 	PlainFamily
 	journal  *postgres.Journal
@@ -69,12 +69,12 @@ func (f *plainAdapter) Handle(ctx context.Context, a background.Attempt) backgro
 	return f.PlainFamily.Handle(ctx, a)
 }
 
-// Lookup finds nothing: a plain family has nobody to ask.
+// Lookup returns an unknown outcome: a plain family has no lookup.
 func (f *plainAdapter) Lookup(context.Context, background.Run) background.Result {
 	return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "a plain family has no lookup"}}
 }
 
-// Record commits a move with its receipt.
+// Record commits a transition with its receipt.
 func (f *plainAdapter) Record(ctx context.Context, m background.Transition) (background.Run, error) {
 	m = redactTransition(m)
 	if m.Event == receipts.OutOfBandChangeDetected {
@@ -98,9 +98,12 @@ func (f *plainAdapter) Record(ctx context.Context, m background.Transition) (bac
 	return s.Run, err
 }
 
-// SubmitTask hands over a task of a plain family. A live task with the same retry
-// key is answered Deduplicated, an open dead letter DeadLettered; a task that has
-// ended otherwise makes way for the new one.
+// SubmitTask hands over a task of a plain family. When it returns Created, the run is committed
+// and will execute. If a task with the same retry key is live, the reply is Deduplicated; if it is
+// an open dead letter, DeadLettered; a task that ended otherwise is replaced by the new one.
+//
+// Errors: a *FieldError for bad input (joined, one per field), background.ErrUnknownFamily. After
+// any other error it is unknown whether the run was created.
 func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	f, ok := s.plainFamilies[t.Family]
 	if !ok {
@@ -119,7 +122,7 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
 }
 
-// problems returns what is wrong with a task, what is unsafe apart.
+// problems returns what is wrong with a task, with unsafe values apart.
 func (t Task) problems() problems {
 	var p problems
 	if t.Tenant == AllTenants {
@@ -143,8 +146,8 @@ func (t Task) problems() problems {
 // subject names the case of a task that has a retry key.
 func (t Task) subject() string { return t.Family + ":" + t.RetryKey }
 
-// replyToTask returns how a task is answered whose retry key another one has: Created where
-// that one makes way for it.
+// replyToTask returns the reply to a task whose retry key an earlier task has: Created if the new
+// task replaces it.
 func replyToTask(seen *postgres.Snapshot) Reply {
 	switch {
 	case seen.Run.State.Live():

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// withPanickingTasks is a family of chores that panic, so that their outcome is unknown. The escrow
-// service's keys live for no time: that is nothing to them.
+// withPanickingTasks adds a family of chores that panic, so that their outcome is unknown. The escrow
+// service's keys have no lifetime: tasks do not depend on it.
 func withPanickingTasks(c *Config) {
 	c.TimeLimit = 10 * time.Millisecond
 	c.Executor.(*scriptedEscrow).keyLifetime = time.Millisecond
@@ -17,8 +17,8 @@ func withPanickingTasks(c *Config) {
 	c.Retention = []RetentionRule{{Family: "chores", MaxAge: "PT1H", MaxCount: 1}}
 }
 
-// A task that moves no money has no money to find out about: what panicked or was
-// interrupted failed, and can be forked, purged and pruned, and its key is free again.
+// A plain task moves no money: one that panicked or was interrupted failed, and can be forked,
+// purged and pruned, and its key is free again.
 func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop, withPanickingTasks).startWorkers()

@@ -15,20 +15,20 @@ func (r *rig) tamperingReceipts() int {
 	return r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'out-of-band-change-detected'`)
 }
 
-// untilTamperingRecorded waits for the receipt that names what was done to a run's task.
+// untilTamperingRecorded waits for the receipt that names the change of a run's task.
 func (r *rig) untilTamperingRecorded(run background.RunID, what string) {
 	r.t.Helper()
-	r.until("a receipt tells of "+what, `SELECT EXISTS (SELECT FROM recourse.receipts WHERE run_id = $1 AND source = 'operations'
+	r.until("a receipt of "+what, `SELECT EXISTS (SELECT FROM recourse.receipts WHERE run_id = $1 AND source = 'operations'
 		AND subtype = 'out-of-band-change-detected' AND body::json -> 'payload' ->> 'reason_code' = $2)`, run.String(), what)
 }
 
-// archivedTask brings a run to its death and its mirror, whichever of its bells that is of.
+// archivedTask waits for a run's death and its archived task, whichever delivery that is of.
 func (r *rig) archivedTask(d asynqInspector, n int) (s Submitted, taskID string) {
 	r.t.Helper()
 	s = r.mustSubmit(release(n))
 	r.untilNoneLive()
 	r.untilArchivedTasks(d, 1, onlyQueue)
-	// A second bell would bring a mirror of its own.
+	// A second notification would leave an archived task of its own.
 	r.untilTrue("asynq holds nothing but the archive", func() bool {
 		info, err := d.GetQueueInfo(onlyQueue)
 		return err == nil && info.Pending+info.Active+info.Scheduled+info.Retry == 0
@@ -36,7 +36,7 @@ func (r *rig) archivedTask(d asynqInspector, n int) (s Submitted, taskID string)
 	r.untilArchiveScanned()
 	archived, err := d.ListArchivedTasks(onlyQueue)
 	if err != nil || len(archived) != 1 {
-		r.t.Fatalf("%d mirrors, %v", len(archived), err)
+		r.t.Fatalf("%d archived tasks, %v", len(archived), err)
 	}
 	return s, archived[0].ID
 }
@@ -49,7 +49,7 @@ func TestArchivingTheTaskOfALiveRunIsDetectedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
 	d := r.inspector()
-	s := r.mustNotify(r.mustSubmit(release(1))) // nobody works yet
+	s := r.mustNotify(r.mustSubmit(release(1))) // no worker runs yet
 	if err := d.ArchiveTask(onlyQueue, s.Run.String()+".1"); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestArchivingTheTaskOfALiveRunIsDetectedAndChangesNothing(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	if n := r.tamperingReceipts(); n != 1 {
-		t.Errorf("%d receipts for one bell", n)
+		t.Errorf("%d receipts for one delivery", n)
 	}
 	r.untilArchivedTasks(d, 0, onlyQueue)
 	r.mustAudit()
@@ -79,13 +79,13 @@ func TestRunningTheArchivedTaskOfALetterIsDetectedOnceAndPaysNothing(t *testing.
 		r.untilTamperingRecorded(s.Run, background.ArchivedTaskRequeued)
 		r.untilArchivedTasks(d, 1, onlyQueue)
 	}
-	r.untilTrue("the mirror rests", func() bool {
+	r.untilTrue("the archived task is left alone", func() bool {
 		info, err := d.GetTaskInfo(onlyQueue, taskID)
 		return err == nil && info.State == asynq.TaskStateArchived
 	})
-	r.stopWork() // what is being noticed is written before this returns
+	r.stopWork() // what is detected is written before this returns
 	if n, calls := r.tamperingReceipts(), r.escrow.totalCalls(); n != 1 || calls != 1 {
-		t.Errorf("%d receipts for one bell, %d calls", n, calls)
+		t.Errorf("%d receipts for one delivery, %d calls", n, calls)
 	}
 	r.mustAudit()
 }
@@ -102,7 +102,7 @@ func TestDeletingTheArchivedTaskOfALetterIsDetectedAndTheLetterStaysOpen(t *test
 	r.untilTamperingRecorded(s.Run, background.ArchivedTaskRemoved)
 	r.untilArchiveScanned()
 	if n := r.tamperingReceipts(); n != 1 {
-		t.Errorf("%d receipts for one bell", n)
+		t.Errorf("%d receipts for one delivery", n)
 	}
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
@@ -110,12 +110,12 @@ func TestDeletingTheArchivedTaskOfALetterIsDetectedAndTheLetterStaysOpen(t *test
 	r.mustAudit()
 }
 
-// untilArchiveScanned waits until the mirrors were looked at twice: the second look began
-// after now.
+// untilArchiveScanned waits until archived tasks were scanned twice: the second scan began after
+// now.
 func (r *rig) untilArchiveScanned() {
 	r.t.Helper()
 	begun := r.Stats().ArchiveScans
-	r.untilTrue("the mirrors are looked at", func() bool { return r.Stats().ArchiveScans >= begun+2 })
+	r.untilTrue("archived tasks are scanned", func() bool { return r.Stats().ArchiveScans >= begun+2 })
 }
 
 func TestAFlushedRedisIsNotTampering(t *testing.T) {
@@ -129,7 +129,7 @@ func TestAFlushedRedisIsNotTampering(t *testing.T) {
 	}
 	r.untilArchiveScanned()
 	if n := r.tamperingReceipts(); n != 0 {
-		t.Errorf("%d receipts blame somebody for a flush", n)
+		t.Errorf("%d receipts of tampering after a flush", n)
 	}
 	r.mustAudit()
 }
@@ -149,18 +149,18 @@ func TestDeletingTheNotificationOfADueRunIsDetectedAndItIsSentAgain(t *testing.T
 		t.Fatal(err)
 	}
 	r.untilTamperingRecorded(s.Run, background.TaskRemoved)
-	r.until("it is rung again", `SELECT bell > $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), notification)
+	r.until("it is notified again", `SELECT bell > $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), notification)
 	if err := d.UnpauseQueue(onlyQueue); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
 	if n := r.tamperingReceipts(); n != 1 {
-		t.Errorf("%d receipts for one deed", n)
+		t.Errorf("%d receipts for one change", n)
 	}
 	r.mustAudit()
 }
 
-// A run that nobody rang for has no task either, and nobody is blamed for it.
+// A run that was never notified has no task, and no tampering is recorded for it.
 func TestANotificationThatWasNeverSentIsNotTampering(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue).startWorkers()
@@ -176,7 +176,7 @@ func TestANotificationThatWasNeverSentIsNotTampering(t *testing.T) {
 	}
 	r.untilNoneLive()
 	if n := r.tamperingReceipts(); n != 0 {
-		t.Errorf("%d receipts blame somebody", n)
+		t.Errorf("%d receipts of tampering", n)
 	}
 	r.mustAudit()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// What a failure's texts may weigh in a receipt, in bytes.
+// Maximum sizes of free texts in a receipt, in bytes.
 const (
 	maxType      = 64
 	maxCode      = 64
@@ -22,12 +22,12 @@ const (
 	maxLookupURL = 1 << 10
 )
 
-// redactTransition is the move with every free text cleaned: the one place where text of
-// executors and handlers enters receipts, rows and events.
+// redactTransition redacts every free text of a transition. All text of executors and handlers
+// passes through it on its way into receipts, rows and events.
 func redactTransition(m background.Transition) background.Transition {
 	m.Reason = cleanText(m.Reason, maxMessage)
 	if m.Result.Reference = cleanText(m.Result.Reference, maxMessage); len(m.Result.Reference) > maxReference {
-		m.Result.Reference = "" // a reference that is cut would name something else
+		m.Result.Reference = "" // a truncated reference would name something else
 	}
 	if f := m.Result.Failure; f != nil {
 		m.Result.Failure = &background.Failure{
@@ -45,7 +45,7 @@ func cleanText(s string, limit int) string {
 	return receipts.CleanText(s)
 }
 
-// receiptPayload is what a receipt says of a move: what happened, and the counts after.
+// receiptPayload returns the payload for a transition: what happened, and the counts after it.
 func receiptPayload(m *background.Transition, before, after *background.Run) receipts.Payload {
 	p := receipts.Payload{
 		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
@@ -87,7 +87,7 @@ func receiptPayload(m *background.Transition, before, after *background.Run) rec
 	return p
 }
 
-// callState tells of the call of an attempt that ends, if it was cut short, whether it is out.
+// callState returns whether the call of an interrupted attempt is still out, for its receipt.
 func callState(m *background.Transition) string {
 	f := m.Result.Failure
 	switch {
@@ -99,7 +99,7 @@ func callState(m *background.Transition) string {
 	return ""
 }
 
-// dispatchReference is the id of the asynq task that delivers the run now.
+// dispatchReference returns the id of the asynq task that delivers the run now.
 func dispatchReference(r background.Run) string {
 	return r.ID.String() + "." + strconv.Itoa(r.NotificationNumber)
 }
@@ -121,7 +121,7 @@ func actorOf(m *background.Transition) string {
 	return "worker:" + m.Worker
 }
 
-// excessReceipts are the receipts that money leaves beside the move's own.
+// excessReceipts returns the receipts of an overpayment, besides the transition's own.
 func excessReceipts(m *background.Transition, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
 	if e.Excess <= 0 {
 		return nil
@@ -130,13 +130,13 @@ func excessReceipts(m *background.Transition, run background.RunID, attempt int,
 		Payload: receipts.Payload{Attempt: attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
 }
 
-// errCaseChanged asks for the case to be read again.
+// errCaseChanged means that the case must be read again.
 var errCaseChanged = errors.New("postadjudication: the case has moved on")
 
-// recordTampering records that somebody touched the task of a run, one receipt for each
-// bell at most: that there is none yet was read when the case's head was as the
-// statement expects it. ErrConflict when there is one, or when the run is no longer
-// as the move says.
+// recordTampering records that the task of a run was changed in Redis, at most once for each
+// delivery. The transition expects the head of the case from before the check that there is no
+// such receipt. It returns ErrConflict if there is one, or if the run differs from the
+// transition's.
 func recordTampering(ctx context.Context, j *postgres.Journal, m background.Transition) (background.Run, error) {
 	for {
 		seen, err := j.Snapshot(ctx, m.Run.ID)

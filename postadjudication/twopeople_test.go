@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// secondPerson is the plan that an act leaves that takes two people.
+// secondPerson returns the plan that an action which takes two people leaves.
 func (r *rig) secondPerson(err error) Bulk {
 	r.t.Helper()
 	var second *SecondPersonError
@@ -25,8 +25,8 @@ func (r *rig) secondPerson(err error) Bulk {
 	return second.Plan
 }
 
-// Who states alone that money was moved has only planned it; somebody else lets it run, and the
-// receipt names both.
+// A person who states alone that money was moved has only planned it; another one starts it, and
+// the receipt names both.
 func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -40,7 +40,7 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	}
 	var second *SecondPersonError
 	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) || second.Because == "" {
-		t.Errorf("the planner runs it: %v", err)
+		t.Errorf("the author starts it: %v", err)
 	}
 	if now := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String()); now != before {
 		t.Errorf("the case has %d receipts, and had %d", now, before)
@@ -60,7 +60,7 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	r.mustAudit()
 }
 
-// What was planned of a case that has moved since is not done.
+// A plan of a case that has changed since is not executed.
 func TestAFindingIsStaleOnceItsCaseHasMoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -80,7 +80,7 @@ func TestAFindingIsStaleOnceItsCaseHasMoved(t *testing.T) {
 	r.mustAudit()
 }
 
-// A finding that makes no sense is refused when it is planned.
+// An invalid finding is refused when it is planned.
 func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -103,7 +103,7 @@ func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	}
 }
 
-// A purge of settlements is planned, whoever asks; letters of plain jobs take one person.
+// A purge of settlements is planned, whoever asks; letters of plain tasks take one person.
 func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -128,7 +128,7 @@ func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
 	r.mustAudit()
 }
 
-// A hundred at once let one plan run, its planner among them: one of the others does, once.
+// A hundred callers start one plan at once, its author among them: one of the others succeeds, once.
 func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -167,8 +167,8 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 	r.mustAudit()
 }
 
-// Every cell: who runs what another planned, with which key, where how many people are asked
-// for. x: it runs; 2: a second person is required.
+// Every cell: who starts another's plan, with which key, where how many people are required. x: it
+// starts; 2: a second person is required.
 func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -249,8 +249,8 @@ x        x        x        x        x        2        2            2            
 	r.mustAudit()
 }
 
-// mayRun checks whether a caller may run a plan, and that one who may not is refused. A plan
-// that may run stays as it is: it would move what the other cells are about.
+// mayRun checks whether a caller may start a plan, and that one who may not is refused. A plan
+// that may start is not started: it would change what the other cells test.
 func (r *rig) mayRun(plan Bulk, caller Caller, actor string, runs bool, what string) {
 	r.t.Helper()
 	ctx := WithCaller(context.Background(), caller)
@@ -274,8 +274,8 @@ func (r *rig) mayRun(plan Bulk, caller Caller, actor string, runs bool, what str
 	}
 }
 
-// An approver alone lets a plan run for an incident: the receipts say so, an event makes it
-// public. Nobody else may.
+// Only an approver may start a plan alone for an incident: the receipts say so, and an event
+// publishes it.
 func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -324,8 +324,8 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	}
 }
 
-// How many people it takes is set with a receipt, told in each receipt that one person leaves,
-// and audited.
+// The number of people required is set with a receipt, stated in each receipt that one person
+// leaves, and audited.
 func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -343,7 +343,7 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 		}
 	}
 	one := PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}
-	for range 2 { // the second time it is so already
+	for range 2 { // the second time it is already set
 		if p, err := r.SetPeople(WithCaller(ctx, Caller{SelfDeclared: true}), one); err != nil || p.People != 1 || p.Actor != "user:root" {
 			t.Errorf("%+v, %v", p, err)
 		}
@@ -366,7 +366,7 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 	r.checkAuditDetects("the number of people", `UPDATE recourse.people SET people = 2`, `UPDATE recourse.people SET people = 1`, "the number of people")
 }
 
-// Whatever is done by who only typed a name says so in its receipt; what else is done does not.
+// Every action by an unverified name says so in its receipt; other actions do not.
 func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
@@ -411,11 +411,11 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 		}
 	}
 	r.untilNoneLive()
-	const said = `body::json->'payload'->>'self_declared' = 'true'`
-	if n := r.count(`SELECT count(DISTINCT subtype) FROM recourse.receipts WHERE actor = $1 AND `+said, who); n != 9 {
+	const declared = `body::json->'payload'->>'self_declared' = 'true'`
+	if n := r.count(`SELECT count(DISTINCT subtype) FROM recourse.receipts WHERE actor = $1 AND `+declared, who); n != 9 {
 		t.Errorf("%d subtypes say so", n) // hold-placed, manual-retry-requested and submitted, key-created, key-revoked, policy-changed, brake-pulled, brake-released, rule-changed
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE (actor = $1) <> coalesce(`+said+`, false)`, who); n != 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE (actor = $1) <> coalesce(`+declared+`, false)`, who); n != 0 {
 		t.Errorf("%d receipts say otherwise", n)
 	}
 	r.mustAudit()

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// makeUnreadable gives a run a policy that only a newer program knows.
+// makeUnreadable gives a run a policy of a newer version.
 func (r *rig) makeUnreadable(run background.RunID) {
 	r.t.Helper()
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, run.String()); err != nil {
@@ -17,7 +17,7 @@ func (r *rig) makeUnreadable(run background.RunID) {
 	}
 }
 
-// makeReadable gives it back one that this program knows.
+// makeReadable gives it back a policy of this version.
 func (r *rig) makeReadable(run background.RunID) {
 	r.t.Helper()
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = (SELECT policy FROM recourse.runs WHERE policy NOT LIKE '%future%' LIMIT 1) WHERE id = $1`, run.String()); err != nil {
@@ -25,8 +25,8 @@ func (r *rig) makeReadable(run background.RunID) {
 	}
 }
 
-// A run that a worker can't read is let lie for one that can: the worker stays healthy and
-// carries all others, and tells how many it can't read.
+// A worker leaves a run that it can't read for one that can: it stays healthy, executes all
+// others, and reports how many it can't read.
 func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -52,8 +52,8 @@ func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 	r.mustAudit()
 }
 
-// One unreadable run among those of a lost worker keeps none of the others from going on,
-// not even when it comes first.
+// One unreadable run among those of a lost worker blocks none of the others, not even when it
+// comes first.
 func TestTheRecoveryOfOthersSkipsAnUnreadableRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

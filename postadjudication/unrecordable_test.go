@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// untilOthersSettle hands over ten others and waits until they are settled by the same worker.
+// untilOthersSettle submits ten others and waits until the same worker has settled them.
 func (r *rig) untilOthersSettle() {
 	r.t.Helper()
 	for n := 100; n < 110; n++ {
@@ -22,8 +22,8 @@ func (r *rig) untilOthersSettle() {
 	}
 }
 
-// untilUnrecordable waits until a run is left to a person because what became of it can't be
-// recorded, and returns the receipt of that.
+// untilUnrecordable waits until a run becomes a dead letter because its outcome can't be
+// recorded, and returns that receipt.
 func (r *rig) untilUnrecordable(run background.RunID) receipts.Payload {
 	r.t.Helper()
 	r.until("the letter", `SELECT letter = 'open' AND reason = 'unrecordable' FROM recourse.runs WHERE id = $1`, run.String())
@@ -42,8 +42,8 @@ func (r *rig) untilUnrecordable(run background.RunID) receipts.Payload {
 	return p
 }
 
-// A payment that brings the sum of a case beyond what sums hold is told in words, and left
-// to a person with the money unknown; the worker goes on.
+// A payment that makes the sum of a case overflow is stated in words, and the run becomes a dead
+// letter with its money unknown; the worker continues.
 func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -83,8 +83,8 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 	}
 }
 
-// What Postgres refuses for its value is no outage: the outcome is written in its
-// narrowest form, and the worker goes on.
+// A value that Postgres refuses is no outage: the outcome is written in its narrowest form, and
+// the worker continues.
 func TestAnOutcomeThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	for name, law := range map[string]string{
@@ -116,7 +116,7 @@ func TestAnOutcomeThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 	}
 }
 
-// So is a claim that can't be written: the run is not tried for ever.
+// The same for a claim that can't be written: the run is not tried for ever.
 func TestAClaimThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withTargets("odd"))
@@ -137,7 +137,7 @@ func TestAClaimThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 	r.mustAudit()
 }
 
-// A task that says it moved more than any sum holds keeps its worker from nothing.
+// A task that reports a moved amount beyond the maximum sum stops no worker.
 func TestAnAbsurdAmountOfATaskIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -156,7 +156,7 @@ func TestAnAbsurdAmountOfATaskIsLeftToAPerson(t *testing.T) {
 	r.mustAudit()
 }
 
-// A late answer that can't be summed makes the money unknown, and a person has to look.
+// A late answer that makes a sum overflow makes the money unknown, for a person.
 func TestALateAnswerThatCanNotBeRecordedMakesTheMoneyUnknown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 50e6; c.Policy.MaxRetryAttempts = 1 })
@@ -176,7 +176,7 @@ func TestALateAnswerThatCanNotBeRecordedMakesTheMoneyUnknown(t *testing.T) {
 	s := r.startWorkers().mustSubmit(odd)
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	close(answer)
-	r.until("told late", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	r.until("the late answer is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	r.until("nothing is out", `SELECT outstanding_calls IS NULL FROM recourse.runs WHERE id = $1`, s.Run.String())
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != Unknown || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// submitAsOlderVersion enters an adjudication as a version did that looked for no secrets. Its payload is in
-// canonical form.
+// submitAsOlderVersion submits an adjudication as a version did that did not check for secrets. Its
+// payload is in canonical form.
 func (r *rig) submitAsOlderVersion(a Adjudication) Submitted {
 	r.t.Helper()
 	payload := json.RawMessage("{}")
@@ -37,7 +37,7 @@ func (r *rig) submitAsOlderVersion(a Adjudication) Submitted {
 	return out
 }
 
-// checkFieldRefused checks that an input is refused by a field, whose value is not repeated.
+// checkFieldRefused checks that an input is refused with a field, without its value.
 func (r *rig) checkFieldRefused(err error, field string) {
 	r.t.Helper()
 	var bad *FieldError
@@ -46,7 +46,7 @@ func (r *rig) checkFieldRefused(err error, field string) {
 	}
 }
 
-// submitAgain hands an adjudication over in both ways, which answer the same.
+// submitAgain submits an adjudication by Submit and SubmitTx, which reply the same.
 func (r *rig) submitAgain(a Adjudication) (Submitted, error) {
 	r.t.Helper()
 	tx, err := r.db.Begin()
@@ -64,8 +64,8 @@ func (r *rig) submitAgain(a Adjudication) (Submitted, error) {
 	return out, err
 }
 
-// An adjudication that was accepted before its secret, or its character of format, was refused is
-// answered as accepted. Another one of its transaction is refused.
+// An adjudication that was accepted before its secret, or its format character, was refused gets
+// the reply of an accepted one. Another one of its transaction is refused.
 func TestAnAdjudicationAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withAliases("bank "+plantedCard))
@@ -122,7 +122,7 @@ func TestAnAdjudicationAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	r.mustAudit()
 }
 
-// The letter of such an adjudication is named, its cancellation, and the run of a lower generation.
+// The reply names the letter of such an adjudication, its cancellation, and the run of a lower generation.
 func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -132,8 +132,8 @@ func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
 		a.Payload = json.RawMessage(`{"note":"` + plantedCard + `"}`)
 		return a
 	}
-	gone := r.submitAsOlderVersion(secret(2))
-	if _, err := r.Cancel(t.Context(), "acme", gone.Run, "user:ada", "a fraud"); err != nil {
+	cancelled := r.submitAsOlderVersion(secret(2))
+	if _, err := r.Cancel(t.Context(), "acme", cancelled.Run, "user:ada", "a fraud"); err != nil {
 		t.Fatal(err)
 	}
 	r.startWorkers()
@@ -155,7 +155,7 @@ func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
 	r.mustAudit()
 }
 
-// A task is answered by its retry key, whatever it holds.
+// A task's reply is by its retry key, whatever the key contains.
 func TestATaskAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
@@ -200,7 +200,7 @@ func TestATaskAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	r.mustAudit()
 }
 
-// A request that was entered under a key that holds a secret keeps its answer.
+// A request that was stored under a key that holds a secret keeps its answer.
 func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -26,7 +26,7 @@ func TestWithoutAnExecutorOneHandsOverAndLooksButRunsNothing(t *testing.T) {
 	r.mustAudit()
 }
 
-// The late answer of an attempt says nothing of money when it is no answer: the
+// The late answer of an attempt is ignored for the money when it is no answer: the
 // payment of the next attempt is the first of its key.
 func TestALateAnswerThatPaidNothingIsNoPaymentInTheAudit(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestALateAnswerThatPaidNothingIsNoPaymentInTheAudit(t *testing.T) {
 	r.mustAudit()
 }
 
-// A service without a Redis looks and hands over; bells are left to the sweeper of a
+// A service without a Redis reads and submits; its runs are left to the sweeper of a
 // process that has one.
 func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 		t.Fatalf("%+v", made)
 	}
 	if err := made.Notify(ctx); !errors.Is(err, ErrNoRedis) {
-		t.Errorf("a bell: %v", err)
+		t.Errorf("a notification: %v", err)
 	}
 	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ada", "looking"); err != nil {
 		t.Errorf("a circuit breaker: %v", err)

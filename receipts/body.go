@@ -203,7 +203,7 @@ func Parse(body []byte) (Entry, error) {
 		}
 		e.Run = run
 	}
-	// The decoder is lenient about order, case, repetition and escapes. Writing again is not.
+	// The decoder is lenient about order, case, repetition and escapes. Comparing with the written form is not.
 	again, err := appendBody(make([]byte, 0, len(body)), e.Case, e.Tenant, &e.Draft)
 	if err != nil {
 		return Entry{}, err

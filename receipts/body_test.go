@@ -36,7 +36,7 @@ func TestBodyIsCanonicalJSONAndReadsBack(t *testing.T) {
 	})
 }
 
-// The tags of Payload serve readers, the typed encoder serves writing. They must say the same.
+// The tags of Payload are for reading, the typed encoder is for writing. They must agree.
 func TestPayloadTagsAndEncoderAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -142,7 +142,7 @@ func TestCleanTextIsAlwaysWritableAndLeavesGoodTextAlone(t *testing.T) {
 	}
 }
 
-// A field that the encoder forgets would be evidence lost without a word.
+// A field that the encoder omits would be lost evidence.
 func TestEachFieldOfAPayloadIsWritten(t *testing.T) {
 	t.Parallel()
 	empty, err := AppendBody(nil, testCase, "acme", Draft{Subtype: Submitted, Actor: "a", At: testAt})

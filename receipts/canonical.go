@@ -21,14 +21,14 @@ type FieldError struct {
 func (e *FieldError) Error() string { return "receipts: " + e.Field + " " + e.What }
 
 // CleanText returns s with every byte that is not UTF-8, and every U+0000 (which Postgres can't hold),
-// replaced by U+FFFD. Free text from outside goes through it, so that evidence is never refused for its
-// wording; ids don't, because a changed id is a wrong one.
+// replaced by U+FFFD. It is for free text from outside, so that evidence is never refused because of its
+// characters. It is not for ids: a changed id is a wrong one.
 func CleanText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// canon appends canonical JSON (RFC 8785). Callers give the members of an object in sorted order. The first
-// error is kept, and what is appended after it means nothing.
+// canon appends canonical JSON (RFC 8785). Callers pass the members of an object in sorted order. The first
+// error is kept, and the output after it is not valid.
 type canon struct {
 	buf    []byte
 	prefix string // of the object being written, for errors
@@ -41,7 +41,7 @@ func (c *canon) fail(key, format string, args ...any) {
 	}
 }
 
-// key begins a member. Keys are our own plain ASCII words: nothing in them wants escaping.
+// key begins a member. Keys are plain ASCII words that need no escaping.
 func (c *canon) key(k string) {
 	if c.buf[len(c.buf)-1] != '{' {
 		c.buf = append(c.buf, ',')
@@ -132,7 +132,7 @@ func (c *canon) time(k string, t time.Time) {
 	c.buf = append(b, 'Z', '"')
 }
 
-// optTime leaves out what truncates to the zero time, which would not read back as what it was.
+// optTime omits a time that truncates to the zero time: it would not read back as the same time.
 func (c *canon) optTime(k string, t time.Time) {
 	if !t.Truncate(time.Microsecond).IsZero() {
 		c.time(k, t)

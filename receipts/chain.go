@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Head is where the chain of a case stands: the sequence of its last receipt and that receipt's link.
+// Head is the end of the chain of a case: the sequence of its last receipt and that receipt's link.
 type Head struct {
 	Seq  int64
 	Link [32]byte
@@ -32,7 +32,7 @@ func (h Head) Next(body []byte) Head {
 	return h.NextHash(sha256.Sum256(body))
 }
 
-// NextHash is Next for a body of which only the SHA-256 is at hand.
+// NextHash is Next for the SHA-256 of a body.
 func (h Head) NextHash(body [32]byte) Head {
 	var in [32 + 8 + 32]byte
 	copy(in[:], h.Link[:])
@@ -46,8 +46,8 @@ var bodyBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // Chain writes the bodies of drafts, chains them behind head in the order given, and returns the receipts to
 // store with the head after them. The caller holds the lock under which head is the case's newest, and
-// stores receipts and head in one commit; Seal itself stores nothing. On an error, which is a *FieldError
-// naming the draft, nothing is returned and head stands.
+// stores receipts and head in one commit; Chain itself stores nothing. The error wraps a *FieldError and names
+// the draft; no receipts are returned with it, and head is unchanged.
 func Chain(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head, error) {
 	rs := make([]Receipt, 0, len(drafts))
 	next := head

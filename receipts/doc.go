@@ -7,10 +7,10 @@
 //	link(n) = SHA-256(link(n-1) ‖ n as 8 bytes big-endian ‖ SHA-256(body(n)))
 //
 // so that no receipt can be changed, moved, inserted or dropped from the middle unnoticed. A tail cut off
-// is noticed by whoever kept an earlier head: [FormatHeads] writes such heads as text, and a [Verifier]
-// holding them compares. A verifier needs nothing but the receipts and, for that, the heads.
+// is noticed by comparing with an earlier head: [FormatHeads] writes heads as text, and a [Verifier] that has
+// them compares. A verifier needs nothing but the receipts and, for that, the heads.
 //
-// [Fold] is the one way to read a state off the receipts:
+// [Fold] is the only way to derive a state from the receipts:
 //
 //	(none)                       submitted                              -> pending
 //	pending, scheduled           attempt-started                        -> running
@@ -24,12 +24,12 @@
 //	letter open                  superseded                             -> letter superseded
 //	letter open                  purged, retention-expired              -> letter purged
 //
-// A payment can be found after the run was closed. reconciled as executed is also told of a letter that was
-// purged, and, where no payment of it was known, of a letter that was forked, superseded or closed and of a
-// cancelled run. What was closed stays so.
+// A payment can be found after the run was closed. So reconciled as executed may also follow for a letter that
+// was purged, and, where no payment was known, for a letter that was forked, superseded or closed and for a
+// cancelled run. The letter or run stays closed.
 //
 // [Events] makes receipts public: each gives none, one or several events, always the same.
 //
 // The package is pure: it imports the standard library only, and knows no store, clock, log or network.
-// It must not know what a settlement may become or when a retry is due; it holds what others decided.
+// It must not know what a settlement may become or when a retry is due; it records what others decided.
 package receipts

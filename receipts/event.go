@@ -16,7 +16,7 @@ type Event struct {
 	Data   EventData `json:"data"`
 }
 
-// EventType is what an event tells.
+// EventType is what happened.
 type EventType string
 
 // The types.
@@ -45,13 +45,13 @@ const (
 // Node names the one node that every run has: the call of its executor.
 const Node = "execute"
 
-// EventData holds the particulars of an event: one flat record for all types, of
-// which each fills the part that the table of Events names. What is zero is not
+// EventData holds the particulars of an event: one flat record for all types. Each
+// type fills the members that the table of Events names. Zero values are not
 // written. Texts are those of the receipt, redacted before it was written.
 type EventData struct {
 	RunID            RunID       `json:"runId,omitzero"`
 	NodeID           string      `json:"nodeId,omitempty"`
-	Attempt          int         `json:"attempt,omitempty"`    // the attempt spoken of, from 1
+	Attempt          int         `json:"attempt,omitempty"`    // number of the attempt, from 1
 	Attempts         int         `json:"attempts,omitempty"`   // made in all
 	NextRetryAt      time.Time   `json:"nextRetryAt,omitzero"` // the next attempt does not start before it
 	Reason           string      `json:"reason,omitempty"`     // of a death: reason code and type of error, never its text
@@ -80,8 +80,8 @@ type EventData struct {
 	Freed    int64  `json:"freed,omitempty"`    // in the minor unit of the case's currency
 	PlanID   string `json:"planId,omitempty"`   // the bulk plan
 	Action   string `json:"action,omitempty"`   // what it does
-	Actor    string `json:"actor,omitempty"`    // who let it run
-	Incident string `json:"incident,omitempty"` // for which one person let it run who needs a second one
+	Actor    string `json:"actor,omitempty"`    // who ran it
+	Incident string `json:"incident,omitempty"` // the incident for which one person ran it without a second one
 }
 
 // EventError is an error as made public.
@@ -118,11 +118,11 @@ const MaxEventsPerReceipt = 3
 //	retention-ending       letter.expiring   {runId, expiresAt}
 //	conservation-breach    escrow.breached   {runId?, excess}
 //	reservation-freed      run.reservation_freed {runId, freed, reason, reference, settlementStatus?}
-//	bulk-changed           plan.break_glass  {planId, action, actor, reason, incident}   when one person let it run who needs a second one
-//	all others             none: they are for the trail alone
+//	bulk-changed           plan.break_glass  {planId, action, actor, reason, incident}   when one person ran it without a second one
+//	all others             none: they are in the trail only
 //
-// A run has exactly one of run.completed, run.failed and run.cancelled, and after
-// it nothing but what becomes of its money and its letter.
+// A run has exactly one of run.completed, run.failed and run.cancelled. Later events
+// of the run are about its money and its letter only.
 func Events(r Receipt) ([]Event, error) {
 	p, err := r.Known()
 	if err != nil {
@@ -176,8 +176,8 @@ func (l *eventList) translate(p Payload) {
 	}
 }
 
-// deadLettered tells of a death. An attempt that ended with it has a class, and then it is
-// its node that failed.
+// deadLettered adds the events of a death. A death by an attempt has a class, and then
+// its node failed.
 func (l *eventList) deadLettered(p Payload) {
 	why, node := p.ReasonCode, ""
 	if p.Error.Type != "" {
@@ -191,7 +191,7 @@ func (l *eventList) deadLettered(p Payload) {
 	l.add(RunFailed, EventData{Error: &EventError{Code: p.ReasonCode, Message: why}, FailedNodeID: node, SettlementStatus: status(p)})
 }
 
-// afterEnd tells what becomes of the money and the letter of a run.
+// afterEnd adds the events about the money and the letter of an ended run.
 func (l *eventList) afterEnd(p Payload) {
 	switch l.receipt.Subtype {
 	case AnsweredLate:

@@ -85,8 +85,8 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 	}
 }
 
-// Whatever a receipt says, its dead letter is told once, its end at most once and
-// last, and never more than MaxEventsPerReceipt.
+// Any receipt gives at most one dead letter event, at most one end event, which is
+// the last, and at most MaxEventsPerReceipt in all.
 func TestEventsOfAnyReceiptKeepTheirPromises(t *testing.T) {
 	t.Parallel()
 	ends := []EventType{RunCompleted, RunFailed, RunCancelled}
@@ -127,7 +127,7 @@ func TestAReceiptThatCantBeReadGivesNoEvents(t *testing.T) {
 	}
 }
 
-// What a newer program wrote gives the events that this one knows of.
+// A receipt of a newer program gives the events that this program knows.
 func TestAReceiptOfANewerVersionGivesItsEvents(t *testing.T) {
 	t.Parallel()
 	rs, _ := chained(t, testCase, draftOf(AttemptStarted, 1, Payload{Attempt: 1}))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Illegal says which receipt tells something that can't have happened after the ones before it.
+// Illegal says which receipt can't follow the ones before it.
 type Illegal struct {
 	Case    CaseID
 	Seq     int64
@@ -18,13 +18,13 @@ func (e *Illegal) Error() string {
 	return fmt.Sprintf("receipts: %s.%d %s: %s", e.Case, e.Seq, e.Subtype, e.What)
 }
 
-// Fold reads the state of a case off all its receipts, in their order from sequence 1. It believes the
-// bodies alone, and does not check links: Verify does. No receipts give the zero History.
+// Fold returns the state of a case from all its receipts, in their order from sequence 1. It reads the
+// bodies only, and does not check links: Verify does. Without receipts it returns the zero History.
 //
 // An order that can't be is an *Illegal: a run submitted twice or never; an attempt that starts while
 // another is open, before its next_retry_at, or with a number that is not the next; an end without a start
-// or naming another attempt; a cancel asked for twice, or of a run that does not run; a move of a letter
-// that is not open; a budget that shrinks.
+// or naming another attempt; a cancel asked for twice, or of a run that is not running; a transition of a
+// letter that is not open; a budget that shrinks.
 //
 // Every started attempt ends in exactly one of attempt-succeeded, retry-scheduled, dead-lettered,
 // attempt-interrupted, cancelled, which names it in payload.attempt. Those five, also where dead-lettered or
@@ -74,7 +74,7 @@ func (f *foldState) apply(inOrder bool, e Entry) error {
 		return f.submitted(e)
 	case Refused, PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
 		DeadLettersRebuilt:
-		return nil // may speak of a run that never was, or of none
+		return nil // may name a run that was never submitted, or none
 	}
 	run := f.runs[e.Run]
 	if run == nil {
@@ -225,7 +225,7 @@ func (f *foldState) reconciled(run *RunHistory, e Entry) error {
 		if executed || e.Payload.LetterClosed {
 			run.Letter = LetterReconciled
 		}
-	case executed && run.Letter == LetterPurged: // it is found after all; what was closed stays so
+	case executed && run.Letter == LetterPurged: // a payment was found later; the letter stays closed
 	case executed && run.closedUnpaid(): // likewise
 	default:
 		return errors.New("nothing to reconcile: " + run.describe())
@@ -240,7 +240,7 @@ func (r *RunHistory) closedUnpaid() bool {
 	return closed && r.Class != ClassExecuted
 }
 
-// applyClass takes over what is known of the money after a receipt.
+// applyClass copies what a receipt says of the run's money.
 func (f *foldState) applyClass(run *RunHistory, p Payload) error {
 	if p.UnknownOpen < 0 {
 		return fmt.Errorf("unknown_open is %d", p.UnknownOpen)
@@ -263,8 +263,8 @@ func (r *RunHistory) cancelAsked(e Entry) error {
 	return nil
 }
 
-// freed applies what frees the reservation of a run that died, or of a cancelled fork of one: it will not be
-// carried out, so that an open letter has nothing to wait for. A letter that was closed before stays as it is.
+// freed applies the release of the reservation of a dead run, or of a cancelled fork of one. The decision will not
+// be carried out, so an open letter is closed. A letter that was closed before stays as it is.
 func (f *foldState) freed(run *RunHistory) error {
 	switch {
 	case run.State != StateDeadLettered && run.State != StateCancelled:

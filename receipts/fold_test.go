@@ -66,8 +66,8 @@ func TestFoldOfAWholeHistory(t *testing.T) {
 	}
 }
 
-// Which calls are out is read off the ends and the late answers. An end of a version that did not say
-// leaves it open, for it and for those that it was not told from.
+// The outstanding calls follow from the ends and the late answers of attempts. An end by a version that did not
+// record the call leaves the attempt undecided, and those that the version could not distinguish from it.
 func TestFoldKeepsOutstandingCalls(t *testing.T) {
 	t.Parallel()
 	cut := func(n int, call string) Draft {

@@ -16,7 +16,7 @@ const headsTitle = "recourse heads 1"
 
 // FormatHeads writes heads as text for safekeeping away from the receipts: the line "recourse heads 1", then
 // a line "<case> <sequence> <base64 of the link>" for each case, in the order of their text. A head without
-// receipts is an error: it would vouch for nothing. ParseHeads of the text gives heads back.
+// receipts is an error: it would prove nothing. ParseHeads of the text returns the same heads.
 func FormatHeads(heads map[CaseID]Head) ([]byte, error) {
 	out := append(make([]byte, 0, 32+100*len(heads)), headsTitle+"\n"...)
 	for _, c := range slices.SortedFunc(maps.Keys(heads), compareCases) {
@@ -83,7 +83,7 @@ func parseHead(line string) (CaseID, Head, error) {
 		return c, h, fmt.Errorf("%.60q is not a link", words[2])
 	}
 	copy(h.Link[:], link)
-	// The readers above take "+1", upper case and loose base64; writing again does not.
+	// The parsers above accept "+1", upper case and loose base64; comparing with the written form does not.
 	if string(appendHead(nil, c, h)) != line {
 		return c, h, errors.New("not written the one way heads are written")
 	}

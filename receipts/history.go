@@ -2,7 +2,7 @@ package receipts
 
 import "time"
 
-// States of a run, as read off its receipts. The first three are live.
+// States of a run, by its receipts. The first three are live.
 const (
 	StatePending      = "pending"
 	StateRunning      = "running"
@@ -29,7 +29,7 @@ const (
 	ClassUnknown     = "unknown"
 )
 
-// History is the state of a case as its receipts tell it.
+// History is the state of a case by its receipts.
 type History struct {
 	Case        CaseID
 	Tenant      string
@@ -51,7 +51,7 @@ type RunHistory struct {
 	Attempts    int    // attempts started
 	BudgetSpent int
 	Recoveries  int
-	Class       string           // worst unresolved class, as the last receipt that tells it says
+	Class       string           // worst unresolved class, by the last receipt that has one
 	NextRetryAt time.Time        // zero unless scheduled for a time
 	DeadAt      time.Time        // zero unless dead-lettered
 	LastError   Failure          // of the last receipt of the run that carried one
@@ -69,8 +69,8 @@ type AttemptHistory struct {
 	EndedBy       Subtype   // "" while it runs
 	Class         string
 	Call          string // of its end: CallOut or CallOver; "" when that does not say
-	AnsweredLater bool   // an answer of its call came after its end
-	ProvenUnpaid  bool   // a lookup or a finding says since that nothing was or will be executed
+	AnsweredLater bool   // an answer of its call came after the attempt had ended
+	ProvenUnpaid  bool   // a later lookup or finding says that nothing was or will be executed
 	CutShort      bool   // it ended by a time-out, a shutdown or the loss of its worker
 }
 
@@ -86,12 +86,12 @@ const (
 	FailureInterrupted = "interrupted"
 )
 
-// legacyCallWindow is how far apart attempts are that versions before Payload.Call did not tell from each
-// other where they kept which calls are out.
+// legacyCallWindow is the distance between attempts that versions before Payload.Call could not distinguish:
+// they kept the outstanding calls in as many bits.
 const legacyCallWindow = 63
 
 // OutstandingCalls returns the attempts whose call was out when they ended and has not come back,
-// ascending, as far as their ends say.
+// ascending, as far as the receipts of their ends say.
 func (r *RunHistory) OutstandingCalls() (out []int) {
 	for _, a := range r.Attempt {
 		if a.Call == CallOut && !a.AnsweredLater && !a.ProvenUnpaid {

@@ -2,7 +2,7 @@ package receipts
 
 import "time"
 
-// Payload holds the particulars of a receipt: one flat record for all subtypes, of which each fills its
+// Payload holds the particulars of a receipt: one flat record for all subtypes. Each fills its
 // part. A zero value is not written, and what is not written reads back as zero. Integers stay within
 // ±(2^53-1), times are kept to the microsecond, strings are valid UTF-8 without U+0000. Amounts are in the
 // minor unit of Currency.
@@ -33,7 +33,7 @@ type Payload struct {
 
 	// What became of an attempt or a run.
 
-	Attempt           int       `json:"attempt,omitempty"`            // the attempt spoken of, from 1
+	Attempt           int       `json:"attempt,omitempty"`            // number of the attempt, from 1
 	Attempts          int       `json:"attempts,omitempty"`           // attempts made in all
 	BudgetSpent       int       `json:"budget_spent,omitempty"`       // of the run's policy, after this receipt
 	Recoveries        int       `json:"recoveries,omitempty"`         // interruptions of the run, after this receipt
@@ -58,9 +58,9 @@ type Payload struct {
 	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
 	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
 	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked
-	ReservationKept   bool      `json:"reservation_kept,omitempty"`   // of cancelled and reconciled: the run was a fork, or the letter was closed, and what the dead letter had reserved stays so; not written by versions before, which freed it
-	Excess            int64     `json:"excess,omitempty"`             // of a breach: paid beyond what was decided; in receipts of versions before, beyond what was reserved then
-	Freed             int64     `json:"freed,omitempty"`              // reservation given back; of submitted: by a higher generation that asks for less than was kept reserved, which versions before did not write
+	ReservationKept   bool      `json:"reservation_kept,omitempty"`   // of cancelled and reconciled: the run was a fork, or the letter was closed, and what the dead letter had reserved stays so; not written by older versions, which freed it
+	Excess            int64     `json:"excess,omitempty"`             // of a breach: paid beyond what was decided; in receipts of older versions, beyond what was reserved then
+	Freed             int64     `json:"freed,omitempty"`              // reservation given back; of submitted: by a higher generation that asks for less than was kept reserved, which older versions did not write
 	Error             Failure   `json:"error,omitzero"`               // what went wrong
 
 	// Settlement is the settlement of the case after this receipt, or nil where the case has none.
@@ -75,10 +75,10 @@ type Payload struct {
 	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action
 	RefusedBy        string `json:"refused_by,omitempty"`        // of a refusal: the rule
 	Bulk             string `json:"bulk,omitempty"`              // the bulk plan that asked for it
-	PlannedBy        string `json:"planned_by,omitempty"`        // who made that plan; the actor let it run
-	BreakGlass       string `json:"break_glass,omitempty"`       // the incident for which one person let it run who needs a second one
-	People           int    `json:"people,omitempty"`            // 1: no second person was asked for where two are; of people-changed: how many are from then on
-	SelfDeclared     bool   `json:"self_declared,omitempty"`     // who acted is as that person says, beside the database: no key proves it
+	PlannedBy        string `json:"planned_by,omitempty"`        // who made that plan; the actor ran it
+	BreakGlass       string `json:"break_glass,omitempty"`       // the incident for which one person ran it without a second one
+	People           int    `json:"people,omitempty"`            // 1: no second person was required where usually two are; of people-changed: the new number
+	SelfDeclared     bool   `json:"self_declared,omitempty"`     // the actor is the name that was typed beside the database: no key proves it
 	Rule             string `json:"rule,omitempty"`              // of a rule's change: the rule as it is then, or was when it was deleted, as JSON
 
 	// What retention did with a letter.

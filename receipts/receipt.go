@@ -47,8 +47,8 @@ func (r Receipt) ID() string {
 	return string(strconv.AppendInt(b, r.Seq, 10))
 }
 
-// Known reads what this program knows of the particulars, out of a body that a newer one may have
-// written: members that it does not know are left out. What verifies or folds uses Payload.
+// Known reads the particulars out of a body that a newer program may have written, and ignores members
+// that this one does not know. Code that verifies or folds uses Payload.
 func (r Receipt) Known() (Payload, error) {
 	var body struct {
 		Payload Payload `json:"payload"`

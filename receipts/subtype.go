@@ -29,7 +29,7 @@ const (
 	AttemptStarted     Subtype = "attempt-started"     // committed before the executor was called
 	AttemptInterrupted Subtype = "attempt-interrupted" // the worker was lost or shut down; the outcome is unknown
 	AttemptSucceeded   Subtype = "attempt-succeeded"   // the executor's success ended the run
-	AnsweredLate       Subtype = "answered-late"       // an attempt already ended got its answer after all
+	AnsweredLate       Subtype = "answered-late"       // the answer of an attempt came after its end
 	CancelRequested    Subtype = "cancel-requested"    // somebody asked to cancel a run while its attempt was open
 	Cancelled          Subtype = "cancelled"           // the run ended on request
 	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
@@ -46,7 +46,7 @@ const (
 	HoldPlaced       Subtype = "hold-placed"       // retention no longer touches the letter
 	HoldReleased     Subtype = "hold-released"     // retention applies again
 	Marked           Subtype = "marked"            // somebody said whether to try again, or to look first
-	RetentionEnding  Subtype = "retention-ending"  // the letter's retention ends soon: said once
+	RetentionEnding  Subtype = "retention-ending"  // the letter's retention ends soon: written once
 	Refused          Subtype = "refused"           // who asked for what, and why not
 )
 

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// Terms are what the submitted receipt of a run says of what the run is to do: what is sent, to whom, under
-// which operation key. The zero Terms are those of a run that no receipt submits.
+// Terms are the order of a run by its submitted receipt: what is sent, to whom, under which operation key.
+// The zero Terms are those of a run without such a receipt.
 type Terms struct {
 	Case                 CaseID
 	Run                  RunID
@@ -24,13 +24,13 @@ type Terms struct {
 	Target               string
 	OperationKey         [32]byte
 	RequestDigest        [32]byte // SHA-256 of the request bytes; zero in receipts of older programs
-	ContentDigest        [32]byte // digest of the submitted content; zero where only the first run of a generation says it
+	ContentDigest        [32]byte // digest of the submitted content; zero where only the first run of a generation has it
 }
 
 // ErrNoTerms says that a body is not that of a submitted receipt of a run, or can't be read.
 var ErrNoTerms = errors.New("receipts: no terms")
 
-// Terms are those that a draft of a submitted receipt will say; zero for one of another subtype.
+// Terms returns the terms of a draft of a submitted receipt; zero for another subtype.
 func (d *Draft) Terms(c CaseID, tenant string) Terms {
 	if d.Subtype != Submitted {
 		return Terms{}
@@ -40,7 +40,7 @@ func (d *Draft) Terms(c CaseID, tenant string) Terms {
 		Case: c, Run: d.Run, Tenant: tenant, TransactionReceiptID: p.TransactionReceiptID, Outcome: p.Outcome, Generation: p.Generation,
 		Epoch: p.Epoch, Amount: p.Amount, Currency: p.Currency, Target: p.Target,
 	}
-	// A text that is no digest stays zero, and no key and no request are equal to that.
+	// A text that is no digest stays zero, which no key and no request equals.
 	_ = digest(&t.OperationKey, p.OperationKey)
 	_ = digest(&t.RequestDigest, p.RequestDigest)
 	_ = digest(&t.ContentDigest, p.ContentDigest)
@@ -84,7 +84,7 @@ func ReadTerms(body []byte) (Terms, error) {
 	return t, nil
 }
 
-// payload reads the members that are terms, and what the settlement says was asked.
+// payload reads the members that are terms, and returns the amount asked by the settlement.
 func (t *Terms) payload(body []byte) (asked int64, err error) {
 	err = members(body, func(key, v []byte) (err error) {
 		switch string(key) {
@@ -121,8 +121,8 @@ func (t *Terms) payload(body []byte) (asked int64, err error) {
 	return asked, err
 }
 
-// Since completes the terms of a run by those of the first run of its case: a fork of an older program says
-// neither currency nor content. An escrow has one currency, and a generation one content.
+// Since completes the terms of a run by those of the first run of its case: in older programs a fork's receipt
+// has neither currency nor content. An escrow has one currency, and a generation one content.
 func (t Terms) Since(first Terms) Terms {
 	if t.Currency == "" {
 		t.Currency = first.Currency
@@ -166,7 +166,7 @@ func members(object []byte, f func(key, value []byte) error) error {
 	return nil
 }
 
-// valueLen is the length of the value that text begins with; 0 when it has no end.
+// valueLen returns the length of the value that text begins with; 0 when it has no end.
 func valueLen(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -196,7 +196,7 @@ func valueLen(text []byte) int {
 	return len(text)
 }
 
-// unquoted is a JSON string without its quotes, escapes as they are.
+// unquoted returns a JSON string without its quotes, escapes as they are.
 func unquoted(v []byte) []byte {
 	if len(v) < 2 || v[0] != '"' {
 		return nil
@@ -219,7 +219,7 @@ func digest(into *[32]byte, digits string) error {
 		return errors.New("is not a SHA-256 in hexadecimal digits")
 	}
 	var d [32]byte
-	var plain [2 * len(d)]byte // spares an allocation on the way of every submission
+	var plain [2 * len(d)]byte // avoids an allocation in every submission
 	copy(plain[:], digits)
 	if _, err := hex.Decode(d[:], plain[:]); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 
 var caseOfTerms = CaseID{1, 2, 3}
 
-// What is read out of a body without parsing it is what the draft said, whatever texts it holds.
+// ReadTerms returns the terms of the draft, whatever texts the draft has.
 func TestTermsAreReadAsTheyWereWritten(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,7 +67,7 @@ func TestABodyThatIsNoneHasNoTerms(t *testing.T) {
 	}
 }
 
-// What a newer program says beside is passed over.
+// Members of a newer program are ignored.
 func TestTermsAreReadAmongMembersThatAreNotKnown(t *testing.T) {
 	t.Parallel()
 	body := `{"a":[1,{"b":"]"}],"case":"` + caseOfTerms.String() + `","payload":{"amount":5,"new":[[1,2],"x,\"}"],"target":"escrow"},"run":"` + runA.String() + `","subtype":"submitted","tenant":"acme"}`
@@ -77,7 +77,7 @@ func TestTermsAreReadAmongMembersThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// A fork of an older program says neither currency nor content, and its amount in its settlement.
+// The receipt of a fork by an older program has neither currency nor content, and its amount is in its settlement.
 func TestTermsOfAForkAreCompletedByTheFirstRun(t *testing.T) {
 	t.Parallel()
 	first := Terms{Generation: 2, Amount: 5, Currency: "EUR", ContentDigest: [32]byte{7}}

@@ -55,9 +55,8 @@ func (v Verifier) Verify(c CaseID, rs []Receipt) (Head, error) {
 	return k.head, nil
 }
 
-// VerifyAll is Verify that goes on behind what is broken, as if it were not: it gives everything that is
-// broken, in order, the head of the receipts before the first of that, and the head that the last receipt
-// claims to be. The two are the same where nothing is broken.
+// VerifyAll is Verify that continues after a break. It returns all breaks in order, the head before the first
+// of them (sound), and the head that the last receipt claims (end). The two are equal where nothing is broken.
 func (v Verifier) VerifyAll(c CaseID, rs []Receipt) (sound, end Head, broken []*Broken) {
 	k := v.begin(c)
 	sound = k.head
@@ -79,9 +78,9 @@ func (v Verifier) VerifyAll(c CaseID, rs []Receipt) (sound, end Head, broken []*
 }
 
 // Stream is Verify over any number of cases, ordered by case (as bytes, which is also the order of their
-// text) and sequence, in memory for one. It gives each case's head when the case is complete, or one *Broken
-// for it, and goes on with the next; at the end a *Broken for each expected case that never came. An error of
-// rs, and a case out of order, end it.
+// text) and sequence. It keeps one case in memory. It yields each case's head when the case is complete, or one
+// *Broken for it, and continues with the next; at the end a *Broken for each expected case that is missing. An
+// error of rs, and a case out of order, end it.
 func (v Verifier) Stream(rs iter.Seq2[Receipt, error]) iter.Seq2[CaseHead, error] {
 	return func(yield func(CaseHead, error) bool) {
 		missing := maps.Clone(v.Expected)
@@ -119,7 +118,7 @@ func (v Verifier) Stream(rs iter.Seq2[Receipt, error]) iter.Seq2[CaseHead, error
 }
 
 // VerifyHeads checks the receipts as Stream does and returns every *Broken found, joined: nil means that
-// each case holds, that none of the expected is missing, and that none was cut off or rewritten before its
+// each case verifies, that no expected case is missing, and that none was cut off or rewritten before its
 // expected head.
 func VerifyHeads(expected map[CaseID]Head, got iter.Seq2[Receipt, error]) error {
 	var errs []error
@@ -184,7 +183,7 @@ func (k *checker) add(r Receipt) *Broken {
 	return k.passExpected()
 }
 
-// passExpected compares at the one sequence where an earlier head was noted.
+// passExpected compares the link at the sequence of the expected head.
 func (k *checker) passExpected() *Broken {
 	if k.expected != nil && k.expected.Seq == k.head.Seq && k.expected.Link != k.head.Link {
 		return k.wrong(k.head.Seq, "link differs from the expected head").compared(base64.StdEncoding.EncodeToString(k.head.Link[:]), base64.StdEncoding.EncodeToString(k.expected.Link[:]))
@@ -222,8 +221,7 @@ func (b *Broken) compared(stored, expected string) *Broken {
 	return b
 }
 
-// differing names the first column that does not repeat what the body says, with what it says
-// and what the body does.
+// differing returns the first column that differs from the body, with both values.
 func differing(r Receipt, e Entry) (column, stored, said string) {
 	switch {
 	case r.Case != e.Case:

@@ -23,7 +23,7 @@ func TestUntouchedChainVerifies(t *testing.T) {
 	}
 }
 
-// wantBroken checks that rs no longer verifies and that the sequence named is the one touched.
+// wantBroken checks that rs does not verify and that the error names the changed sequence.
 func wantBroken(t *testing.T, rs []Receipt, seq int64, what string) {
 	t.Helper()
 	_, err := (Verifier{}).Verify(testCase, rs)
@@ -99,7 +99,7 @@ func TestReorderingRemovalAndInsertionAreNoticed(t *testing.T) {
 	wantBroken(t, slices.Concat(good[:3], other[3:]), 4, "receipt of another case")
 }
 
-// A forger who can write every column, and computes links anew, is still held by the body's form.
+// Somebody who writes every column and recomputes links is still caught by the form of the body.
 func TestForgedBodiesWithRightLinksAreNoticed(t *testing.T) {
 	t.Parallel()
 	good, _ := chained(t, testCase, sampleDrafts()[:1]...)

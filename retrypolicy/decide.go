@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Question is what is known when an attempt has ended without success.
+// Question is the situation after an attempt that ended without success.
 type Question struct {
 	Run         [16]byte      // the run's id
 	BudgetSpent int           // attempts that ended as failure, unknown or panic, this one included; from 1
 	Retryable   bool          // whether calling again may help
 	ErrorType   string        // what NonRetryable is matched against
-	RetryAfter  time.Duration // what the other side asked for; 0 when it did not
+	RetryAfter  time.Duration // wait that the called service asked for; 0 for none
 	Now         time.Time
 }
 
-// Reason says why a verdict is what it is.
+// Reason is the reason of a verdict.
 type Reason string
 
 // The reasons. All but Retry mean that the run has ended.
@@ -35,9 +35,9 @@ type Verdict struct {
 	Reason Reason
 }
 
-// Decide says whether and when the run is tried again. A final error ends it
-// whatever is left of the budget. Where the other side asks for a longer wait than
-// the policy has, that counts, up to MaxDelay.
+// Decide returns whether and when the run is tried again. A final error ends it,
+// whatever is left of the budget. A RetryAfter that is longer than the policy's delay
+// is used instead, up to MaxDelay.
 func (p Policy) Decide(q Question) Verdict {
 	p = p.Normalize()
 	switch {

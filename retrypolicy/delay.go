@@ -12,17 +12,17 @@ func (p Policy) ShouldScheduleRetry(attemptCount int) bool {
 	return attemptCount > 0 && attemptCount < p.Normalize().MaxRetryAttempts
 }
 
-// DelayForAttempt gives the wait after the given attempt, counted from 1, without
+// DelayForAttempt returns the wait after the given attempt, counted from 1, without
 // jitter: BaseDelay after the first, Coefficient times as long after each one
-// more, never over MaxDelay. A count below 1 is taken as 1. It never falls from
-// one attempt to the next.
+// more, never over MaxDelay. A count below 1 is taken as 1. The wait never falls
+// from one attempt to the next.
 func (p Policy) DelayForAttempt(attemptCount int) time.Duration {
 	return p.Normalize().delay(attemptCount)
 }
 
-// delay multiplies step by step, since unlike math.Pow that can't fall by a
-// rounding error from one attempt to the next. No policy allows more attempts than
-// MaxAttempts, so that is where the steps end.
+// delay multiplies step by step: unlike math.Pow, that can't fall by a rounding error
+// from one attempt to the next. The loop ends at MaxAttempts, which is the most that
+// any policy allows.
 func (p Policy) delay(attemptCount int) time.Duration {
 	longest := float64(p.MaxDelay)
 	d := float64(p.BaseDelay)
@@ -37,10 +37,9 @@ func (p Policy) delay(attemptCount int) time.Duration {
 	return time.Duration(d)
 }
 
-// JitteredDelay gives the wait after the given attempt of a run, with up to Jitter
-// of it added or taken away, still between 0 and MaxDelay. It is a function of the
-// policy, the run's id and the attempt alone, so that a decision made twice is the
-// same decision.
+// JitteredDelay returns the wait after the given attempt of a run, with up to Jitter
+// of it added or subtracted, between 0 and MaxDelay. It depends on the policy, the
+// run's id and the attempt only, so that a repeated decision has the same result.
 func (p Policy) JitteredDelay(seed [16]byte, attemptCount int) time.Duration {
 	return p.Normalize().jittered(seed, attemptCount)
 }
@@ -60,7 +59,7 @@ func (p Policy) jittered(seed [16]byte, attemptCount int) time.Duration {
 	return time.Duration(shifted)
 }
 
-// spread gives an evenly spread number from -1 up to 1.
+// spread returns a number from -1 up to 1, evenly distributed.
 func spread(seed [16]byte, attemptCount int) float64 {
 	var in [24]byte
 	copy(in[:16], seed[:])

@@ -25,7 +25,7 @@ type policyJSON struct {
 	OnExhaustion     Exhaustion `json:"on_exhaustion"`
 }
 
-// Encode gives the normalized policy as JSON with every field, always the same
+// Encode returns the normalized policy as JSON with every field, always the same
 // text for the same policy. For a policy that is valid, Parse(p.Encode()) is
 // p.Normalize().
 func (p Policy) Encode() string {
@@ -41,16 +41,16 @@ func (p Policy) Encode() string {
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(w); err != nil {
-		// The wire form holds finite numbers and strings only: there is nothing to refuse.
+		// The wire form has finite numbers and strings only: encoding can't fail.
 		panic("retrypolicy: " + err.Error())
 	}
 	return string(bytes.TrimSuffix(out.Bytes(), []byte("\n")))
 }
 
-// Parse reads a policy in JSON, from an operator or as Encode wrote it, and gives
-// it normalized. A field may be left out and then has its default. A field that is
+// Parse reads a policy in JSON, from an operator or by Encode, and returns it
+// normalized. A missing field has its default. A field that is
 // unknown, misspelt in its case, given twice, null, zero where that would mean the
-// default, or refused by Validate is an error, and so is anything behind the object.
+// default, or refused by Validate is an error, and so is anything after the object.
 func Parse(text string) (Policy, error) {
 	var p Policy
 	if text == defaultText {
@@ -93,7 +93,7 @@ func Parse(text string) (Policy, error) {
 }
 
 // Nearly every run that is read from the store has the default policy, so that
-// its text is recognised without reading it again.
+// its text is compared before it is parsed.
 var (
 	defaultPolicy = Policy{}.Normalize()
 	defaultText   = Policy{}.Encode()
@@ -131,8 +131,8 @@ func value[T any](dec *json.Decoder, field string, into *T) error {
 	return nil
 }
 
-// set refuses a zero: who writes one wants no retry or no wait, and must not be
-// given the default instead.
+// set returns an error for a zero: whoever writes one wants no retry or no wait, and
+// must not get the default.
 func set[T comparable](dec *json.Decoder, field string, into *T) error {
 	if err := value(dec, field, into); err != nil {
 		return err

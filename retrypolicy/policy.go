@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What a field that is not given means.
+// The defaults of missing fields.
 const (
 	DefaultMaxRetryAttempts = 3
 	DefaultBaseDelay        = 25 * time.Millisecond
@@ -17,7 +17,7 @@ const (
 // MaxAttempts is the most attempts that a policy can allow.
 const MaxAttempts = 10_000
 
-// Exhaustion says what becomes of a run that will not be tried again.
+// Exhaustion is the action for a run that will not be tried again.
 type Exhaustion string
 
 // The actions on exhaustion. A family that moves money has to refuse Discard.
@@ -26,22 +26,22 @@ const (
 	Discard    Exhaustion = "discard"
 )
 
-// Policy says how often and how fast a run is tried again. A run keeps the policy
-// it was submitted with. Every method answers for the normalized policy, so that
-// the zero value is ready to use.
+// Policy is how often and how fast a run is tried again. A run keeps the policy
+// it was submitted with. Every method uses the normalized policy, so that the zero
+// value is ready to use.
 type Policy struct {
 	MaxRetryAttempts int           // attempts in all, the first included; <= 0 means 3
 	BaseDelay        time.Duration // after the first attempt; <= 0 means 25ms
 	MaxDelay         time.Duration // no delay is longer; <= 0 means 5m
 	Coefficient      float64       // each delay to the one before; below 1 or not finite means 2
-	Jitter           float64       // share of a delay, 0 to 1, that may be added or taken away
+	Jitter           float64       // share of a delay, 0 to 1, that may be added or subtracted
 	NonRetryable     []string      // error types that are final; "prefix.*" is any that begins with "prefix."
 	OnExhaustion     Exhaustion    // empty means dead_letter
 }
 
-// Normalize gives the policy with every field set and in range: what is not given
-// or has no meaning becomes the default, what is over a limit becomes the limit,
-// and NonRetryable is sorted without repetition. It is idempotent.
+// Normalize returns the policy with every field set and in range: missing and invalid
+// values become the default, values over a limit become the limit, and NonRetryable
+// is sorted without repetition. It is idempotent.
 func (p Policy) Normalize() Policy {
 	if p.MaxRetryAttempts <= 0 {
 		p.MaxRetryAttempts = DefaultMaxRetryAttempts
@@ -68,8 +68,8 @@ func (p Policy) Normalize() Policy {
 	return p
 }
 
-// distinct leaves a list that is sorted already as it is: the common case is
-// asked for every failed attempt and must not allocate.
+// distinct returns a sorted list unchanged: that is the common case of every failed
+// attempt and must not allocate.
 func distinct(list []string) []string {
 	if len(list) == 0 {
 		return nil

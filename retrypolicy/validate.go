@@ -20,9 +20,9 @@ type FieldError struct{ Field, Problem string }
 
 func (e *FieldError) Error() string { return "retrypolicy: " + e.Field + " " + e.Problem }
 
-// Validate reports everything that is wrong with a policy as a person gave it: a
-// join of *FieldError. A zero field is not wrong, it asks for the default. What
-// Validate lets pass, Normalize completes and does not correct.
+// Validate returns everything that is wrong with a policy of a person: a join of
+// *FieldError. A zero field is not wrong: it asks for the default. Normalize only
+// fills in the zero fields of a policy that Validate accepts, and sorts NonRetryable.
 func (p Policy) Validate() error {
 	var all []error
 	refuse := func(wrong bool, field, problem string, args ...any) {

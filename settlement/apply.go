@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Effect is what a fact did beyond the case's own state.
+// Effect is the effect of a fact beyond the case's own state.
 type Effect struct {
 	Committed int64 // change of what the escrow has committed; negative when more was freed
-	Excess    int64 // paid over what was decided, see State.room
+	Excess    int64 // paid over what was decided, see State.payable
 	Moved     bool  // the progression status changed
 }
 
-// Apply gives the state of a case after an event. It is the only way a state may
-// come about, and its answer depends on its arguments alone.
+// Apply returns the state of a case after an event. Every state is a result of Apply.
+// The result depends on the arguments only.
 //
-// It returns a *Refused for a fact that the table does not list where the case
-// stands, and a *FieldError naming "outcome", "generation", "amount" or "paid" for
+// It returns a *Refused for a fact that the table does not list for the status of the
+// case, and a *FieldError naming "outcome", "generation", "amount" or "paid" for
 // particulars that no such fact can have. With an error the state is the one given
 // and the effect is zero.
 func Apply(s State, e Event) (State, Effect, error) {
@@ -46,8 +46,8 @@ func Apply(s State, e Event) (State, Effect, error) {
 	return next, effect, nil
 }
 
-// endStatus is where a case ends that has paid all: by what was paid, which for a
-// payment learned late need not be what is adjudicated now.
+// endStatus returns the final status of a case that has paid all. It depends on what was
+// paid, which for a late payment may differ from the present adjudication.
 func endStatus(paid Outcome) Status {
 	if paid == Refund {
 		return Refunded
@@ -57,8 +57,7 @@ func endStatus(paid Outcome) Status {
 
 func unchangedMoney(s State, _ Event) (State, Effect) { return s, Effect{} }
 
-// reserve begins a generation. What an earlier one had reserved becomes part of
-// its reservation.
+// reserve begins a generation. The reservation of an earlier one becomes part of it.
 func reserve(s State, e Event) (State, Effect) {
 	effect := Effect{Committed: e.Amount - s.Reserved}
 	s.Adjudication, s.Generation = e.Outcome, e.Generation
@@ -66,8 +65,9 @@ func reserve(s State, e Event) (State, Effect) {
 	return s, effect
 }
 
-// freeUnlessKept frees what is reserved, unless a dead letter kept it: that is freed by hand
-// alone, or taken over by a higher generation. Closings are told so since versions before freed it.
+// freeUnlessKept frees what is reserved, unless the event keeps it: a kept reservation is freed
+// only by hand, or taken over by a higher generation. KeepReserved is in the event because older
+// versions freed the reservation at a closing.
 func freeUnlessKept(s State, e Event) (State, Effect) {
 	if e.KeepReserved {
 		return unchangedMoney(s, e)
@@ -94,15 +94,15 @@ func pay(s State, e Event) (State, Effect) {
 }
 
 // payOlder takes a payment under the key of an older generation out of the
-// reservation of the present one, as far as that goes, and leaves the rest of it.
+// reservation of the present one, as far as that goes. The rest stays reserved.
 //
-// What it takes beyond the escrow's room has to be cut from that reservation, but
-// only the escrow's locked row tells the room, and a fact about money waits for no
-// lock. So the room counts as none. That is exact where the case fills its escrow.
-// Elsewhere it cuts more than it must, which nobody misses: no further attempt is
-// made for this generation, and the next one reserves what it needs, against the
-// locked row. The other way round a case could hold more than its escrow has, and
-// breach it though nothing was paid too much.
+// The part beyond the free sum of the escrow has to be cut from that reservation. Only
+// the escrow's locked row has the free sum, and a fact about money waits for no lock.
+// So the free sum counts as zero. That is exact where the case fills its escrow.
+// Elsewhere it cuts more than necessary, which does no harm: no further attempt is
+// made for this generation, and the next one reserves what it needs against the
+// locked row. If it cut less, a case could hold more than its escrow has, and breach
+// it although nothing was paid too much.
 func payOlder(s State, e Event) (State, Effect) {
 	cut := min(e.Paid, s.Reserved)
 	effect := Effect{Committed: e.Paid - cut, Excess: s.excess(e)}
@@ -110,14 +110,14 @@ func payOlder(s State, e Event) (State, Effect) {
 	return s.paid(e), effect
 }
 
-// excess is by how much a payment goes beyond what was decided.
+// excess returns by how much a payment exceeds what was decided.
 func (s State) excess(e Event) int64 { return max(0, e.Paid-s.payable(e.OlderPaid)) }
 
-// payable is what may still be paid for the present generation, given what was paid under
-// older keys since it began. It is what is reserved while anything is. A reservation that
-// was freed, by hand, by a cancel or by a partial payment, takes none of it away: what was
-// decided can turn out to be paid after that. Whether the escrow still has it is told where
-// its deltas are folded.
+// payable returns what may still be paid for the present generation, given what was paid
+// under older keys since it began. While anything is reserved, that is the reservation. A
+// reservation that was freed, by hand, by a cancel or by a partial payment, does not reduce it:
+// a payment of what was decided can be found after that. Whether the escrow still has the sum
+// is checked where its deltas are folded.
 func (s State) payable(older int64) int64 {
 	switch {
 	case s.Reserved > 0:
@@ -128,7 +128,7 @@ func (s State) payable(older int64) int64 {
 	return max(0, s.Asked-s.Moved-older)
 }
 
-// paid is the state with a payment added to what the whole case has paid.
+// paid returns the state with a payment added to what the whole case has paid.
 func (s State) paid(e Event) State {
 	if e.Outcome == Refund {
 		s.Refunded += e.Paid
@@ -147,8 +147,8 @@ var ErrExceedsHeld = errors.New("settlement: the amount exceeds what the escrow 
 // All are minor units, never negative, and Committed <= Held + Breached.
 type Escrow struct{ Held, Committed, Breached int64 }
 
-// Add takes a decision that has not happened yet: it may be refused. A delta below
-// zero frees and always fits. The delta MUST come from an Effect of one of the
+// Add adds a decision that has not happened yet. It returns ErrExceedsHeld if the delta
+// does not fit. A delta below zero frees and always fits. The delta MUST come from an Effect of one of the
 // escrow's cases.
 func (e Escrow) Add(delta int64) (Escrow, error) {
 	if delta > 0 && delta > e.Held-e.Committed {
@@ -158,8 +158,8 @@ func (e Escrow) Add(delta int64) (Escrow, error) {
 	return e, nil
 }
 
-// Record takes a fact: what was paid is paid, whether it fits or not, so that it
-// raises Breached where it does not. The delta MUST come from an Effect of one of
+// Record adds a fact. A payment that does not fit is counted as well, and raises
+// Breached. The delta MUST come from an Effect of one of
 // the escrow's cases.
 func (e Escrow) Record(delta int64) Escrow {
 	e.Committed += delta

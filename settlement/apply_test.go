@@ -45,8 +45,8 @@ func TestPayments(t *testing.T) {
 	}
 }
 
-// What an older generation pays comes out of the present one's reservation: an escrow
-// that is paid no more than it holds is not breached.
+// A payment of an older generation comes out of the present one's reservation: an escrow
+// that pays no more than it holds is not breached.
 func TestPaymentsUnderAnOlderKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -85,8 +85,8 @@ func TestPaymentsUnderAnOlderKey(t *testing.T) {
 	}
 }
 
-// What was paid under older keys leaves less to be paid for the present generation, also where
-// its reservation was freed since. What the case had paid before that began does not.
+// A payment under an older key leaves less to be paid for the present generation, also where
+// its reservation was freed since. A payment from before the generation began does not.
 func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -171,7 +171,7 @@ func TestParticularsThatNoFactCanHave(t *testing.T) {
 	}
 }
 
-// Nothing begins a cancelled generation again any more, but receipts tell of some.
+// No code begins a cancelled generation again, but stored receipts have such cases.
 func TestACancelledGenerationCanBeginAgain(t *testing.T) {
 	t.Parallel()
 	s := play(t, State{}, Event{Fact: Adjudicated, Outcome: Release, Generation: 1, Amount: 10}, Event{Fact: Cancelled},

@@ -1,6 +1,6 @@
-// Package settlement says what becomes of a case's money and standing: given where
-// a case stands and what happened, where it stands next and what that does to the
-// sum that its escrow has committed.
+// Package settlement decides the state of a case and its money: from the present state
+// and a fact it computes the next state, and the change of the sum that the escrow has
+// committed.
 //
 //	none, pending ──adjudicated──▶ approved-for-settlement ◀──────────────────────┐
 //	                                    │ attempt-started                         │
@@ -11,23 +11,22 @@
 //	                                 ▼  └─cancelled──▶ review-needed ─────────────┤ (re-)adjudicated
 //	                            dispute-ready ────────────────────────────────────┘ forked, re-adjudicated
 //
-// A payment under the key of an older generation moves no case: it is taken from the
+// A payment under the key of an older generation changes no status: it is taken from the
 // present generation's reservation as far as that goes, and that generation is not
-// tried any more ([State.Undercut]). Its dead letter is superseded by a higher
+// attempted again ([State.Underfunded]). Its dead letter is superseded by a higher
 // generation, or closed by a finding, which leaves the case partially-settled.
 //
-// What a dead letter kept reserved outlives a cancel of its fork, and a finding that closes
-// the letter ([Event.Kept]): it is freed by hand ([Freed]), which takes two people, or taken
-// over by a higher generation. That is so where one person is enough as well: else what a
-// cancel does would depend on who may ask for it, which no receipt of the cancel tells.
+// The reservation of a dead letter outlives a cancel of its fork, and a finding that closes
+// the letter ([Event.KeepReserved]): it is freed by hand ([Freed]), which takes two people, or
+// taken over by a higher generation. The same holds for tenants where one person is enough: else
+// the effect of a cancel would depend on who may ask for it, which its receipt does not say.
 //
-// Paid beyond what was decided ([Effect.Excess]) is a breach wherever it comes from. A payment
-// that is found after its reservation was freed is none while it is no more than was decided.
+// A payment beyond what was decided ([Effect.Excess]) is a breach, whatever its source. A payment
+// that is found after its reservation was freed is no breach while it is no more than was decided.
 //
-// The whole of it is one table in table.go, applied by [Apply]. A pair of standing
-// and fact that the table does not list is [*Refused]. What is settled or refunded
-// stays so; yet a payment that happened is recorded wherever the case stands, since
-// a fact about money is not undone by refusing to write it down.
+// All rules are one table in table.go, applied by [Apply]. A pair of status and fact
+// that the table does not list is [*Refused]. A settled or refunded case stays so. A
+// payment is recorded at every status, since refusing to record it would not undo it.
 //
 // Amounts are int64 minor units of one currency per escrow, at most 2^53-1, so that
 // they survive JSON. Reserved, released and refunded of a case change together by
@@ -35,6 +34,6 @@
 // alone equals the sum over its cases.
 //
 // The package is pure: it imports the standard library only, and knows no clock,
-// store, log or network. It must not know of runs and receipts; of attempts and
-// retries it knows the facts that they leave, and not how they are made.
+// store, log or network. It must not know of runs and receipts. Of attempts and
+// retries it knows only their facts.
 package settlement

@@ -8,7 +8,7 @@ type FieldError struct{ Field, Problem string }
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
-// Refused says that the table has no line for a fact where the case stands. The
+// Refused says that the table has no line for a fact at the status of the case. The
 // state was not changed.
 type Refused struct {
 	From Status
@@ -20,5 +20,5 @@ func (e *Refused) Error() string {
 	if from == None {
 		from = "none"
 	}
-	return fmt.Sprintf("settlement: %s is refused where the case stands at %s", e.Fact, from)
+	return fmt.Sprintf("settlement: %s is refused at status %s", e.Fact, from)
 }

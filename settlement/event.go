@@ -12,17 +12,17 @@ const (
 	AttemptStarted     Fact = "attempt-started"
 	RetryScheduled     Fact = "retry-scheduled"
 	AttemptInterrupted Fact = "attempt-interrupted"
-	Executed           Fact = "executed"                 // also when it was learned late, by a lookup or from a finding
+	Executed           Fact = "executed"                 // also when it was found late, by a lookup or a finding
 	ExecutedOlder      Fact = "executed-under-older-key" // under the operation key of an older generation
 	DeadLettered       Fact = "dead-lettered"
 	Forked             Fact = "forked"
-	Reconciled         Fact = "reconciled" // and found not executed
+	Reconciled         Fact = "reconciled" // found not executed
 	Cancelled          Fact = "cancelled"  // between attempts
 	Closed             Fact = "closed"     // a finding ended a dead letter that can't be forked
-	Freed              Fact = "freed"      // what was reserved was freed by hand, while nothing is live and nothing unknown
+	Freed              Fact = "freed"      // the reservation was freed by hand, while nothing is live and nothing unknown
 )
 
-// Facts are all of them.
+// Facts lists all facts.
 var Facts = []Fact{
 	Adjudicated, Readjudicated, AttemptStarted, RetryScheduled, AttemptInterrupted, Executed, ExecutedOlder, DeadLettered, Forked, Reconciled,
 	Cancelled, Closed, Freed,
@@ -35,13 +35,13 @@ type Event struct {
 	Generation   int     // (re-)adjudicated
 	Amount       int64   // (re-)adjudicated: minor units to move
 	Paid         int64   // executed, under whatever key: minor units that were moved
-	Repeated     bool    // likewise: this operation key's payment is on record already; Paid is not read
+	Repeated     bool    // likewise: the payment of this operation key is recorded already; Paid is not read
 	OlderPaid    int64   // executed, under whatever key: what was paid under older keys since the present generation began; read where State.NeedsOlderPaid
-	KeepReserved bool    // cancelled, closed: what is reserved stays so
+	KeepReserved bool    // cancelled, closed: the reservation stays
 }
 
-// check refuses particulars that no fact can have. It is called for a pair that
-// the table lists, and not for an executed that is repeated.
+// check returns a *FieldError for particulars that no fact can have. It is called for
+// pairs that the table lists, but not for a repeated payment.
 func (e Event) check(s State) error {
 	switch e.Fact {
 	case Adjudicated, Readjudicated:

@@ -16,7 +16,7 @@ const (
 	MaxGeneration = 1 << 30
 )
 
-// Instruction is an adjudication handed over for execution: move Amount out of an
+// Instruction is an adjudication submitted for execution: move Amount out of an
 // escrow that holds Held. A re-adjudication of the same transaction has a higher
 // Generation.
 type Instruction struct {
@@ -28,7 +28,7 @@ type Instruction struct {
 	Held       Money // all that the escrow holds
 }
 
-// Validate reports everything that is wrong, as a join of *FieldError, each named
+// Validate returns everything that is wrong, as a join of *FieldError, each named
 // as in JSON ("transaction_receipt_id", "held.currency"). All five ids are required:
 // 1 to 128 bytes of UTF-8 without control characters.
 func (i Instruction) Validate() error {
@@ -83,7 +83,7 @@ func generationProblem(generation int) string {
 
 // RetryKey is the canonical identity of the execution:
 // "<transaction_receipt_id>:<outcome>". Since no outcome has a colon, two different
-// executions never have the same.
+// executions never have the same key.
 func (i Instruction) RetryKey() string { return i.TransactionReceiptID + ":" + string(i.Outcome) }
 
 // Digest is the SHA-256 of everything that the instruction says, each field with

@@ -17,7 +17,7 @@ type Money struct {
 	Currency string `json:"currency"`
 }
 
-// Validate reports what is wrong with an amount that is to be moved: a join of
+// Validate returns what is wrong with an amount that is to be moved: a join of
 // *FieldError about "<field>.minor" and "<field>.currency". An amount is positive
 // and at most MaxMinor; a currency is an active code of ISO 4217, in capitals, that
 // has a minor unit.

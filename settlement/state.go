@@ -1,9 +1,9 @@
 package settlement
 
-// Status is where a case stands on the way to its end.
+// Status is the progress of a case.
 type Status string
 
-// The standings. None is a case that nothing has happened to yet.
+// The statuses. None is the status of a case without a fact.
 const (
 	None                  Status = ""
 	Pending               Status = "pending"
@@ -16,19 +16,19 @@ const (
 	Refunded              Status = "refunded"
 )
 
-// Statuses are all of them.
+// Statuses lists all statuses.
 var Statuses = []Status{
 	None, Pending, InProgress, ReviewNeeded, ApprovedForSettlement, PartiallySettled, Settled, DisputeReady, Refunded,
 }
 
-// Ended reports whether the case is settled or refunded. It stays so for ever.
+// Ended reports whether the case is settled or refunded, which is final.
 func (s Status) Ended() bool { return s == Settled || s == Refunded }
 
-// ReasonCode classes the reason of the last move.
+// ReasonCode classifies the reason of the last change of status.
 type ReasonCode string
 
-// The reason codes. No fact of the table leads to Reject: an adjudication that is
-// rejected is never handed over.
+// The reason codes. No fact of the table leads to Reject: a rejected adjudication is
+// never submitted.
 const (
 	Approve         ReasonCode = "approve"
 	Reject          ReasonCode = "reject"
@@ -36,10 +36,10 @@ const (
 	Escalate        ReasonCode = "escalate"
 )
 
-// Lifecycle is the standing of the dispute; empty when there is none.
+// Lifecycle is the status of the dispute; empty when there is none.
 type Lifecycle string
 
-// The standings of a dispute.
+// The statuses of a dispute.
 const (
 	NoDispute   Lifecycle = ""
 	HoldActive  Lifecycle = "hold-active"
@@ -64,13 +64,13 @@ type State struct {
 }
 
 // Underfunded reports whether a payment under another key took from the reservation of
-// the present generation, so that it no longer covers what is left to be moved. No
+// the present generation, so that the rest does not cover what is left to be moved. No
 // attempt may begin then: it could pay a second time for the same decision.
 func (s State) Underfunded() bool { return !s.Progression.Ended() && s.Reserved < s.Asked-s.Moved }
 
-// NeedsOlderPaid reports whether an executed has to say what was paid under older keys
-// ([Event.Older]): nothing is reserved any more, and the case has paid what did not count for
-// the present generation, before it began or since.
+// NeedsOlderPaid reports whether an executed event must have [Event.OlderPaid]: nothing is
+// reserved, and the case has paid sums that did not count for the present generation, before it
+// began or since.
 func (s State) NeedsOlderPaid() bool {
 	return !s.Progression.Ended() && s.Reserved == 0 && s.Asked > s.Moved && s.Released+s.Refunded > s.Moved
 }

@@ -2,14 +2,14 @@ package settlement
 
 import "slices"
 
-// rule is one line of the table. A fact moves a case that stands at one of from,
-// and is accepted without a move at one of stays: there status, code, reason and
-// lifecycle are kept, since the case was ended, or is as well off as before.
+// rule is one line of the table. A fact changes the status of a case at one of from. At
+// one of stays it is accepted, and status, code, reason and lifecycle are kept: the case
+// has ended, or the fact changes only its money.
 type rule struct {
 	from  []Status
 	stays []Status
 
-	to        Status // executed: unless the amount asked for is reached, see end
+	to        Status // executed: unless the amount asked for is reached, see endStatus
 	code      ReasonCode
 	lifecycle func(Lifecycle) Lifecycle
 	reason    string // <outcome> stands for the event's
@@ -23,7 +23,7 @@ var (
 	openStatuses     = slices.DeleteFunc(slices.Clone(existingStatuses), Status.Ended)
 )
 
-// Reasons that say how an execution went.
+// Reasons that describe an execution.
 const (
 	reasonInProgress    = "post-adjudication execution in progress"
 	reasonCompleted     = "post-adjudication execution completed"
@@ -46,8 +46,8 @@ var table = map[Fact]rule{
 		to:   ApprovedForSettlement, code: Approve, lifecycle: escalate, money: reserve,
 		reason: "escrow re-adjudicated for <outcome>",
 	},
-	// A payment that is learned late leaves a running run behind: what it does until
-	// its own end does not undo what was paid, hence stays.
+	// A late payment can come while a run is still running. The facts of that run do not
+	// undo the payment, hence stays.
 	AttemptStarted: {
 		from: []Status{ApprovedForSettlement, InProgress}, stays: []Status{PartiallySettled},
 		to: InProgress, code: Approve, lifecycle: keep, money: unchangedMoney, reason: reasonInProgress,
@@ -64,8 +64,7 @@ var table = map[Fact]rule{
 		from: openStatuses, stays: endedStatuses,
 		to: PartiallySettled, code: Approve, lifecycle: lift, money: pay, reason: reasonCompletedPart,
 	},
-	// It never ends a case: whether the present decision is carried out by it is for a
-	// person to say.
+	// It never ends a case: a person decides whether it carries out the present decision.
 	ExecutedOlder: {stays: existingStatuses, money: payOlder},
 	DeadLettered: {
 		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: endedStatuses,
@@ -84,8 +83,8 @@ var table = map[Fact]rule{
 		from: []Status{DisputeReady},
 		to:   PartiallySettled, code: Approve, lifecycle: lift, money: freeUnlessKept, reason: reasonPaidOlder,
 	},
-	// As a cancel between attempts, but of a decision whose run has died: it will not be
-	// carried out, and a higher generation may begin anew.
+	// Like a cancel between attempts, but for a decision whose run has died. A higher
+	// generation may follow.
 	Freed: {
 		from: []Status{DisputeReady}, stays: []Status{ReviewNeeded, PartiallySettled},
 		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: free, reason: reasonFreed,

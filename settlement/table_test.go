@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What each fact makes of each standing: the standing after it, "=" for accepted
-// without a move, "x" for refused. An executed pays less than was asked here.
+// The status after each fact at each status: "=" for accepted without a change, "x"
+// for refused. The payment of an executed is less than the amount asked here.
 const transitionTable = `
 from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed executed-under-older-key dead-lettered forked   reconciled cancelled closed   freed
 none          approved    x              x               x               x                   x        x                        x             x        x          x         x        x
@@ -27,7 +27,7 @@ var byWord = map[string]Status{
 	"dispute": "dispute-ready", "refunded": "refunded",
 }
 
-// written is what a move to a standing writes beside it, by fact.
+// written is the reason, code and lifecycle that a change of status writes, by fact.
 var written = map[Fact]struct {
 	code      ReasonCode
 	reason    string
@@ -56,7 +56,7 @@ func TestEveryPairOfStatusAndFact(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(transitionTable), "\n")
 	facts := strings.Fields(lines[0])[1:]
 	if len(facts) != len(Facts) || len(lines)-1 != len(Statuses) || len(table) != len(Facts) {
-		t.Fatalf("%d facts and %d standings are expected, there are %d (%d in the table) and %d", len(facts), len(lines)-1, len(Facts), len(table), len(Statuses))
+		t.Fatalf("%d facts and %d statuses are expected, there are %d (%d in the table) and %d", len(facts), len(lines)-1, len(Facts), len(table), len(Statuses))
 	}
 	for _, line := range lines[1:] {
 		words := strings.Fields(line)
@@ -69,7 +69,7 @@ func TestEveryPairOfStatusAndFact(t *testing.T) {
 	}
 }
 
-// mayKeepReserved are the facts that free what is reserved unless they say that it is kept.
+// mayKeepReserved are the facts that free the reservation unless the event keeps it.
 var mayKeepReserved = map[Fact]bool{"cancelled": true, "closed": true}
 
 func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want string, kept bool) {
@@ -138,7 +138,7 @@ func TestWhatIsNotInTheTableIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if text := (&Refused{Fact: Forked}).Error(); text != "settlement: forked is refused where the case stands at none" {
+	if text := (&Refused{Fact: Forked}).Error(); text != "settlement: forked is refused at status none" {
 		t.Error(text)
 	}
 }

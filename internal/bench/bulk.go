@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// bulkWorkerKills is how often the process that works on the plan is killed, at equal parts
-// of it.
+// bulkWorkerKills is how often the process that works on the plan is killed, evenly spread
+// over the plan.
 const bulkWorkerKills = 2
 
 // bulk lets all tasks die, or forks them all by a plan whose worker is killed with
@@ -64,8 +64,8 @@ func (j job) bulk(ctx context.Context) (m metrics, err error) {
 const duplicatesSQL = `SELECT (SELECT count(parent_id) - count(DISTINCT parent_id) FROM recourse.runs)
 	+ (SELECT count(*) FROM (SELECT FROM recourse.receipts WHERE subtype = 'attempt-succeeded' GROUP BY case_id HAVING count(*) > 1) d)`
 
-// forkUnderKills has the plan worked on until it is done, and the forks until they
-// have settled.
+// forkUnderKills runs workers until the plan is done and the forks have settled, and kills
+// them.
 func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, plan postadjudication.Bulk, db *sql.DB, begun time.Time, m metrics) error {
 	w, err := j.startWorker(ctx)
 	if err != nil {
@@ -107,13 +107,13 @@ func (j job) untilSettled(ctx context.Context, db *sql.DB, begun time.Time, m me
 	return nil
 }
 
-// verifyBulk counts what the plan must have left.
+// verifyBulk counts the rows that the plan must have left.
 func verifyBulk(ctx context.Context, db *sql.DB, j job) error {
 	var forked, forks, settled, done int
 	err := db.QueryRowContext(ctx, `SELECT count(*) FILTER (WHERE letter = 'forked'), count(*) FILTER (WHERE parent_id IS NOT NULL AND state = 'succeeded'),
 		(SELECT count(*) FROM recourse.cases WHERE progression = 'settled'), (SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'done') FROM recourse.runs`).
 		Scan(&forked, &forks, &settled, &done)
-	j.Tasks++ // the register of plans has a chain too
+	j.Tasks++ // the operation log of plans has a chain too
 	return errors.Join(err, equal("forked letters", forked, j.Tasks-1), equal("forks that succeeded", forks, j.Tasks-1),
 		equal("settled cases", settled, j.Tasks-1), equal("items that are done", done, j.Tasks-1), audit(ctx, j))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
-// bulkWorker is a process that works until it is killed, or its input ends.
+// bulkWorker is the job of a process that works until it is killed, or its input ends.
 const bulkWorker = "bulk-worker"
 
 // workerProcess is such a process.
@@ -44,8 +44,7 @@ func (j job) startWorker(ctx context.Context) (*workerProcess, error) {
 	return &workerProcess{c, in}, c.Start()
 }
 
-// kill ends the process with SIGKILL, and returns when it has ended. How it ended is
-// no news.
+// kill ends the process with SIGKILL, and returns when it has ended.
 func (w *workerProcess) kill() {
 	_ = w.cmd.Process.Kill()
 	_ = w.cmd.Wait()
@@ -66,7 +65,7 @@ func (j job) runWorker(ctx context.Context) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	go func() {
 		defer stop()
-		_, _ = io.Copy(io.Discard, os.Stdin) // whoever started this process is gone when it ends
+		_, _ = io.Copy(io.Discard, os.Stdin) // it ends when the parent process has ended
 	}()
 	return errors.Join(s.Run(ctx), s.Close())
 }
@@ -82,7 +81,7 @@ func (j job) openWith(ctx context.Context, e postadjudication.Executor, onMove f
 	})
 }
 
-// deadLetterAll hands all tasks over and lets each die of its first attempt.
+// deadLetterAll submits all tasks, each of which dies of its first attempt.
 func (j job) deadLetterAll(ctx context.Context) (err error) {
 	r := newRecord(j.Tasks)
 	s, err := j.openWith(ctx, refusingExecutor{}, func(m background.Transition, after background.Run) { recordEnd(r, m, after) })

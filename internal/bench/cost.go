@@ -50,7 +50,7 @@ func (c cost) since(before cost) cost {
 	}
 }
 
-// scriptsIn adds up the calls of EVAL and EVALSHA in Redis's INFO commandstats.
+// scriptsIn returns the calls of EVAL and EVALSHA in Redis's INFO commandstats.
 func scriptsIn(info string) (int64, error) {
 	var sum int64
 	for line := range strings.Lines(info) {
@@ -69,7 +69,7 @@ func scriptsIn(info string) (int64, error) {
 	return sum, nil
 }
 
-// perTask writes what n tasks cost.
+// perTask writes the cost of one of n tasks.
 func (c cost) perTask(n int, into metrics) {
 	tasks := float64(n)
 	into[clientCPU] = 1000 * c.client.Seconds() / tasks

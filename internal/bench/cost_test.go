@@ -15,7 +15,7 @@ func TestScriptsAreCounted(t *testing.T) {
 		t.Errorf("%d scripts in nothing, %v", n, err)
 	}
 	if n, err := scriptsIn("cmdstat_evalsha:usec=7\r\n"); err == nil {
-		t.Errorf("a line without calls passed as %d", n)
+		t.Errorf("a line without calls gives %d", n)
 	}
 }
 

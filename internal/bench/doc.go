@@ -5,20 +5,22 @@
 //	go run . -rounds 3                        # the table
 //	go run . -systems recourse -workloads dead -cpuprofile /tmp/dead
 //
-// It starts a private Postgres (fsync and synchronous commits on, its log files there
-// as on a server that has run for a while) and a private Redis (append-only), and measures every system and workload in a process of its
-// own on a fresh database and an emptied Redis, system after system within a round:
+// It starts a private Postgres (fsync and synchronous commits on, WAL files preallocated
+// as on a server that has run for a while) and a private Redis (append-only). It measures
+// every system and workload in a process of its own, on a fresh database and an emptied
+// Redis, system after system within a round. Every system connects as the role that owns
+// nothing, as the product does in production:
 //
 //	start servers ─▶ for each round, workload, system:
 //	    database, schema ─▶ [preload process] ─▶ measuring process ─▶ verify, drop
 //
-// What must be there afterwards is counted exactly: ended tasks, rows of evidence,
-// and for recourse its own audit. A measurement that fails this ends the run.
+// The result is verified exactly: ended tasks, rows of evidence, and for recourse its
+// audit. A measurement that fails this ends the run.
 //
-// Client and servers share the machine with whatever else runs on it. Ratios within
-// a round mean something, absolute figures only on a quiet machine.
+// Client and servers share the machine with all other processes. Ratios within a round
+// are meaningful, absolute figures only on a quiet machine.
 //
 // It is a module of its own, so that the peers never become dependencies of the
-// product. It uses the product's public door postadjudication, and its private
-// servers; it knows the product's tables only to count their rows.
+// product. It uses the product's public package postadjudication, and its private
+// servers. It uses the product's tables only to count rows, and to make letters.
 package main

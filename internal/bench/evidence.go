@@ -13,9 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/internal/localpg"
 )
 
-// The peers keep settlements and their evidence in these tables: what a competent
-// developer writes by hand. A row of evidence at submit, at each retry and at the
-// end makes two of them for a success and four for a death.
+// The peers keep settlements and their evidence in these tables, as a competent
+// developer writes them by hand. They have a row of evidence at submit, at each retry
+// and at the end: two for a success, four for a death.
 const evidenceSchema = `
 CREATE TABLE settlements (
     id         text PRIMARY KEY,
@@ -44,17 +44,17 @@ const (
 	insertSettlement = `INSERT INTO settlements (id, escrow, outcome, amount, currency, state, lifecycle, reason, attempts, updated_at)
 		VALUES ($1, $2, 'release', $3, 'EUR', 'approved-for-settlement', 'hold-active', '', 0, $4)`
 	insertEvidence = `INSERT INTO evidence (settlement_id, source, subtype, actor, at, payload) VALUES ($1, $2, $3, $4, $5, $6)`
-	// An attempt that was recorded before moves nothing.
+	// An attempt that is already recorded updates nothing.
 	updateSettlement = `UPDATE settlements SET state = $2, lifecycle = $3, reason = $4, attempts = $5, updated_at = $6
 		WHERE id = $1 AND attempts = $5 - 1`
 )
 
 var (
 	errBusy         = errors.New("the escrow service is busy")
-	errExtraAttempt = errors.New("this attempt is recorded already")
+	errExtraAttempt = errors.New("the attempt is already recorded")
 )
 
-// step is what one attempt made of a settlement, and its row of evidence.
+// step is the state of a settlement after an attempt, and its row of evidence.
 type step struct {
 	state, lifecycle, reason string
 	subtype                  string
@@ -62,7 +62,7 @@ type step struct {
 	payload                  []byte
 }
 
-// stepAfter says what to record after attempt k.
+// stepAfter returns the step to record after attempt k.
 func stepAfter(k int, failure error, now time.Time) (step, error) {
 	facts := map[string]any{"attempt": k, "at": now.UTC()}
 	s := step{state: "settled", subtype: "attempt-succeeded", last: true}
@@ -82,7 +82,7 @@ func stepAfter(k int, failure error, now time.Time) (step, error) {
 	return s, err
 }
 
-// assignment is what a peer's task carries.
+// assignment is the payload of a peer's task.
 type assignment struct {
 	Settlement string `json:"settlement"`
 	Index      int    `json:"index"`
@@ -106,7 +106,7 @@ func prepareEvidence(ctx context.Context, ownerURL string) error {
 const grantSQL = `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ` + localpg.AppRole + `;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO ` + localpg.AppRole
 
-// execute runs one text of SQL on a connection of its own.
+// execute runs a text of SQL on a connection of its own.
 func execute(ctx context.Context, databaseURL, text string) error {
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {
@@ -116,7 +116,7 @@ func execute(ctx context.Context, databaseURL, text string) error {
 	return errors.Join(err, db.Close())
 }
 
-// verifyEvidence counts what a workload must have left.
+// verifyEvidence counts the rows that a workload must have left.
 func verifyEvidence(ctx context.Context, j job) (err error) {
 	db, err := sql.Open("postgres", j.DatabaseURL)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// jobVariable carries a job to the process that does it.
+// jobVariable is the environment variable with the job of a process.
 const jobVariable = "RECOURSE_BENCH_JOB"
 
-// job is what one process of the bench does: a measurement, or its preloading.
+// job is the work of one process of the bench: a measurement, or its preloading.
 type job struct {
 	System, Workload string
 	Tasks            int
@@ -23,14 +23,14 @@ type job struct {
 	Slots, Servers, Submitters int
 	Poll, Quiet                time.Duration
 	DatabaseURL, RedisURL      string
-	OwnerURL                   string // of the database, for what the role of DatabaseURL may not do
-	EscrowURL                  string // that workers call; none when they pay themselves
+	OwnerURL                   string // of the database, for statements that the role of DatabaseURL may not run
+	EscrowURL                  string // that workers call; empty when they pay themselves
 	PostgresPID, RedisPID      int
 	Profile                    string // file for the CPU profile; none when empty
 }
 
-// delegate does a job in a process of its own, so that its CPU and memory are nobody
-// else's.
+// delegate runs a job in a process of its own, so that its CPU and memory are measured
+// alone.
 func (j job) delegate(ctx context.Context) (metrics, error) {
 	text, err := json.Marshal(j)
 	if err != nil {
@@ -51,7 +51,7 @@ func (j job) delegate(ctx context.Context) (metrics, error) {
 	return m, json.Unmarshal(out.Bytes(), &m)
 }
 
-// runDelegated does the job that delegate put into the environment; false when there is none.
+// runDelegated runs the job that delegate put into the environment; false when there is none.
 func runDelegated(out io.Writer) (bool, error) {
 	text, ok := os.LookupEnv(jobVariable)
 	if !ok {
@@ -70,8 +70,8 @@ func runDelegated(out io.Writer) (bool, error) {
 	return true, json.NewEncoder(out).Encode(m)
 }
 
-// timeout is how long one job may take. To the thousandth pages of lists, to the end
-// of a soak, and until a million tasks are submitted, it is a long way.
+// timeout is how long one job may take. Thousandth pages of lists, a soak, and a million
+// submissions take long.
 func (j job) timeout() time.Duration {
 	if j.Preload {
 		return 10*time.Minute + time.Duration(j.Tasks)*time.Millisecond
@@ -91,11 +91,10 @@ const (
 
 var systemNames = []string{recourse, byHand, river}
 
-// system is one way to carry settlements to their end, opened on a database with its
-// schema. Its attempts, their answers and the ends go into the record that it was
-// opened with.
+// system is one implementation of settlements, opened on a database with its schema. It
+// adds its attempts, their answers and the ends to the record that it was opened with.
 type system interface {
-	// submit hands task i over. It is durable when submit returns.
+	// submit submits task i, which is durable when submit returns.
 	submit(ctx context.Context, i int) error
 	// work executes what is due until ctx ends, then stops gracefully.
 	work(ctx context.Context) error

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// analysisCase is what is asked of letters as a whole, with its name in the table.
+// analysisCase is a query over all letters, with its name in the table.
 type analysisCase struct {
 	name string
 	ask  func(ctx context.Context, s *postadjudication.Service) error
@@ -57,7 +57,7 @@ func analysisCases(now time.Time) []analysisCase {
 	}
 }
 
-// measureAnalyses asks each question so many times.
+// measureAnalyses measures each query several times.
 func measureAnalyses(ctx context.Context, s *postadjudication.Service, now time.Time, times int, m metrics) error {
 	for _, q := range analysisCases(now) {
 		var took []time.Duration
@@ -73,7 +73,7 @@ func measureAnalyses(ctx context.Context, s *postadjudication.Service, now time.
 	return nil
 }
 
-// writeAnalyses writes how long each question took.
+// writeAnalyses writes how long each query took.
 func writeAnalyses(out io.Writer, r result) error {
 	t := table.NewWriter()
 	t.SetTitle(fmt.Sprintf("letters as a whole, %d", r.Tasks))

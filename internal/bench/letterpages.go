@@ -13,14 +13,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Pages that are measured are of lettersPageSize letters, each so many times, but fewer
-// where there are few letters. The deep one is the thousandth, or behind half of the
-// letters where there are fewer; to get there takes longest.
+// Measured pages have lettersPageSize letters. Each is read a number of times, fewer where
+// there are few letters. The deep one is the thousandth, or the one after half of the letters
+// where there are fewer; to get its cursor takes longest.
 const (
 	lettersPageSize = 100
 	lettersRepeats  = 20
 	deepPage        = 1000
-	deepConcurrency = 2 // to deep pages at once
+	deepConcurrency = 2 // cursors of deep pages that are computed at once
 )
 
 // filterCase is a filter with its name in the table.
@@ -29,7 +29,7 @@ type filterCase struct {
 	filter postadjudication.LetterFilter
 }
 
-// filterCases are one of each kind, common and rare, at a time.
+// filterCases has each kind of filter, with common and rare values.
 func filterCases(now time.Time, run string) []filterCase {
 	type f = postadjudication.LetterFilter
 	n := func(v int64) *int64 { return &v }
@@ -54,7 +54,7 @@ func filterCases(now time.Time, run string) []filterCase {
 	}
 }
 
-// letters makes letters, or measures lists of them.
+// letters is the job that makes letters, or measures lists of them.
 func (j job) letters(ctx context.Context) (m metrics, err error) {
 	redis, err := asynq.ParseRedisURI(j.RedisURL)
 	if err != nil {
@@ -88,18 +88,18 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 	return m, nil
 }
 
-// buildLetterList lets the list of letters be made, and takes the time.
+// buildLetterList builds the list of letters, and measures the time.
 func buildLetterList(ctx context.Context, s *postadjudication.Service, j job, m metrics) error {
 	began := time.Now()
 	if _, err := s.CountLetters(ctx, lettersTenant, postadjudication.LetterFilter{}); err != nil {
 		return err
 	}
 	m[perSecond] = float64(j.Tasks) / time.Since(began).Seconds()
-	return execute(ctx, j.OwnerURL, `VACUUM ANALYZE`) // what the server would do by and by
+	return execute(ctx, j.OwnerURL, `VACUUM ANALYZE`) // which the server would do in time
 }
 
-// measureLetters measures a count, and in each order the first page of a list and a
-// deep one.
+// measureLetters measures, for each filter, a count, and in each order the first page of the
+// list and a deep one.
 func measureLetters(ctx context.Context, s *postadjudication.Service, f filterCase, times int, m metrics) error {
 	began := time.Now()
 	count, err := s.CountLetters(ctx, lettersTenant, f.filter)
@@ -125,8 +125,8 @@ func measureLetters(ctx context.Context, s *postadjudication.Service, f filterCa
 	return nil
 }
 
-// deepCursors gives, for each order, what asks for the page behind so many letters. Nothing
-// is measured on the way, so that some ways are gone at once.
+// deepCursors returns, for each order, the cursor of the deep page. Nothing is measured
+// meanwhile, so several are computed at once.
 func deepCursors(ctx context.Context, s *postadjudication.Service, f filterCase, behind int) ([]string, error) {
 	after, errs := make([]string, len(postadjudication.LetterSorts)), make([]error, len(postadjudication.LetterSorts))
 	var all sync.WaitGroup

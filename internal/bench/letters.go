@@ -9,15 +9,15 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// The letters are made by SQL, as deaths of half a year would have left them: 20 causes
-// of very different frequency, two families, three currencies, most letters open. Only
-// their last receipt is made, so that their chains do not verify.
+// The letters are made by SQL, like the deaths of half a year: 20 causes of very different
+// frequency, two families, three currencies, most letters open. Only their last receipt is
+// made, so their chains do not verify.
 
 // lettersTenant has the letters; one in fifty more belongs to another tenant.
 const lettersTenant = "bench"
 
-// causes have a share of a thousand each, from each on: reason code, class, error
-// type, and the message, in which % stands for what differs.
+// causesSQL makes the causes of death, each with its range of thousandths: reason code, class,
+// error type, and the message, in which % stands for the part that differs.
 const causesSQL = `
 CREATE TEMP TABLE causes AS SELECT * FROM (VALUES
   (  0, 180, 'retry_exhausted',    'not_executed', 'http.unavailable',  '503 Service Unavailable'),
@@ -42,7 +42,7 @@ CREATE TEMP TABLE causes AS SELECT * FROM (VALUES
   (999, 1000, 'final',             'not_executed', 'http.teapot',       'short and stout')
 ) AS c(low, high, reason, class, type, message)`
 
-// drawLettersSQL draws $1 letters; what a letter is depends on its number alone.
+// drawLettersSQL draws $1 letters. A letter depends on its number only.
 const drawLettersSQL = `
 CREATE TEMP TABLE drawn AS
 SELECT n, (time7 || '7' || substr(md5('run' || n), 1, 19))::uuid AS run, (time7 || '7' || substr(md5('case' || n), 1, 19))::uuid AS kase, CASE WHEN n % 51 = 50 THEN 'other' ELSE '` + lettersTenant + `' END AS tenant,
@@ -58,7 +58,7 @@ FROM (SELECT n, dead_at, lpad(to_hex((extract(epoch FROM dead_at) * 1000)::bigin
   FROM generate_series(1, $1::bigint) n, LATERAL (SELECT '2026-05-20T00:00:00Z'::timestamptz + n * (interval '180 days' / $1::float8) AS dead_at) d) g
 JOIN causes c ON h1 % 1000 >= c.low AND h1 % 1000 < c.high`
 
-// The rows that deaths leave, from what was drawn. $1 is a policy.
+// The rows of deaths, from the drawn letters. $1 is a policy.
 var letterRowsSQL = []string{
 	`INSERT INTO recourse.escrows (tenant, reference, currency, held, committed)
 SELECT tenant, 'esc_' || n, currency, amount, amount FROM drawn WHERE family = 'settlement'`,
@@ -82,7 +82,7 @@ FROM drawn WHERE letter = 'open' AND n % 100 = 3`,
 SELECT sum(count(*)) OVER (ORDER BY n / 500, tenant), tenant, array_agg(kase), array_agg(7::bigint) FROM drawn GROUP BY n / 500, tenant ORDER BY 1`,
 }
 
-// makeLetters makes so many letters in an empty journal.
+// makeLetters makes a number of letters in an empty journal.
 func makeLetters(ctx context.Context, databaseURL string, n int) (err error) {
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {
@@ -119,7 +119,7 @@ func fillLetters(ctx context.Context, conn *sql.Conn, n int) error {
 	return nil
 }
 
-// verifyLetters counts what the list of letters must be.
+// verifyLetters counts the rows of the list of letters.
 func verifyLetters(ctx context.Context, db *sql.DB) error {
 	var dead, listed, grouped int
 	err := db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered' AND letter <> 'purged'),

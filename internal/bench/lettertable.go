@@ -15,8 +15,8 @@ import (
 // lettersLimit is how long a page may take, in milliseconds.
 const lettersLimit = 50.0
 
-// writeLetters writes, for each filter, the 95th percentiles of the first page and of
-// a deep one in each order; and those that take too long, with their medians.
+// writeLetters writes, for each filter, the 95th percentiles of the first page and of a
+// deep one in each order; then the pages over the limit, with their medians.
 func writeLetters(out io.Writer, all []result) error {
 	for _, r := range all {
 		if r.Workload != lettersWorkload {
@@ -61,7 +61,7 @@ type slowPage struct {
 	p50, p95           float64
 }
 
-// slowPages are those of a result, the slowest first, and of how many.
+// slowPages returns those of a result, the slowest first, and the number of all pages.
 func slowPages(r result) (slow []slowPage, all int) {
 	for _, f := range filterCases(time.Time{}, "") {
 		for _, s := range postadjudication.LetterSorts {

@@ -10,8 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Pages over the limit are named, the slowest first; one that is just as long as it may
-// be is none of them.
+// Pages over the limit are named, the slowest first; a page at the limit is not.
 func TestPagesThatTakeTooLongAreNamed(t *testing.T) {
 	t.Parallel()
 	r := result{Workload: lettersWorkload, Tasks: 1_000_000, Metrics: metrics{

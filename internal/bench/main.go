@@ -38,7 +38,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// bench takes every turn, prints each as a line, and the table at the end.
+// bench runs every trial, prints each as a line, and the tables at the end.
 func bench(ctx context.Context, o options, lines, table io.Writer) (err error) {
 	s, err := startServers(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func bench(ctx context.Context, o options, lines, table io.Writer) (err error) {
 	return writeTables(table, o, all)
 }
 
-// measure measures one turn on a fresh database and verifies what it left.
+// measure runs one trial on a fresh database and verifies the result.
 func (s *servers) measure(ctx context.Context, o options, t trial, database string) (m metrics, err error) {
 	j := job{
 		System: t.system, Workload: t.workload, Tasks: t.tasks, Slots: o.slots, Servers: o.servers, Submitters: o.submitters,

@@ -120,7 +120,7 @@ func TestAMeasurementThatLostTasksIsNotPrinted(t *testing.T) {
 		for _, w := range []string{settleWorkload, deadWorkload} {
 			j.Workload, j.Tasks = w, 0
 			if err := systemKinds[name].verify(t.Context(), j); err != nil {
-				t.Errorf("%s %s: nothing lost of nothing: %v", name, w, err)
+				t.Errorf("%s %s: no tasks are verified with %v", name, w, err)
 			}
 			j.Tasks = 1
 			if err := systemKinds[name].verify(t.Context(), j); err == nil {

@@ -71,8 +71,8 @@ func startProfile(file string) (stop func() error, err error) {
 	}, nil
 }
 
-// trackedTasks is how many tasks this process keeps a record of: none that only wait while
-// it is measured, for it would weigh more than the worker.
+// trackedTasks is how many tasks this process records: not those that only wait during the
+// measurement, because the record would take more memory than the worker.
 func (j job) trackedTasks() int {
 	if !j.Preload && (j.Workload == memoryWorkload || j.Workload == flushWorkload) {
 		return 0
@@ -89,7 +89,7 @@ type measurement struct {
 	metrics metrics
 }
 
-// run lets the workers run beside the workload.
+// run runs the workers and the workload at the same time.
 func (w *measurement) run(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
@@ -117,7 +117,7 @@ func (w *measurement) run(ctx context.Context) error {
 	return equal("attempts or ends too many", int(w.record.extraAttempts.Load()), 0)
 }
 
-// measureRun takes the time from the start of the workers to the last end.
+// measureRun measures the time from the start of the workers to the last end.
 func (w *measurement) measureRun(ctx context.Context, before cost, worked chan error) error {
 	var err error
 	switch w.job.Workload {
@@ -154,17 +154,17 @@ func (w *measurement) await(ctx context.Context, worked chan error) error {
 	case <-w.record.done:
 		return nil
 	case err := <-worked:
-		worked <- nil // it has been told
+		worked <- nil // the error is reported here
 		return errors.Join(errors.New("the workers ended before their tasks"), err)
 	case <-ctx.Done():
 		return fmt.Errorf("%d of %d tasks never ended: %w", w.record.left.Load(), w.job.Tasks, ctx.Err())
 	}
 }
 
-// warmUp is what a system gets to start in before it is watched doing nothing.
+// warmUp is how long a system may start before it is measured idle.
 const warmUp = 2 * time.Second
 
-// measureIdle watches nothing happen, then how fast single tasks are picked up.
+// measureIdle measures an idle system, then how fast single tasks are picked up.
 func (w *measurement) measureIdle(ctx context.Context) error {
 	if err := sleep(ctx, warmUp); err != nil {
 		return err
@@ -215,7 +215,7 @@ func submitAll(ctx context.Context, s system, r *record, goroutines int) error {
 	return errors.Join(failures...)
 }
 
-// submitPaced submits every task of the record, so many a second.
+// submitPaced submits every task of the record, at a rate per second.
 func submitPaced(ctx context.Context, s system, r *record, perSecond int) error {
 	beat := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer beat.Stop()
@@ -244,11 +244,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// flushPoll is how often the bells are counted.
+// flushPoll is how often the notifications are counted.
 const flushPoll = 10 * time.Millisecond
 
-// measureFlush empties Redis under runs that all wait, and takes the time until each has a
-// bell again. Those that the workers hold need none.
+// measureFlush empties Redis under waiting runs, and measures the time until each has a
+// notification again. Runs that workers hold need none.
 func (w *measurement) measureFlush(ctx context.Context) error {
 	if err := sleep(ctx, warmUp); err != nil {
 		return err

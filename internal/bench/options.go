@@ -30,20 +30,20 @@ Workloads:
   idle       nothing to do, then 5 tasks a second: CPU and time to the first attempt
   letters    lists of -n dead letters: every filter, every order, the first page and a deep one
   bulk       -n dead letters are forked by one plan, whose worker is killed twice meanwhile
-  flush      Redis is emptied under -pending runs: how long until all have a bell again
-  soak       -n tasks are handed over and paid over HTTP while a worker is killed every 5 s
+  flush      Redis is emptied under -pending runs: how long until all are notified again
+  soak       -n tasks are submitted and paid over HTTP while a worker is killed every 5 s
   memory     resident memory of a recourse worker with no and with many pending runs
 
 Flags:
 `
 
-// parseOptions reads the command line; what it says of mistakes goes to out.
+// parseOptions reads the command line, and writes its errors to out.
 func parseOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Usage = func() {
-		_, _ = io.WriteString(out, usage) // the flag package has nobody to tell either
+		_, _ = io.WriteString(out, usage) // the flag package ignores such an error too
 		f.PrintDefaults()
 	}
 	chosen := f.String("systems", strings.Join(systemNames, ","), "systems to measure, in this order in the first round")

@@ -13,7 +13,7 @@ func TestOptionsRefuseWhatCannotBeMeasured(t *testing.T) {
 		"-poll 0s", "-quiet 0s", "-pending 0", "extra", "-unknown",
 	} {
 		if _, err := parseOptions(strings.Fields(line), io.Discard); err == nil {
-			t.Errorf("%q was taken", line)
+			t.Errorf("%q was accepted", line)
 		}
 	}
 	if _, err := parseOptions(nil, io.Discard); err != nil {

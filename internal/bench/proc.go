@@ -15,15 +15,15 @@ import (
 // tick is the unit of times in /proc/<pid>/stat, the same on every Linux.
 const tick = 10 * time.Millisecond
 
-// stat is what /proc/<pid>/stat tells of a process.
+// stat is the content of /proc/<pid>/stat.
 type stat struct {
 	parent   int
 	own      time.Duration // user and system
 	children time.Duration // of children that ended and were waited for
 }
 
-// parseStat reads one /proc/<pid>/stat. The name in it may hold anything, also
-// parentheses and spaces; the fields begin after the last parenthesis.
+// parseStat reads one /proc/<pid>/stat. The name in it may contain parentheses and
+// spaces; the fields begin after the last parenthesis.
 func parseStat(text string) (stat, error) {
 	end := strings.LastIndexByte(text, ')')
 	fields := strings.Fields(text[end+1:])
@@ -47,7 +47,7 @@ func parseStat(text string) (stat, error) {
 	return s, nil
 }
 
-// cpuOf is the CPU time of a process with its children, dead and alive.
+// cpuOf returns the CPU time of a process with its children, ended and running.
 func cpuOf(pid int) (time.Duration, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -81,7 +81,7 @@ func cpuOf(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// ownCPU is the CPU time of this process.
+// ownCPU returns the CPU time of this process.
 func ownCPU() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -90,8 +90,7 @@ func ownCPU() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// resident is the memory of this process that lies in RAM, now and at most so far,
-// in bytes.
+// resident returns the resident memory of this process, now and at its peak, in bytes.
 func resident() (now, peak int64, err error) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {

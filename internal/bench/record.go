@@ -11,17 +11,17 @@ const maxAttempts = 3
 // baseDelay is the wait after the first attempt; the next one is twice as long.
 const baseDelay = 25 * time.Millisecond
 
-// delayAfter is the wait that a task is due after attempt k, counted from 1.
+// delayAfter returns the wait after attempt k, counted from 1.
 func delayAfter(k int) time.Duration { return baseDelay << (k - 1) }
 
-// record keeps when what happened to each task, by this process's monotonic clock.
-// A task has one writer at a time; reading is for after done is closed.
+// record has the times of each task by this process's monotonic clock. A task has one
+// writer at a time. The record may be read after done is closed.
 type record struct {
 	base  time.Time
 	tasks []history
 
 	left          atomic.Int64
-	extraAttempts atomic.Int64 // attempts over the budget and second ends: there must be none
+	extraAttempts atomic.Int64 // attempts over the budget and second ends; must stay 0
 	done          chan struct{}
 }
 
@@ -45,7 +45,7 @@ func (r *record) now() time.Duration { return time.Since(r.base) }
 
 func (r *record) submitting(i int) { r.tasks[i].submitted = r.now() }
 
-// began notes that attempt k of task i, counted from 1, is being made.
+// began records the start of attempt k of task i, counted from 1.
 func (r *record) began(i, k int) {
 	if k < 1 || k > maxAttempts {
 		r.extraAttempts.Add(1)
@@ -60,7 +60,7 @@ func (r *record) returned(i, k int) {
 	}
 }
 
-// ended notes that the end of task i is committed.
+// ended records that the end of task i is committed.
 func (r *record) ended(i int) {
 	if r.tasks[i].over.Swap(true) {
 		r.extraAttempts.Add(1)
@@ -72,7 +72,7 @@ func (r *record) ended(i int) {
 	}
 }
 
-// latencies are the times from submit to end, or from the start of the workers when
+// latencies returns the times from submit to end, or from the start of the workers when
 // that was later.
 func (r *record) latencies(started time.Duration) []time.Duration {
 	out := make([]time.Duration, len(r.tasks))
@@ -83,7 +83,7 @@ func (r *record) latencies(started time.Duration) []time.Duration {
 	return out
 }
 
-// pickups are the times from submit to the first attempt.
+// pickups returns the times from submit to the first attempt.
 func (r *record) pickups() []time.Duration {
 	out := make([]time.Duration, len(r.tasks))
 	for i := range r.tasks {
@@ -92,12 +92,12 @@ func (r *record) pickups() []time.Duration {
 	return out
 }
 
-// clockResolution is the resolution of the times that recourse and the peers store: an
-// attempt that early is not early.
+// clockResolution is the resolution of the times that recourse and the peers store. An
+// attempt counts as early only if it is earlier by more.
 const clockResolution = time.Microsecond
 
-// gaps are how much later than due each attempt but the first began. Due is when the
-// attempt before it returned, plus its delay. early counts those before their time.
+// gaps returns how much later than due each attempt but the first began. Due is when the
+// attempt before it returned, plus its delay. early is the number of attempts before that.
 func (r *record) gaps() (errors []time.Duration, early int) {
 	for i := range r.tasks {
 		h := &r.tasks[i]

@@ -38,7 +38,7 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll,
 		Executor:     &escrow{record: r, fails: allFail(j.Workload)},
 		OnTransition: func(m background.Transition, after background.Run) { recordEnd(r, m, after) },
-		Breaker:      postadjudication.BreakerRule{Disabled: allFail(j.Workload)}, // where every call fails on purpose
+		Breaker:      postadjudication.BreakerRule{Disabled: allFail(j.Workload)}, // in workloads where every call fails on purpose
 	}
 	if j.Workload == memoryWorkload || j.Workload == flushWorkload {
 		c.Executor, c.OnTransition = closedEscrow{}, nil
@@ -51,7 +51,7 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 	return &recourseSystem{Service: s, record: r}, nil
 }
 
-// recordEnd is called after each commit. A move that cannot be told is a stray.
+// recordEnd is called after each commit. A transition of an unknown task counts as an extra attempt.
 func recordEnd(r *record, m background.Transition, after background.Run) {
 	if m.Event != receipts.AttemptSucceeded && m.Event != receipts.DeadLettered {
 		return
@@ -66,7 +66,7 @@ func recordEnd(r *record, m background.Transition, after background.Run) {
 }
 
 func (p *recourseSystem) submit(ctx context.Context, i int) error {
-	amount := settlement.Money{Minor: int64(i) + 1, Currency: "EUR"} // by which the escrow service knows the task
+	amount := settlement.Money{Minor: int64(i) + 1, Currency: "EUR"} // the escrow service identifies the task by it
 	id := strconv.Itoa(i)
 	s, err := p.Submit(ctx, postadjudication.Adjudication{Instruction: settlement.Instruction{
 		Tenant: "bench", TransactionReceiptID: "txr_" + id, SubmissionReceiptID: "sub_" + id, AdjudicationID: "adj_" + id,
@@ -102,7 +102,7 @@ func (e *escrow) Execute(_ context.Context, c postadjudication.Call) postadjudic
 	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor, Reference: "pay_" + strconv.Itoa(i)}
 }
 
-// closedEscrow does not answer before the worker stops.
+// closedEscrow blocks until the worker stops.
 type closedEscrow struct{}
 
 func (closedEscrow) KeyLifetime() time.Duration { return postadjudication.Forever }
@@ -112,7 +112,7 @@ func (closedEscrow) Execute(ctx context.Context, _ postadjudication.Call) postad
 	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: "escrow.closed", Message: "the worker stops"}
 }
 
-// verifyRecourse counts, and lets the product audit its trail.
+// verifyRecourse counts rows, and runs the product's audit.
 func verifyRecourse(ctx context.Context, j job) (err error) {
 	db, err := sql.Open("postgres", j.DatabaseURL)
 	if err != nil {

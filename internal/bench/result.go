@@ -29,7 +29,7 @@ const (
 	residentMB    = "resident_mb"
 	peakMB        = "resident_peak_mb"
 
-	renotifiedSeconds = "rung_s" // from the flush of Redis until every live run has a bell
+	renotifiedSeconds = "rung_s" // from the flush of Redis until every live run has a notification
 
 	planSeconds      = "plan_s"
 	bulkSeconds      = "bulk_s"        // from the start of the plan to its end
@@ -41,7 +41,7 @@ const (
 
 type metrics map[string]float64
 
-// result is one JSON line. It is printed only when the measurement was verified.
+// result is one JSON line. It is printed only after the measurement was verified.
 type result struct {
 	System   string  `json:"system"`
 	Workload string  `json:"workload"`
@@ -50,8 +50,8 @@ type result struct {
 	Metrics  metrics `json:"metrics"`
 }
 
-// ratios adds to each result of recourse, and of nobody else, how many times faster
-// it was than each peer in the same round.
+// ratios adds to each result of recourse how many times faster it was than each peer in
+// the same round.
 func ratios(all []result) {
 	speed := make(map[trial]float64, len(all))
 	for _, r := range all {
@@ -66,8 +66,8 @@ func ratios(all []result) {
 	}
 }
 
-// percentile gives the smallest value that at least the share p of all values does
-// not exceed (nearest rank). Zero when there are none.
+// percentile returns the smallest value that at least the share p of all values does
+// not exceed (nearest rank); zero when there are none.
 func percentile(values []time.Duration, p float64) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -80,8 +80,8 @@ func percentile(values []time.Duration, p float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// median of numbers; the mean of the middle two when their count is even. There must
-// be at least one.
+// median returns the median of at least one number; the mean of the middle two when their
+// count is even.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	middle := len(sorted) / 2

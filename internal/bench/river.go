@@ -111,12 +111,12 @@ type riverWorker struct {
 	fails  bool
 }
 
-// NextRetry is the same schedule as everybody's.
+// NextRetry returns the same schedule as the other systems.
 func (s *riverWorker) NextRetry(j *riverqueue.Job[assignment]) time.Time {
 	return time.Now().Add(delayAfter(j.Attempt))
 }
 
-// Work is one attempt.
+// Work makes one attempt.
 func (s *riverWorker) Work(ctx context.Context, j *riverqueue.Job[assignment]) error {
 	s.record.began(j.Args.Index, j.Attempt)
 	var failure error
@@ -156,7 +156,7 @@ func (s *riverWorker) write(ctx context.Context, tx pgx.Tx, j *riverqueue.Job[as
 	return err
 }
 
-// verifyRiver also counts the jobs.
+// verifyRiver verifies the evidence, and counts the jobs.
 func verifyRiver(ctx context.Context, j job) (err error) {
 	db, err := sql.Open("postgres", j.DatabaseURL)
 	if err != nil {

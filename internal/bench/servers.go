@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
-// servers are the private servers of a run, and connections to look after them.
+// servers are the private servers of a run, with connections to manage them.
 type servers struct {
 	postgres *localpg.Server
 	redis    *localredis.Server
@@ -45,8 +45,8 @@ func startServers(ctx context.Context) (s *servers, err error) {
 	return s, s.preallocateWAL(ctx)
 }
 
-// preallocateWAL fills as many log files as a run may need and lets the server keep them: one
-// that has run for a while writes into old files, and does not make new ones.
+// preallocateWAL creates as many WAL files as a run may need, and has the server keep them: a
+// server that has run for a while writes into old files, and creates no new ones.
 func (s *servers) preallocateWAL(ctx context.Context) error {
 	for _, statement := range []string{
 		`ALTER SYSTEM SET min_wal_size = '1GB'`, `ALTER SYSTEM SET max_wal_size = '4GB'`, `SELECT pg_reload_conf()`,
@@ -76,8 +76,8 @@ func (s *servers) stop() error {
 	return errors.Join(all...)
 }
 
-// createDatabase empties Redis and makes an empty database, after a checkpoint, so that no
-// measurement pays for the pages of the one before.
+// createDatabase empties Redis and creates an empty database, after a checkpoint, so that no
+// measurement writes the pages of the one before.
 func (s *servers) createDatabase(ctx context.Context, database string) error {
 	if err := s.client.FlushAll(ctx).Err(); err != nil {
 		return err
@@ -94,14 +94,14 @@ func (s *servers) dropDatabase(ctx context.Context, database string) error {
 	return err
 }
 
-// walStats is what Postgres has committed in a database and written to its log.
+// walStats are the commits of a database and the bytes written to the WAL.
 type walStats struct{ commits, wal float64 }
 
-// sessionEndTimeout is how long sessions may take to end after their client did.
+// sessionEndTimeout is how long sessions may take to end after their client has ended.
 const sessionEndTimeout = 20 * time.Second
 
-// written reads when the last session of the database has ended, for only then are
-// its counts complete.
+// written waits until the last session of the database has ended, and reads its counts: they
+// are complete only then.
 func (s *servers) written(ctx context.Context, database string) (w walStats, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionEndTimeout)
 	defer cancel()

@@ -17,13 +17,13 @@ const (
 	soakWorkers = 2
 	// killEvery is the mean time between two kills.
 	killEvery = 5 * time.Second
-	// soakSeed decides when which worker is killed.
+	// soakSeed is the seed of the kills.
 	soakSeed = 1
 )
 
-// soak hands all tasks over while the workers that execute them are killed with
-// SIGKILL at random, and holds the escrow service's own ledger against what was handed
-// over. The ledger is in this process, which nobody kills.
+// soak submits all tasks while the workers that execute them are killed with SIGKILL at
+// random, and compares the escrow service's own ledger with the submissions. The ledger is
+// in this process, which is not killed.
 func (j job) soak(ctx context.Context) (m metrics, err error) {
 	escrow, err := fakeescrow.Start(fakeescrow.Config{})
 	if err != nil {
@@ -66,8 +66,8 @@ func (j job) soak(ctx context.Context) (m metrics, err error) {
 	return m, errors.Join(equal("effects", paid.Effects, j.Tasks), equal("double effects", int(m[duplicates]), 0))
 }
 
-// killAtRandom keeps the workers running and kills one after the other until ctx
-// ends; then all of them end.
+// killAtRandom keeps the workers running and kills one after the other until ctx ends. Then
+// it ends all of them.
 func (j job) killAtRandom(ctx context.Context, kills *int) error {
 	rng := rand.New(rand.NewPCG(soakSeed, uint64(j.Tasks)))
 	workers := make([]*workerProcess, soakWorkers)
@@ -99,7 +99,7 @@ func (j job) killAtRandom(ctx context.Context, kills *int) error {
 	}
 }
 
-// verifySoak counts what must be there when nothing was lost.
+// verifySoak counts the rows that must exist when nothing was lost.
 func verifySoak(ctx context.Context, db *sql.DB, j job) error {
 	var runs, succeeded, settled, paid int
 	err := db.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE state = 'succeeded'),

@@ -7,7 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// column is a metric as people read it.
+// column is a metric with its title and format.
 type column struct{ metric, title, format string }
 
 var (
@@ -32,7 +32,7 @@ var (
 		{submittedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
 		{killCount, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
-	flushColumns  = []column{{renotifiedSeconds, "rung s", "%.2f"}}
+	flushColumns  = []column{{renotifiedSeconds, "renotified s", "%.2f"}}
 	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
 
@@ -95,7 +95,7 @@ func writeTables(out io.Writer, o options, all []result) error {
 	return nil
 }
 
-// medianRow is nil when the system was not measured with this workload.
+// medianRow returns nil when the system was not measured with this workload.
 func medianRow(all []result, system, workload string, tasks int) table.Row {
 	values := map[string][]float64{}
 	for _, r := range all {

@@ -1,6 +1,6 @@
 package main
 
-// The workloads; doc.go and -h say what they are.
+// The workloads; -h describes them.
 const (
 	settleWorkload    = "settle"
 	drainWorkload     = "drain"
@@ -16,21 +16,21 @@ const (
 
 var workloadNames = []string{settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload}
 
-// Upper bounds of the workloads that go by the clock.
+// Upper bounds of the workloads that run at a rate.
 const (
 	precisionTasks = 100
 	idleTasks      = 200
 )
 
-// allFail workloads let every attempt fail.
+// allFail reports whether every attempt of a workload fails.
 func allFail(workload string) bool { return workload == deadWorkload || workload == precisionWorkload }
 
-// preloaded workloads find their tasks submitted.
+// preloaded reports whether the tasks of a workload are submitted before.
 func preloaded(workload string) bool {
 	return workload == drainWorkload || workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload
 }
 
-// sizes are the numbers of tasks that a workload is measured with, one after the
+// sizes returns the numbers of tasks that a workload is measured with, one after the
 // other.
 func (o options) sizes(workload string) []int {
 	switch workload {
@@ -48,7 +48,7 @@ func (o options) sizes(workload string) []int {
 	return []int{o.tasks}
 }
 
-// recourseOnly are the workloads that only recourse has.
+// recourseOnly reports whether a workload is for recourse only.
 func recourseOnly(workload string) bool {
 	return workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == soakWorkload
 }
@@ -59,8 +59,8 @@ type trial struct {
 	round, tasks     int
 }
 
-// trials lists the measurements in order. Which system goes first changes from round
-// to round, so that none always has the warmest or the fullest disk.
+// trials returns the measurements in order. The first system changes from round to round, so
+// that none always has the same state of the disk.
 func (o options) trials() []trial {
 	var all []trial
 	for round := range o.rounds {

@@ -9,12 +9,12 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// annotate has a worker do something with the one open letter.
+// annotate returns a drive in which a worker annotates the one open letter.
 func annotate(do string) func(*fixture, *workerProcess) {
 	return func(s *fixture, h *workerProcess) { s.command(h, do, s.onlyRun("letter = 'open'")) }
 }
 
-// unlisted leaves an open letter that the list of letters has lost, and nobody at work.
+// unlisted leaves an open letter that is missing in the list of letters, and no worker.
 func unlisted(s *fixture) {
 	h := s.worker("")
 	s.submit(h, adjudication(1, "refused", ""))
@@ -25,12 +25,12 @@ func unlisted(s *fixture) {
 	s.exec(`DELETE FROM recourse.letters`)
 }
 
-// rebuild makes the list anew. Who comes after a process that was killed at it does it again.
+// rebuild rebuilds the list. After a kill the next worker rebuilds it again.
 func rebuild(s *fixture, h *workerProcess) { s.command(h, worker.Rebuild, "") }
 
 const listed = `SELECT EXISTS (SELECT FROM recourse.letters)`
 
-// placeHold leaves an open letter that is held, and nobody at work.
+// placeHold leaves an open letter that is held, and no worker.
 func placeHold(s *fixture) {
 	letter(s)
 	h := s.worker("")
@@ -38,8 +38,8 @@ func placeHold(s *fixture) {
 	s.terminate(h)
 }
 
-// The desk is what the receipts say, and whoever asks again is answered by it: nobody
-// asks again here, so that what was done was done once or not at all.
+// The annotations agree with the receipts. Nobody repeats the request here, so it was
+// executed once or not at all.
 const (
 	heldOnce = `SELECT count(*) FILTER (WHERE subtype = 'hold-placed') - count(*) FILTER (WHERE subtype = 'hold-released')
 		= (SELECT count(*) FROM recourse.desk WHERE held) AND count(*) FILTER (WHERE subtype = 'hold-placed') <= 1 FROM recourse.receipts`
@@ -47,12 +47,12 @@ const (
 		FROM recourse.receipts WHERE subtype = 'marked'`
 	purgedOnce = `SELECT count(*) = (SELECT count(*) FROM recourse.runs WHERE letter = 'purged') AND count(*) <= 1
 		FROM recourse.receipts WHERE subtype = 'purged'`
-	// Retention goes on by itself.
+	// Retention continues by itself.
 	expiredOnce = `SELECT count(*) FILTER (WHERE subtype = 'retention-ending') = 1 AND count(*) FILTER (WHERE subtype = 'retention-expired') = 1
 		AND (SELECT bool_and(letter = 'purged') FROM recourse.runs) AND NOT EXISTS (SELECT FROM recourse.desk) FROM recourse.receipts`
 )
 
-// archivedWhatWentBy checks that every letter that is gone is in the archive.
+// archivedWhatWentBy checks that every removed letter is in the archive.
 func (s *fixture) archivedWhatWentBy(folder string) {
 	s.t.Helper()
 	a, err := postadjudication.ArchiveDir(folder)

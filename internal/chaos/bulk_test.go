@@ -11,12 +11,12 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// bulk has a worker do something with all open letters.
+// bulk returns a drive in which a worker acts on all open letters.
 func bulk(do string) func(*fixture, *workerProcess) {
 	return func(s *fixture, h *workerProcess) { s.command(h, do, "") }
 }
 
-// lettersOf leaves so many open letters, and nobody at work.
+// lettersOf leaves a number of open letters, and no worker.
 func lettersOf(n int) func(*fixture) {
 	return func(s *fixture) {
 		s.t.Helper()
@@ -30,16 +30,16 @@ func lettersOf(n int) func(*fixture) {
 	}
 }
 
-// No plan is left half done, or in doubt: every fork is an item that is done, and the
-// other way round, and no letter was forked twice.
+// No plan is left half done: every fork is an item that is done, and the reverse, and no
+// letter was forked twice.
 const bulkOnce = `SELECT NOT EXISTS (SELECT FROM recourse.bulks WHERE state = 'running' OR NOT settled)
 	AND (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL) = (SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'done')
 	AND (SELECT count(DISTINCT parent_id) = count(parent_id) FROM recourse.runs)
 	AND NOT EXISTS (SELECT FROM recourse.bulk_items i WHERE outcome = 'done' AND NOT EXISTS (SELECT FROM recourse.runs r WHERE r.id = i.new_run AND r.parent_id = i.run_id))`
 
 // The process that works on a plan is killed in the middle of it, twice: once between
-// the commit of forks and their marks, once between marks and what follows. Others take
-// the plan up and do what is left, and nothing twice.
+// the commit of forks and their marks, once after marks. Other processes continue the
+// plan, and do nothing twice.
 func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -71,7 +71,7 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 	s.terminate(survivor)
 }
 
-// begun is a plan of all letters that is running, and that nobody works on yet.
+// begun returns a running plan of all letters that no process works on yet.
 func (s *fixture) begun(n int) postadjudication.Bulk {
 	s.t.Helper()
 	plan, err := s.service.PlanBulk(context.Background(), postadjudication.BulkRequest{
@@ -96,10 +96,10 @@ func (s *fixture) progress(b postadjudication.Bulk) postadjudication.BulkProgres
 }
 
 // A plan is cancelled after the process that worked on it was killed between its forks
-// and their marks: the forks are marked all the same, and nothing else is begun.
+// and their marks: the forks are marked all the same, and no other item is started.
 func TestACancelledPlanCountsWhatAKilledProcessDidForIt(t *testing.T) {
 	t.Parallel()
-	const n = 300 // more than are begun at once
+	const n = 300 // more than are started at once
 	s := newFixture(t)
 	lettersOf(n)(s)
 	plan := s.begun(n)
@@ -123,7 +123,7 @@ func TestACancelledPlanCountsWhatAKilledProcessDidForIt(t *testing.T) {
 const holdersSQL = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988 AND granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
-// planLockHolder is the session that holds the lock of the plan; 0 when it was taken from it.
+// planLockHolder returns the session that holds the lock of the plan; 0 when none does.
 func (s *fixture) planLockHolder() (pid int) {
 	s.t.Helper()
 	if err := s.db.QueryRow(`SELECT coalesce((` + holdersSQL + `), 0)`).Scan(&pid); err != nil {
@@ -132,8 +132,8 @@ func (s *fixture) planLockHolder() (pid int) {
 	return pid
 }
 
-// The process that works on a plan freezes in the middle of a commit, another takes
-// the plan up, and then the first one wakes.
+// The process that works on a plan freezes in the middle of a commit, another process
+// continues the plan, and then the first one wakes.
 func TestAPlanWhoseWorkerIsFrozenForksNothingTwice(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{failpoint.Point(failpoint.JournalBefore, failpoint.Annotations), failpoint.Point(failpoint.JournalAfter, failpoint.Annotations)} {

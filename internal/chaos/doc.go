@@ -1,45 +1,45 @@
-// Command chaos breaks everything that can break around several workers, has people
-// decide meanwhile, heals it, and judges what became of the money.
+// Command chaos breaks everything around several workers while people make decisions,
+// heals it, and verifies what happened to the money.
 //
 //	go run ./internal/chaos --seed 7 --minutes 5
 //	go run ./internal/chaos --prove
 //
 // It starts a private durable Postgres and a private Redis, puts a proxy before
-// each and before an escrow service with a ledger of its own, and hands over
-// adjudications all the time, whose calls succeed, fail, hang, panic, lie, or are
-// answered late. A schedule that the seed alone decides injects faults (faults.go,
-// workerfaults.go, operators.go), and another one has people act (people.go): they find
-// out, decide the other way or again, cancel, fork, plan, and open breakers, as is right by
-// the escrow service's ledger, while machines are dead or frozen. At the end everything is
-// healed, the escrow service is asked about all that is unknown, and when nothing moves
-// any more the judgement is made.
+// each and before an escrow service with a ledger of its own, and submits adjudications
+// all the time, whose calls succeed, fail, hang, panic, misreport, or are answered late. A
+// schedule that depends on the seed only injects faults (faults.go, workerfaults.go,
+// tampering.go). Another one has people act (people.go) while machines are dead or frozen:
+// they record findings, decide the other way or again, cancel, fork, plan, and open
+// breakers, always correctly by the escrow service's ledger. At the end everything is
+// healed, all unknown outcomes are looked up, and when no run is live the result is
+// verified.
 //
-// # What is judged
+// # What is verified
 //
-// The escrow service pays whatever it is asked and counts. The judgement believes nothing
-// that Recourse says where the ledger can say it:
+// The escrow service pays whatever it is asked and counts. The verification uses the ledger
+// instead of Recourse's answer wherever the ledger has the fact. It counts:
 //
 //   - each effect that is one too many, by operation key, by decision, by case both ways,
 //     by escrow;
-//   - each decision that was answered as accepted, in whatever word, and left neither
-//     effect nor letter nor run; each that was cancelled and carried out all the same;
-//   - the cases of which it is still unknown what was moved, of which none may be left;
-//   - the runs that are still live, and those that stood still after a fault while no other
-//     one moved, or for longer than all of them may take;
-//   - each receipt that blames somebody for what the runner did not do;
-//   - money that is reserved and that neither a live run nor an open letter shows, nor, where
-//     the letter was purged or closed or its fork cancelled, the list of cases with a way out;
+//   - each decision that was answered as accepted, with any reply, and left neither effect
+//     nor letter nor run; each that was cancelled and carried out all the same;
+//   - the cases whose outcome is still unknown, of which none may be left;
+//   - the runs that are still live, and those that made no progress after a fault while no
+//     other one did, or for longer than all of them may take;
+//   - each receipt that reports tampering that the runner did not do;
+//   - reserved money that neither a live run nor an open letter shows, nor, where the letter
+//     was purged or closed or its fork cancelled, the list of cases with a way out;
 //   - each attempt whose call came before its time by the ledger's own clock, and each
 //     call of a process whose clock was far off;
 //   - whatever Audit finds.
 //
-// Each fault and each deed is told on stderr as it happens, and strikes alone when it is
-// named with -only. The judgement is one JSON object on stdout. The exit code is 1 when
-// anything that must be true is not; then the data directory is kept, and told.
+// Each fault and each act is written to stderr as it happens; -only NAME runs it alone. The
+// result is one JSON object on stdout. The exit code is 1 when an invariant is broken; then
+// the data directory is kept, and its path is printed.
 //
-// The tests of this package kill a worker at every failpoint of every transition, and feed
-// the judgement a broken world for each thing that it counts. Package prove takes the
-// product's guards away, one by one, and sees that each is missed.
+// The tests of this package kill a worker at every failpoint of every transition, and give
+// the verification a broken state for each thing that it counts. Package prove removes the
+// product's guards, one by one, and checks that a test fails without each.
 //
 // May import everything that a user of the library may, the private servers, and package
 // prove. Nothing imports it.

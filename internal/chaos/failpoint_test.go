@@ -12,38 +12,37 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// killCase leads a worker to a point of one kind of change, in which it dies.
+// killCase drives a worker to a point of one kind of change, at which it is killed.
 type killCase struct {
-	// before makes the situation, with a sound worker of its own if need be.
+	// before prepares the state, with another worker if necessary.
 	before func(*fixture)
-	// drive drives the worker that is to die; nil when it finds the point by itself.
+	// drive drives the worker that is killed; nil when it reaches the point by itself.
 	drive func(*fixture, *workerProcess)
-	// baseDelay is for how long a run stays scheduled, so that something can be done with it.
+	// baseDelay is how long a run stays scheduled, so that the test can act on it.
 	baseDelay time.Duration
 	// handled gives every worker a handler of dead letters.
 	handled bool
-	// retain is how long every worker keeps letters; with it there is an archive.
+	// retain is the retention of letters in every worker; with it there is an archive.
 	retain string
-	// settledSQL is what the survivors do by themselves, and must have done before everything is
-	// at rest: a query of one bool.
+	// settledSQL is a query of one bool that becomes true by the work of the surviving workers,
+	// before the invariants are checked.
 	settledSQL string
-	// invariantSQL is what must be true at the end, beside what always must: a query of one bool.
+	// invariantSQL is a query of one bool that must be true at the end, besides the general invariants.
 	invariantSQL string
-	again        func(*fixture, *workerProcess) // what the survivor is asked for again, where it does not go on by itself
+	again        func(*fixture, *workerProcess) // repeats the request to the survivor, where it does not continue by itself
 }
 
 func submits(words, executor string) func(*fixture, *workerProcess) {
 	return func(s *fixture, h *workerProcess) { s.submit(h, adjudication(1, words, executor)) }
 }
 
-// submitNamed hands over within a caller's transaction, where a new escrow is written first
-// and by itself.
+// submitNamed submits in a caller's transaction, where a new escrow is written first, by a
+// statement of its own.
 func submitNamed(s *fixture, h *workerProcess) {
 	s.submitAs(h, worker.SubmitTx, adjudication(1, "ok", ""))
 }
 
-// orphanAt leaves a run to whom no process belongs any more: a worker was killed at a
-// point of it.
+// orphanAt leaves a run without a process: its worker was killed at a point.
 func orphanAt(point string) func(*fixture) {
 	return func(s *fixture) {
 		h := s.worker(point)
@@ -52,7 +51,7 @@ func orphanAt(point string) func(*fixture) {
 	}
 }
 
-// letter leaves an open dead letter, and nobody at work.
+// letter leaves an open dead letter, and no worker.
 func letter(s *fixture) {
 	h := s.worker("")
 	s.submit(h, adjudication(1, "refused", ""))
@@ -60,7 +59,7 @@ func letter(s *fixture) {
 	s.terminate(h)
 }
 
-// submitHigher is the next generation of the adjudication whose letter is open.
+// submitHigher submits the next generation of the adjudication whose letter is open.
 func submitHigher(s *fixture, h *workerProcess) {
 	a := adjudication(1, "ok", "")
 	a.Generation, a.AdjudicationID = 2, "adj_1b"
@@ -72,8 +71,8 @@ func openAllBreakers(s *fixture, h *workerProcess) {
 	s.commandFor(h, worker.OpenBreaker, postadjudication.AllTenants, "")
 }
 
-// openBreakerOf opens the tenant's circuit breaker by hand, with something handed over to be
-// paused.
+// openBreakerOf opens the tenant's circuit breaker by hand, and submits an adjudication that
+// is paused.
 func openBreakerOf(s *fixture, h *workerProcess) {
 	s.submit(h, adjudication(1, "ok", ""))
 	s.command(h, worker.OpenBreaker, "")
@@ -102,8 +101,8 @@ const freedOnce = `SELECT (SELECT count(*) = 1 FROM recourse.receipts WHERE subt
 
 func keys(s *fixture, h *workerProcess) { s.command(h, worker.UseKeys, "") }
 
-// askCancel asks to cancel a run while it is called. A call hangs for a moment only: on a busy
-// machine a run may have ended before it is asked about, and another one is tried.
+// askCancel requests a cancel of a run during its call. A call hangs only for a moment: on a busy
+// machine the run may have ended before the request, and another one is tried.
 func askCancel(s *fixture, h *workerProcess) {
 	s.t.Helper()
 	for n := 1; n <= 20; n++ {
@@ -117,13 +116,13 @@ func askCancel(s *fixture, h *workerProcess) {
 		case err != nil:
 			s.t.Fatal(err)
 		case r.Error == "":
-			s.t.Fatal("the mark was set, and the point not reached")
+			s.t.Fatal("the cancel was recorded, and the point not reached")
 		}
 	}
 }
 
-// transitions are all kinds of change that the journal writes, and the bells and
-// calls between them, by what their points are named for.
+// transitions are all kinds of change that the journal writes, and the notifications and
+// calls between them, by the names of their points.
 var transitions = map[string]killCase{
 	failpoint.Escrow: {drive: submitNamed},
 	failpoint.Open:   {drive: submits("ok", "")},
@@ -208,7 +207,7 @@ var transitions = map[string]killCase{
 		before: func(s *fixture) { h := s.worker(""); setPolicy(s, h, 4); s.terminate(h) },
 		drive:  func(s *fixture, h *workerProcess) { setPolicy(s, h, 5) },
 	},
-	failpoint.LetterHandler: { // it begins in the death's own commit, or there is no death
+	failpoint.LetterHandler: { // it begins in the commit of the death, or there is no death
 		drive: submits("refused", ""), handled: true,
 		invariantSQL: `SELECT count(*) = 1 AND bool_and(d.state = 'dead_lettered' AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || d.id)
 			FROM recourse.runs r LEFT JOIN recourse.handlers h ON h.run = r.id LEFT JOIN recourse.runs d ON d.id = h.letter WHERE r.family <> 'settlement'`,
@@ -222,7 +221,7 @@ var transitions = map[string]killCase{
 	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
 	failpoint.BulkItems:               {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
 	failpoint.BulkPlan:                {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
-	failpoint.BulkExpire: { // what a plan left that was never kept
+	failpoint.BulkExpire: { // rows of a plan that was never stored completely
 		before: func(s *fixture) {
 			letter(s)
 			s.exec(`INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ('00000000-0000-7000-8000-000000000001', false, '', '', 1, 1)`)
@@ -234,11 +233,12 @@ var transitions = map[string]killCase{
 	failpoint.BulkSettled:    {before: lettersOf(4), drive: bulk(worker.CancelBulk), settledSQL: bulkOnce},
 	string(receipts.BulkChanged): { // the register is there already
 		before: func(s *fixture) {
+			letter(s)
 			h := s.worker("")
 			bulk(worker.Bulk)(s, h)
 			s.until("a plan is done", `SELECT EXISTS (SELECT FROM recourse.bulks WHERE state = 'done')`)
+			s.until("its fork is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE parent_id IS NOT NULL AND state = 'dead_lettered')`)
 			s.terminate(h)
-			letter(s)
 		},
 		drive: bulk(worker.Bulk), settledSQL: bulkOnce,
 	},
@@ -300,7 +300,7 @@ var transitions = map[string]killCase{
 	failpoint.Timeline:            {},
 	failpoint.Targets:             {},
 	failpoint.RegisterSession:     {},
-	failpoint.Lookup:              {}, // each round forgets what is open no more
+	failpoint.Lookup:              {}, // each round drops letters that are no longer open
 	failpoint.Beat:                {drive: submits("ok", "")},
 	failpoint.MarkLost:            {before: orphanAt(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
 	failpoint.RemoveSession: {drive: func(s *fixture, h *workerProcess) {
@@ -309,13 +309,13 @@ var transitions = map[string]killCase{
 	}},
 }
 
-// points are the moments of a transition's life in the journal.
+// points are the failpoints of a transition in the journal.
 var moments = []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter}
 
 // A worker that is killed with SIGKILL at any point of any transition loses nothing:
-// after another has taken over, and everything was handed over once more, every
-// adjudication is accounted for, every chain verifies, and the escrow service has
-// paid each operation key at most once and what the receipts say.
+// after another worker has continued, and everything was submitted again, every
+// adjudication has a run or an effect, every chain verifies, and the escrow service has
+// paid each operation key at most once, with the sums of the receipts.
 func TestAKillAtAnyPointOfAnyTransitionLosesNothing(t *testing.T) {
 	for what, tr := range transitions {
 		for _, m := range moments {
@@ -364,8 +364,8 @@ func killAt(t *testing.T, point string, tr killCase) {
 	})
 }
 
-// A caller's transaction that dies with its process before it commits leaves
-// nothing, and one that has committed executes though nobody rang.
+// A caller's transaction whose process is killed before the commit leaves nothing. A
+// committed one executes although no notification was sent.
 func TestAKillInsideACallersTransactionIsAllOrNothing(t *testing.T) {
 	for point, committed := range map[string]bool{
 		failpoint.Point(failpoint.JournalBefore, failpoint.Open): false,
@@ -394,9 +394,8 @@ func TestAKillInsideACallersTransactionIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A worker that freezes at a point for longer than it takes to be declared lost,
-// and then wakes up, pays nothing twice and writes nothing over what was done
-// meanwhile.
+// A worker that freezes at a point until it is declared lost, and then wakes, pays
+// nothing twice and overwrites nothing that was done meanwhile.
 func TestAFreezeAtAnyPointOfAnAttemptPaysOnce(t *testing.T) {
 	for _, point := range []string{
 		failpoint.Point(failpoint.JournalBefore, string(receipts.AttemptStarted)),

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Each of these faults strikes alone, again and again for some seconds: those of the
-// servers, the network and the clocks that no test of a package makes happen.
+// Each of these faults is injected alone, repeatedly for some seconds: the faults of
+// servers, network and clocks that no other test injects.
 func TestAFaultAloneLosesNothing(t *testing.T) {
 	for _, name := range []string{"redis-full", "both-kill", "network-slow", "network-cut", "network-stall", "clock-step"} {
 		t.Run(name, func(t *testing.T) {

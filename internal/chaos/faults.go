@@ -16,22 +16,22 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// fault breaks something. Heal makes it work again, and is called once, after the
-// fault has lasted as long as the schedule says.
+// fault breaks something. heal repairs it, and is called once, after the fault has lasted
+// as long as the schedule says.
 type fault struct {
 	name       string
 	weight     int
 	freeze     bool   // lasts as long as a freeze
-	byPeople   bool   // is done by people or callers, beside the other faults
-	knownLimit string // what the product does not survive of it yet; then it strikes only when it is named
+	byPeople   bool   // is done by people or callers, at the same time as other faults
+	knownLimit string // why the product does not survive it yet; then it is injected only by name
 	inject     func(ctx context.Context, a *testbed, rng *rand.Rand) (detail string, err error)
-	heal       func(ctx context.Context, a *testbed) error // nil: the workers are all that may be missing
+	heal       func(ctx context.Context, a *testbed) error // nil: only workers may have to be restarted
 }
 
-// faults is what may happen to machines, and what people do. The schedule draws by weight.
+// faults are the failures of machines and the acts of people. The schedule draws by weight.
 var faults = slices.Concat(machines, people)
 
-// machines is what may happen to them.
+// machines are the failures of machines.
 var machines = []fault{
 	{name: "worker-kill", weight: 4, inject: workerKill},
 	{name: "worker-failpoint", weight: 4, inject: workerFailpoint},
@@ -76,7 +76,7 @@ var machines = []fault{
 	}), heal: restoreNetwork},
 	{name: "network-cut", weight: 2, inject: network(func(p *proxy, _ *rand.Rand) string { p.setMode(modeReset, 0); return "" }), heal: restoreNetwork},
 	{name: "network-stall", weight: 2, inject: network(func(p *proxy, _ *rand.Rand) string { p.setMode(modeStall, 0); return "" }), heal: restoreNetwork},
-	{name: "network-half-open", weight: 2, inject: network(func(p *proxy, _ *rand.Rand) string { p.blackhole(); return "what is connected is deaf for ever" })},
+	{name: "network-half-open", weight: 2, inject: network(func(p *proxy, _ *rand.Rand) string { p.blackhole(); return "open connections get no answer for ever" })},
 	{name: "deliveries-doubled", weight: 2, inject: duplicateNotifications},
 	{name: "operator-deletes", weight: 1, inject: tamperAllQueues(deletePending)},
 	{name: "operator-archives", weight: 1, inject: tamperAllQueues(archivePending)},
@@ -84,7 +84,7 @@ var machines = []fault{
 	{name: "operator-deletes-letters", weight: 1, inject: tamperAllQueues(deleteArchived)},
 }
 
-// parseFaults are the faults that a list names; when it names none, all that the product
+// parseFaults returns the faults named in a list; for an empty list, all that the product
 // survives.
 func parseFaults(list string) (out []fault, err error) {
 	if list == "" {
@@ -142,12 +142,12 @@ func workerRestart(_ context.Context, a *testbed, rng *rand.Rand) (string, error
 	return fmt.Sprintf("worker %d, SIGTERM", i), a.fleet.workerAt(i).stop()
 }
 
-// clockStep sets the clock of one worker, always the same, some seconds off.
+// clockStep sets the clock of one worker, always the same one, some seconds off.
 func clockStep(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	offset := time.Duration(rng.IntN(10001)-5000) * time.Millisecond
 	_, err := a.fleet.workerAt(0).ask(ctx, worker.Command{Do: worker.Clock, Offset: offset})
 	if err == errWorkerEnded {
-		err = nil // it was dead anyhow
+		err = nil // it was dead already
 	}
 	return fmt.Sprintf("worker 0, %s", offset), err
 }
@@ -159,7 +159,7 @@ func bothKill(_ context.Context, a *testbed, _ *rand.Rand) (string, error) {
 	return "SIGKILL to Postgres and Redis", a.postgres.Kill()
 }
 
-// network spoils the way to one of the servers.
+// network disturbs the connections to one of the servers.
 func network(degrade func(*proxy, *rand.Rand) string) func(context.Context, *testbed, *rand.Rand) (string, error) {
 	return func(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
 		name := []string{"postgres", "redis", "escrow"}[rng.IntN(3)]
@@ -175,7 +175,7 @@ func restoreNetwork(_ context.Context, a *testbed) error {
 	return nil
 }
 
-// duplicateNotifications rings bells that nobody raised, for runs that may be anywhere.
+// duplicateNotifications enqueues notifications that Recourse did not send, for runs of any state.
 func duplicateNotifications(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	rows, err := a.db.QueryContext(ctx, `SELECT id, queue, family, bell FROM recourse.runs ORDER BY id DESC LIMIT 200`)
 	if err != nil {
@@ -197,5 +197,5 @@ func duplicateNotifications(ctx context.Context, a *testbed, rng *rand.Rand) (st
 			}
 		}
 	}
-	return fmt.Sprintf("%d bells", n), rows.Err()
+	return fmt.Sprintf("%d notifications", n), rows.Err()
 }

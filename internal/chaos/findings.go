@@ -15,17 +15,17 @@ import (
 
 const (
 	operatorActor  = "user:chaos"
-	secondActor    = "user:second" // who lets run what takes two
+	secondActor    = "user:second" // who runs plans that take two people
 	operatorReason = "chaos"
 )
 
-// withoutSecondPerson lets one person state what takes two elsewhere.
+// withoutSecondPerson has one person be enough for findings.
 func withoutSecondPerson(ctx context.Context) context.Context {
 	return postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true})
 }
 
-// unknownCase is a case of which it is unknown what was moved: the run that it is at, and the
-// operation key of that run.
+// unknownCase is a case whose outcome is unknown: its newest run, and the operation key of that
+// run.
 type unknownCase struct {
 	transaction string
 	run         background.RunID
@@ -36,7 +36,7 @@ type unknownCase struct {
 const unknownSQL = `SELECT c.subject, r.id, encode(r.operation_key, 'hex'), r.state FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id
 	WHERE c.tenant = $1 AND c.unknown_open > 0 AND r.state = ANY($2) AND (r.live OR r.letter = 'open') ORDER BY r.id DESC LIMIT $3`
 
-// unknownCases are some of which it is unknown what was moved, the newest first.
+// unknownCases returns some cases whose outcome is unknown, the newest first.
 func (a *testbed) unknownCases(ctx context.Context, limit int, states ...string) (out []unknownCase, err error) {
 	rows, err := a.db.QueryContext(ctx, unknownSQL, tenant, pq.Array(states), limit)
 	if err != nil {
@@ -57,8 +57,8 @@ func (a *testbed) unknownCases(ctx context.Context, limit int, states ...string)
 	return out, rows.Err()
 }
 
-// lookUp asks the escrow service what became of every case that is unknown, until all
-// are known, or for as long as limit. It tells how many are left.
+// lookUp reconciles every unknown case by a lookup, until none is left or limit is over. It
+// returns how many are left.
 func (a *testbed) lookUp(ctx context.Context, limit time.Duration) (left int, err error) {
 	for began := time.Now(); ; sleep(ctx, 200*time.Millisecond) {
 		open, err := a.unknownCases(ctx, 10_000, "dead_lettered")
@@ -83,7 +83,7 @@ func isRefusal(err error) bool {
 		errors.Is(err, postadjudication.ErrEnded) || errors.Is(err, postadjudication.ErrNotFound)
 }
 
-// finding is what the escrow service's own ledger says of an operation key.
+// finding returns the state of an operation key in the escrow service's own ledger.
 func (a *testbed) finding(key string) postadjudication.Finding {
 	f := postadjudication.Finding{Actor: operatorActor, Reason: operatorReason, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
 	for _, e := range a.escrow.Effects() {
@@ -95,8 +95,8 @@ func (a *testbed) finding(key string) postadjudication.Finding {
 	return f
 }
 
-// recordAllFindings records for every case that is unknown what the ledger says of it, and tells how
-// many are left.
+// recordAllFindings records a finding by the ledger for every unknown case, and returns how many
+// were recorded and how many are left.
 func (a *testbed) recordAllFindings(ctx context.Context) (recorded, left int, err error) {
 	open, err := a.unknownCases(ctx, 10_000, "dead_lettered")
 	if err != nil {

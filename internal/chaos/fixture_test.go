@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	flag.Parse()
-	// These tests mostly wait for lost processes to be noticed, not for a processor.
+	// These tests mostly wait until lost processes are noticed, not for a processor.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -43,22 +43,22 @@ const (
 	// timePerLetter is how much longer every wait may take for each letter of a test of many.
 	timePerLetter = 200 * time.Millisecond
 
-	// askedWithin is enough to ask about hundreds of letters twice, five a second: as many
-	// calls as that are over their time limit on a busy machine.
+	// askedWithin is enough to look up hundreds of letters twice, five a second: on a busy
+	// machine as many calls exceed their time limit.
 	askedWithin = 3 * time.Minute
 
 	callLimit       = 400 * time.Millisecond
 	lateAnswerDelay = 700 * time.Millisecond // when a late call is answered: past the time limit
 )
 
-// fixture is real servers, an escrow service whose ledger outlives every worker, and
-// what was handed over.
+// fixture is real servers, an escrow service whose ledger outlives every worker, and the
+// submissions.
 type fixture struct {
 	t       *testing.T
 	url     string
 	redis   string
 	escrow  *fakeescrow.Service
-	service *postadjudication.Service // looks; executes nothing
+	service *postadjudication.Service // reads; executes nothing
 	db      *sql.DB
 	log     sharedLog
 	limit   time.Duration // of every wait
@@ -66,7 +66,7 @@ type fixture struct {
 	submitted  []postadjudication.Adjudication
 	accepted   *accepted
 	tampering  *tamperLog
-	maxUnknown int // cases of which it may be unknown at the end what was moved: the one whose worker was killed while it called
+	maxUnknown int // cases whose outcome may be unknown at the end: the one whose worker was killed during a call
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -99,7 +99,7 @@ func newFixture(t *testing.T) *fixture {
 	return s
 }
 
-// sharedLog takes the logs of several processes.
+// sharedLog collects the logs of several processes.
 type sharedLog struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -117,7 +117,7 @@ func (l *sharedLog) String() string {
 	return l.buf.String()
 }
 
-// worker starts a process that ends at a point, or a sound one when it is empty.
+// worker starts a process that ends at a point, or at none when it is empty.
 func (s *fixture) worker(point string, change ...func(*worker.Settings)) *workerProcess {
 	s.t.Helper()
 	set := worker.Settings{
@@ -145,7 +145,7 @@ func (s *fixture) worker(point string, change ...func(*worker.Settings)) *worker
 	return h
 }
 
-// submit hands over; a worker that ends before it replies leaves it in doubt.
+// submit submits; when the worker ends before its reply the outcome is unknown.
 func (s *fixture) submit(h *workerProcess, as ...postadjudication.Adjudication) {
 	s.t.Helper()
 	s.submitAs(h, worker.Submit, as...)
@@ -167,7 +167,7 @@ func (s *fixture) submitAs(h *workerProcess, do string, as ...postadjudication.A
 	}
 }
 
-// notifyUnserved hands over while no worker is there to take it: its bell waits in Redis.
+// notifyUnserved submits while no worker runs: the notification waits in Redis.
 func (s *fixture) notifyUnserved(a postadjudication.Adjudication) {
 	s.t.Helper()
 	s.submitted = append(s.submitted, a)
@@ -182,7 +182,7 @@ func (s *fixture) notifyUnserved(a postadjudication.Adjudication) {
 	}
 }
 
-// submitAsync hands over without waiting; the function that it returns waits.
+// submitAsync submits without waiting; the returned function waits.
 func (s *fixture) submitAsync(h *workerProcess, a postadjudication.Adjudication) (wait func()) {
 	done := make(chan struct{})
 	go func() {
@@ -192,8 +192,8 @@ func (s *fixture) submitAsync(h *workerProcess, a postadjudication.Adjudication)
 	return func() { <-done }
 }
 
-// resubmit hands everything over once more: what was in doubt is decided, and
-// nothing that was taken is taken twice.
+// resubmit submits everything again: what was unknown is decided, and nothing is
+// accepted twice.
 func (s *fixture) resubmit(h *workerProcess) {
 	s.t.Helper()
 	for _, a := range s.submitted {
@@ -211,7 +211,7 @@ func (s *fixture) ctx() context.Context {
 	return ctx
 }
 
-// awaitKilled waits until the point was reached, and makes sure that it was SIGKILL.
+// awaitKilled waits until the worker was killed at the point, and checks that it was SIGKILL.
 func (s *fixture) awaitKilled(h *workerProcess) {
 	s.t.Helper()
 	select {
@@ -245,7 +245,7 @@ func (s *fixture) within(limit time.Duration, what, query string, args ...any) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.t.Fatalf("still not so: %s", what)
+			s.t.Fatalf("still not true: %s", what)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func (s *fixture) verifyInput() verifyInput {
 	return verifyInput{service: s.service, escrow: s.escrow, accepted: s.accepted, tampering: s.tampering, maxUnknown: s.maxUnknown}
 }
 
-// adjudication is one of an escrow of its own, which holds three times as much, whose calls go as the words say.
+// adjudication returns one with its own escrow, which holds three times as much. Its calls simulate the words.
 func adjudication(n int, words, executor string) postadjudication.Adjudication {
 	money, held := settlement.Money{Minor: 1000, Currency: "EUR"}, settlement.Money{Minor: 3000, Currency: "EUR"}
 	return postadjudication.Adjudication{
@@ -290,7 +290,7 @@ func adjudication(n int, words, executor string) postadjudication.Adjudication {
 	}
 }
 
-// onlyRun finds the one run that is so.
+// onlyRun returns the only run that matches.
 func (s *fixture) onlyRun(is string) (run string) {
 	s.t.Helper()
 	if err := s.db.QueryRow(`SELECT id FROM recourse.runs WHERE ` + is).Scan(&run); err != nil {
@@ -299,7 +299,7 @@ func (s *fixture) onlyRun(is string) (run string) {
 	return run
 }
 
-// exec writes into the database behind Recourse's back.
+// exec writes into the database, bypassing Recourse.
 func (s *fixture) exec(statement string, args ...any) {
 	s.t.Helper()
 	if _, err := s.db.Exec(statement, args...); err != nil {
@@ -307,7 +307,7 @@ func (s *fixture) exec(statement string, args ...any) {
 	}
 }
 
-// command has a worker do something, over which it may end.
+// command sends a worker a command, during which it may end.
 func (s *fixture) command(h *workerProcess, do, run string) {
 	s.t.Helper()
 	s.commandFor(h, do, "chaos", run)
@@ -321,7 +321,7 @@ func (s *fixture) commandFor(h *workerProcess, do, tenant, run string) {
 	}
 }
 
-// release lets circuit breakers go that were opened by hand, before or after the worker's
+// release releases circuit breakers that were opened by hand, before or after the worker's
 // end.
 func (s *fixture) release(h *workerProcess) {
 	s.t.Helper()
@@ -336,7 +336,7 @@ func (s *fixture) release(h *workerProcess) {
 	}
 }
 
-// archive archives the one task, as an operator may behind our back.
+// archive archives the one task, as an operator may in asynqmon.
 func (s *fixture) archive() {
 	s.t.Helper()
 	redis, err := asynq.ParseRedisURI(s.redis)
@@ -384,11 +384,11 @@ func (s *fixture) terminate(h *workerProcess) {
 	}
 }
 
-// frozen waits until the process stands still by SIGSTOP.
+// frozen waits until the process is stopped by SIGSTOP.
 func (s *fixture) frozen(h *workerProcess) {
 	s.t.Helper()
 	stopped := make(chan error, 1)
-	go func() { // NOWAIT: whoever waits for the end of the process must not miss anything
+	go func() { // WNOWAIT: the wait for the end of the process must still see every change
 		stopped <- unix.Waitid(unix.P_PID, h.process.PID(), nil, unix.WSTOPPED|unix.WNOWAIT, nil)
 	}()
 	select {

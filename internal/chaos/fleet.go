@@ -12,22 +12,22 @@ import (
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 )
 
-// openTimeout is for how long a worker may take to open when everything is well.
+// openTimeout is how long a worker may take to open when all servers work.
 const openTimeout = 30 * time.Second
 
-// fleet is the workers. A seat stays, the processes on it come and go.
+// fleet is the workers. A seat holds one process after the other.
 type fleet struct {
 	log     io.Writer
 	mu      sync.Mutex
 	slots   []*slot
-	crashes []string // of workers that ended as nobody made them end
+	crashes []string // of workers that ended by themselves
 }
 
 type slot struct {
 	settings      worker.Settings
 	worker        *workerProcess
 	frozen        bool
-	freezesItself bool // to stand still by itself
+	freezesItself bool // it will stop itself by SIGSTOP
 	starts        int
 }
 
@@ -40,7 +40,7 @@ func openFleet(n int, log io.Writer, s worker.Settings) (*fleet, error) {
 	return f, f.heal()
 }
 
-// start puts a new process on a seat where none lives.
+// start starts a new process on a seat without a live one.
 func (f *fleet) start(i int, failpoint string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,8 +61,8 @@ func (f *fleet) startLocked(s *slot, failpoint string) error {
 	return nil
 }
 
-// checkExit looks how the process on a seat ended: killed, or gracefully. One that could
-// not even open found its servers gone.
+// checkExit records a crash when the process on a seat ended neither by a kill nor gracefully. One
+// that could not open is none: its servers were down.
 func (f *fleet) checkExit(s *slot) {
 	if s.worker == nil || s.worker.alive() {
 		return
@@ -81,7 +81,7 @@ func (f *fleet) checkExits() {
 	}
 }
 
-// heal wakes the frozen and replaces the dead, until all are open.
+// heal wakes frozen processes and replaces dead ones, until all are open.
 func (f *fleet) heal() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *fleet) heal() error {
 		for {
 			select {
 			case <-s.worker.ready:
-			case <-s.worker.ended: // its servers were not there yet
+			case <-s.worker.ended: // its servers were not up yet
 				if err := f.startLocked(s, ""); err != nil {
 					return err
 				}
@@ -142,9 +142,8 @@ func (f *fleet) kill() error {
 	return errors.Join(errs...)
 }
 
-// freeze stops a seat's process where it is. It leaves one alone that will stand still by itself:
-// stopped before it came there and woken, that would stand still once more, and nobody would
-// wake it.
+// freeze stops a seat's process by SIGSTOP. It does nothing to one that will stop itself at a
+// point: frozen and woken before that point, it would stop there later, and nobody would wake it.
 func (f *fleet) freeze(i int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,15 +154,15 @@ func (f *fleet) freeze(i int) error {
 	return f.slots[i].worker.process.Signal(syscall.SIGSTOP)
 }
 
-// expectFrozen notes that a seat's process will stand still by itself. It is told nothing.
+// expectFrozen records that a seat's process will stop itself. It gets no commands.
 func (f *fleet) expectFrozen(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slots[i].frozen, f.slots[i].freezesItself = true, true
 }
 
-// thaw wakes the process on a seat that was expected to stand still, or kills it when it
-// does not.
+// thaw wakes the process on a seat that was expected to stop itself, or kills it when it has
+// not stopped.
 func (f *fleet) thaw(i int) error {
 	f.mu.Lock()
 	s := f.slots[i]
@@ -180,14 +179,14 @@ func (f *fleet) thaw(i int) error {
 	return h.process.Signal(syscall.SIGCONT)
 }
 
-// change changes what the next process on a seat is started with.
+// change changes the settings of the next process on a seat.
 func (f *fleet) change(i int, change func(*worker.Settings)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.slots[i].settings)
 }
 
-// settings are what the next process on a seat is started with.
+// settings returns the settings of the next process on a seat.
 func (f *fleet) settings(i int) worker.Settings {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,7 +209,7 @@ func (f *fleet) stop(i int, limit time.Duration) error {
 	}
 }
 
-// anyReady picks a worker that can be told something; nil when there is none.
+// anyReady returns a worker that takes commands; nil when there is none.
 func (f *fleet) anyReady(rng *rand.Rand) *workerProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,7 +223,7 @@ func (f *fleet) anyReady(rng *rand.Rand) *workerProcess {
 	return nil
 }
 
-// workerAt is the process on a seat.
+// workerAt returns the process on a seat.
 func (f *fleet) workerAt(i int) *workerProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// frozenAt are the points from the claim to the last byte of its call, and how many
-// connections the process has to the escrow service there.
+// frozenAt are the points from the claim to the last byte of its call, with the number of
+// connections of the process to the escrow service there.
 var frozenAt = []struct {
 	point   string
 	state   string // of the run
@@ -27,12 +27,11 @@ var frozenAt = []struct {
 }
 
 // A worker freezes between its claim and the last byte of its call. Meanwhile its run
-// dies elsewhere, a person finds, rightly, that nothing was executed, and the opposite is
-// decided and paid. Then it wakes: it sends nothing. The keys never expire, and the
-// escrow holds more than both ways together, so that nothing but the claim's age can stop
-// the second payment.
+// dies elsewhere, a person correctly finds that nothing was executed, and the opposite is
+// decided and paid. Then it wakes, and sends nothing. The keys never expire, and the escrow
+// holds more than both payments, so that only the claim's age can stop the second one.
 //
-// 200 freezes: go run ./cmd/sandbox -durable=false go test ./internal/chaos -run TestAWorkerThatWakesPaysNothing -count 50 -timeout 1h
+// 200 freezes: go run ./cmd/sandbox -durable=false go test ./internal/chaos -run TestAThawedWorkerPaysNothing -count 50 -timeout 1h
 func TestAThawedWorkerPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
 	for _, at := range frozenAt {
 		t.Run(at.point, func(t *testing.T) {
@@ -70,14 +69,14 @@ func TestAThawedWorkerPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
 	}
 }
 
-// connections counts those that go through a proxy now.
+// connections returns the number of open connections of a proxy.
 func (p *proxy) connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// untilTrue waits for what the database does not tell.
+// untilTrue waits for a condition that is not in the database.
 func (s *fixture) untilTrue(what string, ok func() bool) {
 	s.t.Helper()
 	deadline := time.After(s.limit)
@@ -87,13 +86,13 @@ func (s *fixture) untilTrue(what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.t.Fatal("still not so: ", what)
+			s.t.Fatal("still not true: ", what)
 		}
 	}
 }
 
-// refundInstead has the run of an adjudication die, found not executed, and the opposite
-// of it paid.
+// refundInstead lets the run of an adjudication die, records that it was not executed, and
+// has the opposite paid.
 func (s *fixture) refundInstead(h *workerProcess, run string, a postadjudication.Adjudication) {
 	s.t.Helper()
 	s.until("the release died elsewhere", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, run)
@@ -112,7 +111,7 @@ func (s *fixture) refundInstead(h *workerProcess, run string, a postadjudication
 	s.until("refunded", `SELECT EXISTS (SELECT FROM recourse.cases WHERE subject = $1 AND progression = 'refunded')`, a.TransactionReceiptID)
 }
 
-// onlyRefunded asks the escrow service's own ledger.
+// onlyRefunded checks the escrow service's own ledger.
 func (s *fixture) onlyRefunded(a postadjudication.Adjudication) {
 	s.t.Helper()
 	released, refunded := 0, 0

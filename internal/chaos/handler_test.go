@@ -8,8 +8,8 @@ import (
 )
 
 // A worker that is killed inside the transaction of a death, before or after the death
-// is written and the handler not yet begun, leaves neither; who comes after it leaves
-// both, once.
+// is written and before the handler has begun, leaves neither. Its successor leaves both,
+// once.
 func TestAKillInsideADeathThatBeginsAHandlerIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for _, m := range moments {

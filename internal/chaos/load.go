@@ -16,11 +16,11 @@ import (
 
 const tenant = "chaos"
 
-// askTimeout is for how long one worker is waited for before another is asked.
+// askTimeout is how long one worker may take before another one is asked.
 const askTimeout = 20 * time.Second
 
-// load hands over adjudications at a rate, each until somebody has answered: who
-// gets no answer does not know, and asks again.
+// load submits adjudications at a rate, each until a worker has answered: a caller without an
+// answer submits again.
 type load struct {
 	fleet    *fleet
 	accepted *accepted
@@ -30,14 +30,14 @@ type load struct {
 	replies          sync.Map // postadjudication.Reply or error text: *atomic.Int64
 	mu               sync.Mutex
 	runs             []string       // some of those accepted
-	last             atomic.Int64   // what was handed over last
+	last             atomic.Int64   // number of the newest submission
 	open             sync.WaitGroup // transactions that callers keep open
 }
 
-// firstExtra is the number of the first adjudication that is not of the load itself.
+// firstExtra is the number of the first adjudication that is not part of the load.
 const firstExtra = 1 << 30
 
-// latest is the number of what was handed over last.
+// latest returns the number of the newest submission.
 func (l *load) latest() int { return int(l.last.Load()) }
 
 const sharedHeld = 9000
@@ -45,7 +45,7 @@ const sharedHeld = 9000
 // sharedEscrow is the escrow that the nth adjudication may share with two others.
 func sharedEscrow(n int) string { return fmt.Sprintf("esc_shared_%d", n/10) }
 
-// mix is how calls go, in percent. The rest succeed at once.
+// mix is the outcomes of calls, in percent. The rest succeed at once.
 var mix = []struct {
 	percent         int
 	words, executor string
@@ -54,8 +54,8 @@ var mix = []struct {
 	{2, "late", ""}, {3, "late", worker.IgnoresCancel}, {1, "hang,late", worker.IgnoresCancel}, {3, "panic", ""}, {3, "partial", ""}, {1, "drop,refused", ""}, {2, "ok", worker.Misreports},
 }
 
-// run hands over until ctx ends, and returns when everything was answered or limit
-// has passed since.
+// run submits until ctx ends, and returns when everything was answered or limit is over
+// after that.
 func (l *load) run(ctx context.Context, rate int, limit time.Duration) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
@@ -76,21 +76,21 @@ func (l *load) run(ctx context.Context, rate int, limit time.Duration) {
 	all.Wait()
 }
 
-// step does what the seed says is the nth thing to be done.
+// step does the nth thing by the seed.
 func (l *load) step(ctx context.Context, n int) {
 	rng := rand.New(rand.NewPCG(l.seed, uint64(n)))
 	c := worker.Command{Do: worker.Submit, Tenant: tenant, Adjudication: drawAdjudication(rng, n)}
 	switch roll := rng.IntN(100); {
 	case roll < 5:
 		c.Do = worker.SubmitTx
-	case roll < 13 && n > 0: // again, word for word
+	case roll < 13 && n > 0: // the same again
 		m := rng.IntN(n)
 		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 	case roll < 16 && n > 0: // the other way
 		m := rng.IntN(n)
 		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 		c.Adjudication.Outcome = settlement.Refund
-	case roll < 20 && n > 0: // once more, of a higher generation
+	case roll < 20 && n > 0: // again, in a higher generation
 		m := max(0, n-1-rng.IntN(200))
 		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 		c.Adjudication.Generation, c.Adjudication.AdjudicationID = 2, fmt.Sprintf("adj_%d_2", n)
@@ -108,8 +108,8 @@ func (l *load) step(ctx context.Context, n int) {
 	l.untilAnswered(ctx, rng, c)
 }
 
-// drawAdjudication is the nth adjudication. Its escrow holds three times as much, so that nothing that
-// is paid twice or both ways is kept from being seen for lack of funds. Some share one.
+// drawAdjudication returns the nth adjudication. Its escrow holds three times as much, so that lack
+// of funds does not hide a second payment. Some share an escrow.
 func drawAdjudication(rng *rand.Rand, n int) postadjudication.Adjudication {
 	words, executor := "ok", ""
 	roll := rng.IntN(100)
@@ -134,11 +134,11 @@ func drawAdjudication(rng *rand.Rand, n int) postadjudication.Adjudication {
 	}
 }
 
-// lookupMix is how lookups go: a replica answers them that lags, or nobody does.
+// lookupMix is the outcomes of lookups: answered by a replica that lags, or not at all.
 var lookupMix = []string{"ok", "ok", "ok", "ok", "ok", "ok", "lag", "fail,ok", "fail,lag", "lag,ok"}
 
-// untilAnswered asks one worker after the other. A submission that was not answered
-// may have been taken.
+// untilAnswered asks one worker after the other. A submission without an answer may have
+// been accepted.
 func (l *load) untilAnswered(ctx context.Context, rng *rand.Rand, c worker.Command) {
 	submits := c.Do == worker.Submit || c.Do == worker.SubmitTx
 	if submits {
@@ -181,7 +181,7 @@ func (l *load) note(c worker.Command, r worker.Reply) {
 	}
 }
 
-// someRun is a run that was accepted lately.
+// someRun returns a run that was accepted lately.
 func (l *load) someRun(rng *rand.Rand) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,16 +205,15 @@ func (l *load) counts() map[string]int64 {
 	return out
 }
 
-// accepted is every run that a submission was answered created for, every decision that
-// was answered as accepted in whatever word, and every transaction that was ever named.
-// It is safe for concurrent use.
+// accepted holds every run with the reply created, every decision with a reply that accepts it,
+// and every transaction that was ever named. It is safe for concurrent use.
 type accepted struct {
 	mu        sync.Mutex
 	runs      map[string]postadjudication.Adjudication // by run id
-	submitted map[transaction]bool                     // whether its executor lies
+	submitted map[transaction]bool                     // whether its executor misreports
 	otherRuns map[string]bool                          // runs of forks and of plain tasks
 
-	decisions map[decision]postadjudication.Reply // what was answered as accepted, in which word
+	decisions map[decision]postadjudication.Reply // accepted decisions, with the reply
 }
 
 type transaction struct{ tenant, id string }
@@ -225,7 +224,7 @@ func newAccepted() *accepted {
 	}
 }
 
-// noteSubmitted notes that a transaction is about to be handed over.
+// noteSubmitted records that a transaction is about to be submitted.
 func (a *accepted) noteSubmitted(ad postadjudication.Adjudication) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -233,7 +232,7 @@ func (a *accepted) noteSubmitted(ad postadjudication.Adjudication) {
 	a.submitted[t] = a.submitted[t] || bytes.Contains(ad.Payload, fmt.Appendf(nil, "%q", worker.Misreports))
 }
 
-// noteReply keeps what the submission was answered.
+// noteReply records the reply of a submission.
 func (a *accepted) noteReply(ad postadjudication.Adjudication, r worker.Reply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -245,7 +244,7 @@ func (a *accepted) noteReply(ad postadjudication.Adjudication, r worker.Reply) {
 	}
 }
 
-// noteOtherRun keeps what a fork, or a task that moves no money, was answered.
+// noteOtherRun records the run of a fork, or of a task that moves no money.
 func (a *accepted) noteOtherRun(r worker.Reply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -27,9 +27,9 @@ type options struct {
 	lostAfter      time.Duration
 	inFlight       time.Duration // longer than a fault keeps a call from the escrow service
 	keyLifetime    time.Duration
-	settleTimeout  time.Duration // what everything may take to come to rest after the last fault
+	settleTimeout  time.Duration // how long all runs may take to end after the last fault
 	appendOnly     bool
-	faults         []fault // that may strike
+	faults         []fault // that may be injected
 	oneAtATime     bool    // one at a time
 
 	prove bool
@@ -74,20 +74,20 @@ func parse(args []string, progress io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	f.SetOutput(progress)
-	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "what decides faults and load; the time when not given")
-	f.Float64Var(&o.minutes, "minutes", 5, "for how long faults strike")
+	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "seed of faults and load (default: from the time)")
+	f.Float64Var(&o.minutes, "minutes", 5, "for how long faults are injected")
 	f.IntVar(&o.workers, "workers", 3, "worker processes")
-	f.IntVar(&o.rate, "rate", 25, "things handed over a second")
+	f.IntVar(&o.rate, "rate", 25, "submissions a second")
 	f.IntVar(&o.maxFaultMillis, "longest", 7500, "milliseconds that a fault lasts at most")
 	f.DurationVar(&o.freeze, "freeze", time.Minute, "for how long a worker is frozen")
 	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "as of postadjudication.Config")
-	f.BoolVar(&o.prove, "prove", false, "take the product's guards away, one by one, and see that each is missed")
-	f.StringVar(&o.guard, "guard", "", "with prove: only guards whose name has this in it, or one of several parts with | between")
-	f.DurationVar(&o.settleTimeout, "rest", 5*time.Minute, "for how long everything may take to come to rest after the last fault")
+	f.BoolVar(&o.prove, "prove", false, "remove the product's guards, one by one, and check that a test fails without each")
+	f.StringVar(&o.guard, "guard", "", "with prove: only guards whose name contains this, or one of several parts separated by |")
+	f.DurationVar(&o.settleTimeout, "rest", 5*time.Minute, "how long all runs may take to end after the last fault")
 	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "as of escrowhttp.Config")
 	f.DurationVar(&o.keyLifetime, "key-lifetime", 24*time.Hour, "for how long the escrow service knows an operation key")
-	f.BoolVar(&o.appendOnly, "aof", false, "Redis keeps its memory over restarts; else whether it does is drawn")
-	only := f.String("only", "", "names of the faults that may strike, with commas; one at a time")
+	f.BoolVar(&o.appendOnly, "aof", false, "Redis is append-only, and keeps its data over restarts (default: by the seed)")
+	only := f.String("only", "", "names of the faults to inject, separated by commas; one at a time")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -106,7 +106,7 @@ func parse(args []string, progress io.Writer) (options, error) {
 	return o, nil
 }
 
-// report is what a run says at its end.
+// report is the result of a run.
 type report struct {
 	Seed          uint64                 `json:"seed"`
 	Seconds       float64                `json:"seconds"`
@@ -115,7 +115,7 @@ type report struct {
 	Replies       map[string]int64       `json:"replies"`
 	Faults        map[string]*faultStats `json:"faults"`
 	SecondsToIdle float64                `json:"seconds_to_quiescence"`
-	Released      int                    `json:"breakers_released_at_the_end"` // behind which nothing but cases that fail waited
+	Released      int                    `json:"breakers_released_at_the_end"` // only failing cases waited behind them
 	LeftOpen      int                    `json:"unknown_after_the_lookups"`
 	ByHand        int                    `json:"found_by_people_at_the_end"`
 	*verification
@@ -180,13 +180,13 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 	return r, nil
 }
 
-// maxWorkerClockSkew is what the clocks of two workers may lie apart by, when each has measured
-// how far its own is from the database's: by much less than they are off.
+// maxWorkerClockSkew is by how much the times of two workers may differ after each has measured
+// the offset of its clock from the database's: much less than the clocks are off.
 const maxWorkerClockSkew = 250 * time.Millisecond
 
-// resolve has the escrow service mended and asked about everything that is unknown, for
-// as long as a call may be on its way and a lost worker's may be. What it has forgotten
-// by then is found by people.
+// resolve repairs the escrow service and looks up every unknown outcome, for as long as a
+// call, or a lost worker's call, may be outstanding. Keys that the service has forgotten by
+// then are resolved by findings.
 func (a *testbed) resolve(ctx context.Context, o options, s *schedule, r *report) (err error) {
 	a.escrow.Repair()
 	if r.LeftOpen, err = a.lookUp(ctx, o.inFlight+o.lostAfter+lookupTimeout); err != nil {
@@ -199,10 +199,10 @@ func (a *testbed) resolve(ctx context.Context, o options, s *schedule, r *report
 	return err
 }
 
-// lookupTimeout is what asking about everything may take beside.
+// lookupTimeout is how long the lookups may take beyond that.
 const lookupTimeout = 20 * time.Second
 
-// stopAndVerify ends the workers gracefully and judges.
+// stopAndVerify ends the workers gracefully and verifies the result.
 func (a *testbed) stopAndVerify(ctx context.Context, l *load) (*verification, error) {
 	var failed []string
 	for i := range a.fleet.slots {

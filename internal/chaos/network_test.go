@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 )
 
-// Connections to Postgres that are there and never answer again, as after a switch
-// forgot them, are given up, and the work goes on over new ones.
+// Open connections to Postgres that never answer again, as after a switch forgot them,
+// are given up, and the work continues on new ones.
 func TestHalfOpenConnectionsToPostgresAreGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)

@@ -16,9 +16,9 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// people is what people, and callers, do while machines are dead or frozen. All of it is
-// right: a finding says what the escrow service's ledger says, and a new decision is made
-// only where nothing was paid by the one before.
+// people are the acts of people and callers while machines are dead or frozen. All of them
+// are correct: a finding agrees with the escrow service's ledger, and a new decision is made
+// only where the one before paid nothing.
 var people = []fault{
 	{name: "people-find", weight: 6, byPeople: true, inject: peopleFind},
 	{name: "people-find-waiting", weight: 2, byPeople: true, inject: peopleFindWaiting},
@@ -41,18 +41,18 @@ func opposite(o settlement.Outcome) settlement.Outcome {
 	return settlement.Release
 }
 
-// peopleFind records what became of some letters of which it is unknown.
+// peopleFind records findings of some letters whose outcome is unknown.
 func peopleFind(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	return a.findSome(ctx, rng, "dead_lettered")
 }
 
-// peopleFindWaiting does so of runs that wait for their next attempt.
+// peopleFindWaiting records findings of runs that wait for their next attempt.
 func peopleFindWaiting(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	return a.findSome(ctx, rng, "scheduled", "pending")
 }
 
-// findSome finds nothing while the way to the escrow service may hold a call that pays
-// yet: a person waits until it is healed, or says so.
+// findSome records no finding while the network to the escrow service may hold back a call
+// that still pays: a person waits until it is healed, or states that a call is outstanding.
 func (a *testbed) findSome(ctx context.Context, rng *rand.Rand, states ...string) (string, error) {
 	open, err := a.unknownCases(ctx, 20, states...)
 	if err != nil {
@@ -79,10 +79,10 @@ func (a *testbed) findSome(ctx context.Context, rng *rand.Rand, states ...string
 	return fmt.Sprintf("%d of %d found", done, len(open)), nil
 }
 
-// ledgerDelay is after how long a call that has left the proxy is in the ledger.
+// ledgerDelay is within which a call that has left the proxy is in the ledger.
 const ledgerDelay = 100 * time.Millisecond
 
-// letterCase is an open letter of which it is known that nothing was moved.
+// letterCase is an open letter that is known to be not executed.
 type letterCase struct {
 	transaction string
 	run         background.RunID
@@ -93,7 +93,7 @@ type letterCase struct {
 const letterSQL = `SELECT c.subject, r.id, c.generation, c.adjudication FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id
 	WHERE c.tenant = $1 AND r.letter = 'open' AND c.unknown_open = 0 AND c.moved = 0 AND c.released = 0 AND c.refunded = 0 ORDER BY r.id DESC LIMIT 100`
 
-// randomLetter is one of the newest; nil when there is none.
+// randomLetter returns one of the newest; nil when there is none.
 func (a *testbed) randomLetter(ctx context.Context, rng *rand.Rand) (*letterCase, error) {
 	rows, err := a.db.QueryContext(ctx, letterSQL, tenant)
 	if err != nil {
@@ -142,19 +142,19 @@ func readjudicate(outcome func(settlement.Outcome) settlement.Outcome) func(cont
 	}
 }
 
-// submit hands over at the desk.
+// submit submits by the operators' service.
 func (a *testbed) submit(ctx context.Context, ad postadjudication.Adjudication) (postadjudication.Reply, error) {
 	a.load.accepted.noteSubmitted(ad)
 	s, err := a.operatorService.Submit(ctx, ad)
 	if err != nil {
-		return "", err // it may have been taken
+		return "", err // it may have been accepted
 	}
 	a.load.accepted.noteReply(ad, worker.Reply{Reply: s.Reply, Run: s.Run.String()})
 	return s.Reply, nil
 }
 
-// cancelAndResend cancels a decision, which its sender then hands over again, word for
-// word, since it has not heard.
+// cancelAndResend cancels a decision, and submits it again unchanged, as a sender does that
+// does not know of the cancel.
 func cancelAndResend(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	var id, transaction string
 	err := a.db.QueryRowContext(ctx, `SELECT r.id, c.subject FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
@@ -253,8 +253,8 @@ func releaseBreaker(ctx context.Context, a *testbed) error {
 	return ctx.Err()
 }
 
-// openTransaction has a caller hand over on an escrow that others use too, in a
-// transaction that stays open for seconds and is then committed or rolled back.
+// openTransaction has a caller submit on an escrow that others use too, in a transaction
+// that stays open for seconds and is then committed or rolled back.
 func openTransaction(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	h := a.fleet.anyReady(rng)
 	if h == nil {
@@ -277,7 +277,7 @@ func openTransaction(ctx context.Context, a *testbed, rng *rand.Rand) (string, e
 	return fmt.Sprintf("%s on %s, for %s, committed: %t", ad.TransactionReceiptID, ad.EscrowReference, c.Offset, c.Attempts == 0), nil
 }
 
-// adjudicationOf is the adjudication of the load that a transaction was first handed over with.
+// adjudicationOf returns the first adjudication of the load for a transaction.
 func (l *load) adjudicationOf(transaction string) (postadjudication.Adjudication, bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(transaction, "txr_"))
 	if err != nil || n >= firstExtra {

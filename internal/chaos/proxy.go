@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// proxy stands before a server and spoils the network on the way to it.
+// proxy forwards connections to a server and disturbs them.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -16,23 +16,23 @@ type proxy struct {
 
 	mu       sync.Mutex
 	mode     proxyMode
-	passable chan struct{} // closed unless the way is stalled
-	delay    time.Duration // of every piece, in both directions
-	inFlight int           // pieces that are on their way
+	passable chan struct{} // closed unless the proxy is stalled
+	delay    time.Duration // of every chunk, in both directions
+	inFlight int           // chunks that are being forwarded
 	links    map[*link]bool
 }
 
-// proxyMode is how the network is for bytes and new connections.
+// proxyMode is how the proxy treats bytes and new connections.
 type proxyMode int
 
 const (
 	modePass  proxyMode = iota
 	modeReset           // connections are reset, new ones too
-	modeStall           // nothing gets through until it is healed, then everything does
+	modeStall           // nothing is forwarded until it is healed, then everything is
 )
 
-// link is one connection through the proxy. A deaf one swallows what it is given for
-// ever and says nothing: to the client a server that is there and does not answer.
+// link is one connection through the proxy. A deaf one discards what the client sends and
+// never answers: to the client the server is connected and silent.
 type link struct {
 	client, server net.Conn
 	blackholed     chan struct{}
@@ -93,8 +93,8 @@ func (p *proxy) add(l *link) bool {
 	return true
 }
 
-// pump carries bytes one way until either end is gone. Of a deaf link the client's
-// end is kept, and what it says is thrown away.
+// pump copies bytes one way until either end is closed. On a deaf link the client's
+// end stays open, and what it sends is discarded.
 func (p *proxy) pump(l *link, to, from net.Conn) {
 	piece := make([]byte, 32<<10)
 	for {
@@ -131,14 +131,14 @@ func (p *proxy) addInFlight(more int) {
 	p.inFlight += more
 }
 
-// idle reports whether nothing is on its way, and nothing is held up.
+// idle reports whether nothing is being forwarded or held back.
 func (p *proxy) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mode != modeStall && p.inFlight == 0
 }
 
-// forwarded waits as long as the way makes a piece wait, and reports whether it gets there.
+// forwarded blocks as long as a chunk is held back, and reports whether it is delivered.
 func (p *proxy) forwarded(l *link) bool {
 	p.mu.Lock()
 	open, delay := p.passable, p.delay
@@ -159,7 +159,7 @@ func (p *proxy) forwarded(l *link) bool {
 	}
 }
 
-// setMode changes the way, for connections that are there too.
+// setMode changes the mode, also for open connections.
 func (p *proxy) setMode(mode proxyMode, delay time.Duration) {
 	p.mu.Lock()
 	if mode == modeStall && p.mode != modeStall {
@@ -178,7 +178,7 @@ func (p *proxy) setMode(mode proxyMode, delay time.Duration) {
 	}
 }
 
-// blackhole makes every connection that is there half-open, for ever. New ones work.
+// blackhole makes every open connection half-open, for ever. New ones work.
 func (p *proxy) blackhole() {
 	p.mu.Lock()
 	links := p.allLinks()
@@ -186,7 +186,7 @@ func (p *proxy) blackhole() {
 	for _, l := range links {
 		l.once.Do(func() {
 			close(l.blackholed)
-			_ = l.server.Close() // the server is told that the client is gone
+			_ = l.server.Close() // for the server the client is gone
 		})
 	}
 }
@@ -210,10 +210,10 @@ func (l *link) reset() {
 	reset(l.server)
 }
 
-// reset ends a connection without a farewell.
+// reset closes a connection by RST.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // a connection that is gone needs none
+		_ = tcp.SetLinger(0) // an error means that it is closed already
 	}
 	_ = c.Close()
 }

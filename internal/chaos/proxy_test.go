@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// echoServer is a server that says back what it is told.
+// echoServer is a server that echoes its input.
 func echoServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

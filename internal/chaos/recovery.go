@@ -11,14 +11,14 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// snapshot is where live runs stood at one moment.
+// snapshot is the state of the live runs at one moment.
 type snapshot struct {
 	runs  []string
 	heads []int64
 }
 
-// snapshot leaves out the runs that nobody could read: who can't read one looks at it
-// again after a minute.
+// snapshot omits the runs that were unreadable: a process reads such a run again only after
+// a minute.
 func (a *testbed) snapshot(ctx context.Context) (snapshot, error) {
 	var s snapshot
 	rows, err := a.db.QueryContext(ctx, `SELECT r.id, c.last_seq FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
@@ -41,13 +41,13 @@ func (a *testbed) snapshot(ctx context.Context) (snapshot, error) {
 const stuckSQL = `SELECT count(*) FROM unnest($1::uuid[], $2::bigint[]) AS t(id, head) JOIN recourse.runs r ON r.id = t.id JOIN recourse.cases c ON c.id = r.case_id
 	WHERE r.live AND c.last_seq = t.head`
 
-// timePerRun is how long each of many runs may take to be moved on, one after the other.
+// timePerRun is how long each of many runs may take, one after the other.
 const timePerRun = 200 * time.Millisecond
 
-// awaitProgress waits until every run of a standing has moved on or ended. It gives up when limit is
-// over since the last of them did, or longer than they all may take, and tells how many have
-// not: the pace is the machine's, and what stands still while others go on is found all the same.
-// Runs that wait for a person behind a circuit breaker are none of them: see paused.
+// awaitProgress waits until every run of a snapshot has progressed or ended. It returns how many
+// have not when no run has for as long as limit, or when timePerRun of all is over: so a slow machine
+// fails nothing, and a stuck run is found while others progress. Runs that wait for a person behind a
+// circuit breaker are not counted: see pausedRuns.
 func (a *testbed) awaitProgress(ctx context.Context, s snapshot, limit time.Duration) (stuck int, err error) {
 	began, least := time.Now(), len(s.runs)+1
 	last, most := began, 2*limit+time.Duration(len(s.runs))*timePerRun
@@ -81,17 +81,17 @@ func (a *testbed) awaitProgress(ctx context.Context, s snapshot, limit time.Dura
 	}
 }
 
-// minPausedRuns is how many paused runs that all fail may be the escrow service's fault: the default
-// of background.BreakerRule.Few.
+// minPausedRuns is the number of paused runs from which a failure of all may be an outage: the default of
+// background.BreakerRule.FewPaused.
 const minPausedRuns = 10
 
 const pausedSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN unnest($1::uuid[], $2::bigint[]) AS t(id, head) ON r.id = t.id
 	WHERE r.live AND r.state IN ('pending', 'scheduled') AND r.attempt_count > 0 AND r.target = ANY($3) AND ($1::uuid[] IS NULL OR c.last_seq = t.head)`
 
-// pausedRuns counts the live runs, or those of a standing that have not moved, that failed before
-// and wait with at least fewest behind a circuit breaker that opened by itself. With no new case
-// beside them nothing tells them from an outage: the product raises an alarm, and a person
-// decides. A run that was never called is none of them.
+// pausedRuns counts the live runs, or those of a snapshot without progress, that failed before and
+// wait, at least fewest together, behind a circuit breaker that opened by itself. Without a new case
+// they can't be distinguished from an outage: the product raises an alarm, and a person decides. A
+// run that was never called is not counted.
 func (a *testbed) pausedRuns(ctx context.Context, runs []string, heads []int64) (n int, err error) {
 	open, err := a.autoOpenedBreakers(ctx)
 	if err != nil || len(open) == 0 {
@@ -100,8 +100,8 @@ func (a *testbed) pausedRuns(ctx context.Context, runs []string, heads []int64) 
 	return n, a.db.QueryRowContext(ctx, pausedSQL, pq.Array(runs), pq.Array(heads), pq.Array(open)).Scan(&n)
 }
 
-// autoOpenedBreakers lists the targets of the circuit breakers that no person opened, and behind
-// which at least fewest wait.
+// autoOpenedBreakers returns the targets of the circuit breakers that no person opened and behind
+// which at least fewest runs wait.
 func (a *testbed) autoOpenedBreakers(ctx context.Context) (targets []string, err error) {
 	found, err := a.operatorService.Breakers(ctx, postadjudication.AllTenants)
 	for _, b := range found {
@@ -112,13 +112,13 @@ func (a *testbed) autoOpenedBreakers(ctx context.Context) (targets []string, err
 	return targets, err
 }
 
-// alarmDelay is how long a person lets the alarm stand that runs wait behind a circuit breaker
-// with no new case beside them; the product raises it after one minute.
+// alarmDelay is how long a person waits after runs were paused behind a circuit breaker without a
+// new case; the product raises its alarm after one minute.
 const alarmDelay = 75 * time.Second
 
-// awaitNoneLive waits until no run is live, and tells how many are when limit is over. When all that
-// are left have waited behind circuit breakers for as long as the alarm takes, and one of them
-// has probed meanwhile, a person releases those.
+// awaitNoneLive waits until no run is live, and returns how many are when limit is over. When all
+// live runs have waited behind circuit breakers for as long as alarm, and one of them was a probe
+// meanwhile, a person releases the breakers.
 func (a *testbed) awaitNoneLive(ctx context.Context, limit, alarm time.Duration) (live, released int, err error) {
 	began, probed := time.Now(), int64(-1)
 	for since := began; time.Since(began) < limit; sleep(ctx, 100*time.Millisecond) {
@@ -140,7 +140,7 @@ func (a *testbed) awaitNoneLive(ctx context.Context, limit, alarm time.Duration)
 			probed = heads
 		}
 		if time.Since(since) < alarm || heads == probed {
-			continue // a breaker behind which nothing probes is not released: what waits there is stuck
+			continue // without a probe the breaker is not released: the runs are stuck
 		}
 		n, err := a.releaseBreakers(ctx)
 		if err != nil {
@@ -151,14 +151,14 @@ func (a *testbed) awaitNoneLive(ctx context.Context, limit, alarm time.Duration)
 	return live, released, nil
 }
 
-// pausedHeads adds up the receipts of all cases with a live run: it rises when one of them is
-// let through a circuit breaker to probe.
+// pausedHeads returns the number of receipts of all cases with a live run: it rises when one of
+// them is let through a circuit breaker as a probe.
 func (a *testbed) pausedHeads(ctx context.Context) (sum int64, err error) {
 	return sum, a.db.QueryRowContext(ctx, `SELECT coalesce(sum(c.last_seq), 0) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.live`).Scan(&sum)
 }
 
-// breakersLed reports whether some process leads each circuit breaker over all tenants that is not closed:
-// it shows itself at least once a second, which raises the version.
+// breakersLed reports whether each circuit breaker over all tenants that is not closed has a leader:
+// a leader raises the version at least once a second.
 func (a *testbed) breakersLed(ctx context.Context) (bool, error) {
 	const unchangedSQL = `SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND state <> 'closed' AND version = ANY($1)`
 	var versions []int64
@@ -171,7 +171,7 @@ func (a *testbed) breakersLed(ctx context.Context) (bool, error) {
 	return err == nil && same == 0, err
 }
 
-// releaseBreakers closes the circuit breakers that opened by themselves, and tells how many they were.
+// releaseBreakers closes the circuit breakers that opened by themselves, and returns their number.
 func (a *testbed) releaseBreakers(ctx context.Context) (n int, err error) {
 	targets, err := a.autoOpenedBreakers(ctx)
 	for _, target := range targets {

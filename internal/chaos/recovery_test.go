@@ -31,8 +31,8 @@ func smallTestbed(t *testing.T) *testbed {
 	return a
 }
 
-// A worker that was to stand still at a point, and never came there, does not do so when all is
-// healed, whatever else was done to it.
+// A worker that was to stop itself at a point, and has not reached it, does not stop after
+// everything is healed, whatever other faults it had.
 func TestNoWorkerIsFrozenAfterHeal(t *testing.T) {
 	t.Parallel()
 	a := smallTestbed(t)
@@ -47,12 +47,12 @@ func TestNoWorkerIsFrozenAfterHeal(t *testing.T) {
 	}
 	now := a.fleet.workerAt(0)
 	if stopped, err := now.stopped(); now == before || now == armed || !now.alive() || stopped || err != nil {
-		t.Errorf("the worker with the armed point goes on: %t; stands still: %t, %v", now == armed, stopped, err)
+		t.Errorf("the worker with the armed point continues: %t; is stopped: %t, %v", now == armed, stopped, err)
 	}
 }
 
-// Cases that all fail, with nothing new beside them, wait behind a circuit breaker until a person
-// releases it. What waits behind one that a person opened does not wait for the alarm.
+// Cases that all fail, without new cases, wait behind a circuit breaker until a person releases it.
+// Runs behind a breaker that a person opened do not wait for the alarm.
 func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// rule has a worker set the rule that replays all open letters so many times.
+// rule has a worker set a rule that replays all open letters a number of times.
 func rule(most int) func(*fixture, *workerProcess) {
 	return func(s *fixture, h *workerProcess) {
 		s.t.Helper()
@@ -20,12 +20,12 @@ func rule(most int) func(*fixture, *workerProcess) {
 }
 
 const (
-	// Nobody sets a rule again here: it was set, with its receipt, or not at all.
+	// Nobody repeats the request here: the rule was set with its receipt, or not at all.
 	ruledOnce = `SELECT coalesce((SELECT max(version) FROM recourse.rules), 0) = (SELECT count(*) FROM recourse.receipts WHERE subtype = 'rule-changed')`
 
-	// Rules go on by themselves, and replay each lineage exactly as often as they may:
-	// what was forked, what is counted and what the receipts say are the same.
-	// An attempt that a kill interrupts is unknown, and its letter no rule's any more.
+	// Rules continue by themselves, and replay each lineage exactly as often as they may:
+	// forks, counts and receipts agree. An attempt that a kill interrupts is unknown, and no
+	// rule replays its letter.
 	replayedOnce = `SELECT count(*) > 0 AND bool_and((coalesce(c.replays, 0) = (SELECT (definition::json->>'max_replays')::int FROM recourse.rules)
 			OR EXISTS (SELECT FROM recourse.runs u WHERE u.case_id = r.case_id AND u.letter = 'open' AND u.class <> 'not_executed'))
 		AND coalesce(c.replays, 0) = (SELECT count(*) FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.subtype = 'replayed' AND e.actor = 'rule:all')
@@ -34,8 +34,9 @@ const (
 )
 
 // The process that applies a rule is killed in the middle of it, once before and once
-// after the commit that a page of replays shares. Others replay what is left, each letter as often as the
-// rule says unless its money became unknown by the kill, and none once more.
+// after the commit that a page of replays shares. Other processes replay the rest, each
+// letter as often as the rule says unless its outcome became unknown by the kill, and none
+// more often.
 func TestARuleSurvivesTwoKillsAndReplaysNothingOnceTooOften(t *testing.T) {
 	t.Parallel()
 	const letters = 40

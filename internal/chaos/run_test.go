@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Half a minute of a seed: the command's own way from the first fault to the
-// judgement.
+// Half a minute of a seed, from the first fault to the verification, as the command runs it.
 func TestAShortRunLosesNothing(t *testing.T) {
 	all, err := parseFaults("")
 	if err != nil {
@@ -44,7 +43,7 @@ func TestTheSeedAloneDecidesTheFaults(t *testing.T) {
 	}
 }
 
-// What the product does not survive strikes only when it is named.
+// A fault that the product does not survive is injected only by name.
 func TestEveryFaultCanBeNamed(t *testing.T) {
 	t.Parallel()
 	all, err := parseFaults("")
@@ -57,7 +56,7 @@ func TestEveryFaultCanBeNamed(t *testing.T) {
 			t.Errorf("%s: %v, %v", f.name, one, err)
 		}
 		if drawn := slices.ContainsFunc(all, func(g fault) bool { return g.name == f.name }); drawn == (f.knownLimit != "") {
-			t.Errorf("%s strikes: %t, and the product does not survive: %q", f.name, drawn, f.knownLimit)
+			t.Errorf("%s is drawn: %t, and the product does not survive: %q", f.name, drawn, f.knownLimit)
 		}
 	}
 }
@@ -66,7 +65,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--workers", "0"}, {"--rate", "0"}, {"--seed", "-1"}, {"--minutes", "x"}, {"now"}, {"--only", "peace"}} {
 		if _, err := parse(args, io.Discard); err == nil {
-			t.Errorf("%q was taken", args)
+			t.Errorf("%q was accepted", args)
 		}
 	}
 	if o, err := parse([]string{"--seed", "8", "--minutes", "0.5", "--only", "redis-full,redis-kill"}, io.Discard); err != nil || o.seed != 8 || len(o.faults) != 2 || o.appendOnly || o.lostAfter != 15*time.Second {

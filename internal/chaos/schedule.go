@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// schedule strikes and heals until its time is over. The seed alone decides what
-// and for how long. What people do goes on beside what happens to the machines.
+// schedule injects faults and heals them until its time is over. Which ones, and for how long,
+// depends on the seed only. People act at the same time as machines fail.
 type schedule struct {
 	testbed *testbed
 	o       options
@@ -32,10 +32,10 @@ type weightedFaults struct {
 	faults []fault
 }
 
-// faultStats sums one kind of fault up.
+// faultStats are the statistics of one kind of fault.
 type faultStats struct {
 	Times   int     `json:"times"`
-	Slowest float64 `json:"slowest_recovery_s"` // from the healing until every run that was live has moved on
+	Slowest float64 `json:"slowest_recovery_s"` // from the healing until every run that was live has progressed
 	sum     float64
 	Mean    float64 `json:"mean_recovery_s"`
 }
@@ -102,7 +102,7 @@ func (s *schedule) runMachines(ctx context.Context) error {
 	return nil
 }
 
-// runPeople has people do one thing after the other.
+// runPeople has people act, one act after the other.
 func (s *schedule) runPeople(ctx context.Context) error {
 	rng := s.people.rng
 	for len(s.people.faults) > 0 && ctx.Err() == nil {
@@ -112,7 +112,7 @@ func (s *schedule) runPeople(ctx context.Context) error {
 		detail, err := f.inject(limited, s.testbed, rng)
 		cancel()
 		if err != nil {
-			detail = "could not: " + err.Error() // a server is away
+			detail = "could not: " + err.Error() // a server is down
 		}
 		s.logf("%-24s %s", f.name, detail)
 		s.record(f.name, 0)
@@ -127,17 +127,17 @@ func (s *schedule) runPeople(ctx context.Context) error {
 	return nil
 }
 
-// actionTimeout is for how long a person waits for an answer.
+// actionTimeout is how long a person waits for an answer.
 const actionTimeout = 10 * time.Second
 
-// runFaults strikes, lets it last, heals, and measures the recovery. A fault that can't
-// strike because of the other one is told and passed over.
+// runFaults injects faults, waits, heals them, and measures the recovery. A fault that can't be
+// injected because of the other one is logged and skipped.
 func (s *schedule) runFaults(ctx context.Context, over <-chan struct{}, chosen []fault, last time.Duration) error {
 	name := ""
 	for _, f := range chosen {
 		detail, err := f.inject(ctx, s.testbed, s.machines.rng)
 		if err != nil {
-			detail = "could not strike: " + err.Error()
+			detail = "could not be injected: " + err.Error()
 		}
 		s.logf("%-24s %s, for %.1fs", f.name, detail, last.Seconds())
 		if name != "" {
@@ -180,8 +180,8 @@ func (s *schedule) runFaults(ctx context.Context, over <-chan struct{}, chosen [
 	return nil
 }
 
-// recoveryTimeout is for how long runs may stand still after a fault when no other one of
-// those that stood moves, beyond the time that a lost process is given.
+// recoveryTimeout is how long the runs of a snapshot may make no progress after a fault, beyond
+// the time after which a process counts as lost.
 const recoveryTimeout = 30 * time.Second
 
 func (s *schedule) record(name string, took float64) {
@@ -200,7 +200,7 @@ func (s *schedule) record(name string, took float64) {
 func (s *schedule) logf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Who can't read what happens reads the judgement.
+	// A failed write is ignored: the result has everything.
 	_, _ = fmt.Fprintf(s.progress, "%7.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 

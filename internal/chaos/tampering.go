@@ -15,24 +15,24 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// tamperLog is what was done to tasks behind Recourse's back. It is safe for concurrent use.
+// tamperLog records what was done to tasks outside of Recourse. It is safe for concurrent use.
 type tamperLog struct {
 	mu  sync.Mutex
 	all map[string][]tampering // by run
 }
 
-// tampering is something that was done to a task of a run, and what receipts may call it.
+// tampering is an act on a task of a run, with the reason codes that receipts may have for it.
 type tampering struct {
 	at          time.Time
 	reasonCodes []string
 }
 
-// maxTamperClockSkew is how far before a deed its receipt may lie: a worker's clock may be off.
+// maxTamperClockSkew is how long before an act the time of its receipt may be: a worker's clock may be off.
 const maxTamperClockSkew = 10 * time.Second
 
 func newTamperLog() *tamperLog { return &tamperLog{all: map[string][]tampering{}} }
 
-// record notes what was done to a task.
+// record adds an act on a task.
 func (d *tamperLog) record(task string, at time.Time, reasonCodes ...string) {
 	run, _, _ := strings.Cut(task, ".")
 	d.mu.Lock()
@@ -40,7 +40,7 @@ func (d *tamperLog) record(task string, at time.Time, reasonCodes ...string) {
 	d.all[run] = append(d.all[run], tampering{at, reasonCodes})
 }
 
-// explains reports whether somebody did to a task of a run what a receipt says.
+// explains reports whether the log has the act that a receipt reports.
 func (d *tamperLog) explains(run background.RunID, what string, at time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *tamperLog) explains(run background.RunID, what string, at time.Time) bo
 	return false
 }
 
-// checkTampering holds every receipt that blames somebody against what was done.
+// checkTampering compares every receipt that reports tampering with the log.
 func (v *verification) checkTampering(c *caseTrail, d *tamperLog) {
 	for _, r := range c.receipts {
 		if r.Subtype != receipts.OutOfBandChangeDetected {
@@ -63,13 +63,13 @@ func (v *verification) checkTampering(c *caseTrail, d *tamperLog) {
 		v.OutOfBand[r.p.ReasonCode]++
 		if !d.explains(r.Run, r.p.ReasonCode, r.At) {
 			v.FalseReceipts++
-			v.fail("a receipt of run %s says %s, and nobody did that to its task %s", r.Run, r.p.ReasonCode, r.p.DispatchReference)
+			v.fail("a receipt of run %s reports %s, and nobody did that to its task %s", r.Run, r.p.ReasonCode, r.p.DispatchReference)
 		}
 	}
 }
 
-// taskAction is what a person may do to tasks in a console, and what receipts may call it
-// afterwards, if it is noticed.
+// taskAction is an act on tasks in a console, with the reason codes that receipts may have for it
+// if it is noticed.
 type taskAction struct {
 	list        func(i *asynq.Inspector, queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 	do          func(i *asynq.Inspector, queue, task string) error
@@ -87,8 +87,8 @@ var (
 		[]string{background.ArchivedTaskRemoved, background.TaskRemoved}}
 )
 
-// tamperQueue does something to every task of a queue that is there, one by one, and notes to
-// which. A task that is somewhere else by then is left alone.
+// tamperQueue acts on every listed task of a queue, one by one, and records which. A task whose
+// state has changed since is skipped.
 func tamperQueue(i *asynq.Inspector, queue string, d *tamperLog, t taskAction) (n int, err error) {
 	var tasks []*asynq.TaskInfo
 	const size = 1000
@@ -105,7 +105,7 @@ func tamperQueue(i *asynq.Inspector, queue string, d *tamperLog, t taskAction) (
 		}
 	}
 	for _, task := range tasks {
-		d.record(task.ID, time.Now(), t.reasonCodes...) // before it is done: it may be noticed at once
+		d.record(task.ID, time.Now(), t.reasonCodes...) // before the act: it may be noticed at once
 		if err := t.do(i, queue, task.ID); err != nil {
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || !isUnchanged(i, queue, task) {
 				continue
@@ -117,13 +117,13 @@ func tamperQueue(i *asynq.Inspector, queue string, d *tamperLog, t taskAction) (
 	return n, nil
 }
 
-// isUnchanged reports whether a task still is in the state in which it was listed.
+// isUnchanged reports whether a task is still in the state of the listing.
 func isUnchanged(i *asynq.Inspector, queue string, task *asynq.TaskInfo) bool {
 	now, err := i.GetTaskInfo(queue, task.ID)
 	return err == nil && now.State == task.State
 }
 
-// tamperAllQueues does something to all tasks of all queues, as a person may.
+// tamperAllQueues acts on all tasks of all queues, as a person may.
 func tamperAllQueues(t taskAction) func(context.Context, *testbed, *rand.Rand) (string, error) {
 	return func(_ context.Context, a *testbed, _ *rand.Rand) (string, error) {
 		queues, err := a.inspector.Queues()

@@ -28,21 +28,21 @@ const (
 	replicaLag = time.Second             // how far behind a replica is
 )
 
-// testbed is everything that there is to break, and a way past the proxies to look.
+// testbed is everything that can be broken, with connections that bypass the proxies.
 type testbed struct {
-	dir             string
-	postgres        *localpg.Server
-	redis           *localredis.Server
-	escrow          *fakeescrow.Service
-	proxies         map[string]*proxy // postgres, redis, escrow
-	log             *os.File          // of the workers
-	fleet           *fleet
-	tampering       *tamperLog
-	load            *load
-	clockFaults     []clockFault              // when a worker's clock was far off
-	unreadableRuns  []string                  // runs that nobody could read for a while
-	spoiledPolicies map[string]string         // policies of runs that were made unreadable
-	operatorService *postadjudication.Service // of the people: past the proxies, and executes nothing
+	dir              string
+	postgres         *localpg.Server
+	redis            *localredis.Server
+	escrow           *fakeescrow.Service
+	proxies          map[string]*proxy // postgres, redis, escrow
+	log              *os.File          // of the workers
+	fleet            *fleet
+	tampering        *tamperLog
+	load             *load
+	clockFaults      []clockFault              // when a worker's clock was far off
+	unreadableRuns   []string                  // runs that were unreadable for a while
+	originalPolicies map[string]string         // policies of runs that were made unreadable
+	operatorService  *postadjudication.Service // of the people: bypasses the proxies, and executes nothing
 
 	db          *sql.DB
 	redisClient *redis.Client
@@ -52,7 +52,7 @@ type testbed struct {
 }
 
 func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
-	a = &testbed{proxies: map[string]*proxy{}, tampering: newTamperLog(), spoiledPolicies: map[string]string{}, unreadableRuns: []string{}}
+	a = &testbed{proxies: map[string]*proxy{}, tampering: newTamperLog(), originalPolicies: map[string]string{}, unreadableRuns: []string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())
@@ -61,7 +61,7 @@ func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
 	if a.dir, err = os.MkdirTemp("", "recourse-chaos-"); err != nil {
 		return a, err
 	}
-	if err := os.Chmod(a.dir, 0o755); err != nil { // the servers may be another user
+	if err := os.Chmod(a.dir, 0o755); err != nil { // the servers may run as another user
 		return a, err
 	}
 	if err := a.openServers(ctx, o); err != nil {
@@ -119,7 +119,7 @@ func (a *testbed) openServers(ctx context.Context, o options) (err error) {
 	return a.openDirectClients()
 }
 
-// openDirectClients connects past the proxies.
+// openDirectClients opens connections that bypass the proxies.
 func (a *testbed) openDirectClients() (err error) {
 	if a.db, err = sql.Open("postgres", a.postgres.URL("postgres")); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (a *testbed) openDirectClients() (err error) {
 	return nil
 }
 
-// openOperatorService opens a service that executes nothing, and can ask the escrow service.
+// openOperatorService opens a service that executes nothing, and can look up at the escrow service.
 func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadjudication.Service, error) {
 	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: a.escrow.URL(), KeyLifetime: o.keyLifetime, InFlight: o.inFlight})
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadju
 	})
 }
 
-// viaProxy is a URL whose way leads through a proxy.
+// viaProxy returns a URL that leads through a proxy.
 func viaProxy(server string, p *proxy) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -155,7 +155,7 @@ func viaProxy(server string, p *proxy) (string, error) {
 	return u.String(), nil
 }
 
-// heal makes everything work again that a fault may have left broken.
+// heal repairs everything that a fault may have left broken.
 func (a *testbed) heal(ctx context.Context) error {
 	for _, p := range a.proxies {
 		p.setMode(modePass, 0)
@@ -193,14 +193,14 @@ func (a *testbed) restorePostgres(ctx context.Context) error {
 	return a.postgres.Restart(ctx, localpg.Immediate)
 }
 
-// restoreRedis starts Redis unless it answers, and gives it room.
+// restoreRedis starts Redis unless it answers, and lifts its memory limit.
 func (a *testbed) restoreRedis(ctx context.Context) error {
 	if a.redisClient.Ping(ctx).Err() != nil {
 		if err := a.redis.Restart(ctx); err != nil {
 			return err
 		}
 	}
-	// The client goes on for a moment to answer with the last failure to connect.
+	// For a moment the client still returns its last failure to connect.
 	for began := time.Now(); ; sleep(ctx, 100*time.Millisecond) {
 		err := a.redisClient.ConfigSet(ctx, "maxmemory", "0").Err()
 		if err == nil || time.Since(began) > 5*time.Second {
@@ -209,7 +209,7 @@ func (a *testbed) restoreRedis(ctx context.Context) error {
 	}
 }
 
-// close ends everything, the last first. The directory stays.
+// close closes everything in reverse order. The directory stays.
 func (a *testbed) close() error {
 	var errs []error
 	if a.fleet != nil {
@@ -220,7 +220,7 @@ func (a *testbed) close() error {
 	}
 	a.closers = nil
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("closing the arena: %w", err)
+		return fmt.Errorf("closing the testbed: %w", err)
 	}
 	return nil
 }

@@ -17,8 +17,7 @@ import (
 // writers are the packages whose code decides which receipts are written.
 var writers = []string{"background", "postadjudication", "internal/postgres"}
 
-// Whoever writes a new kind of receipt, or a new statement, finds out here that a
-// worker has to be killed at it.
+// A new kind of receipt, or a new statement, fails here until a worker is killed at it.
 func TestEveryTransitionIsKilledAt(t *testing.T) {
 	t.Parallel()
 	constants := subtypeConstants(t)
@@ -31,22 +30,22 @@ func TestEveryTransitionIsKilledAt(t *testing.T) {
 				if !known {
 					t.Errorf("%s writes receipts.%s, which is no subtype", dir, name)
 				} else if _, killed := transitions[string(subtype)]; !killed {
-					t.Errorf("%s writes receipts of %q; transitions has no way to be killed at them", dir, subtype)
+					t.Errorf("%s writes receipts of %q; transitions has no case that is killed at them", dir, subtype)
 				}
 			}
 		}
 		if len(found) < 3 {
-			t.Errorf("%s seems to write receipts of %d subtypes only: the search is broken", dir, len(found))
+			t.Errorf("%s writes receipts of only %d subtypes: the search is broken", dir, len(found))
 		}
 	}
 	for _, what := range pointsOf(t, "internal/postgres") {
 		if _, killed := transitions[what]; !killed {
-			t.Errorf("internal/postgres passes the points of %q; transitions has no way to be killed at them", what)
+			t.Errorf("internal/postgres passes the points of %q; transitions has no case that is killed at them", what)
 		}
 	}
 }
 
-// Every statement that changes a table stands between its two points.
+// Every statement that changes a table is between its two points.
 func TestEveryStatementThatWritesHasItsPoints(t *testing.T) {
 	t.Parallel()
 	files := parsed(t, "internal/postgres")
@@ -63,7 +62,7 @@ func TestEveryStatementThatWritesHasItsPoints(t *testing.T) {
 				switch n := n.(type) {
 				case *ast.SelectorExpr:
 					x, _ := n.X.(*ast.Ident)
-					inTx := x != nil && x.Name == "tx" // whoever commits it passes the points
+					inTx := x != nil && x.Name == "tx" // the function that commits passes the points
 					sends = sends || !inTx && (n.Sel.Name == "ExecContext" || n.Sel.Name == "QueryContext" || n.Sel.Name == "QueryRowContext")
 					commits = commits || inTx && n.Sel.Name == "Commit"
 				case *ast.Ident:
@@ -88,7 +87,7 @@ func TestEveryStatementThatWritesHasItsPoints(t *testing.T) {
 }
 
 // migrates reports whether a function is a method of Migration: no worker runs one, and the
-// owner runs it again when it was killed.
+// owner runs it again after a kill.
 func migrates(fn *ast.FuncDecl) bool {
 	if fn.Recv == nil {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// verification is what must be true, and what of it is not.
+// verification is the result of verify: counts, and what is broken.
 type verification struct {
 	Accepted           int            `json:"accepted"`
 	Decisions          int            `json:"decisions_answered_as_accepted"`
@@ -32,7 +32,7 @@ type verification struct {
 	Revived            int            `json:"cancelled_decisions_carried_out"`
 	Recovered          int            `json:"attempts_interrupted"`
 	Late               int            `json:"answered_late"`
-	OutOfBand          map[string]int `json:"out_of_band"` // what receipts say that somebody did to tasks
+	OutOfBand          map[string]int `json:"out_of_band"` // tampering that receipts report
 	FalseReceipts      int            `json:"false_receipts"`
 	Broken             []string       `json:"broken"`
 }
@@ -41,8 +41,8 @@ func (v *verification) fail(format string, args ...any) {
 	v.Broken = append(v.Broken, fmt.Sprintf(format, args...))
 }
 
-// verifyInput is what a judgement is made of: what Recourse says, what the escrow service
-// knows, what was handed over, and what was done behind Recourse's back.
+// verifyInput is the input of verify: the service, the escrow service's ledger, the submissions, and
+// what was done outside of Recourse.
 type verifyInput struct {
 	service      *postadjudication.Service
 	escrow       *fakeescrow.Service
@@ -50,7 +50,7 @@ type verifyInput struct {
 	tampering    *tamperLog
 	clockFaults  []clockFault  // when a worker must call nobody
 	maxUnknown   int           // cases whose money may be unknown at the end
-	maxClockSkew time.Duration // how far the clocks of two workers may lie apart, where a wait went from one to the other
+	maxClockSkew time.Duration // how far the clocks of two workers may differ, for a wait that began in one and ended in the other
 }
 
 // caseTrail is a case with its receipts.
@@ -64,8 +64,8 @@ type parsedReceipt struct {
 	p receipts.Payload
 }
 
-// verify holds what Recourse says of everything that was handed over against its own
-// receipts and against the escrow service's ledger. Nothing may be live any more.
+// verify compares the state of every submission with its receipts and with the escrow service's
+// ledger. No run may be live.
 func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	a := w.accepted
 	v := &verification{
@@ -82,7 +82,7 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 		}
 	}
 	if audit.EarlyAttempts > 0 {
-		v.fail("%d attempts started before the time that their receipts tell", audit.EarlyAttempts)
+		v.fail("%d attempts started before the time in their receipts", audit.EarlyAttempts)
 	}
 	cases, err := w.cases(ctx)
 	if err != nil {
@@ -121,8 +121,8 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	return v, v.checkOtherRuns(ctx, w.service, a)
 }
 
-// cases reads every case that anything was ever handed over of. What was refused
-// whenever it was asked for has none.
+// cases reads every case of a submission. A transaction whose submissions were all refused has
+// none.
 func (w verifyInput) cases(ctx context.Context) (map[transaction]*caseTrail, error) {
 	out := map[transaction]*caseTrail{}
 	for t := range w.accepted.submitted {
@@ -154,7 +154,7 @@ func (w verifyInput) cases(ctx context.Context) (map[transaction]*caseTrail, err
 	return out, nil
 }
 
-// checkOtherRuns looks for the forks and the tasks that move no money.
+// checkOtherRuns checks the forks and the tasks that move no money.
 func (v *verification) checkOtherRuns(ctx context.Context, s *postadjudication.Service, a *accepted) error {
 	for run := range a.otherRuns {
 		id, err := receipts.ParseRunID(run)
@@ -174,7 +174,7 @@ func (v *verification) checkOtherRuns(ctx context.Context, s *postadjudication.S
 	return nil
 }
 
-// countRun counts a run where it is.
+// countRun counts a run by its state.
 func (v *verification) countRun(r postadjudication.Status) {
 	v.Runs++
 	place := string(r.State)

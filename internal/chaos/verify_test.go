@@ -17,7 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// A judgement that finds nothing means something only if it can find something.
+// A verification without findings proves something only if it can find something.
 func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -32,14 +32,14 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 
 	const nowhere = "01890000-0000-7000-8000-000000000000"
 	for _, tc := range []struct {
-		name  string
-		spoil func(*verifyInput)
-		want  string
+		name       string
+		breakInput func(*verifyInput)
+		want       string
 	}{
-		{"a run that was accepted and is gone", func(w *verifyInput) {
+		{"an accepted run that does not exist", func(w *verifyInput) {
 			w.accepted.noteReply(adjudication(5, "ok", ""), worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
-		{"a plain run that is gone", func(w *verifyInput) {
+		{"a plain run that does not exist", func(w *verifyInput) {
 			w.accepted.noteOtherRun(worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
 		{"a decision that was answered as accepted and is nowhere", func(w *verifyInput) {
@@ -48,18 +48,18 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		{"a decision of a case that does not exist", func(w *verifyInput) {
 			w.accepted.noteReply(adjudication(6, "ok", ""), worker.Reply{Reply: postadjudication.Deduplicated, Run: nowhere})
 		}, "by generation 1 of txr_6 (adj_6) was answered deduplicated, and left neither effect nor letter nor run"},
-		{"money of which nobody knows", func(w *verifyInput) { w.maxUnknown = 0 }, "1 cases are still unknown, and 0 may be"},
-		{"a receipt that blames somebody for nothing", func(w *verifyInput) { w.tampering = newTamperLog() }, "says bell_archived, and nobody did that"},
-		{"a receipt that blames somebody for something else", func(w *verifyInput) {
+		{"money of unknown outcome", func(w *verifyInput) { w.maxUnknown = 0 }, "1 cases are still unknown, and 0 may be"},
+		{"a receipt of tampering that nobody did", func(w *verifyInput) { w.tampering = newTamperLog() }, "reports bell_archived, and nobody did that"},
+		{"a receipt of other tampering than was done", func(w *verifyInput) {
 			w.tampering = newTamperLog()
 			w.tampering.record(s.onlyRun("retry_key = 'txr_4:release'")+".1", time.Now(), background.TaskRemoved)
-		}, "says bell_archived, and nobody did that"},
+		}, "reports bell_archived, and nobody did that"},
 		{"money that is reserved for nothing", func(*verifyInput) {
 			s.exec(`UPDATE recourse.cases SET reserved = 7 WHERE subject = 'txr_1'`)
 		}, "txr_1: 7 is reserved, and neither a live run nor an open letter shows it"},
-		{"a payment that Recourse knows nothing of", func(*verifyInput) {
+		{"a payment without a receipt", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "ab", "txr_foreign", "release", 1000)
-		}, "of which no receipt tells"},
+		}, "and has no receipt"},
 		{"a decision that was paid twice", func(*verifyInput) {
 			pay(t, s.escrow.URL(), "cd", "txr_1", "release", 1000)
 		}, "its decision was paid before"},
@@ -76,7 +76,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 			w.accepted.noteSubmitted(ad)
 			w.accepted.noteReply(ad, worker.Reply{Reply: postadjudication.Created, Run: run})
 		}
-		tc.spoil(&w)
+		tc.breakInput(&w)
 		v, err := verify(s.ctx(), w)
 		if err != nil || !slices.ContainsFunc(v.Broken, func(b string) bool { return strings.Contains(b, tc.want) }) {
 			t.Errorf("%s: found %q, %v", tc.name, v.Broken, err)
@@ -84,14 +84,14 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// higherOf is the second decision of the nth transaction.
+// higherOf returns the second decision of the nth transaction.
 func higherOf(n int, outcome settlement.Outcome) postadjudication.Adjudication {
 	a := adjudication(n, "ok", "")
 	a.Outcome, a.Generation, a.AdjudicationID = outcome, 2, fmt.Sprintf("adj_%d_2", n)
 	return a
 }
 
-// A wait is measured by the clock of who is called, from the answer of one call to the
+// A wait is measured by the clock of the escrow service, from the answer of one call to the
 // arrival of the next.
 func TestVerifyMeasuresWaitsByTheLedger(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestVerifyMeasuresWaitsByTheLedger(t *testing.T) {
 	}
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	story := func(worker, class string) *caseTrail {
-		lies := noon.Add(time.Hour) // what a clock that is off writes is not looked at
+		lies := noon.Add(time.Hour) // times by a clock that is off are not read
 		return &caseTrail{receipts: []parsedReceipt{
 			{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{Policy: retrypolicy.Policy{}.Normalize().Encode()}},
 			{receipts.Receipt{Run: run, Subtype: receipts.AttemptStarted}, receipts.Payload{Attempt: 1, Worker: "a"}},
@@ -164,8 +164,7 @@ func TestVerifyChecksWhoCancelled(t *testing.T) {
 	}
 }
 
-// A payment that no receipt tells of is only passed over where its case is counted as
-// unknown.
+// A payment without a receipt is accepted only where its case is counted as unknown.
 func TestVerifyCountsARunAsUnknownOnlyInAnUnknownCase(t *testing.T) {
 	t.Parallel()
 	run, err := receipts.ParseRunID("01890000-0000-7000-8000-000000000000")
@@ -184,12 +183,12 @@ func TestVerifyCountsARunAsUnknownOnlyInAnUnknownCase(t *testing.T) {
 	}
 }
 
-// What a cancelled fork keeps reserved is shown by the list of cases, and by no other.
+// The reservation of a cancelled fork is shown by the list of cases, and by no other list.
 func TestVerifyFindsTheReservationOfACancelledForkInTheListOfCases(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
 	letter(s)
-	h := s.worker("", func(c *worker.Settings) { c.CommandsOnly = true }) // hands over and looks
+	h := s.worker("", func(c *worker.Settings) { c.CommandsOnly = true }) // submits and reads
 	s.command(h, worker.Fork, s.onlyRun("letter = 'open'"))
 	s.command(h, worker.Cancel, s.onlyRun("live"))
 	s.terminate(h)
@@ -208,7 +207,7 @@ func TestVerifyRefusesLiveRuns(t *testing.T) {
 	}
 }
 
-// pay has the escrow service pay out of an escrow of 1000 what nobody handed over.
+// pay has the escrow service pay out of an escrow of 1000 without a submission.
 func pay(t *testing.T, escrow, key, transaction, outcome string, amount int64) {
 	t.Helper()
 	body := fmt.Sprintf(`{"tenant":"chaos","transaction_receipt_id":%q,"escrow_reference":"esc_foreign_%s","outcome":%q,"generation":1,

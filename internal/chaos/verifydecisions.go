@@ -25,9 +25,8 @@ func decisionOf(ad postadjudication.Adjudication) decision {
 	}
 }
 
-// checkDecisions looks for the decisions that were answered as accepted, in whatever words, and
-// were carried out by nobody: neither was anything paid by the escrow service's own
-// ledger, nor is there a run, alive or dead, that was made for them.
+// checkDecisions reports accepted decisions that were not carried out: the escrow service's ledger
+// has no effect of them, and there is no run of them, live or ended.
 func (v *verification) checkDecisions(decisions map[decision]postadjudication.Reply, cases map[transaction]*caseTrail, effects []fakeescrow.Effect) {
 	type ordered struct {
 		transaction
@@ -62,8 +61,8 @@ func (c *caseTrail) hasRunFor(d decision) bool {
 	return false
 }
 
-// checkCancelledDecisions looks for decisions that people cancelled, and that were made again though
-// nobody decided anew: the sender had only not heard.
+// checkCancelledDecisions reports decisions that people cancelled, and that were carried out after
+// their sender submitted them again.
 func (v *verification) checkCancelledDecisions(c *caseTrail) {
 	type made struct {
 		outcome    string
@@ -88,11 +87,11 @@ func (v *verification) checkCancelledDecisions(c *caseTrail) {
 	}
 }
 
-// caseEnded is the reason of a cancelling that nobody asked for.
+// caseEnded is the reason of a cancel that nobody asked for.
 const caseEnded = "case_ended"
 
-// checkCancelledRuns looks for decisions that Recourse gave up by itself: a run is cancelled because
-// somebody asked for it, or because its case was ended by another payment.
+// checkCancelledRuns reports runs that Recourse cancelled by itself: a run is cancelled only when
+// somebody asked for it, or when another payment ended its case.
 func (v *verification) checkCancelledRuns(c *caseTrail) {
 	for _, r := range c.receipts {
 		switch {

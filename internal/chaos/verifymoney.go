@@ -10,14 +10,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// operation is what the receipts say was moved under an operation key.
+// operation is the sum moved under an operation key by the receipts.
 type operation struct {
 	moved      int64
 	open       bool // a run of it is unknown, and its case says so
-	misreports bool // its executor states other sums than the escrow service
+	misreports bool // its executor reports other sums than the escrow service
 }
 
-// collectOperations takes what the receipts of a case say of its operations.
+// collectOperations reads the operations of a case from its receipts.
 func (v *verification) collectOperations(c *caseTrail, misreports bool, operations map[string]*operation) {
 	keys := map[background.RunID]*operation{}
 	for _, r := range c.receipts {
@@ -49,7 +49,7 @@ func (v *verification) collectOperations(c *caseTrail, misreports bool, operatio
 	}
 }
 
-// checkEffects counts the effects that must not be, as the escrow service knows them.
+// checkEffects counts the violations in the escrow service's ledger.
 func (v *verification) checkEffects(wrongs []fakeescrow.Violation, effects []fakeescrow.Effect, cases map[transaction]*caseTrail) {
 	for _, w := range wrongs {
 		if w.Why == fakeescrow.BothWays && decidedKnowingParts(w.Effect, effects, cases[transaction{w.Tenant, w.TransactionReceiptID}]) {
@@ -61,7 +61,7 @@ func (v *verification) checkEffects(wrongs []fakeescrow.Violation, effects []fak
 }
 
 // decidedKnowingParts reports whether an effect the other way was decided for the rest: by a higher
-// generation, after parts alone had been moved, and when the receipts told of each of them.
+// generation, after only parts had been moved, and when the receipts had each of them.
 func decidedKnowingParts(later fakeescrow.Effect, effects []fakeescrow.Effect, c *caseTrail) bool {
 	if c == nil {
 		return false
@@ -89,14 +89,14 @@ func decidedKnowingParts(later fakeescrow.Effect, effects []fakeescrow.Effect, c
 	return false
 }
 
-// compareLedger holds the receipts against the escrow service's own ledger.
+// compareLedger compares the receipts with the escrow service's own ledger.
 func (v *verification) compareLedger(effects []fakeescrow.Effect, operations map[string]*operation) {
 	v.Effects = len(effects)
 	paid := map[string]int64{}
 	for _, e := range effects {
 		paid[e.OperationKey] += e.Moved.Minor
 		if operations[e.OperationKey] == nil {
-			v.fail("the escrow service was paid for operation %.12s of %s, of which no receipt tells", e.OperationKey, e.TransactionReceiptID)
+			v.fail("operation %.12s of %s was paid by the escrow service, and has no receipt", e.OperationKey, e.TransactionReceiptID)
 		}
 	}
 	for key, o := range operations {
@@ -109,8 +109,8 @@ func (v *verification) compareLedger(effects []fakeescrow.Effect, operations map
 	}
 }
 
-// checkUnknown counts the cases of which it is not known what was moved. Where the escrow
-// service answers again, and everybody was asked, it has to be known.
+// checkUnknown counts the cases whose outcome is unknown. Where the escrow service answers again,
+// and all lookups were made, there must be none.
 func (v *verification) checkUnknown(cases map[transaction]*caseTrail, bound int) {
 	var one *caseTrail
 	for _, c := range cases {
@@ -124,9 +124,9 @@ func (v *verification) checkUnknown(cases map[transaction]*caseTrail, bound int)
 	}
 }
 
-// checkReserved looks for money that is kept and that no list shows: of what is live, of the dead
-// letters, or of the cases, which alone shows it once the letter was purged, or closed though its
-// money was not moved, or its fork cancelled.
+// checkReserved reports reserved money that no list shows: of live runs, of dead letters, or of
+// cases. Only the list of cases shows it once the letter was purged, or closed although its money was
+// not moved, or its fork cancelled.
 func (v *verification) checkReserved(ctx context.Context, service *postadjudication.Service, c *caseTrail) error {
 	if c.Reserved == 0 {
 		return nil

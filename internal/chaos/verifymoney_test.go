@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Both ways are wrong unless the second was decided for the rest, when the receipts told of
-// what was moved the first way.
+// Payments both ways are a violation unless the second was decided for the rest, when the receipts
+// had what was moved the first way.
 func TestVerifyChecksWhatWasKnownWhenTheOppositeWasDecided(t *testing.T) {
 	t.Parallel()
 	effect := func(key string, outcome settlement.Outcome, generation, moved int64) fakeescrow.Effect {
@@ -28,8 +28,8 @@ func TestVerifyChecksWhatWasKnownWhenTheOppositeWasDecided(t *testing.T) {
 		trail  *caseTrail
 		fine   bool
 	}{
-		{"a part, and the receipts told of it", effect("a", settlement.Refund, 1, 5), decided("b", 5), true},
-		{"a part, and they told of less", effect("a", settlement.Refund, 1, 5), decided("b", 0), false},
+		{"a part, and the receipts had it", effect("a", settlement.Refund, 1, 5), decided("b", 5), true},
+		{"a part, and they had less", effect("a", settlement.Refund, 1, 5), decided("b", 0), false},
 		{"all of it", effect("a", settlement.Refund, 1, 10), decided("b", 10), false},
 		{"a part, of no older decision", effect("a", settlement.Refund, 2, 5), decided("b", 5), false},
 		{"a part, and nobody decided", effect("a", settlement.Refund, 1, 5), decided("c", 5), false},

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// callsByAttempt finds the call that an attempt made, by "<run id>.<attempt>".
+// callsByAttempt returns the call of each attempt, by "<run id>.<attempt>".
 func callsByAttempt(all map[string][]fakeescrow.Call) map[string]fakeescrow.Call {
 	out := map[string]fakeescrow.Call{}
 	for _, calls := range all {
@@ -25,12 +25,12 @@ func callsByAttempt(all map[string][]fakeescrow.Call) map[string]fakeescrow.Call
 	return out
 }
 
-// checkWaits judges by the escrow service's own clock whether the attempts of a case kept
-// their time. The wait after an attempt is what its policy says, or what the service asked
-// for; it begins, at the earliest, when the answer that ended the attempt was on its way.
-// That needs no other clock. Where a wait began in one process and ended in another, it is
-// measured by two of them, and may be short by what they lie apart. Of an attempt that was
-// not ended by an answer nothing can be said: its call may have come late.
+// checkWaits checks by the escrow service's own clock that no attempt of a case came early. The
+// wait after an attempt is that of its policy, or the Retry-After of the service. It begins at the
+// earliest when the answer that ended the attempt was written. That needs no other clock. A wait that
+// began in one process and ended in another is measured by both of their clocks, and may be short by
+// their difference. An attempt that was not ended by an answer is not checked: its call may have
+// come late.
 func (v *verification) checkWaits(c *caseTrail, calls map[string]fakeescrow.Call, maxClockSkew time.Duration) {
 	policies := map[background.RunID]retrypolicy.Policy{}
 	workers := map[string]string{}      // that made an attempt
@@ -71,7 +71,7 @@ func (v *verification) checkWaits(c *caseTrail, calls map[string]fakeescrow.Call
 	}
 }
 
-// checkClockFaults counts the calls of workers that must call nobody, since their clock is far off.
+// checkClockFaults reports calls of workers whose clock is far off: they must make none.
 func (v *verification) checkClockFaults(all map[string][]fakeescrow.Call, faults []clockFault) {
 	for key, calls := range all {
 		for _, c := range calls {

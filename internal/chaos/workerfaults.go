@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// workerFreezeClaimed replaces a worker by one that stands still when it has claimed: on
-// record it calls, and it does not yet. What it wakes up with may be decided otherwise.
+// workerFreezeClaimed replaces a worker by one that stops itself after a claim and before the
+// call. When it wakes, the run may have been decided otherwise.
 func workerFreezeClaimed(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	i := rng.IntN(len(a.fleet.slots))
 	point := failpoint.Point(failpoint.JournalAfter, string(receipts.AttemptStarted))
@@ -33,8 +33,8 @@ func workerFreezeClaimed(_ context.Context, a *testbed, rng *rand.Rand) (string,
 	return fmt.Sprintf("worker %d, %s", i, point), nil
 }
 
-// thawClaimed wakes a worker that stands still where it was to, and ends one that never
-// came there: it would stand still later, when nobody wakes it.
+// thawClaimed wakes a worker that has stopped itself, and kills one that has not: it would stop
+// later, when nobody wakes it.
 func thawClaimed(_ context.Context, a *testbed) error {
 	for i := range a.fleet.slots {
 		if err := a.fleet.thaw(i); err != nil {
@@ -65,7 +65,7 @@ func workerWithoutFamily(_ context.Context, a *testbed, rng *rand.Rand) (string,
 	return fmt.Sprintf("worker %d", i), a.changed(i, func(s *worker.Settings) { s.NoPlainFamily = true })
 }
 
-// restoreSettings ends the workers whose settings were changed; others take their seats.
+// restoreSettings stops the workers whose settings were changed; others take their seats.
 func restoreSettings(_ context.Context, a *testbed) error {
 	for i := range a.fleet.slots {
 		if s := a.fleet.settings(i); s.Shards == 0 && !s.NoPlainFamily {
@@ -79,7 +79,7 @@ func restoreSettings(_ context.Context, a *testbed) error {
 	return nil
 }
 
-// corruptRows writes into some runs that wait what only a newer version can read.
+// corruptRows makes some waiting runs readable only by a newer version.
 func corruptRows(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	n, most := 0, 1+rng.IntN(3)
 	for range 200 { // few wait at any moment
@@ -107,25 +107,25 @@ func (a *testbed) corrupt(ctx context.Context, most int) (n int, err error) {
 		if err := rows.Scan(&id, &policy); err != nil {
 			return n, err
 		}
-		a.spoiledPolicies[id], a.unreadableRuns = policy, append(a.unreadableRuns, id)
+		a.originalPolicies[id], a.unreadableRuns = policy, append(a.unreadableRuns, id)
 	}
 	return n, rows.Err()
 }
 
-// restoreRows gives the spoiled runs what they had.
+// restoreRows restores the policies of the unreadable runs.
 func restoreRows(ctx context.Context, a *testbed) error {
 	var ids, policies []string
-	for id, policy := range a.spoiledPolicies {
+	for id, policy := range a.originalPolicies {
 		ids, policies = append(ids, id), append(policies, policy)
 	}
 	for ctx.Err() == nil {
 		_, err := a.db.ExecContext(ctx, `UPDATE recourse.runs r SET policy = t.policy FROM unnest($1::uuid[], $2::text[]) AS t(id, policy) WHERE r.id = t.id`,
 			pq.Array(ids), pq.Array(policies))
 		if err == nil {
-			clear(a.spoiledPolicies)
+			clear(a.originalPolicies)
 			return nil
 		}
-		sleep(ctx, 200*time.Millisecond) // Postgres may be away
+		sleep(ctx, 200*time.Millisecond) // Postgres may be down
 	}
 	return ctx.Err()
 }
@@ -133,7 +133,7 @@ func restoreRows(ctx context.Context, a *testbed) error {
 // maxClockSkew is by how much the clocks of machines that work may differ.
 const maxClockSkew = time.Second
 
-// setClock sets the clock of a worker, and of those who come to its seat.
+// setClock sets the clock of a worker, and of its successors on the seat.
 func (a *testbed) setClock(ctx context.Context, i int, offset time.Duration) error {
 	a.fleet.change(i, func(s *worker.Settings) { s.ClockOffset = offset })
 	limited, cancel := context.WithTimeout(ctx, time.Second)
@@ -145,7 +145,7 @@ func (a *testbed) setClock(ctx context.Context, i int, offset time.Duration) err
 	return err
 }
 
-// clocksDiffer gives every worker a clock of its own, within the bound of each other.
+// clocksDiffer gives every worker a different clock, within maxClockSkew.
 func clocksDiffer(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	var all []string
 	for i := range a.fleet.slots {
@@ -158,7 +158,7 @@ func clocksDiffer(ctx context.Context, a *testbed, rng *rand.Rand) (string, erro
 	return strings.Join(all, ", "), nil
 }
 
-// clockFarOff sets the clock of one worker far off: it must call nobody.
+// clockFarOff sets the clock of one worker far off: it must make no calls.
 func clockFarOff(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	i := rng.IntN(len(a.fleet.slots))
 	offset := 2*maxClockSkew + time.Duration(rng.Int64N(int64(time.Hour)))
@@ -172,17 +172,17 @@ func clockFarOff(ctx context.Context, a *testbed, rng *rand.Rand) (string, error
 	return fmt.Sprintf("worker %d, %s", i, offset.Round(time.Second)), nil
 }
 
-// clockNoticeDelay is after how long a worker has noticed that its clock is far off, and what it
-// had claimed before has been called.
+// clockNoticeDelay is after how long a worker has noticed that its clock is far off, and has
+// called what it had claimed before.
 const clockNoticeDelay = 3 * time.Second
 
-// clockFault is when the worker of a seat must call nobody.
+// clockFault is the time in which the worker of a seat must make no calls.
 type clockFault struct {
 	worker   string
 	from, to time.Time
 }
 
-// clocksRestored sets the clocks that are far off right.
+// clocksRestored corrects the clocks that are far off.
 func clocksRestored(ctx context.Context, a *testbed) error {
 	for i := range a.clockFaults {
 		if a.clockFaults[i].to.IsZero() {

@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// errWorkerEnded: the worker ended before it replied; it may have done what it was told.
+// errWorkerEnded means that the worker ended before its reply; it may have executed the command.
 var errWorkerEnded = errors.New("the worker ended before it replied")
 
 // workerProcess holds one worker process.
@@ -23,14 +23,14 @@ type workerProcess struct {
 	process *child.Process
 	in      *os.File
 	ready   chan struct{} // closed when the worker is open
-	ended   chan struct{} // closed when it replies no more
+	ended   chan struct{} // closed after its last reply
 
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan worker.Reply
 }
 
-// launch starts this very program again, as a worker.
+// launch starts this program as a worker.
 func launch(s worker.Settings, log io.Writer) (*workerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -60,7 +60,7 @@ func launch(s worker.Settings, log io.Writer) (*workerProcess, error) {
 	return h, nil
 }
 
-// listen hands replies to who waits for them, until the worker ends.
+// listen passes replies to their waiting callers, until the worker ends.
 func (h *workerProcess) listen(out *os.File) {
 	defer close(h.ended)
 	defer out.Close()
@@ -83,7 +83,7 @@ func (h *workerProcess) listen(out *os.File) {
 	}
 }
 
-// ask tells the worker to do something and waits for its reply.
+// ask sends the worker a command and waits for its reply.
 func (h *workerProcess) ask(ctx context.Context, c worker.Command) (worker.Reply, error) {
 	reply := make(chan worker.Reply, 1)
 	if err := h.send(c, reply); err != nil {
@@ -124,9 +124,9 @@ func (h *workerProcess) send(c worker.Command, reply chan worker.Reply) error {
 // stop asks for a graceful end.
 func (h *workerProcess) stop() error { return h.process.Signal(syscall.SIGTERM) }
 
-// stopped reports whether the worker stands still by SIGSTOP.
+// stopped reports whether the worker is stopped by SIGSTOP.
 func (h *workerProcess) stopped() (bool, error) {
-	var info unix.Siginfo // NOWAIT: whoever waits for the end of the process must not miss anything
+	var info unix.Siginfo // WNOWAIT: the wait for the end of the process must still see every change
 	err := unix.Waitid(unix.P_PID, h.process.PID(), &info, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
 	if errors.Is(err, unix.ECHILD) {
 		return false, nil
@@ -134,7 +134,7 @@ func (h *workerProcess) stopped() (bool, error) {
 	return err == nil && info.Signo != 0, err
 }
 
-// kill ends the worker at once, a frozen one too, and returns when it has ended.
+// kill ends the worker at once, also a frozen one, and returns when it has ended.
 func (h *workerProcess) kill() error {
 	err := h.process.Stop(0)
 	<-h.ended

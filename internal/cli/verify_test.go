@@ -100,10 +100,10 @@ func TestACaseInTheHeadsThatIsGoneOrMovedIsABreak(t *testing.T) {
 	}
 	testkit.Tamper(t, db, `UPDATE recourse.receipts SET tenant = 'other'`+of, `UPDATE recourse.runs SET tenant = 'other'`+of,
 		`UPDATE recourse.escrows SET tenant = 'other' WHERE id = (SELECT escrow_id FROM recourse.cases WHERE id = '`+caseID+`')`, `UPDATE recourse.cases SET tenant = 'other' WHERE id = '`+caseID+`'`)
-	broken("moved", "stored as that of tenant other")
-	broken("moved, alone", "stored as that of tenant other", "--case", caseID)
+	broken("moved", "stored under tenant other")
+	broken("moved, alone", "stored under tenant other", "--case", caseID)
 	testkit.Tamper(t, db, `DELETE FROM recourse.receipts`+of, `DELETE FROM recourse.operations`+of, `DELETE FROM recourse.runs`+of, `DELETE FROM recourse.cases WHERE id = '`+caseID+`'`)
-	broken("gone", "the trail ends at 0, 1 were noted")
-	broken("gone, alone", "the trail ends at 0, 1 were noted", "--case", caseID)
+	broken("gone", "the trail ends at 0, the noted head is at 1")
+	broken("gone, alone", "the trail ends at 0, the noted head is at 1", "--case", caseID)
 	p.Run("", "receipts", "verify", "--tenant", "acme", "--case", caseID).Check(t, "without heads", 1, "has no case")
 }

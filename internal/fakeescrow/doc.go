@@ -1,11 +1,11 @@
 // Package fakeescrow is a small escrow service with a ledger of its own, for
-// demonstrations and tests. It speaks the wire of package escrowhttp, behaves as
-// badly as each request asks, and judges: what was really moved, how often, and
-// whether anything was moved twice.
+// demonstrations and tests. It serves the API that package escrowhttp calls, fails as
+// each request asks, and reports what was really moved, how often, and whether
+// anything was moved twice.
 //
 // # Misbehaviour
 //
-// A request says in payload.simulate how its calls go: a list of words, or one
+// A request has the outcomes of its calls in payload.simulate: a list of words, or one
 // string of words separated by commas. Each POST of the operation key takes the
 // next word; the last one repeats.
 //
@@ -26,29 +26,28 @@
 // A key that was paid answers already_executed at once to every later call, unless
 // the word is dark.
 //
-// How lookups of its key go is said in payload.lookup in the same form, and where
-// nothing is said there, in Config.Lookup.
+// The outcomes of lookups of its key are in payload.lookup in the same form, or else
+// in Config.Lookup.
 //
 //	word  what happens
-//	ok    what the ledger says
-//	lag   what it said Config.Lag ago, as a replica that is behind does
-//	lie   the opposite of what it says
+//	ok    the state of the ledger
+//	lag   its state Config.Lag ago, as from a replica that lags
+//	lie   the opposite of its state
 //	fail  503
 //
-// After Repair every word is ok, of calls and of lookups.
+// After Repair every word means ok, for calls and for lookups.
 //
 // # Ledger
 //
-// Effects are appended to a list and never changed. Whatever is asked for under a key
-// that is not known is paid and counted: nothing is refused because an escrow has not
-// that much, or because the transaction was paid before, so that a second payment is
-// seen and not hidden. A known key is paid once, and is refused (422) when it comes with
+// Effects are appended to a list and never changed. A request under an unknown key is
+// always paid and counted. It is not refused because the escrow has too little, or
+// because the transaction was paid before: a second payment has to show. A known key is paid once, and is refused (422) when it comes with
 // another request. After Config.KeyLifetime, counted from its first call, a key is
-// forgotten: it is looked up as not executed, and paid again when it is called again.
+// forgotten: a lookup answers not executed, and another call pays again.
 //
-// Each call and each effect has its time by the service's own clock. The judgement
-// recomputes everything from the list of effects alone.
+// Each call and each effect has its time by the service's own clock. Violations are
+// recomputed from the list of effects only.
 //
 // The package may import postadjudication, settlement and the standard library.
-// It must not know of runs, policies or storage: it believes nothing Recourse says.
+// It must not know of runs, policies or storage: it relies on nothing that Recourse says.
 package fakeescrow

@@ -74,7 +74,7 @@ func (s *Service) lookup(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait holds a call for d, or while the client and the service are there when d is 0.
+// wait blocks for d; when d is 0, until the client or the service is gone.
 func (s *Service) wait(r *http.Request, d time.Duration) {
 	var over <-chan time.Time
 	if d > 0 {
@@ -109,7 +109,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// An error here is a client that went away: the ledger has the call anyway.
+	// An error here means that the client is gone: the ledger has the call anyway.
 	_, _ = w.Write(raw)
 }
 

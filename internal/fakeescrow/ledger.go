@@ -29,16 +29,16 @@ type Effect struct {
 // Call is one POST of an operation key.
 type Call struct {
 	At       time.Time
-	Answered time.Time // when its answer was about to be written; zero when none was
-	Word     string    // what it was asked to simulate; empty when the key came with another request
-	Status   int       // of the answer; 0 when none is given
+	Answered time.Time // just before its answer was written; zero when none was
+	Word     string    // the word that it simulated; empty when the key came with another request
+	Status   int       // of the answer; 0 for none
 	By       Caller
 
 	RetryAfter time.Duration // that the answer asked for
 }
 
-// Caller is what a call says of whom it comes from, in headers of these names. The service
-// only keeps it.
+// Caller is the sender of a call, from headers of these names. The service only records
+// it.
 type Caller struct {
 	Worker  string // Chaos-Worker
 	Attempt string // Chaos-Attempt
@@ -47,7 +47,7 @@ type Caller struct {
 // ledger is the service's memory.
 type ledger struct {
 	lifetime time.Duration // of keys; 0 means for ever
-	lookup   string        // the word of lookups of which a request says nothing
+	lookup   string        // the default word of lookups
 	lag      time.Duration
 
 	mu       sync.Mutex
@@ -57,22 +57,22 @@ type ledger struct {
 	escrows  map[escrow]*holding
 }
 
-// entry is what is known of one operation key, and how often it was asked about.
+// entry is the record of one operation key.
 type entry struct {
 	calls           []Call
 	callWordsUsed   int      // words used up
 	words           []string // of lookups, by its first request
 	lookupWordsUsed int      // words of lookups used up
 
-	first      []byte    // the request that it came with
+	first      []byte    // the first request under the key
 	known      time.Time // since when
 	paid       int       // index of its effect plus 1
-	unanswered bool      // nobody is told of it, until the repair
+	unanswered bool      // lookups answer 503 until the repair
 }
 
 type escrow struct{ tenant, reference string }
 
-// holding is what an escrow held at first, and what has left it.
+// holding is what an escrow held at first, and what was moved out of it.
 type holding struct {
 	held  settlement.Money
 	moved int64
@@ -82,7 +82,7 @@ func newLedger(c Config) ledger {
 	return ledger{lifetime: c.KeyLifetime, lookup: c.Lookup, lag: c.Lag, keys: map[string]*entry{}, escrows: map[escrow]*holding{}}
 }
 
-// answerMode says how a call that has been decided is kept from its client.
+// answerMode is how the answer of a decided call reaches its client, or does not.
 type answerMode int
 
 const (
@@ -92,7 +92,7 @@ const (
 	answerLate
 )
 
-// decision is how a call goes on.
+// decision is the outcome of a call.
 type decision struct {
 	mode            answerMode
 	status          int
@@ -137,7 +137,7 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 	return d
 }
 
-// expired reports whether a key is too old at a time to be remembered then.
+// expired reports whether a key is forgotten at a time.
 func (l *ledger) expired(e *entry, at time.Time) bool {
 	return l.lifetime > 0 && e.first != nil && !at.Before(e.known.Add(l.lifetime))
 }
@@ -172,7 +172,7 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 	return d
 }
 
-// refuse answers the words that refuse; nil when the word is none of them.
+// refuse returns the answer of a word that refuses; nil for other words.
 func (l *ledger) refuse(r request, word string) *decision {
 	switch word {
 	case wordRetryable:
@@ -190,8 +190,8 @@ func (l *ledger) refuse(r request, word string) *decision {
 	return nil
 }
 
-// checkFunds refuses what an escrow has not left, by what it held in its first request; nil
-// when there is enough.
+// checkFunds returns a refusal when the escrow has too little left, by what it held in its
+// first request; nil when there is enough.
 func (l *ledger) checkFunds(r request) *decision {
 	h := l.escrows[escrow{r.Tenant, r.EscrowReference}]
 	switch {
@@ -225,15 +225,15 @@ func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time
 	e.paid = len(l.effects)
 }
 
-// noteAnswered keeps when a call was about to be answered.
+// noteAnswered records the time just before a call is answered.
 func (l *ledger) noteAnswered(key string, call int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keys[key].calls[call].Answered = now
 }
 
-// lookUp tells what a lookup of a key is told: its effect, that there is none, or that
-// nobody can say.
+// lookUp returns the answer of a lookup of a key: its effect, that there is none, or that it
+// is not known.
 func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,7 +264,7 @@ func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bo
 	return effect, paid, false
 }
 
-// effectAsOf is the effect of a key as it was known at a time.
+// effectAsOf returns the effect of a key as of a time.
 func (l *ledger) effectAsOf(e *entry, at time.Time) (Effect, bool) {
 	if e.paid == 0 || l.expired(e, at) || l.effects[e.paid-1].At.After(at) {
 		return Effect{}, false
@@ -272,7 +272,7 @@ func (l *ledger) effectAsOf(e *entry, at time.Time) (Effect, bool) {
 	return l.effects[e.paid-1], true
 }
 
-// invented is the effect of which a lookup lies: all that was asked for.
+// invented returns the effect in a false lookup answer: the whole amount of the request.
 func (l *ledger) invented(key string, e *entry) Effect {
 	r, err := parseRequest(e.first)
 	if err != nil {

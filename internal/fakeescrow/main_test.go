@@ -75,5 +75,5 @@ func (a testCase) call() postadjudication.Call {
 	}
 }
 
-// noon is a clock that stands still.
+// noon is a clock that always returns the same time.
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }

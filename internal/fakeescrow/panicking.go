@@ -9,17 +9,17 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Panicking is an executor that panics after a call, when the money has been moved, if
-// that call's word was panic. It counts the calls that go through it, so the words of a
-// key start anew with a new one. All else is the wrapped executor's.
+// Panicking is an executor that panics after a call whose word was panic, when the money
+// has been moved. It counts the calls that go through it, so a new Panicking starts the
+// words of a key again. All else is the wrapped executor's.
 type Panicking struct {
 	completeExecutor
 	mu    sync.Mutex
 	calls map[postadjudication.OperationKey]int // of keys that have the word
 }
 
-// completeExecutor is an executor with all that one may state: a wrapper that hides a part of it
-// has the product decide otherwise.
+// completeExecutor is an executor with all optional interfaces: a wrapper that hid one would
+// change the product's decisions.
 type completeExecutor interface {
 	postadjudication.Executor
 	postadjudication.Lookuper

@@ -26,7 +26,7 @@ const (
 	wordFunds     = "funds"
 )
 
-// The words of payload.lookup, beside ok.
+// The words of payload.lookup, besides ok.
 const (
 	wordLag  = "lag"
 	wordLie  = "lie"
@@ -39,8 +39,8 @@ var (
 	lookupWords = []string{wordOK, wordLag, wordLie, wordFail}
 )
 
-// request is what an execution asks for. Members that only Recourse cares about
-// are not read.
+// request is the body of an execution. Members that only Recourse needs are not
+// read.
 type request struct {
 	Tenant               string             `json:"tenant"`
 	TransactionReceiptID string             `json:"transaction_receipt_id"`
@@ -52,7 +52,7 @@ type request struct {
 	Payload              json.RawMessage    `json:"payload"`
 
 	words   []string
-	lookups []string // nil when it says nothing of them
+	lookups []string // nil when it has none
 }
 
 func parseRequest(raw []byte) (request, error) {
@@ -82,8 +82,8 @@ func parseRequest(raw []byte) (request, error) {
 	return r, err
 }
 
-// parseWords reads simulate from a payload. A payload that is no object, or has
-// none, means ok: it is the caller's own.
+// parseWords reads simulate from a payload. A payload that is no object, or has no
+// such member, means ok.
 func parseWords(payload json.RawMessage) ([]string, error) {
 	var p struct {
 		Simulate json.RawMessage `json:"simulate"`
@@ -98,7 +98,7 @@ func parseWords(payload json.RawMessage) ([]string, error) {
 	return words, err
 }
 
-// parseList reads words out of a member of a payload; none when it is not there.
+// parseList reads words out of a member of a payload; none when the member is missing.
 func parseList(member string, raw json.RawMessage, known []string) ([]string, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
@@ -119,5 +119,5 @@ func parseList(member string, raw json.RawMessage, known []string) ([]string, er
 	return words, nil
 }
 
-// wordAt is the word of the nth call, counted from 0.
+// wordAt returns the word of the nth call, counted from 0.
 func wordAt(words []string, n int) string { return words[min(n, len(words)-1)] }

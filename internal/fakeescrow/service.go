@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Config says where the service listens and how slow its slow words are.
+// Config is where the service listens and how long its slow words take.
 type Config struct {
 	Addr string           // "" means 127.0.0.1:0
 	Late time.Duration    // how long after it paid a late call is answered; 0 means 600ms
@@ -20,8 +20,8 @@ type Config struct {
 	Now  func() time.Time // nil means time.Now
 
 	KeyLifetime time.Duration // how long after its first call a key is forgotten; 0 means never
-	Lookup      string        // the word of lookups of which the request says nothing; "" means ok
-	Lag         time.Duration // how far behind a lookup is that lags; 0 means 1s
+	Lookup      string        // the default word of lookups; "" means ok
+	Lag         time.Duration // how far behind a lagging lookup is; 0 means 1s
 }
 
 const (
@@ -83,8 +83,8 @@ func Start(c Config) (*Service, error) {
 	return s, nil
 }
 
-// count follows connections. A new one is reported by the loop that accepts, which
-// is itself counted, so that Close never waits too early.
+// count counts connections. A new one is reported by the accepting loop, which is
+// counted itself, so that Close never returns too early.
 func (s *Service) count(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -97,8 +97,8 @@ func (s *Service) count(_ net.Conn, state http.ConnState) {
 // URL is the base URL that escrowhttp.Config takes.
 func (s *Service) URL() string { return s.url }
 
-// Close ends the service as a power cut would: calls that are held get no answer.
-// The ledger can still be read.
+// Close ends the service as a power cut would: held calls get no answer. The ledger
+// can still be read.
 func (s *Service) Close() {
 	s.end()
 	if err := s.server.Close(); err != nil {
@@ -107,6 +107,6 @@ func (s *Service) Close() {
 	s.running.Wait()
 }
 
-// Repair makes every word ok from now on, as when the operators of the escrow
-// service mend it. Calls that are held already stay held.
+// Repair makes every word mean ok from now on, as when the operators of the escrow
+// service repair it. Calls that are already held stay held.
 func (s *Service) Repair() { s.ledger.repair() }

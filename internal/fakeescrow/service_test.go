@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// callResult is what a caller can tell of one call.
+// callResult is what a caller knows of one call.
 type callResult struct {
 	class postadjudication.Class
 	retry bool
@@ -207,7 +207,7 @@ func TestACaseMayAskForItsFundsToBeChecked(t *testing.T) {
 }
 
 // A service that refused for lack of funds would hide every second payment of a case
-// that was to pay out all that is held.
+// whose amount is all that is held.
 func TestWhateverIsAskedUnderANewKeyIsPaidAndCounted(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{})

@@ -6,7 +6,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Effects lists everything that was moved, in order.
+// Effects returns everything that was moved, in order.
 func (s *Service) Effects() []Effect {
 	l := &s.ledger
 	l.mu.Lock()
@@ -20,7 +20,7 @@ func (s *Service) Effects() []Effect {
 	return out
 }
 
-// Calls lists the POSTs of one operation key, in order.
+// Calls returns the POSTs of one operation key, in order.
 func (s *Service) Calls(key string) []Call {
 	l := &s.ledger
 	l.mu.Lock()
@@ -31,7 +31,7 @@ func (s *Service) Calls(key string) []Call {
 	return nil
 }
 
-// AllCalls lists the POSTs of all operation keys, those of a key in order.
+// AllCalls returns the POSTs of all operation keys, those of a key in order.
 func (s *Service) AllCalls() map[string][]Call {
 	l := &s.ledger
 	l.mu.Lock()
@@ -43,16 +43,16 @@ func (s *Service) AllCalls() map[string][]Call {
 	return out
 }
 
-// Totals sums the ledger up.
+// Totals are the sums of the ledger.
 type Totals struct {
-	Keys     int              // operation keys that came
+	Keys     int              // operation keys seen
 	Calls    int              // POSTs
 	Effects  int              // effects
 	Released map[string]int64 // minor units by currency
 	Refunded map[string]int64
 }
 
-// Totals counts keys and calls as they came, and money from the effects.
+// Totals counts keys and calls as received, and money by the effects.
 func (s *Service) Totals() Totals {
 	l := &s.ledger
 	l.mu.Lock()
@@ -74,14 +74,14 @@ func (s *Service) Totals() Totals {
 	return t
 }
 
-// Violation is an effect that must never be, and why.
+// Violation is an effect that must not exist, and the reason.
 type Violation struct {
 	Why string
 	Effect
 }
 
-// Why an effect is wrong. The first that applies is told, and BothWays only where no other does:
-// that alone may have been decided, for the rest of a payment.
+// The reasons. The first one that applies is reported, and BothWays only where no other does:
+// it may have been decided, for the rest of a payment.
 const (
 	SameKey      = "its operation key was paid before"
 	OverAsked    = "it moves more than was asked for, or in another currency"
@@ -92,9 +92,9 @@ const (
 	OverHeld     = "its escrow has paid out more than it holds"
 )
 
-// Violations lists each effect that is one too many, in order: by operation key, by
+// Violations returns each effect that is one too many, in order: by operation key, by
 // decision (tenant, transaction, outcome and generation), by transaction, and by
-// escrow. A higher generation may pay again where a lower one moved a part only.
+// escrow. A higher generation may pay again where a lower one moved only a part.
 func (s *Service) Violations() []Violation {
 	l := &s.ledger
 	l.mu.Lock()
@@ -102,7 +102,7 @@ func (s *Service) Violations() []Violation {
 	return violations(l.effects)
 }
 
-// DoubleEffects counts the effects that are one too many; see Wrongs.
+// DoubleEffects counts the effects that are one too many; see Violations.
 func (s *Service) DoubleEffects() int { return len(s.Violations()) }
 
 func violations(effects []Effect) (out []Violation) {
@@ -142,7 +142,7 @@ func violations(effects []Effect) (out []Violation) {
 	return out
 }
 
-// pairViolation tells why the later effect must not be, given an earlier one of the same
+// pairViolation returns why a later effect must not exist, given an earlier one of the same
 // transaction.
 func pairViolation(earlier, later Effect) string {
 	switch {

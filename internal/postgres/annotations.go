@@ -16,7 +16,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// AnnotationReceipts are what a desk is made by, and taken away by.
+// AnnotationReceipts are the subtypes of the receipts that create, change or remove
+// annotations.
 var AnnotationReceipts = []receipts.Subtype{
 	receipts.HoldPlaced, receipts.HoldReleased, receipts.Marked, receipts.RetentionEnding, receipts.Purged, receipts.RetentionExpired,
 }
@@ -33,7 +34,7 @@ type storedAnnotations struct {
 
 const annotationsSQL = `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.desk k `
 
-// Annotations reads the desks of runs of a tenant, as far as there are any.
+// Annotations reads the annotations of runs of a tenant. Runs without any are left out.
 func (j *Journal) Annotations(ctx context.Context, tenant string, ids []background.RunID) (map[background.RunID]Annotations, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -60,7 +61,7 @@ func selectAnnotations(ctx context.Context, q sqlx.QueryerContext, where string,
 	return out, nil
 }
 
-// AnnotationsWithTrail reads the receipts of a case and the desks of its runs as they are at one
+// AnnotationsWithTrail reads the receipts of a case and the annotations of its runs, at one
 // moment.
 func (j *Journal) AnnotationsWithTrail(ctx context.Context, tenant string, id receipts.CaseID) (trail []receipts.Receipt, annotations map[background.RunID]Annotations, err error) {
 	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
@@ -91,7 +92,7 @@ const annotationsWithoutReceiptSQL = `SELECT r.case_id, k.run_id, 'letter ' || k
 FROM recourse.desk k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
 WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
 
-// EachAnnotationWithoutReceipt gives the desks of a tenant of which no receipt tells.
+// EachAnnotationWithoutReceipt visits the annotations of a tenant that no receipt records.
 func (j *Journal) EachAnnotationWithoutReceipt(ctx context.Context, tenant string, visit func(Discrepancy)) error {
 	subtypes := make(pq.StringArray, len(AnnotationReceipts))
 	for i, s := range AnnotationReceipts {
@@ -100,8 +101,7 @@ func (j *Journal) EachAnnotationWithoutReceipt(ctx context.Context, tenant strin
 	return j.eachDiscrepancy(ctx, visit, annotationsWithoutReceiptSQL, tenant, subtypes)
 }
 
-// KeysWithTrail reads the keys of a tenant, and the receipts of its register of keys, as
-// they are at one moment.
+// KeysWithTrail reads the keys of a tenant and the receipts of its key log, at one moment.
 func (j *Journal) KeysWithTrail(ctx context.Context, tenant string) (keys []access.Key, trail []receipts.Receipt, err error) {
 	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
@@ -127,25 +127,26 @@ func (j *Journal) KeysWithTrail(ctx context.Context, tenant string) (keys []acce
 	return keys, trail, err
 }
 
-// Annotations is what people have said of a letter, and what was said to them. The zero Desk
-// is that of a letter that nobody has touched.
+// Annotations are the hold, the marks and the announced end of retention of a dead letter.
+// The zero value is that of a dead letter without any.
 type Annotations struct {
 	Held            bool
 	HoldReason      string    // empty unless held
-	Reprocess       *bool     // reprocess_eligible; nil when nobody has said
-	Review          *bool     // manual_review_required; nil when nobody has said
+	Reprocess       *bool     // reprocess_eligible; nil if not marked
+	Review          *bool     // manual_review_required; nil if not marked
 	MarkReason      string    // of the last mark
-	RetentionEndsAt time.Time // of its retention, as was announced; zero when nothing was
+	RetentionEndsAt time.Time // the announced end of its retention; zero if none was announced
 }
 
-// LetterRow is a letter with its desk at one moment. Whatever changes a desk leaves a
-// receipt, so that the case's head is the version of both.
+// LetterRow is a dead letter with its annotations at one moment. Every change of
+// annotations writes a receipt, so that the case's head is the version of both.
 type LetterRow struct {
 	Snapshot
 	Annotations Annotations
 }
 
-// letterRowsSQL reads letters with their desks, oldest death first; where selects them.
+// letterRowsSQL returns the query for dead letters with their annotations, oldest death
+// first; where selects them.
 func letterRowsSQL(where string) string {
 	return `SELECT q.*, coalesce(d.held, false) AS on_hold, coalesce(d.hold_reason, '') AS hold_reason, d.reprocess_eligible, d.manual_review_required,
   coalesce(d.mark_reason, '') AS mark_reason, d.ends_at
@@ -154,8 +155,8 @@ FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.desk d ON d.run_id = q.i
 
 var letterRowsByIDSQL = letterRowsSQL(`WHERE r.id = ANY($1::uuid[])`)
 
-// LetterRowsByID reads runs of any tenant with their desks, by id. Runs that do not exist
-// are left out.
+// LetterRowsByID reads runs of any tenant with their annotations, by id. Runs that do not
+// exist are left out.
 func (j *Journal) LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]LetterRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -167,8 +168,8 @@ func (j *Journal) LetterRowsByID(ctx context.Context, ids ...background.RunID) (
 	return found, err
 }
 
-// selectLetterRows reads letters after a place, and gives the place of the last. Those that this
-// program can't read are passed over: they stay as they are, and Warn is told.
+// selectLetterRows reads dead letters after a position, and returns the position of the
+// last. Rows that this program can't read are skipped, unchanged, and passed to Warn.
 func (j *Journal) selectLetterRows(ctx context.Context, after LetterRowPosition, query string, args ...any) (out []LetterRow, last LetterRowPosition, err error) {
 	rows, err := j.readDB.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -200,7 +201,8 @@ func (j *Journal) selectLetterRows(ctx context.Context, after LetterRowPosition,
 	return out, last, nil
 }
 
-// AnnotationsRow is a desk that changes with its letter: what a Change carries beside it.
+// AnnotationsRow is the SideEffect of a change that also changes the annotations of its
+// dead letter.
 type AnnotationsRow struct {
 	Run         background.RunID
 	Tenant      string
@@ -247,9 +249,9 @@ func (c *columns) boolOrNull(v *bool) {
 	c.bool(*v)
 }
 
-// Erasure is the desk of a letter that goes, and with it the payload of a task of a
-// plain family. What a settlement asked the escrow service stays: a payment that is
-// found later is read with it.
+// Erasure is the SideEffect of a purge: it deletes the annotations of a dead letter, and
+// the payload of a task of a plain family. The request of a settlement to the escrow
+// service stays: a payment found later is read with it.
 type Erasure struct{ Run background.RunID }
 
 func (Erasure) failpointName() string { return failpoint.Annotations }
@@ -276,10 +278,10 @@ func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) erro
 	return err
 }
 
-// ApplyLetterBatch writes changes of letters, each of another case, in one commit, with the
-// desks, or what rules count, beside them. It never waits for a foreign transaction; done tells for each
-// change whether it was written, and one that was not has lost its guard or its row
-// was locked: read it again. After an error the same changes may be asked for again.
+// ApplyLetterBatch writes changes of dead letters, each of another case, with their side
+// effects, in one commit. It never waits for another transaction. done reports for each
+// change whether it was written; a change that was not lost its guard or its row was
+// locked, and the caller reads again. After an error the same changes may be applied again.
 func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done []bool, err error) {
 	commitRequested := false
 	defer func() {
@@ -325,19 +327,20 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 	return done, nil
 }
 
-// notCommitted is an error from before the commit was asked for.
+// notCommitted marks an error from before COMMIT was sent.
 type notCommitted struct{ error }
 
 func (u notCommitted) Unwrap() error { return u.error }
 
-// NotCommitted reports whether it is certain, after an error of ApplyLetterBatch, that nothing was
-// written. A commit that was asked for may have been made, whatever came of the answer.
+// NotCommitted reports whether err, of ApplyLetterBatch, means that certainly nothing was
+// written. Once COMMIT was sent, the batch may be written whatever the error is.
 func NotCommitted(err error) bool {
 	var u notCommitted
 	return errors.As(err, &u)
 }
 
-// letterBatchFailpoint names the transaction among the failpoints: a rule's is its own.
+// letterBatchFailpoint returns the failpoint of the batch: that of rule actions if it has
+// any.
 func letterBatchFailpoint(rows []*chainedChange) string {
 	for _, r := range rows {
 		if b, ok := r.SideEffect.(RuleAction); ok {
@@ -359,7 +362,7 @@ func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
 	return rows, nil
 }
 
-// writeSideEffects writes what is beside the changes that were written.
+// writeSideEffects writes the side effects of the changes that were applied.
 func writeSideEffects(ctx context.Context, tx *sql.Tx, rows []*chainedChange, results []result) error {
 	var annotations []AnnotationsRow
 	var erased []background.RunID

@@ -11,15 +11,15 @@ import (
 	"github.com/lib/pq"
 )
 
-// ErrAppRole means that a role can't be the one that processes connect as. The error says in
-// one line why, and what to do.
+// ErrAppRole means that a role can't be the app role. The error says in one line why, and
+// what to do.
 var ErrAppRole = errors.New("app role")
 
 // migrationOnlyTables are the tables that only migrations write.
 var migrationOnlyTables = []string{"schema_version", "app_roles", "cancels_before_receipts"}
 
-// requiredPrivileges returns the privileges that processes need on a relation of the schema. What a guard
-// refuses to every statement is needed by none.
+// requiredPrivileges returns the privileges that processes need on a relation of the
+// schema. It leaves out what a trigger refuses to every statement.
 func requiredPrivileges(relation, kind string) []string {
 	switch {
 	case kind == "S":
@@ -36,15 +36,15 @@ func requiredPrivileges(relation, kind string) []string {
 	return out
 }
 
-// rowQuerier asks for one row or for several: a pool, a connection or a transaction.
+// rowQuerier is a pool, a connection or a transaction.
 type rowQuerier interface {
 	querier
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// roleAttributesSQL is how a role could do more than it is granted: as a superuser, as one that makes
-// roles, and as the owner of the database or of what is in the schema. Whoever is a member of
-// an owner or of a superuser may become it.
+// roleAttributesSQL finds how a role could do more than it is granted: as a superuser, as a
+// role that may create roles, and as the owner of the database or of something in the
+// schema. A member of an owner or of a superuser may become that role.
 const roleAttributesSQL = `
 WITH owners AS (
   SELECT datdba AS owner FROM pg_database WHERE datname = current_database() UNION
@@ -56,7 +56,7 @@ SELECT r.rolname, r.rolsuper, r.rolcreaterole, r.oid IN (SELECT owner FROM owner
   ARRAY(SELECT o.rolname::text FROM pg_roles o WHERE o.oid <> r.oid AND (o.rolsuper OR o.rolcreaterole OR o.oid IN (SELECT owner FROM owners)) AND pg_has_role(r.oid, o.oid, 'MEMBER') ORDER BY 1)
 FROM pg_roles r WHERE r.rolname = $1`
 
-// roleAttributes is what a role may do beside what it is granted.
+// roleAttributes is what a role may do beyond what it is granted.
 type roleAttributes struct {
 	name                             string
 	superuser, createsRoles, isOwner bool
@@ -68,7 +68,7 @@ func readRoleAttributes(ctx context.Context, q rowQuerier, role string) (p roleA
 	return p, err
 }
 
-// disqualification returns why the role is no app role; empty when it may be one.
+// disqualification returns why the role can't be the app role; empty if it can.
 func (p roleAttributes) disqualification() string {
 	switch {
 	case p.superuser:
@@ -83,16 +83,16 @@ func (p roleAttributes) disqualification() string {
 	return ""
 }
 
-// validateAppRole is nil when a role exists and may do nothing but what it is granted.
+// validateAppRole returns nil if the role exists and may do only what it is granted.
 func validateAppRole(ctx context.Context, q rowQuerier, role string) error {
 	p, err := readRoleAttributes(ctx, q, role)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("%w: there is no role %s: make it, by CREATE ROLE %s LOGIN PASSWORD '...', or forget it: recourse migrate --no-app-role", ErrAppRole, role, pq.QuoteIdentifier(role))
+		return fmt.Errorf("%w: there is no role %s: create it by CREATE ROLE %s LOGIN PASSWORD '...', or run: recourse migrate --no-app-role", ErrAppRole, role, pq.QuoteIdentifier(role))
 	case err != nil:
 		return unavailable(err)
 	case p.disqualification() != "":
-		return fmt.Errorf("%w: the role %s %s, and could turn off what keeps evidence as it is: name another one, made by CREATE ROLE NAME LOGIN PASSWORD '...'", ErrAppRole, role, p.disqualification())
+		return fmt.Errorf("%w: the role %s %s, and could turn off the triggers that protect evidence: name another role, created by CREATE ROLE NAME LOGIN PASSWORD '...'", ErrAppRole, role, p.disqualification())
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ SELECT c.relname, 'S', p, has_sequence_privilege($1, c.oid, p) FROM pg_class c J
 WHERE n.nspname = 'recourse' AND c.relkind = 'S'
 ORDER BY 2, 1, 3`
 
-// privilege is one on the schema, or on a relation of it.
+// privilege is a privilege on the schema, or on a relation of it.
 type privilege struct{ relation, kind, name string }
 
 func (p privilege) String() string {
@@ -117,7 +117,7 @@ func (p privilege) String() string {
 	return p.name + " on " + p.relation
 }
 
-// grantTarget is what the privilege is on, as GRANT and REVOKE have it.
+// grantTarget returns the object of the privilege, as GRANT and REVOKE expect it.
 func (p privilege) grantTarget() string {
 	switch p.kind {
 	case "n":
@@ -128,7 +128,8 @@ func (p privilege) grantTarget() string {
 	return "TABLE recourse." + pq.QuoteIdentifier(p.relation)
 }
 
-// diffPrivileges returns the privileges in which a role differs from what processes need.
+// diffPrivileges returns the privileges that a role lacks, and those it has but processes
+// do not need.
 func diffPrivileges(ctx context.Context, q querier, role string) (missing, excess []privilege, err error) {
 	rows, err := q.QueryContext(ctx, privilegesSQL, role)
 	if err != nil {
@@ -157,24 +158,24 @@ func diffPrivileges(ctx context.Context, q querier, role string) (missing, exces
 
 const appRoleSQL = `SELECT name FROM recourse.app_roles ORDER BY at DESC LIMIT 1`
 
-// storedAppRole returns the role that is remembered; empty when none is.
+// storedAppRole returns the app role that the database remembers; empty if there is none.
 func storedAppRole(ctx context.Context, q rowQuerier) (name string, err error) {
 	err = q.QueryRowContext(ctx, appRoleSQL).Scan(&name)
-	if errors.Is(err, sql.ErrNoRows) || sqlState(err) == "42P01" { // of a schema from before
+	if errors.Is(err, sql.ErrNoRows) || sqlState(err) == "42P01" { // an older schema has no such table
 		return "", nil
 	}
 	return name, err
 }
 
-// revokeAllSQL takes back whatever a role was granted in the schema.
+// revokeAllSQL returns the statements that revoke all of a role's privileges in the schema.
 func revokeAllSQL(role string) string {
 	return fmt.Sprintf("REVOKE ALL ON ALL TABLES IN SCHEMA recourse FROM %[1]s; REVOKE ALL ON ALL SEQUENCES IN SCHEMA recourse FROM %[1]s; REVOKE ALL ON SCHEMA recourse FROM %[1]s", pq.QuoteIdentifier(role))
 }
 
-// bereavedSQL lists the processes of which a beat came lately, whose role has its privileges
-// neither by itself, as an owner does, nor from the role $1. A process that does not say its
-// role, for it is of a program from before, is one of them.
-const bereavedSQL = `
+// affectedProcessesSQL lists the processes with a recent heartbeat whose role has its
+// privileges neither as a member of the owner nor from the role $1. It includes processes
+// that do not report their role, because their program is older.
+const affectedProcessesSQL = `
 SELECT s.worker, CASE coalesce(to_jsonb(s) ->> 'role', '') WHEN '' THEN 'a role that it does not say' ELSE 'role ' || (to_jsonb(s) ->> 'role') END
 FROM recourse.sessions s LEFT JOIN pg_roles r ON r.rolname = to_jsonb(s) ->> 'role'
 WHERE NOT s.lost AND coalesce(s.beat_at, s.started_at) >= clock_timestamp() - $2 * interval '1 second'
@@ -182,16 +183,17 @@ WHERE NOT s.lost AND coalesce(s.beat_at, s.started_at) >= clock_timestamp() - $2
     OR EXISTS (SELECT FROM pg_roles b WHERE b.rolname = $1 AND pg_has_role(r.oid, b.oid, 'USAGE')), false)
 ORDER BY s.started_at, s.id`
 
-// beatenFor is for how many seconds after its last beat a process is taken to run.
-const beatenFor = 30
+// recentBeatSeconds is how long after its last heartbeat a process is taken to run.
+const recentBeatSeconds = 30
 
-// bereaves returns an error that wraps ErrAppRole while processes run that would lose what they
-// may do if a role took the place of the one before; without a role, if that lost its place.
-func bereaves(ctx context.Context, q querier, was, role string) (err error) {
+// checkProcessesKeepPrivileges returns an error that wraps ErrAppRole if running processes
+// would lose privileges when role replaces the app role was. An empty role means that there
+// is none any more.
+func checkProcessesKeepPrivileges(ctx context.Context, q querier, was, role string) (err error) {
 	if was == "" || was == role {
 		return nil
 	}
-	rows, err := q.QueryContext(ctx, bereavedSQL, role, beatenFor)
+	rows, err := q.QueryContext(ctx, affectedProcessesSQL, role, recentBeatSeconds)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -210,13 +212,13 @@ func bereaves(ctx context.Context, q querier, was, role string) (err error) {
 	case len(all) == 0:
 		return nil
 	case role == "":
-		return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first", ErrAppRole, firstFew(all))
+		return fmt.Errorf("%w: %s would lose their privileges while they run: stop them first", ErrAppRole, firstFew(all))
 	}
-	return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first, or let them keep it by GRANT %s TO their role", ErrAppRole, firstFew(all), pq.QuoteIdentifier(role))
+	return fmt.Errorf("%w: %s would lose their privileges while they run: stop them first, or keep them by GRANT %s TO their role", ErrAppRole, firstFew(all), pq.QuoteIdentifier(role))
 }
 
-// applyGrants makes the privileges of the chosen role what processes need, and remembers it. What the
-// role before was granted is taken back. It returns the role; empty when there is none.
+// applyGrants grants the chosen role exactly what processes need, revokes what the previous
+// role was granted, and stores the choice. It returns the role; empty if there is none.
 func (m Migration) applyGrants(ctx context.Context, db *sql.DB) (role string, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -231,7 +233,7 @@ func (m Migration) applyGrants(ctx context.Context, db *sql.DB) (role string, er
 		return "", unavailable(err)
 	}
 	role = m.effectiveAppRole(previous)
-	if err := bereaves(ctx, tx, previous, role); err != nil {
+	if err := checkProcessesKeepPrivileges(ctx, tx, previous, role); err != nil {
 		return "", err
 	}
 	statements, err := grantStatements(ctx, tx, previous, role)
@@ -254,16 +256,16 @@ func (m Migration) applyGrants(ctx context.Context, db *sql.DB) (role string, er
 	return role, nil
 }
 
-// grantStatements returns the statements by which a role has what processes need, and the one before has
-// nothing. There are only those that change something: each updates a row of the catalog that
-// others read and analyse.
+// grantStatements returns the statements that give a role what processes need, and take
+// everything from the previous one. It returns only statements that change something: each
+// updates a row of the catalog that others read and analyse.
 func grantStatements(ctx context.Context, q rowQuerier, previous, role string) (statements []string, err error) {
 	if previous != "" && previous != role {
 		var exists bool
 		if err := q.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, previous).Scan(&exists); err != nil {
 			return nil, err
 		}
-		if exists { // else what it was granted went with it
+		if exists { // else its privileges were dropped with it
 			statements = append(statements, revokeAllSQL(previous))
 		}
 	}
@@ -280,20 +282,20 @@ func grantStatements(ctx context.Context, q rowQuerier, previous, role string) (
 	return statements, err
 }
 
-// Role is the role that the connections are of.
+// Role is the role of this process's connections.
 type Role struct {
 	Name    string
-	Power   string   // by which it could do more than it is granted; empty: none
-	Missing []string // privileges that processes need, and it has not
-	Excess  []string // privileges that it has, and no process needs
-	AppRole string   // whom migrate grants what processes need; empty: nobody
+	Power   string   // why it could do more than it is granted; empty if it can't
+	Missing []string // privileges that processes need and the role lacks
+	Excess  []string // privileges that the role has and no process needs
+	AppRole string   // the role that migrate grants privileges to; empty if none
 }
 
-// Role reads what the role may do that the connections are of.
+// Role reads the role of the connections and its privileges.
 func (j *Journal) Role(ctx context.Context) (r Role, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var acting string // where it is not the one that connected, that one may take its own place again
+	var acting string // current_user; SET ROLE may make it differ from session_user, which the session can return to
 	if err := j.readDB.QueryRowContext(ctx, `SELECT session_user, current_user`).Scan(&r.Name, &acting); err != nil {
 		return r, unavailable(err)
 	}
@@ -315,28 +317,28 @@ func (j *Journal) Role(ctx context.Context) (r Role, err error) {
 		}
 	}
 	r.AppRole, err = storedAppRole(ctx, j.readDB)
-	if err != nil && sqlState(err) != "42501" { // whom migrate granted nothing may not read it
+	if err != nil && sqlState(err) != "42501" { // a role without grants may not read it
 		return r, unavailable(err)
 	}
 	return r, nil
 }
 
-// CheckPrivileges is nil when the role that the connections are of has the privileges that processes
-// need. Else the error wraps ErrSchema and says in one line what to do.
+// CheckPrivileges returns nil if the role of the connections has the privileges that
+// processes need. Otherwise the error wraps ErrSchema and says in one line what to do.
 func (j *Journal) CheckPrivileges(ctx context.Context) error {
 	r, err := j.Role(ctx)
 	switch {
 	case err != nil:
 		return err
 	case len(r.Missing) > 0 && r.AppRole != "" && r.AppRole != r.Name:
-		return fmt.Errorf("%w: the role %s lacks %s; connect as %s, which migrate grants them, or make it a member of that", ErrSchema, r.Name, firstFew(r.Missing), r.AppRole)
+		return fmt.Errorf("%w: the role %s lacks %s; connect as the app role %s, or grant that role to this one", ErrSchema, r.Name, firstFew(r.Missing), r.AppRole)
 	case len(r.Missing) > 0:
 		return fmt.Errorf("%w: the role %s lacks %s; run: recourse migrate --app-role %s, as the owner of the schema", ErrSchema, r.Name, firstFew(r.Missing), r.Name)
 	}
 	return nil
 }
 
-// firstFew lists the first few of what may be many.
+// firstFew lists the first few elements, and how many more there are.
 func firstFew(all []string) string {
 	const limit = 5
 	if len(all) <= limit {

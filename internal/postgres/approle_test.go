@@ -18,7 +18,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// makeRole makes a role of the server that lives as long as the test. Its name has to be quoted.
+// makeRole creates a role on the server, with a name that must be quoted, and drops it when
+// the test ends.
 func makeRole(t *testing.T, db *sql.DB, attributes string) string {
 	t.Helper()
 	name := `an "odd" Role'` + uuid.NewString()[:13]
@@ -33,7 +34,7 @@ func makeRole(t *testing.T, db *sql.DB, attributes string) string {
 	return name
 }
 
-// urlAs is a URL for a role that makeRole made.
+// urlAs returns a URL that connects as a role of makeRole.
 func urlAs(t *testing.T, databaseURL, role string) string {
 	t.Helper()
 	return testkit.As(t, databaseURL, url.UserPassword(role, "secret"))
@@ -97,8 +98,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	}
 }
 
-// What a later program adds is granted as well, and what somebody granted or took away by hand
-// is again as it was.
+// Privileges on new tables are granted, and manual grants and revokes are undone.
 func TestEveryMigrationGrantsAgain(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
@@ -157,11 +157,11 @@ func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 		}
 	}
 	if _, err := postgres.Open(context.Background(), urlAs(t, owner, second)); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "recourse migrate --app-role") {
-		t.Errorf("a role that was granted nothing: %v", err)
+		t.Errorf("opened by a role without grants: %v", err)
 	}
 }
 
-// What a role was granted is taken back once no process works as it.
+// Privileges are revoked only once no process uses the role.
 func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
@@ -170,7 +170,7 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first})
 	j := open(t, urlAs(t, owner, first))
 	s := background.Session{ID: background.SessionID(uuid.New()), Worker: "till-7", Queues: []string{}}
-	enlist := func(by *postgres.Journal, s background.Session) {
+	register := func(by *postgres.Journal, s background.Session) {
 		t.Helper()
 		if err := by.Register(ctx, s); err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 			t.Fatal(alive, err)
 		}
 	}
-	enlist(j, s)
+	register(j, s)
 	refused := func(what, words string) {
 		t.Helper()
 		for _, m := range []postgres.Migration{{AppRole: second}, {NoAppRole: true}} {
@@ -204,21 +204,21 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused("it works as the role", "role "+first)
-	enlist(open(t, owner), background.Session{ID: background.SessionID(uuid.New()), Worker: "of the owner", Queues: []string{}})
+	refused("its role is the app role", "role "+first)
+	register(open(t, owner), background.Session{ID: background.SessionID(uuid.New()), Worker: "of the owner", Queues: []string{}})
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first}); done.AppRole != first {
 		t.Errorf("%+v", done)
 	}
 	exec(`UPDATE recourse.sessions SET role = '' WHERE worker = 'till-7'`)
-	refused("it does not say its role", "a role that it does not say")
+	refused("its role is unknown", "a role that it does not say")
 
-	enlist(j, s) // says it again
+	register(j, s) // reports its role again
 	exec(`GRANT ` + pq.QuoteIdentifier(second) + ` TO ` + pq.QuoteIdentifier(first))
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: second}); done.AppRole != second {
 		t.Errorf("%+v", done)
 	}
 	if r := roleOf(t, j); len(r.Missing) > 0 {
-		t.Errorf("a member of the role that took the place: %+v", r)
+		t.Errorf("a member of the new app role: %+v", r)
 	}
 	exec(`UPDATE recourse.sessions SET beat_at = started_at - interval '1 minute'`)
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, NoAppRole: true}); done.AppRole != "" {
@@ -226,7 +226,7 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	}
 }
 
-// Who could turn the triggers off is no app role, and what is there stays as it is.
+// A role that could disable the triggers is refused, and nothing is changed.
 func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
@@ -258,16 +258,16 @@ func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if _, err := postgres.Open(ctx, empty); !errors.Is(err, postgres.ErrSchema) {
-		t.Errorf("something was migrated: %v", err)
+		t.Errorf("opened an empty database: %v", err)
 	}
 	if r := roleOf(t, open(t, urlAs(t, owner, super))); r.Power != "is a superuser" || len(r.Missing) > 0 {
 		t.Errorf("%+v", r)
 	}
 
-	if _, err := db.Exec(`ALTER ROLE ` + pq.QuoteIdentifier(ours) + ` SUPERUSER`); err != nil { // later
+	if _, err := db.Exec(`ALTER ROLE ` + pq.QuoteIdentifier(ours) + ` SUPERUSER`); err != nil { // after it became the app role
 		t.Fatal(err)
 	}
 	if _, _, err := postgres.Migrate(ctx, owner); !errors.Is(err, postgres.ErrAppRole) {
-		t.Errorf("the role became a superuser: %v", err)
+		t.Errorf("migrated with a superuser as app role: %v", err)
 	}
 }

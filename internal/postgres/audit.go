@@ -17,27 +17,26 @@ import (
 // BreakerSubjectPrefix begins the subject of the case of a circuit breaker.
 const BreakerSubjectPrefix = "brake:"
 
-// Operations is a case that has receipts but no run, and the rows that its receipts tell
-// of, all at one moment.
+// Operations is a case that has receipts but no run, with the rows that its receipts are
+// about, all at one moment.
 type Operations struct {
 	Case    receipts.CaseID
 	Subject string
 	Head    receipts.Head
 	Trail   []receipts.Receipt
 
-	Breaker   *AuditedBreaker // of the case of one, unless its row is not there
-	Rules     []Rule          // of the register of rules: all that ever were
-	BulkPlans []BulkPlan      // of the register of bulk plans
+	Breaker   *AuditedBreaker // if the case is that of a breaker and its row exists
+	Rules     []Rule          // if the case is the rule log: all rules, also deleted ones
+	BulkPlans []BulkPlan      // if the case is the bulk log
 }
 
-// AuditedBreaker is a circuit breaker, and what its row says of its trail.
+// AuditedBreaker is a circuit breaker, with what its trail has last recorded.
 type AuditedBreaker struct {
 	background.Breaker
-	RecordedOpen bool // the trail says of the one over all tenants that it is open
+	RecordedOpen bool // the trail records the breaker over all tenants as open
 }
 
-// OperationsWithTrail reads a case of a tenant without runs. There is none when found is
-// false.
+// OperationsWithTrail reads a tenant's case without runs. found is false if there is none.
 func (j *Journal) OperationsWithTrail(ctx context.Context, tenant string, id receipts.CaseID) (o Operations, found bool, err error) {
 	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
@@ -60,7 +59,7 @@ func (j *Journal) OperationsWithTrail(ctx context.Context, tenant string, id rec
 	return o, true, unavailableOrNil(o.readRows(ctx, tx, tenant))
 }
 
-// readRows reads what the receipts of the case tell of.
+// readRows reads the rows that the receipts of the case are about.
 func (o *Operations) readRows(ctx context.Context, tx *sqlx.Tx, tenant string) error {
 	switch {
 	case strings.HasPrefix(o.Subject, BreakerSubjectPrefix):
@@ -87,8 +86,9 @@ func (o *Operations) readRows(ctx context.Context, tx *sqlx.Tx, tenant string) e
 	return nil
 }
 
-// operationMismatchSQL compares what tenants have set, opened or planned with the cases that tell of
-// it: one without the other, or a policy that is not at the version of its last receipt.
+// operationMismatchSQL compares policies, breakers, rules, bulk plans and operation logs
+// with the cases of their receipts. It finds one without the other, and policies whose
+// version is not that of their last receipt.
 const operationMismatchSQL = `
 WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE tenant = $1 AND kind = 'operations')
 SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
@@ -111,15 +111,15 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.registers r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
-// EachOperationMismatch gives the rows of a tenant of which no receipt can tell, and the receipts of
-// rows that are not there.
+// EachOperationMismatch visits the rows of a tenant that no receipt can record, and the
+// receipts of rows that do not exist.
 func (j *Journal) EachOperationMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, operationMismatchSQL, tenant, operationLogs)
 }
 
-// bulkMismatchSQL compares the counts of a tenant's bulk plans with their items, and the items
-// with the receipts of what the plan did, behind the head that it was planned at.
-// An item that failed may turn out to be done, so that it is not compared with receipts.
+// bulkMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
+// items with the receipts that the plan wrote after the head it was planned at. Failed
+// items are not compared with receipts: they may have been done after all.
 const bulkMismatchSQL = `
 WITH b AS MATERIALIZED (SELECT id, items, state, settled FROM recourse.bulks WHERE tenant = $1),
 i AS MATERIALIZED (
@@ -147,13 +147,13 @@ WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.set
   AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
   EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
 
-// EachBulkMismatch gives what is wrong with the items of a tenant's bulk plans.
+// EachBulkMismatch visits what is wrong with the items of a tenant's bulk plans.
 func (j *Journal) EachBulkMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, bulkMismatchSQL, tenant)
 }
 
-// controlMismatchSQL compares rows of a tenant that decide with what bounds them: who asked for a
-// cancel, how often a rule has replayed a job, and what is known of asking about letters.
+// controlMismatchSQL checks rows of a tenant that control decisions: who requested a
+// cancel, how often a rule has replayed a job, and the lookups of dead letters.
 const controlMismatchSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
 WHERE r.tenant = $1 AND r.cancel_asked AND NOT EXISTS (SELECT FROM recourse.cancels_before_receipts b WHERE b.run_id = r.id)
@@ -175,16 +175,17 @@ FROM (
 ) d FULL JOIN (SELECT * FROM recourse.rule_replays WHERE tenant = $1) c ON c.root = d.root AND c.rule = d.rule LEFT JOIN recourse.runs r ON r.id = c.root
 WHERE c.replays IS DISTINCT FROM d.n`
 
-// EachControlMismatch gives rows of a tenant that decide, and are not what receipts say.
+// EachControlMismatch visits the rows of a tenant that control decisions and contradict the
+// receipts.
 func (j *Journal) EachControlMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, controlMismatchSQL, tenant)
 }
 
-// operationLogs are the subjects of all registers.
+// operationLogs are the subjects of all operation logs.
 var operationLogs = pq.StringArray{string(KeyLog), string(RefusalLog), string(BulkLog), string(RuleLog), string(IndexLog), string(PeopleLog)}
 
-// Everything that is written together is seen together by one statement, so that nobody
-// who writes meanwhile seems to leave an orphan.
+// One statement reads everything that is written together, so that a concurrent writer does
+// not seem to leave an orphan.
 const orphanSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' of ' || $1::text || ' refers to case ' || r.case_id || ', which is not there' FROM recourse.runs r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = r.case_id AND c.tenant = r.tenant)
@@ -204,10 +205,13 @@ UNION ALL
 SELECT r.case_id, r.id, 'run ' || r.id || ', which is running, of ' || $1 || ' refers to session ' || coalesce(r.session_id::text, 'none') || ', which is not there' FROM recourse.runs r
 WHERE r.tenant = $1 AND r.live AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id)`
 
-// EachOrphan gives the rows of a tenant that refer to another which is not there, or is
-// another tenant's: a run without its case, its operation or, while it is running, its session,
-// a case without its escrow or its present run, a delta of an escrow without its case.
-// Receipts without a case are none: whoever walks the trail meets them.
+// EachOrphan visits the rows of a tenant that refer to a row which does not exist or is
+// another tenant's:
+//   - a run without its case, its operation or, while it is running, its session;
+//   - a case without its escrow or its active run;
+//   - a delta of an escrow without its case.
+//
+// Receipts without a case are not among them: the audit of the trail finds those.
 func (j *Journal) EachOrphan(ctx context.Context, tenant string, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, orphanSQL, tenant)
 }
@@ -215,24 +219,26 @@ func (j *Journal) EachOrphan(ctx context.Context, tenant string, visit func(Disc
 const orphanOperationSQL = `SELECT o.case_id, NULL, 'operation ' || encode(o.key, 'hex') || ' refers to case ' || o.case_id || ', which is not there' FROM recourse.operations o
 WHERE NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = o.case_id)`
 
-// EachOrphanOperation gives the operations without their case, which says whose they would be.
+// EachOrphanOperation visits the operations without a case. The case would have named their
+// tenant.
 func (j *Journal) EachOrphanOperation(ctx context.Context, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, orphanOperationSQL)
 }
 
-// Discrepancy is one thing that an audit found wrong in the database: what it is about, as far
-// as that is known, and what is wrong.
+// Discrepancy is one finding of an audit: the case and run it is about, as far as they are
+// known, and what is wrong.
 type Discrepancy struct {
 	Case    receipts.CaseID
 	Run     receipts.RunID
 	Message string
-	// What is stored and what should be instead, where two values were compared.
+	// Stored and Expected are what is stored and what should be, if two values were
+	// compared.
 	Stored, Expected string
 }
 
-// eachDiscrepancy gives what a query finds: case, run and words, of which the first two may be
-// NULL, and two values that were compared, if the query has them. All is seen at one moment,
-// and nothing is kept.
+// eachDiscrepancy visits what a query finds: case, run and message, of which the first two
+// may be NULL, then stored and expected value if the query has these columns. The query
+// sees one moment; rows are not kept.
 func (j *Journal) eachDiscrepancy(ctx context.Context, visit func(Discrepancy), query string, args ...any) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
 		var caseID, run uuid.NullUUID
@@ -273,7 +279,7 @@ func (j *Journal) CountCases(ctx context.Context, tenants []string) (n int, err 
 	return n, unavailableOrNil(err)
 }
 
-// TenantsOf gives the tenants that have some of these cases, or their first receipts, by case.
+// TenantsOf returns by case the tenants that have the case or its first receipt.
 func (j *Journal) TenantsOf(ctx context.Context, ids []receipts.CaseID) (map[receipts.CaseID][]string, error) {
 	texts := make(pq.StringArray, len(ids))
 	for i, id := range ids {
@@ -292,7 +298,8 @@ func (j *Journal) TenantsOf(ctx context.Context, ids []receipts.CaseID) (map[rec
 	return out, err
 }
 
-// optionalCase is a parameter that selects one case, or none of them in particular.
+// optionalCase returns a parameter that selects one case; nil for the zero id selects none
+// in particular.
 func optionalCase(id receipts.CaseID) *string {
 	if id.IsZero() {
 		return nil

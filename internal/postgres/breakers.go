@@ -16,14 +16,14 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Circuit breakers: see background.BreakerStore for what each promises.
+// Circuit breakers: see background.BreakerStore for the contract of each method.
 
-// AllTenants is whose trail keeps the receipts of the circuit breakers over all tenants.
-// No tenant may be named so.
+// AllTenants is the tenant of the trail with the receipts of breakers over all tenants. No
+// tenant may have this name.
 const AllTenants = "*"
 
-// blocksClaimSQL holds for a run r that a breaker k keeps from being claimed: the guard of the
-// claim. A run that the breaker lets through may be claimed; it is paused all the same.
+// blocksClaimSQL is true for a run r that a breaker k keeps from being claimed: the guard
+// of the claim. Probes may be claimed; they count as paused all the same.
 const (
 	breakerMatchesRunSQL = `k.tenant IN (r.tenant, '') AND k.family = r.family AND k.target = ` + breakerOfRunSQL
 	blocksClaimSQL       = breakerMatchesRunSQL + ` AND k.state <> 'closed' AND r.id <> ALL (k.probes)`
@@ -51,7 +51,7 @@ type breakerRow struct {
 	Probes          pq.StringArray `db:"probes"`
 	NewCasesProbed  int64          `db:"asked"`
 	Paused          int            `db:"paused"`
-	RecordedOpening int64          `db:"told"` // of a tenant's row
+	RecordedOpening int64          `db:"told"` // only in a tenant's row
 	RecordedClosing int64          `db:"over"`
 }
 
@@ -76,8 +76,8 @@ func (j *Journal) Breakers(ctx context.Context) ([]background.Breaker, error) {
 	return selectBreakers(ctx, j.readDB, `WHERE state <> 'closed' ORDER BY family, target, tenant`)
 }
 
-// TenantBreakers lists the circuit breakers that were ever opened for a tenant alone, and
-// those over all tenants.
+// TenantBreakers lists the breakers that were ever opened for one tenant, and those over
+// all tenants.
 func (j *Journal) TenantBreakers(ctx context.Context, tenant string) ([]background.Breaker, error) {
 	if tenant == AllTenants {
 		tenant = ""
@@ -85,8 +85,8 @@ func (j *Journal) TenantBreakers(ctx context.Context, tenant string) ([]backgrou
 	return selectBreakers(ctx, j.readDB, `WHERE tenant IN ($1, '') AND version > 0 ORDER BY family, target, tenant`, tenant)
 }
 
-// BreakerChangedAt returns when a breaker of a target was moved last, of its tenant alone or
-// over all; zero when none ever was.
+// BreakerChangedAt returns when a breaker of a target, for its tenant or over all tenants,
+// last changed; zero if none ever did.
 func (j *Journal) BreakerChangedAt(ctx context.Context, t background.Target) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -95,8 +95,8 @@ func (j *Journal) BreakerChangedAt(ctx context.Context, t background.Target) (ti
 	return at.Time.UTC(), unavailableOrNil(err)
 }
 
-// TargetBreakers lists the circuit breakers that are not closed of a target, for a tenant
-// alone and over all.
+// TargetBreakers lists the breakers of a target that are not closed, for its tenant and
+// over all tenants.
 func (j *Journal) TargetBreakers(ctx context.Context, t background.Target) ([]background.Breaker, error) {
 	return selectBreakers(ctx, j.readDB, `WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND state <> 'closed' ORDER BY tenant`, t.Tenant, t.Family, t.Name)
 }
@@ -118,10 +118,10 @@ func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, ar
 	return out, nil
 }
 
-// UpdateBreaker changes a circuit breaker together with its receipt, and holds the
-// breaker's row meanwhile. It is ErrBusy, and nothing is changed, when another
-// transaction holds the breaker for too long.
-func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, moved bool, err error) {
+// UpdateBreaker changes a breaker together with its receipt, and locks the breaker's row
+// meanwhile. It returns ErrBusy, and changes nothing, if another transaction holds the row
+// for too long.
+func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, changed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	tx, err := j.txPath.db.BeginTx(ctx, nil)
@@ -137,8 +137,8 @@ func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide
 	if err != nil {
 		return now, false, unavailable(err)
 	}
-	next, moved := decide(previous)
-	if !moved {
+	next, changed := decide(previous)
+	if !changed {
 		return previous, false, nil
 	}
 	if err := updateBreakerRow(ctx, tx, next); err != nil {
@@ -158,7 +158,7 @@ func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide
 	return next, true, nil
 }
 
-// lockBreaker locks the row of a target's breaker, made now when there is none.
+// lockBreaker locks the row of a target's breaker, and inserts it first if there is none.
 func lockBreaker(ctx context.Context, tx *sql.Tx, t background.Target) (row breakerRow, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -170,7 +170,7 @@ func lockBreaker(ctx context.Context, tx *sql.Tx, t background.Target) (row brea
 	return readBreaker(ctx, tx, t, ` FOR NO KEY UPDATE`)
 }
 
-// readBreaker reads a row that is there.
+// readBreaker reads a row that must exist.
 func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock string) (row breakerRow, err error) {
 	rows, err := tx.QueryContext(ctx, breakerSQL+byTargetSQL+lock, t.Tenant, t.Family, t.Name)
 	if err != nil {
@@ -206,8 +206,8 @@ func nullableRunID(id background.RunID) uuid.NullUUID {
 	return uuid.NullUUID{UUID: uuid.UUID(id), Valid: !id.IsZero()}
 }
 
-// appendBreakerReceipt writes the receipt of a breaker's move into the trail of a row, by the
-// statements that write all receipts.
+// appendBreakerReceipt writes the receipt of a breaker's change into the trail of a row, by
+// the statements that write all receipts.
 func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now background.Breaker, at time.Time, changes string) error {
 	tenant := row.Tenant
 	if tenant == "" {
@@ -223,7 +223,8 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 	return appendReceipt(ctx, tx, opsCase, draft)
 }
 
-// RecordProbes writes what a leader lets through.
+// RecordProbes stores the probes that the leader of a half-open breaker releases. It
+// reports whether the version was still the previous one.
 func (j *Journal) RecordProbes(ctx context.Context, b background.Breaker) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -237,14 +238,14 @@ func (j *Journal) RecordProbes(ctx context.Context, b background.Breaker) (bool,
 	return n == 1, err
 }
 
-// blockedByBreaker reports whether a run is barred by a circuit breaker.
+// blockedByBreaker reports whether a circuit breaker blocks claims of a run.
 func (j *Journal) blockedByBreaker(ctx context.Context, id background.RunID) (blocked bool, err error) {
 	err = j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.brakes k ON `+blocksClaimSQL+` WHERE r.id = $1)`, id.String()).Scan(&blocked)
 	return blocked, err
 }
 
-// waitingByBreakerSQL finds the waiting runs that go by a target's breaker and that no breaker
-// of their own tenant keeps back; with a tenant in $1, those of that tenant.
+// waitingByBreakerSQL finds the waiting runs of a target's breaker; with a tenant in $1,
+// those of that tenant, else those that no breaker of their own tenant pauses.
 const waitingByBreakerSQL = `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.family = $2 AND ` + breakerOfRunSQL + ` = $3 AND ($1 = '' OR r.tenant = $1)
   AND ($1 <> '' OR NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.tenant = r.tenant AND k.family = $2 AND k.target = $3 AND k.state <> 'closed'))`
 
@@ -260,8 +261,8 @@ const (
 	countPausedSQL     = `SELECT count(*) FROM (SELECT ` + waitingByBreakerSQL + ` AND ($4::text[] IS NULL OR r.target = ANY ($4::text[])) LIMIT $5) AS behind`
 )
 
-// PausedRuns lists waiting runs that go by a target's breaker. A run is new while it is pending. The place
-// between the oldest and the newest is one in time.
+// PausedRuns lists waiting runs of a target's breaker. A run is new while it is pending.
+// StartFraction selects a starting time between the oldest and the newest due time.
 func (j *Journal) PausedRuns(ctx context.Context, q background.PausedQuery) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -285,8 +286,8 @@ func (j *Journal) PausedRuns(ctx context.Context, q background.PausedQuery) ([]b
 	return j.selectWaiting(ctx, newPausedFromSQL, append(args, from, q.Limit)...)
 }
 
-// CountPausedRuns counts the waiting runs that go by a target's breaker, up to a number: all, and
-// those that name one of some targets, which are all when these are nil.
+// CountPausedRuns counts the waiting runs of a target's breaker, up to most: all of them,
+// and those whose target is in called; a nil called stands for all.
 func (j *Journal) CountPausedRuns(ctx context.Context, t background.Target, called []string, most int) (all, named int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -301,8 +302,8 @@ func (j *Journal) CountPausedRuns(ctx context.Context, t background.Target, call
 	return all, named, err
 }
 
-// RecordPaused leaves the receipt in a tenant's trail that the breaker of a target over all
-// tenants pauses its runs, once an opening. The breaker is held meanwhile.
+// RecordPaused writes the receipt in a tenant's trail that the breaker over all tenants
+// pauses its runs, once per opening. It holds the breaker's row meanwhile.
 func (j *Journal) RecordPaused(ctx context.Context, tenant string, t background.Target, at time.Time) error {
 	return j.inSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
 		global, err := readBreaker(ctx, tx, t, ` FOR SHARE`)
@@ -317,7 +318,7 @@ func (j *Journal) RecordPaused(ctx context.Context, tenant string, t background.
 		if err != nil || row.RecordedOpening >= now.Openings {
 			return err
 		}
-		if row.RecordedOpening > row.RecordedClosing { // of an opening before, of which the end was not told yet
+		if row.RecordedOpening > row.RecordedClosing { // of an earlier opening whose end is not recorded yet
 			if err := appendClosedReceipt(ctx, tx, row, now, at); err != nil {
 				return err
 			}
@@ -325,20 +326,20 @@ func (j *Journal) RecordPaused(ctx context.Context, tenant string, t background.
 		if _, err := tx.ExecContext(ctx, `UPDATE recourse.brakes SET told = $4, over = greatest(over, told) `+byTargetSQL, tenant, t.Family, t.Name, now.Openings); err != nil {
 			return err
 		}
-		now.State = background.BreakerOpen // also when it is half-open by now: the tenant's runs wait
+		now.State = background.BreakerOpen // even if half-open: the tenant's runs wait
 		return appendBreakerReceipt(ctx, tx, row, now, at, "closed to open, over all tenants")
 	})
 }
 
-// appendClosedReceipt leaves the receipt in a tenant's trail that an opening of the breaker over all
-// tenants is over.
+// appendClosedReceipt writes the receipt in a tenant's trail that an opening of the breaker
+// over all tenants has ended.
 func appendClosedReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now background.Breaker, at time.Time) error {
 	now.State = background.BreakerClosed
 	return appendBreakerReceipt(ctx, tx, row, now, at, "open to closed, over all tenants")
 }
 
-// RecordClosed leaves the receipts in the trails of tenants that were told of an opening
-// which is over, that it is.
+// RecordClosed writes that receipt for tenants whose trail has an opening which has ended,
+// at most limit of them. It returns how many.
 func (j *Journal) RecordClosed(ctx context.Context, at time.Time, limit int) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

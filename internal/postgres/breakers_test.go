@@ -34,8 +34,8 @@ func mustUpdateBreaker(t *testing.T, j *postgres.Journal, target background.Targ
 	return b
 }
 
-// A process that does not know of the breaker is refused by the journal, and what was let
-// through is not.
+// The journal refuses claims by a process that does not know of the breaker. Probes can be
+// claimed.
 func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 	t.Parallel()
 	for name, tenant := range map[string]string{"over all tenants": "", "of one": "acme"} {
@@ -57,33 +57,33 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 			mustUpdateBreaker(t, j, background.Target{Tenant: "other", Family: "plain", Name: "plain"}, openBreaker)
 			b := mustUpdateBreaker(t, j, target, openBreaker)
 			if err := claim(runs[0]); !errors.Is(err, background.ErrBreakerOpen) {
-				t.Errorf("open: %v", err)
+				t.Errorf("claim while open: %v", err)
 			}
 			b.Probes, b.Version = []background.RunID{runs[0].Run.ID, runs[1].Run.ID}, b.Version+1
 			if ok, err := j.RecordProbes(ctx, b); !ok || err != nil {
 				t.Fatalf("%v, %v", ok, err)
 			}
 			if ok, err := j.RecordProbes(ctx, b); ok || err != nil {
-				t.Errorf("another leader from the same version: %v, %v", ok, err)
+				t.Errorf("second leader with the same version: %v, %v", ok, err)
 			}
 			if err := errors.Join(claim(runs[0]), claim(runs[1])); err != nil {
-				t.Errorf("let through: %v", err)
+				t.Errorf("claim of a probe: %v", err)
 			}
 			if err := claim(runs[2]); !errors.Is(err, background.ErrBreakerOpen) {
-				t.Errorf("not let through: %v", err)
+				t.Errorf("claim of another run: %v", err)
 			}
 			if due, err := j.DueRuns(ctx, background.Cursor{}, time.Now(), 10); err != nil || len(due) != 0 {
-				t.Errorf("not paused are %v, %v", due, err)
+				t.Errorf("due although paused: %v, %v", due, err)
 			}
 			mustUpdateBreaker(t, j, target, closeBreaker)
 			if err := claim(runs[2]); err != nil {
-				t.Errorf("closed: %v", err)
+				t.Errorf("claim after closing: %v", err)
 			}
 		})
 	}
 }
 
-// Whoever notices first opens; the others find it open, and there is one receipt.
+// The first caller opens the breaker, the others find it open, and there is one receipt.
 func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
@@ -110,14 +110,14 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 		t.Errorf("opened %d times, %v", n, trail)
 	}
 	if stale, err := journals[1].RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerOpen, Version: 7}); stale || err != nil {
-		t.Errorf("a step from another version: %v, %v", stale, err)
+		t.Errorf("probes with a wrong version: %v, %v", stale, err)
 	}
 	if stale, err := journals[1].RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerHalfOpen, Version: 2}); stale || err != nil {
-		t.Errorf("a step in another state: %v, %v", stale, err)
+		t.Errorf("probes in a wrong state: %v, %v", stale, err)
 	}
 }
 
-// onlyTrail is the one case without runs that a tenant has.
+// onlyTrail returns the trail of a tenant's only case without runs.
 func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Receipt {
 	t.Helper()
 	cases, err := j.OperationsCases(context.Background(), tenant)
@@ -131,8 +131,8 @@ func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Rece
 	return o.Trail
 }
 
-// A tenant's own trail says once that a breaker over all tenants paused its runs, and once
-// that it did no more, whoever comes to say it and how often.
+// A tenant's trail has one receipt when a breaker over all tenants pauses its runs and one
+// when that ends, however many processes record it and how often.
 func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
@@ -184,12 +184,12 @@ func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 	mustUpdateBreaker(t, journals[0], target, openBreaker)
 	record()
 	mustUpdateBreaker(t, journals[0], target, closeBreaker)
-	mustUpdateBreaker(t, journals[0], target, openBreaker) // nobody has said yet that the second is over
+	mustUpdateBreaker(t, journals[0], target, openBreaker) // the end of the second opening is not recorded yet
 	record()
 	wants(receipts.BreakerOpened, receipts.BreakerReleased, receipts.BreakerOpened, receipts.BreakerReleased, receipts.BreakerOpened)
 }
 
-// What waits is found as a leader asks for it.
+// PausedRuns returns what the query selects.
 func TestPausedRunsAreListedByQuery(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -207,7 +207,7 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 	others := background.PausedQuery{NeverClaimed: true, NewestFirst: true, Called: []string{"other"}, Others: true, Limit: 2}
 	others.Target, others.Due = background.Target{Family: "plain", Name: "plain"}, time.Now()
 	if found, err := j.PausedRuns(ctx, others); err != nil || len(found) > 0 {
-		t.Errorf("of others, which nobody calls: %v, %v", found, err)
+		t.Errorf("other targets, though no process calls them: %v, %v", found, err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, targets) VALUES (gen_random_uuid(), 'w', now(), '{plain}')`); err != nil {
 		t.Fatal(err)
@@ -251,17 +251,17 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 	}
 	for called, want := range map[string]int{"plain": 5, "other": 0} {
 		if all, named, err := j.CountPausedRuns(ctx, target, []string{called}, 9); all != 5 || named != want || err != nil {
-			t.Errorf("of %s: %d, %d, %v", called, all, named, err)
+			t.Errorf("called %s: %d, %d, %v", called, all, named, err)
 		}
 	}
 	mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: target.Family, Name: target.Name}, openBreaker)
 	if n, _, err := j.CountPausedRuns(ctx, target, nil, 9); n != 0 || err != nil {
-		t.Errorf("behind the tenant's own breaker: %d, %v", n, err)
+		t.Errorf("paused by the tenant's own breaker: %d, %v", n, err)
 	}
 }
 
-// What a person had pulled stays open; what had pulled itself is left to be closed with a
-// receipt.
+// A breaker that a person opened stays open. One that opened itself becomes half-open, so
+// that it is closed with a receipt.
 func TestOldBreakerRowsAreMigrated(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Database(t)

@@ -15,9 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// holdLocks runs a statement in a foreign transaction that stays open until the test
-// lets go of it.
-func holdLocks(t *testing.T, db *sql.DB, query string, args ...any) (letGo func()) {
+// holdLocks runs a statement in a transaction that stays open until the test calls release.
+func holdLocks(t *testing.T, db *sql.DB, query string, args ...any) (release func()) {
 	t.Helper()
 	tx, err := db.BeginTx(context.Background(), nil)
 	if err != nil {
@@ -33,8 +32,8 @@ func holdLocks(t *testing.T, db *sql.DB, query string, args ...any) (letGo func(
 	}
 }
 
-// Whoever waits in vain for a policy or a circuit breaker that another transaction holds is told
-// that it is busy, and nothing has changed; later the same succeeds.
+// A change of a policy or a circuit breaker that another transaction holds returns ErrBusy
+// and changes nothing; later it succeeds.
 func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -47,7 +46,7 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 			return postgres.Policy{Policy: retrypolicy.Policy{MaxRetryAttempts: 3 + int(now.Version)}.Normalize(), Actor: "test", Reason: "test", At: at}, "x", nil
 		})
 	}
-	pull := func() (background.Breaker, bool, error) {
+	openByHand := func() (background.Breaker, bool, error) {
 		return j.UpdateBreaker(ctx, target, func(b background.Breaker) (background.Breaker, bool) {
 			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.Manual = target, background.BreakerOpen, "test", "test", at, b.Version+1, true
 			return b, true
@@ -56,28 +55,28 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	if _, err := setPolicy(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := pull(); err != nil {
+	if _, _, err := openByHand(); err != nil {
 		t.Fatal(err)
 	}
-	letGo := holdLocks(t, db, `WITH p AS (SELECT FROM recourse.policies FOR UPDATE), b AS (SELECT FROM recourse.brakes FOR UPDATE) SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM b)`)
-	defer letGo()
+	release := holdLocks(t, db, `WITH p AS (SELECT FROM recourse.policies FOR UPDATE), b AS (SELECT FROM recourse.brakes FOR UPDATE) SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM b)`)
+	defer release()
 	if p, err := setPolicy(); !errors.Is(err, postgres.ErrBusy) {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if b, moved, err := pull(); !errors.Is(err, postgres.ErrBusy) || moved {
-		t.Errorf("%+v, %v, %v", b, moved, err)
+	if b, changed, err := openByHand(); !errors.Is(err, postgres.ErrBusy) || changed {
+		t.Errorf("%+v, %v, %v", b, changed, err)
 	}
-	letGo()
+	release()
 	if p, err := setPolicy(); err != nil || p.Version != 2 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if b, moved, err := pull(); err != nil || !moved || b.Version != 2 {
-		t.Errorf("%+v, %v, %v", b, moved, err)
+	if b, changed, err := openByHand(); err != nil || !changed || b.Version != 2 {
+		t.Errorf("%+v, %v, %v", b, changed, err)
 	}
 }
 
-// A request locks its own key and nothing else, so that it holds nothing while it waits:
-// another one, whose outdated key it would forget, begins at once.
+// A request locks only the row of its key. While it waits for that, another request begins
+// at once, even if both keys have expired.
 func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -87,7 +86,7 @@ func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 	enter := func(key string, began time.Time) error {
 		_, begun, err := j.BeginRequest(ctx, postgres.Request{Tenant: "acme", Key: key, Token: uuid.New(), Began: began}, began.Add(-time.Minute), began.Add(-24*time.Hour))
 		if err == nil && !begun {
-			err = errors.New("it was not begun")
+			err = errors.New("not begun")
 		}
 		return err
 	}
@@ -96,8 +95,8 @@ func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	letGo := holdLocks(t, db, `SELECT FROM recourse.requests WHERE key = 'a' FOR UPDATE`)
-	defer letGo()
+	release := holdLocks(t, db, `SELECT FROM recourse.requests WHERE key = 'a' FOR UPDATE`)
+	defer release()
 	waited := make(chan error, 1)
 	go func() { waited <- enter("a", now) }()
 	for tick := time.Tick(5 * time.Millisecond); ; <-tick {
@@ -110,10 +109,10 @@ func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 		}
 	}
 	if err := enter("b", now); err != nil {
-		t.Errorf("the other: %v", err)
+		t.Errorf("other key: %v", err)
 	}
-	letGo()
+	release()
 	if err := <-waited; err != nil {
-		t.Errorf("the one that waited: %v", err)
+		t.Errorf("the request that waited: %v", err)
 	}
 }

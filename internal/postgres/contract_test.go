@@ -32,10 +32,10 @@ func open(t testing.TB, url string) *postgres.Journal {
 	return j
 }
 
-// session is the one that all claims of these tests are made under.
+// session is the session of all claims in these tests.
 var session = uuid.New()
 
-// database is the owner's hand beside the journal.
+// database opens the database as its owner.
 func database(t testing.TB, url string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("postgres", testkit.Owner(t, url))
@@ -50,7 +50,7 @@ func database(t testing.TB, url string) *sql.DB {
 	return db
 }
 
-// plainRun is a pending run of a case of its own.
+// plainRun returns a pending run of a case.
 func plainRun(caseID receipts.CaseID, tenant string) background.Run {
 	id := background.RunID(uuid.Must(uuid.NewV7()))
 	return background.Run{
@@ -59,7 +59,7 @@ func plainRun(caseID receipts.CaseID, tenant string) background.Run {
 	}
 }
 
-// opening is the change that opens a plain case with a run.
+// opening returns the change that opens a plain case with a run.
 func opening(r background.Run, drafts ...receipts.Draft) postgres.Change {
 	return postgres.Change{Transition: r.LastTransition, Drafts: drafts, After: &postgres.Snapshot{Run: r, Case: postgres.Case{
 		ID: r.Case, Tenant: r.Tenant, Kind: postgres.KindPlain, Subject: "case:" + r.Case.String(), ActiveRun: r.ID,
@@ -70,7 +70,7 @@ func submitted(r background.Run) receipts.Draft {
 	return receipts.Draft{Run: r.ID, Subtype: receipts.Submitted, Actor: "test", At: r.DueAt, Payload: receipts.Payload{Family: r.Family, RetryKey: r.RetryKey}}
 }
 
-// trailLog is the journal as a log of receipts.
+// trailLog implements receiptstest.Log with the journal.
 type trailLog struct {
 	*postgres.Journal
 	db *sql.DB

@@ -15,18 +15,18 @@ import (
 
 type escrowKey struct{ tenant, reference string }
 
-// ensureEscrowsSQL creates escrows that nobody has named yet. It commits by itself, and
-// an escrow that no case ever uses does no harm. It looks first, because ON CONFLICT
-// alone waits for a transaction that has changed the row it finds.
+// ensureEscrowsSQL creates escrows that do not exist yet. It commits by itself: an escrow
+// that no case ever uses does no harm. It looks for the escrow first, because ON CONFLICT
+// alone waits for a transaction that has changed the row.
 const ensureEscrowsSQL = `
 INSERT INTO recourse.escrows (tenant, reference, currency, held)
 SELECT DISTINCT ON (tenant, reference) * FROM unnest($1::text[],$2::text[],$3::text[],$4::bigint[]) AS t(tenant,reference,currency,held)
 WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)
 ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
 
-// ensureEscrows creates the escrows of cases to be opened before the statement
-// that opens them, because that one cannot update a row that it inserts itself. It
-// reports whether it created any.
+// ensureEscrows creates the escrows of new cases before the statement that opens the cases,
+// because a statement cannot update a row that it inserts itself. It reports whether it
+// created any.
 func (j *Journal) ensureEscrows(ctx context.Context, rows []*chainedChange) (created bool, err error) {
 	c := newColumns(4, 1)
 	var names []escrowKey
@@ -56,24 +56,24 @@ func (j *Journal) ensureEscrows(ctx context.Context, rows []*chainedChange) (cre
 	return n > 0, err
 }
 
-// recreateEscrow creates the escrow of a case that could not be opened, if it is gone: a
-// failover may have lost its row, which this process remembers all the same. It reports
-// whether it did.
+// recreateEscrow creates the escrow of a case that could not be opened, if the escrow does
+// not exist: a failover may have lost the row while this process still has it in its cache.
+// It reports whether it created the row.
 func (j *Journal) recreateEscrow(ctx context.Context, row *chainedChange) (created bool, err error) {
 	j.knownEscrows.forget(escrowKey{row.After.Case.Tenant, row.Opening.Reference})
 	return j.ensureEscrows(ctx, []*chainedChange{row})
 }
 
-// correctEscrowSQL gives an escrow that no case has used another sum or currency: it
-// was named by a submission that never became a case.
+// correctEscrowSQL changes the sum and currency of an escrow that no case has used: a
+// submission that never became a case created it.
 const correctEscrowSQL = `
 UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
   SELECT id FROM recourse.escrows e WHERE tenant = $1 AND reference = $2 AND committed = 0 AND breached = 0
     AND NOT EXISTS (SELECT FROM recourse.escrow_deltas d WHERE d.escrow_id = e.id)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = e.id) FOR NO KEY UPDATE SKIP LOCKED)`
 
-// correctEscrow reports whether the escrow could be given what the opening says, in a
-// transaction of its own or in the caller's.
+// correctEscrow sets the escrow's sum and currency to those of the opening, in a
+// transaction of its own or in the caller's. It reports whether it could.
 func correctEscrow(ctx context.Context, q execer, tenant string, o Opening) (bool, error) {
 	res, err := execWithFailpoints(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, o.Reference, o.Held, o.Currency)
 	if err != nil {
@@ -83,9 +83,8 @@ func correctEscrow(ctx context.Context, q execer, tenant string, o Opening) (boo
 	return n > 0, err
 }
 
-// Escrow is what an escrow holds and what its cases have committed of it, at one
-// moment. Open is the part of Committed that its row does not show yet: deltas that
-// nobody has folded.
+// Escrow is what an escrow holds and what its cases have committed of it, at one moment.
+// OpenDeltas is the part of Committed that is not folded into its row yet.
 type Escrow struct {
 	Tenant     string `db:"tenant"`
 	Reference  string `db:"reference"`
@@ -98,7 +97,7 @@ type Escrow struct {
 
 const escrowSQL = `SELECT tenant, reference, currency, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1`
 
-// FindEscrow reads an escrow of a tenant. ErrNotFound when nobody has named it.
+// FindEscrow reads an escrow of a tenant. It returns ErrNotFound if there is none.
 func (j *Journal) FindEscrow(ctx context.Context, tenant, reference string) (Escrow, error) {
 	var out []Escrow
 	err := j.readDB.SelectContext(ctx, &out, escrowSQL+` AND reference = $2`, tenant, reference)
@@ -118,7 +117,7 @@ func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) 
 	return out, err
 }
 
-// EscrowWithCaseSum reads, at one moment, an escrow of a tenant and what its cases add up to.
+// EscrowWithCaseSum reads, at one moment, an escrow of a tenant and the sum over its cases.
 func (j *Journal) EscrowWithCaseSum(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error) {
 	err = j.readDB.QueryRowContext(ctx, `SELECT e.tenant, e.reference, e.currency, e.held, e.committed, e.open, e.breached,
 		coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
@@ -127,14 +126,14 @@ func (j *Journal) EscrowWithCaseSum(ctx context.Context, tenant, reference strin
 	return e, sum, unavailableOrNil(err)
 }
 
-// Breaches is how often conservation was breached, of all tenants. Neither number falls.
+// Breaches counts breaches of conservation, over all tenants. No number ever falls.
 type Breaches struct {
 	Excesses  int64 // payments beyond what was adjudicated: receipts conservation-breach
-	Escrows   int64 // escrows that committed more than they hold, as their rows show it
-	Overdrawn int64 // by how much these did, added up over all currencies: it only tells that something rose
+	Escrows   int64 // escrows whose row has committed more than it holds
+	Overdrawn int64 // the excess of these escrows, added up over all currencies: only a rise has a meaning
 }
 
-// breachesSQL names the predicates of the partial indexes on breaches.
+// breachesSQL repeats the predicates of the partial indexes on breaches.
 const breachesSQL = `SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'), count(*), least(coalesce(sum(breached), 0), 9223372036854775807)::bigint
 FROM recourse.escrows WHERE breached > 0`
 
@@ -152,8 +151,8 @@ func (b *Breaches) read(ctx context.Context, q interface {
 	return nil
 }
 
-// BreachedEscrows lists escrows of all tenants that committed more than they hold, the
-// youngest first.
+// BreachedEscrows lists escrows of all tenants that committed more than they hold, newest
+// first.
 func (j *Journal) BreachedEscrows(ctx context.Context, limit int) ([]Escrow, error) {
 	var out []Escrow
 	if err := j.readDB.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, open, breached
@@ -165,7 +164,7 @@ func (j *Journal) BreachedEscrows(ctx context.Context, limit int) ([]Escrow, err
 
 const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = 'conservation-breach' ORDER BY seq`
 
-// CaseExcess is by how much payments of a case went beyond what was adjudicated.
+// CaseExcess returns the amount by which payments of a case exceeded what was adjudicated.
 func (j *Journal) CaseExcess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
 	var rows []receiptRow
 	if err := j.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
@@ -184,10 +183,10 @@ func (j *Journal) CaseExcess(ctx context.Context, tenant string, caseID receipts
 
 const unfoldedSQL = `SELECT DISTINCT escrow_id FROM recourse.escrow_deltas WHERE escrow_id > $1 ORDER BY escrow_id LIMIT $2`
 
-// foldDeltasSQL adds open deltas to the escrows that they are of. It counts only what its
-// own DELETE returned: its snapshot also shows deltas that another transaction has
-// folded while this one came to the lock. It never waits, and leaves an escrow that is
-// locked to whoever holds it.
+// foldDeltasSQL adds open deltas to their escrows. It counts only what its own DELETE
+// returned: its snapshot also shows deltas that another transaction folded while this one
+// waited for the row. It never waits, and skips an escrow that is locked: the next fold
+// takes it.
 const foldDeltasSQL = `
 WITH e AS MATERIALIZED (
   SELECT e.id FROM recourse.escrows e WHERE e.id = ANY($1) ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
@@ -199,12 +198,12 @@ WITH e AS MATERIALIZED (
 )
 SELECT count(*) FROM fold`
 
-// foldBatch is how many escrows one statement folds at most.
+// foldBatch is the most escrows that one statement folds.
 const foldBatch = 256
 
 // FoldDeltas folds the open deltas of all escrows that no transaction has locked, and
-// reports how many deltas that were. Until then they count as committed wherever the
-// sum of an escrow is read, and free no room.
+// returns how many deltas it folded. Until they are folded, deltas count wherever the sum
+// of an escrow is read, and free no room for reservations.
 func (j *Journal) FoldDeltas(ctx context.Context) (folded int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -234,12 +233,12 @@ func (j *Journal) foldEscrows(ctx context.Context, escrows []int64) (folded int6
 	return folded, nil
 }
 
-// escrowCacheSize is how many escrows are remembered at most; a power of two.
+// escrowCacheSize is the most escrows in the cache; a power of two.
 const escrowCacheSize = 1 << 16
 
-// escrowCache remembers escrows that are known to be there. Each is a hash in the slot that
-// the hash names, until another one falls there: what is forgotten is asked of the
-// database again. It holds no pointers, which the garbage collector would follow.
+// escrowCache remembers escrows that exist. An entry is the hash of the escrow, in the slot
+// given by the hash, until another hash replaces it. What is not in the cache is read from
+// the database again. It holds no pointers that the garbage collector would have to follow.
 type escrowCache struct {
 	seed  maphash.Seed
 	slots [escrowCacheSize]atomic.Uint64
@@ -262,5 +261,5 @@ func (m *escrowCache) forget(e escrowKey) {
 	m.slots[h%escrowCacheSize].CompareAndSwap(h, 0)
 }
 
-// hash is never that of an empty slot.
+// hash never returns 0, the value of an empty slot.
 func (m *escrowCache) hash(e escrowKey) uint64 { return maphash.Comparable(m.seed, e) | 1<<63 }

@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// reservation opens a case that reserves an amount of an escrow that holds ten.
+// reservation is a submission that reserves an amount of an escrow that holds ten.
 func reservation(escrow, subject string, amount int64) postgres.Submission {
 	s := settlementOf(escrow, subject)
 	ch, err := s.Open()
@@ -25,7 +25,7 @@ func reservation(escrow, subject string, amount int64) postgres.Submission {
 	return s
 }
 
-// applyState moves what a run's case has reserved and released, as a cancel or a payment does.
+// applyState changes the money of a run's case, as a cancel or a payment does.
 func applyState(t testing.TB, j *postgres.Journal, run postgres.Snapshot, to func(*settlement.State)) {
 	t.Helper()
 	m := transition(receipts.Cancelled, run.Run)
@@ -58,9 +58,9 @@ func mustFindEscrow(t testing.TB, j *postgres.Journal, reference string) postgre
 	return e
 }
 
-// Of two that want the room that one delta frees, one gets it, whoever folds the delta:
-// either of them, or the loop. A statement that counted what it saw instead of what it
-// deleted let both in.
+// Of two reservations that want the room freed by one delta, exactly one is admitted,
+// whether a reservation or the loop folds the delta. A statement that counted the deltas it
+// saw instead of those it deleted would admit both.
 func TestADeltaIsCountedOnceByWhoeverFoldsIt(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -112,12 +112,13 @@ func raceForRoom(t *testing.T, journals []*postgres.Journal, escrow string) {
 	}
 	committed, sum, err := journals[2].EscrowSums(ctx, "acme", escrow)
 	if e := mustFindEscrow(t, journals[2], escrow); err != nil || won != 1 || committed != 10 || sum != 10 || e.Breached != 0 {
-		t.Errorf("%s: %d got in (%v), committed %d, its cases add up to %d, %+v: %v", escrow, won, errs, committed, sum, e, err)
+		t.Errorf("%s: %d admitted (%v), committed %d, sum of its cases %d, %+v: %v", escrow, won, errs, committed, sum, e, err)
 	}
 }
 
-// What a move frees or adds waits for nobody who holds the escrow; it counts in the sum
-// at once, frees room when it is folded, and is folded by whoever locks the row next.
+// A transition that frees or adds to the committed sum does not wait for the escrow's lock.
+// The change counts in the sum at once, frees room when it is folded, and is folded by
+// whoever locks the row next.
 func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -125,56 +126,56 @@ func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	ctx := context.Background()
 	first := mustReserve(t, j, "esc", "first", 6)
 	second := mustReserve(t, j, "esc", "second", 4)
-	letGo := holdLocks(t, db, `SELECT FROM recourse.escrows FOR UPDATE`)
-	defer letGo()
+	release := holdLocks(t, db, `SELECT FROM recourse.escrows FOR UPDATE`)
+	defer release()
 	applyState(t, j, first, func(s *settlement.State) { s.Reserved, s.Released = 0, 2 })  // in part: frees 4
 	applyState(t, j, second, func(s *settlement.State) { s.Reserved, s.Released = 0, 9 }) // beyond it: adds 5
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 1 || e.Breached != 0 {
 		t.Errorf("while the row is locked: %+v", e)
 	}
 	if n, err := j.FoldDeltas(ctx); n != 0 || err != nil {
-		t.Errorf("%d folded of a locked escrow, %v", n, err)
+		t.Errorf("folded %d deltas of a locked escrow, %v", n, err)
 	}
-	letGo()
+	release()
 	if n, err := j.FoldDeltas(ctx); n != 2 || err != nil {
-		t.Errorf("%d folded, %v", n, err)
+		t.Errorf("folded %d deltas, want 2, %v", n, err)
 	}
 	if n, err := j.FoldDeltas(ctx); n != 0 || err != nil {
-		t.Errorf("%d folded twice, %v", n, err)
+		t.Errorf("folded %d deltas twice, %v", n, err)
 	}
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 0 || e.Breached != 1 {
-		t.Errorf("folded: %+v", e)
+		t.Errorf("after folding: %+v", e)
 	}
 	if b, err := j.Breaches(ctx); b.Escrows != 1 || b.Overdrawn != 1 || err != nil {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
 
-// An admission folds before it looks for room: what was freed lets it in, and what was
-// paid beyond the escrow keeps it out, without a fold in between.
+// An admission folds before it checks the room: freed amounts admit it, and payments beyond
+// the escrow keep it out, without a fold in between.
 func TestAnAdmissionFoldsBeforeItLooksForRoom(t *testing.T) {
 	t.Parallel()
 	j := open(t, testkit.Migrated(t))
 	full := mustReserve(t, j, "esc", "full", 10)
 	if _, err := j.Submit(context.Background(), reservation("esc", "early", 1)); !errors.Is(err, postgres.ErrExceedsHeld) {
-		t.Errorf("before anything is freed: %v", err)
+		t.Errorf("admitted to a full escrow: %v", err)
 	}
 	applyState(t, j, full, func(s *settlement.State) { s.Reserved, s.Released = 0, 3 })
 	next := mustReserve(t, j, "esc", "next", 7)
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 10 || e.OpenDeltas != 0 || e.Breached != 0 {
-		t.Errorf("with what was freed: %+v", e)
+		t.Errorf("after the admission: %+v", e)
 	}
 	applyState(t, j, next, func(s *settlement.State) { s.Reserved, s.Released = 0, 8 })
 	if _, err := j.Submit(context.Background(), reservation("esc", "late", 1)); !errors.Is(err, postgres.ErrExceedsHeld) {
-		t.Errorf("into a breached escrow: %v", err)
+		t.Errorf("admitted to a breached escrow: %v", err)
 	}
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.Breached != 1 || e.OpenDeltas != 0 {
-		t.Errorf("the refused admission folded: %+v", e)
+		t.Errorf("after the refused admission: %+v", e)
 	}
 }
 
-// The sum of an escrow is right at every moment, while it is reserved, paid, freed and
-// folded.
+// The sum of an escrow is right at every moment, during reservations, payments, cancels and
+// folds.
 func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -195,7 +196,7 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 				}
 				committed, sum, err := k.EscrowSums(ctx, "acme", "esc")
 				if err != nil && !errors.Is(err, sql.ErrNoRows) || committed != sum {
-					t.Errorf("committed %d, its cases add up to %d: %v", committed, sum, err)
+					t.Errorf("committed %d, sum of its cases %d: %v", committed, sum, err)
 				}
 			}
 		})

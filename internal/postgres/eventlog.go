@@ -10,9 +10,10 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// NumberedReceipt is a receipt with its place in the order of its tenant's receipts. Places begin
-// at 1, and within a case they rise with the sequence. They have no gaps, but before and
-// between those that programs before migration 44 gave: these counted the receipts of all tenants.
+// NumberedReceipt is a receipt with its number in the order of its tenant's receipts.
+// Numbers begin at 1, and within a case they rise with the sequence. They have no gaps,
+// except before and between those given by programs before migration 44, which counted the
+// receipts of all tenants together.
 type NumberedReceipt struct {
 	Position int64
 	receipts.Receipt
@@ -23,8 +24,8 @@ type numberedRow struct {
 	receiptRow
 }
 
-// Of the log it reads only the rows whose numbers fit into the limit, and of the receipts
-// only those: OFFSET 0 keeps the server from reading all of the tenant's to join them.
+// The query reads only the rows of the log whose numbers fit into the limit, and only their
+// receipts: OFFSET 0 keeps the server from reading all receipts of the tenant to join them.
 const eventPageSQL = `
 WITH near AS (
   SELECT last, case_ids, seqs, sum(least(cardinality(seqs), last - $2 + 1)) OVER (ORDER BY last ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead
@@ -42,8 +43,8 @@ FROM n CROSS JOIN LATERAL (
   SELECT r.* FROM recourse.receipts r WHERE r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1 OFFSET 0) r
 ORDER BY n.number`
 
-// ReceiptsFrom reads receipts of a tenant in their order, beginning with the
-// first whose number is at least from.
+// ReceiptsFrom reads receipts of a tenant in their order, beginning with the first whose
+// number is at least from.
 func (j *Journal) ReceiptsFrom(ctx context.Context, tenant string, from int64, limit int) ([]NumberedReceipt, error) {
 	var rows []numberedRow
 	if err := j.readDB.SelectContext(ctx, &rows, eventPageSQL, tenant, from, limit); err != nil {
@@ -56,7 +57,7 @@ func (j *Journal) ReceiptsFrom(ctx context.Context, tenant string, from int64, l
 	return out, nil
 }
 
-// LastNumberOf returns the greatest number of a tenant's receipts, 0 when none is numbered.
+// LastNumberOf returns the greatest number of a tenant's receipts; 0 if none is numbered.
 func (j *Journal) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
 	if err := j.readDB.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
 		return 0, unavailable(err)
@@ -65,8 +66,8 @@ func (j *Journal) LastNumberOf(ctx context.Context, tenant string) (last int64, 
 }
 
 // eventOrderErrorsSQL compares all receipts of a tenant with their places, as of one
-// moment: numbered, or waiting to be numbered, which is after all that are. The
-// server sorts; nothing is kept here.
+// moment. A receipt that waits to be numbered counts as after all that are numbered. The
+// server sorts, and nothing is kept here.
 const eventOrderErrorsSQL = `
 WITH places AS (
   SELECT u.case_id, u.seq, l.last - cardinality(l.seqs) + u.place AS number FROM recourse.event_log l, LATERAL (
@@ -84,9 +85,10 @@ FROM placed p FULL JOIN (SELECT case_id, seq, subtype FROM recourse.receipts WHE
 WHERE r.seq IS NULL OR p.times IS DISTINCT FROM 1 OR p.number < p.before
 ORDER BY (r.subtype = 'dead-lettered') DESC NULLS LAST, 1, 2`
 
-// EachEventOrderError gives the receipts of the tenant, those of deaths first, that do not have
-// exactly one place in the order of events, or have it before that of an earlier receipt of
-// their case, and the places of receipts that there are not.
+// EachEventOrderError visits, deaths first:
+//   - the receipts of a tenant that do not have exactly one place in the order of events;
+//   - those that come before an earlier receipt of their case;
+//   - places without a receipt.
 func (j *Journal) EachEventOrderError(ctx context.Context, tenant string, visit func(at TrailPosition, what string)) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
 		var caseID uuid.UUID
@@ -114,30 +116,30 @@ func (j *Journal) EachEventOrderError(ctx context.Context, tenant string, visit 
 const eventGapSQL = `SELECT before + 1, first - 1 FROM (SELECT last, last - cardinality(seqs) + 1 AS first, lag(last, 1, 0::bigint) OVER (ORDER BY last) AS before FROM recourse.event_log) g
 WHERE first <> before + 1 ORDER BY last`
 
-// projectionAheadSQL finds a projection that claims to have taken in what there is not: it would pass
-// over what comes.
+// projectionAheadSQL finds a projection that claims a position after the end of the event
+// log: it would skip the next receipts.
 const projectionAheadSQL = `SELECT NULL::uuid, NULL::uuid, 'the order of events ends at ' || e.last || ', and the list of ' || p.name || ' follows it up to ' || p.last
 FROM recourse.projected p, (SELECT coalesce(max(last), 0) AS last FROM recourse.event_log) e WHERE p.last > e.last`
 
-// EachProjectionAhead gives what follows the order of events beyond its end.
+// EachProjectionAhead visits the projections beyond the end of the order of events.
 func (j *Journal) EachProjectionAhead(ctx context.Context, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, projectionAheadSQL)
 }
 
-// tenantEventGapSQL finds where a tenant's own places do not follow each other. Those of older programs
-// only rise.
+// tenantEventGapSQL finds gaps between a tenant's own numbers. Numbers of older programs
+// only have to rise.
 const tenantEventGapSQL = `SELECT before + 1, first - 1 FROM (
   SELECT last, tenant_last, coalesce(tenant_last, last) - cardinality(seqs) + 1 AS first, lag(coalesce(tenant_last, last), 1, 0::bigint) OVER (ORDER BY last) AS before
   FROM recourse.event_log WHERE tenant = $1) g
 WHERE CASE WHEN tenant_last IS NULL THEN first <= before ELSE first <> before + 1 END ORDER BY last`
 
-// EachTenantEventGap gives what EachEventGap gives, of the places in a tenant's own order.
+// EachTenantEventGap is EachEventGap for the numbers of one tenant.
 func (j *Journal) EachTenantEventGap(ctx context.Context, tenant string, visit func(from, to int64)) error {
 	return j.eachGapRow(ctx, visit, tenantEventGapSQL, tenant)
 }
 
-// EachEventGap gives the numbers from one to another that are missing in the order of events, or
-// where these are in the wrong order, the numbers between that are given twice.
+// EachEventGap visits the ranges of numbers that are missing in the order of events; where
+// the order is wrong, the range that is given twice.
 func (j *Journal) EachEventGap(ctx context.Context, visit func(from, to int64)) error {
 	return j.eachGapRow(ctx, visit, eventGapSQL)
 }
@@ -153,8 +155,8 @@ func (j *Journal) eachGapRow(ctx context.Context, visit func(from, to int64), qu
 	}, query, args...)
 }
 
-// DeathEvent is the receipt of a run that died, with what the receipt leaves to the run
-// and the case.
+// DeathEvent is the dead-lettered receipt of a run, with fields of the run and the case
+// that the receipt does not have.
 type DeathEvent struct {
 	NumberedReceipt
 	Family   string
@@ -163,8 +165,8 @@ type DeathEvent struct {
 	Subject  string
 }
 
-// LastPosition is the number of the last receipt in the order of events; 0 when there
-// is none.
+// LastPosition returns the number of the last receipt in the order of events; 0 if there is
+// none.
 func (j *Journal) LastPosition(ctx context.Context) (last int64, err error) {
 	if err := j.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
 		return 0, unavailable(err)
@@ -193,10 +195,9 @@ type deathRow struct {
 	Subject  string `db:"subject"`
 }
 
-// Deaths reads the deaths of all tenants in the order of events, behind a number
-// that LastPosition or Deaths gave. It looks through at most as many statements'
-// receipts as said and gives the number to go on from, which is the one given when
-// nothing has happened.
+// Deaths reads the deaths of all tenants in the order of events, after a number that
+// LastPosition or Deaths returned. It reads the receipts of at most so many statements.
+// next is the number to go on from; it equals after if there is nothing new.
 func (j *Journal) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

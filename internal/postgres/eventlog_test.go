@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A page of receipts in the order of events reads those receipts, and not all that the
-// tenant has, whatever the server knows of the tables.
+// A page of the event log reads only its own receipts, not all of the tenant's, with and
+// without statistics.
 func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -49,7 +49,7 @@ func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := plan.String(); strings.Contains(text, "Seq Scan on receipts") || strings.Contains(text, "Hash Join") || strings.Contains(text, "Merge Join") {
-			t.Errorf("when the server knows %s:\n%s", known, text)
+			t.Errorf("with statistics of %s:\n%s", known, text)
 		}
 		page, err := j.ReceiptsFrom(context.Background(), "acme", 7, 1000)
 		if err != nil || len(page) != 1000 {

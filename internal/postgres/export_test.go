@@ -6,27 +6,26 @@ import (
 	"errors"
 )
 
-// Pools are all pools of connections, by their purpose.
+// Pools returns all connection pools by purpose.
 func (j *Journal) Pools() map[string]*sql.DB {
 	return map[string]*sql.DB{
-		"batches": j.batchDB, "waiting submissions": j.submitPath.db, "waiting moves": j.transitionPath.db, "transactions": j.txPath.db, "questions": j.readDB.DB,
+		"batches": j.batchDB, "waiting submissions": j.submitPath.db, "waiting transitions": j.transitionPath.db, "transactions": j.txPath.db, "queries": j.readDB.DB,
 		"heartbeat": j.heartbeatDB, "sequencer": j.sequencerDB, "projection": j.projectionDB, "search": j.searchDB,
 	}
 }
 
-// Ways are all ways in which letters can be looked for: beside those of plans, a walk
-// that is given up soon, and to look at all messages as they lie.
+// All access paths: those of plans, then an ordered scan with a low limit, and a heap scan.
 const (
 	AccessPaths = int(orderedScan) + 3
 	ShortScan   = AccessPaths - 2
 	HeapScan    = AccessPaths - 1
 )
 
-// ChosenPath is the way that is chosen.
+// ChosenPath selects the path that the plan chooses.
 const ChosenPath = -1
 
-// PositionsByPath finds places of letters in a way that need not be the one chosen. It is
-// false when the filter can't be met in that way.
+// PositionsByPath finds positions by a given access path. It reports false if the filter
+// can't use that path.
 func (j *Journal) PositionsByPath(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) ([]LetterPosition, bool, error) {
 	p, err := j.planSearch(ctx, tenant, f, o, after, limit)
 	if err != nil || p.empty() {
@@ -37,7 +36,7 @@ func (j *Journal) PositionsByPath(ctx context.Context, w int, tenant string, f L
 		return positions, true, err
 	}
 	ranged := p.filter.rangedColumns()
-	if p.allGroups && len(p.groups) == 0 { // nothing was asked of them, so they were not read
+	if p.allGroups && len(p.groups) == 0 { // no facet conditions, so they were not read
 		if err = j.readGroups(ctx, &p, after); err != nil || p.empty() {
 			return nil, true, err
 		}
@@ -65,30 +64,30 @@ func (j *Journal) PositionsByPath(ctx context.Context, w int, tenant string, f L
 	return positions, true, err
 }
 
-// StoredTrigrams is what is kept of a message beside its constant part.
+// StoredTrigrams returns the trigrams stored for a message.
 func StoredTrigrams(tenant, message, constant string) string {
 	return arrayLiteral(storedTrigrams(tenant, message, constant))
 }
 
-// CountFacetGroups is how many shapes a filter leaves.
+// CountFacetGroups returns the number of facet groups that a filter may match.
 func (j *Journal) CountFacetGroups(ctx context.Context, tenant string, f LetterFilter) (int, error) {
 	groups, _, err := readFacetGroups(ctx, j.searchDB, tenant, f, LetterOrder{})
 	return len(groups), err
 }
 
-// Compare tells which of two places comes first.
+// Compare compares two positions in the order.
 func (o LetterOrder) Compare(a, b LetterPosition) int { return o.compare(a, b) }
 
-// EscrowSums is what an escrow has committed and what its cases add up to.
+// EscrowSums returns what an escrow has committed and the sum of its cases.
 func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
 	e, sum, err := j.EscrowWithCaseSum(ctx, tenant, reference)
 	return e.Committed, sum, err
 }
 
-// EventPageSQL is the statement of Numbered.
+// EventPageSQL is the statement of ReceiptsFrom.
 const EventPageSQL = eventPageSQL
 
-// MigrateTo brings a schema up to a version that need not be this program's.
+// MigrateTo migrates a schema to any version.
 func MigrateTo(ctx context.Context, databaseURL string, version int64) (err error) {
 	db, err := openPool(databaseURL, poolConfig{purpose: "migrate", maxConns: 3})
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// flushTransitions writes a batch of moves: most by the statement for the moves that most
-// are, and what that does not write by the one for all. A batch that the server
-// refuses for one row's value is split, so that only that row fails.
+// flushTransitions writes a batch of transitions: first with the narrow statement, which
+// covers most of them, then the rest with the wide one. A batch that the server refuses for
+// the values of one row is split, so that only that row fails.
 func (j *Journal) flushTransitions(rows []*chainedChange) []answer[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
@@ -40,9 +40,9 @@ func (j *Journal) flushOpens(rows []*chainedChange) []answer[openResult] {
 		})
 }
 
-// narrowThenWide runs the rows that a narrow statement may write, then the others, those
-// that it left open, and all of them when it was refused as a whole, through the
-// wide one.
+// narrowThenWide runs the eligible rows through the narrow statement. Then it runs the
+// others through the wide one, together with those for which retryWide is true, or with all
+// of them if the narrow statement was refused as a whole.
 func narrowThenWide[R any](rows []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []answer[R] {
 	out := make([]answer[R], len(rows))
 	var first, rest []int
@@ -122,7 +122,7 @@ func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {
 	return out
 }
 
-// splitOnDataError runs a batch, and when it fails for a value runs each row alone.
+// splitOnDataError runs a batch. If a value makes it fail, it runs each row alone.
 func splitOnDataError[R any](rows []*chainedChange, run func([]*chainedChange) ([]R, error)) []answer[R] {
 	out := make([]answer[R], len(rows))
 	values, err := run(rows)
@@ -132,7 +132,7 @@ func splitOnDataError[R any](rows []*chainedChange, run func([]*chainedChange) (
 			out[i].value = v
 		}
 	case isContention(err):
-		return out // lost: each row asks again, alone
+		return out // conflict: each row is tried again, alone
 	case isDataError(err) && len(rows) > 1:
 		for i := range rows {
 			out[i] = splitOnDataError(rows[i:i+1], run)[0]

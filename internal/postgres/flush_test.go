@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the narrow statement takes, leaves open or is refused with, each row gets
-// its own answer: the wide one's where that was asked last.
+// Each row gets its own answer: that of the wide statement if the narrow one refused the
+// row or the batch, else that of the narrow one.
 func TestEachRowOfABatchGetsItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,23 +10,23 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Gauges are how much there is to do, of all tenants, at one moment.
+// Gauges are counts over all tenants at one moment.
 type Gauges struct {
-	Runs           map[background.State]int64 // live runs; and, as dead_lettered, open letters
-	OldestDue      time.Time                  // of the runs that wait; zero when none is due
-	AtRisk         map[string]int64           // reserved by cases with an open letter: currency -> minor units
-	Held           int64                      // open letters that somebody holds
+	Runs           map[background.State]int64 // live runs; under dead_lettered, open dead letters
+	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
+	AtRisk         map[string]int64           // reserved by cases with an open dead letter: currency -> minor units
+	Held           int64                      // open dead letters with a hold
 	Breaches                                  // of conservation
-	BrokeGlass     int64                      // bulk plans that one person let run who needs a second one; never falls
-	OldestUnfolded time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
+	BrokeGlass     int64                      // bulk plans that one person started for an incident though two are required; never falls
+	OldestUnfolded time.Time                  // when the oldest delta that is not folded yet was recorded; zero if there is none
 	Unserved       int64                      // live runs in queues that no running process serves
-	Uncalled       int64                      // live runs and open letters of escrow services that no running process calls
-	Unknown        Unresolved                 // open letters of settlements of unknown outcome
-	Expiring       map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
+	Uncalled       int64                      // live runs and open dead letters of escrow services that no running process calls
+	Unknown        Unresolved                 // open dead letters of settlements of unknown outcome
+	Expiring       map[string]int64           // open dead letters that retention purges within seven days, or would have purged: family -> count
 }
 
-// The queries name the predicates of the partial indexes on runs, so that neither
-// reads the runs that have ended.
+// The queries repeat the predicates of the partial indexes on runs, so that none reads the
+// runs that have ended.
 const (
 	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live GROUP BY state`
 	openLettersSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
@@ -37,8 +37,8 @@ const (
 	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
-// Gauges measures at a time given, all but Expiring, which the journal has no rule for, Unserved and Uncalled. It costs a look at every live run and open
-// letter, so callers should not ask often.
+// Gauges measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
+// run and open dead letter: call it rarely.
 func (j *Journal) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
 	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
 	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
@@ -121,7 +121,7 @@ func (l *Gauges) measureLetters(ctx context.Context, tx *sql.Tx) error {
 
 const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
 
-// RunsAhead counts the runs of its queue that were due before a run that waits, up to a number.
+// RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.
 func (j *Journal) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -131,7 +131,7 @@ func (j *Journal) RunsAhead(ctx context.Context, r background.Run, most int) (n 
 	return n, nil
 }
 
-// CaseIsLocked reports whether another transaction holds a case at this moment.
+// CaseIsLocked reports whether another transaction holds a lock on a case right now.
 func (j *Journal) CaseIsLocked(ctx context.Context, id receipts.CaseID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func (j *Journal) CaseIsLocked(ctx context.Context, id receipts.CaseID) (bool, e
 	return false, unavailableOrNil(err)
 }
 
-// Unserved is how many live runs are in a queue that no process serves.
+// Unserved is the number of live runs in a queue that no process serves.
 type Unserved struct {
 	Family string `db:"family" json:"family"`
 	Queue  string `db:"queue" json:"queue"`
@@ -153,8 +153,8 @@ type Unserved struct {
 const unservedSQL = `SELECT r.family, r.queue, count(*) AS runs FROM recourse.runs r WHERE r.live
 	AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $1 AND r.queue = ANY (s.queues)) GROUP BY 1, 2 ORDER BY 1, 2`
 
-// Unserved lists the queues of live runs that no process serves of which a beat came since a
-// time. It reads every live run.
+// Unserved lists the queues of live runs that no process with a heartbeat since a time
+// serves. It reads every live run.
 func (j *Journal) Unserved(ctx context.Context, since time.Time) ([]Unserved, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

@@ -11,13 +11,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// ErrHandlerExists tells that the run which was to handle a letter can't begin, because
-// there is a case of its subject already. Nothing was written.
-var ErrHandlerExists = errors.New("postgres: the letter has a handler")
+// ErrHandlerExists means that the handler of a dead letter can't begin, because a case with
+// its subject exists. Nothing was written.
+var ErrHandlerExists = errors.New("postgres: the dead letter has a handler")
 
-// Handler is the run that handles a dead letter. Beside the change in which a run
-// dies, it begins in the same commit: there is one for each death, and none without.
-// Deaths at the same time share that commit (deathbatch.go).
+// Handler is the run that handles a dead letter. As the SideEffect of a death it begins in
+// the same commit: there is exactly one for each death. Concurrent deaths share that commit
+// (flushDeaths).
 type Handler struct {
 	Letter background.RunID // the run that dies
 	Opens  Change           // the handler's case with its run
@@ -25,12 +25,13 @@ type Handler struct {
 
 func (Handler) failpointName() string { return failpoint.LetterHandler }
 
-// write waits for nobody: a handler's subject names its letter, whose case is locked.
+// write never waits for a lock: a handler's subject contains the id of its dead letter,
+// whose case this transaction has locked.
 func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
 	return openHandlers(ctx, tx, tx, withSubjectLock(openCaseSQL), []Handler{h})
 }
 
-// Handlers finds the runs that handle letters of a tenant, by letter.
+// Handlers returns the runs that handle dead letters of a tenant, by dead letter.
 func (j *Journal) Handlers(ctx context.Context, tenant string, letters []background.RunID) (map[background.RunID]background.RunID, error) {
 	if len(letters) == 0 {
 		return nil, nil
@@ -64,23 +65,22 @@ WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
   SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
     AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))`
 
-// EachHandlerMismatch gives the letters of a tenant that do not tell of their handler, or whose
-// handler does not tell of them.
+// EachHandlerMismatch visits the dead letters of a tenant whose receipts do not name their
+// handler, or whose handler does not name them.
 func (j *Journal) EachHandlerMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, handlerMismatchSQL, tenant)
 }
 
-// batchable reports whether a change shares its commit with others: most do, and deaths
-// whose handlers begin do so among themselves. Whatever else is beside a change is
-// written alone.
+// batchable reports whether a change shares its commit with others: changes without a side
+// effect do, and so do deaths whose handlers begin. Any other side effect has a transaction
+// of its own.
 func (c *Change) batchable() bool {
 	_, isDeath := c.SideEffect.(Handler)
 	return c.SideEffect == nil || isDeath
 }
 
-// flushDeaths writes a batch of deaths with the runs that handle their letters, in one
-// commit. A batch that can't be written as a whole is split, so that only the rows
-// that can't be written alone fail.
+// flushDeaths writes a batch of deaths with their handlers, in one commit. A batch that
+// can't be written as a whole is split, so that only rows that can't be written alone fail.
 func (j *Journal) flushDeaths(rows []*chainedChange) []answer[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func (j *Journal) flushDeaths(rows []*chainedChange) []answer[result] {
 		switch {
 		case err == nil:
 			out[i].value = results[i]
-		case isContention(err) || errors.Is(err, errSubjectLocked): // lost: each row asks again, alone
+		case isContention(err) || errors.Is(err, errSubjectLocked): // conflict: each row is tried again, alone
 		case len(rows) > 1 && (isDataError(err) || errors.Is(err, ErrHandlerExists)):
 			out[i] = j.flushDeaths(rows[i : i+1])[0]
 		case errors.Is(err, ErrHandlerExists):
@@ -103,11 +103,11 @@ func (j *Journal) flushDeaths(rows []*chainedChange) []answer[result] {
 	return out
 }
 
-// errSubjectLocked tells that another transaction opens a case of the same subject.
+// errSubjectLocked means that another transaction is opening a case with the same subject.
 var errSubjectLocked = errors.New("postgres: the subject is locked")
 
-// applyDeathBatch writes moves and the cases beside those that hold their guards. It
-// never waits for another transaction.
+// applyDeathBatch writes transitions, and the handlers of those that were applied. It never
+// waits for another transaction.
 func (j *Journal) applyDeathBatch(ctx context.Context, rows []*chainedChange) (results []result, err error) {
 	tx, err := j.batchDB.BeginTx(ctx, nil)
 	if err != nil {
@@ -137,8 +137,9 @@ func (j *Journal) applyDeathBatch(ctx context.Context, rows []*chainedChange) (r
 
 const linkHandlersSQL = `INSERT INTO recourse.handlers (letter, run, tenant) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[])`
 
-// openHandlers opens the cases of handlers, all or none, and links them with their
-// letters. text is that of the open statement, where q is not bound to it.
+// openHandlers opens the cases of handlers, all or none, and links them with their dead
+// letters. statement is the text of the open statement; q may ignore it if it has prepared
+// it.
 func openHandlers(ctx context.Context, tx *sql.Tx, q querier, statement string, all []Handler) error {
 	rows := make([]*chainedChange, len(all))
 	links := newColumns(3, len(all))

@@ -10,28 +10,29 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// Installation is what the database says of itself.
+// Installation is the identity and the state of the database.
 type Installation struct {
-	ID       string // of this database, for good; empty before Install
+	ID       string // of this database, permanent; empty before Install
 	Standby  bool   // the server takes no writes
 	Schema   int64  // version
 	Timeline int64  // of the server's log; 0 on a standby
 
-	Demonstration bool // the escrow service of this database pays nothing real, for good
+	Demonstration bool // the escrow service of this database pays nothing real; permanent
 
-	// RecordedTimeline is the timeline that the database was seen on last, Before the one before it, and
-	// Since when Noted was seen first; zero when it never changed.
+	// RecordedTimeline is the timeline recorded last, PreviousTimeline the one recorded
+	// before it, and RecordedSince when RecordedTimeline was recorded first; zero if the
+	// timeline never changed.
 	RecordedTimeline, PreviousTimeline int64
 	RecordedSince                      time.Time
 }
 
-// The timeline is the one that is written on now: the control file has the new one of a
+// The timeline is that of the current WAL segment: the control file has the new one of a
 // promoted server only after its next checkpoint.
 const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (SELECT coalesce(max(version_id), 0) FROM ` + versionTable + ` WHERE is_applied),
 	CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
 	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen, coalesce(i.demonstration, false) FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
 
-// Installation reads what the database says of itself. It costs one statement.
+// Installation reads the identity and the state of the database, in one statement.
 func (j *Journal) Installation(ctx context.Context) (i Installation, err error) {
 	var since sql.NullTime
 	err = j.readDB.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.RecordedTimeline, &i.PreviousTimeline, &since, &i.Demonstration)
@@ -44,8 +45,9 @@ func (j *Journal) Installation(ctx context.Context) (i Installation, err error) 
 	return i, nil
 }
 
-// Install gives the database its identity, unless it has one, and reads it. One that is empty
-// yet may be marked for demonstrations with that, and never later.
+// Install gives the database its identity, unless it has one, and reads it. demonstration
+// marks it for demonstrations, only if it has no cases yet, and only in the call that gives
+// the identity.
 func (j *Journal) Install(ctx context.Context, demonstration bool) (Installation, error) {
 	if _, err := execWithFailpoints(ctx, j.readDB, failpoint.Install, `INSERT INTO recourse.installation (demonstration) SELECT $1 AND NOT EXISTS (SELECT FROM recourse.cases) ON CONFLICT DO NOTHING`, demonstration); err != nil {
 		return Installation{}, unavailable(err)
@@ -53,8 +55,8 @@ func (j *Journal) Install(ctx context.Context, demonstration bool) (Installation
 	return j.Installation(ctx)
 }
 
-// CheckUsable is nil when work may be done on the database as it is. The error wraps
-// ErrUnsuitable or ErrSchema, and says in one line what it is and what to do.
+// CheckUsable returns nil if the database can be worked on. Otherwise the error wraps
+// ErrUnsuitable or ErrSchema, and says in one line what is wrong and what to do.
 func (i Installation) CheckUsable() error {
 	want, err := newestVersion()
 	switch {
@@ -72,8 +74,8 @@ func newerSchema(have, want int64) error {
 	return fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, have, want)
 }
 
-// RecordTimeline records the timeline that the database is on, and reports whether this call
-// was the one that recorded a change of it.
+// RecordTimeline records the current timeline of the database, and reports whether this
+// call recorded a change of it.
 func (j *Journal) RecordTimeline(ctx context.Context, i Installation, at time.Time) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -89,16 +91,17 @@ func (j *Journal) RecordTimeline(ctx context.Context, i Installation, at time.Ti
 	return n == 1 && i.RecordedTimeline > 0, nil
 }
 
-// FailoverExposure is what a tenant's receipts of some time tell that a lost tail of the log may
-// contradict.
+// FailoverExposure counts the receipts of a tenant, within some time, that receipts lost in
+// a failover may contradict.
 type FailoverExposure struct {
 	Tenant   string `json:"tenant"`
 	Unknown  int64  `json:"unknown"`  // attempts that ended with an unknown outcome
-	Findings int64  `json:"findings"` // of people and of lookups
+	Findings int64  `json:"findings"` // by people and by lookups
 }
 
-// What has no place in the order of events yet is read as well. Receipts have no index by
-// time; the newest statements that wrote any are looked at, as many as a minute can hold.
+// The outbox is read as well, for receipts that are not numbered yet. Receipts have no
+// index by time: the 20000 newest statements that wrote any are read, which is as many as a
+// minute can hold.
 const failoverExposureSQL = `
 WITH newest AS (
   (SELECT case_ids, seqs FROM recourse.event_log ORDER BY last DESC LIMIT 20000) UNION ALL (SELECT case_ids, seqs FROM recourse.outbox)
@@ -109,7 +112,7 @@ WHERE r.at >= $1 AND r.at < $2 AND (r.subtype = 'reconciled'
   OR r.subtype IN ('retry-scheduled', 'dead-lettered', 'attempt-interrupted') AND r.body::json #>> '{payload,outcome_class}' = 'unknown')
 GROUP BY r.tenant ORDER BY r.tenant`
 
-// FailoverExposures counts by tenant what was recorded within a time, its end not included.
+// FailoverExposures counts by tenant the receipts from one time until before another.
 func (j *Journal) FailoverExposures(ctx context.Context, from, to time.Time) ([]FailoverExposure, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -132,8 +135,8 @@ func (j *Journal) FailoverExposures(ctx context.Context, from, to time.Time) ([]
 	return out, nil
 }
 
-// ErrUnsuitable means that what the URL leads to is no server that the journal can keep
-// its promises on. The error says in one line what it is and what to do.
+// ErrUnsuitable means that the journal can't keep its promises on the server of the URL.
+// The error says in one line what is wrong and what to do.
 var ErrUnsuitable = errors.New("unsuitable server")
 
 var (
@@ -142,13 +145,14 @@ var (
 	errStandby = fmt.Errorf("%w: the server is a standby, which takes no writes; name the primary, or all hosts with target_session_attrs=read-write", ErrUnsuitable)
 )
 
-// CheckNotPooled is nil when each connection is a session of its own. Settings, prepared
-// statements and advisory locks belong to sessions: behind a pooler in transaction mode
-// those of one client are another's.
+// CheckNotPooled returns nil if each connection is a session of its own. Settings, prepared
+// statements and advisory locks belong to sessions; behind a pooler in transaction mode
+// several clients share one.
 //
-// A pooler is told by what it gives away. Between its transactions a connection has no
-// session there: another one gets it, or it gets another itself. Which of the two depends
-// on the pooler's order and on what other clients do, so both are tried, several times.
+// It detects a pooler by the sessions of two connections. Between its transactions a pooled
+// connection has no session: another connection may get that session, or this one may get
+// another. Which of the two happens depends on the pooler's order and on other clients, so
+// both are tried, several times.
 func (j *Journal) CheckNotPooled(ctx context.Context) error {
 	first, err := j.readDB.Conn(ctx)
 	if err != nil {
@@ -181,7 +185,7 @@ func pooledRound(ctx context.Context, ours, others *sql.Conn) (pooled bool, err 
 	if err != nil || again != first {
 		return err == nil, err
 	}
-	tx, err := others.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // a standby has no other
+	tx, err := others.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // a standby accepts no other
 	if err != nil {
 		return false, err
 	}
@@ -194,7 +198,7 @@ func pooledRound(ctx context.Context, ours, others *sql.Conn) (pooled bool, err 
 	return err == nil && last != first, err
 }
 
-// sessionOf names the session that answers, also among several servers.
+// sessionOf identifies the session that answers, unique also among several servers.
 func sessionOf(ctx context.Context, q interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (name string, err error) {

@@ -13,28 +13,28 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Journal is the one writer and reader of what happened. It is safe for
+// Journal is the one writer and reader of runs, cases and receipts. It is safe for
 // concurrent use by any number of goroutines and processes.
 type Journal struct {
-	// Warn is told what the journal passed over; set it before use. It does nothing
-	// at first.
+	// Warn is called with errors that fail no call, such as those of unreadable rows that
+	// were skipped. Set it before use. By default it does nothing.
 	Warn func(error)
 
-	batchDB        *sql.DB   // batches: one statement at a time per kind, plans pinned to indexes
+	batchDB        *sql.DB   // batches: one statement at a time per kind, generic plans that use indexes
 	submitPath     *slowPath // submissions that wait for a lock
-	transitionPath *slowPath // moves that wait for a lock
-	txPath         *slowPath // transactions that write more than a move
-	readDB         *sqlx.DB  // everything that people ask
-	heartbeatDB    *sql.DB   // one connection: this process shows that it lives
+	transitionPath *slowPath // transitions that wait for a lock
+	txPath         *slowPath // transactions with side effects
+	readDB         *sqlx.DB  // queries of people
+	heartbeatDB    *sql.DB   // one connection: the heartbeat of this process
 
-	sequencerDB *sql.DB       // sequencers, each with a connection that keeps the lock
-	committed   chan struct{} // this process has written receipts
+	sequencerDB *sql.DB       // sequencers, each with a connection that holds the lock
+	committed   chan struct{} // signalled when this process has written receipts
 
-	projectionDB *sql.DB // steps of the projection of letters
-	searchDB     *sql.DB // searches in it, plans pinned to what was chosen
+	projectionDB *sql.DB // steps of the search index
+	searchDB     *sql.DB // searches, with plans forced to the chosen index
 
 	transitions    *batcher[*chainedChange, receipts.CaseID, result]
-	deaths         *batcher[*chainedChange, receipts.CaseID, result] // those whose handlers begin
+	deaths         *batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
 	opens          *batcher[*chainedChange, subjectKey, openResult]
 	finds          *batcher[background.RunID, background.RunID, Snapshot]
 	transitionStmt preparedStmt
@@ -44,7 +44,7 @@ type Journal struct {
 	hotTransitionStmt preparedStmt
 	hotOpenStmt       preparedStmt
 
-	cache          *lru.Cache[background.RunID, *Snapshot] // what this process last saw; only ever a hint
+	cache          *lru.Cache[background.RunID, *Snapshot] // what this process last read or wrote; may be stale
 	knownEscrows   *escrowCache
 	unreadableRuns unreadableTracker
 }
@@ -55,22 +55,22 @@ type subjectKey struct {
 	subject string
 }
 
-// statementTimeout bounds one batch: past it the connection is given up and the
-// outcome is read again.
+// statementTimeout bounds one batch. After it the connection is closed and the outcome is
+// read again.
 const statementTimeout = 15 * time.Second
 
 const cacheSize = 8192
 
-// plannerSettings pins the journal's own statements to indexed nested loops: on tables that
-// are new and not yet analysed the planner would choose sequential scans, and keep
+// plannerSettings forces the journal's own statements to indexed nested loops: on tables
+// that are new and not yet analysed the planner would choose sequential scans, and keep
 // them.
 var plannerSettings = map[string]string{
 	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
 }
 
-// Open connects to a database whose schema is current. It returns ErrSchema when
-// it is not, and ErrUnsuitable behind a pooler that lends its connections one session
-// for each transaction, without changing anything.
+// Open connects to a database whose schema is current, and changes nothing there. Errors:
+// ErrSchema if the schema is not current; ErrUnsuitable behind a pooler that assigns
+// sessions per transaction.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j := &Journal{committed: make(chan struct{}, 1), Warn: func(error) {}}
 	var err error
@@ -81,13 +81,13 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	if j.submitPath, err = newSlowPath(databaseURL, "waiting submissions", idle, submitBusyAfter); err != nil {
 		return nil, err
 	}
-	if j.transitionPath, err = newSlowPath(databaseURL, "waiting moves", idle, transitionBusyAfter); err != nil {
+	if j.transitionPath, err = newSlowPath(databaseURL, "waiting transitions", idle, transitionBusyAfter); err != nil {
 		return nil, err
 	}
 	if j.txPath, err = newSlowPath(databaseURL, "transactions", idle, transitionBusyAfter); err != nil {
 		return nil, err
 	}
-	reads, err := openPool(databaseURL, poolConfig{purpose: "questions", maxConns: 10, dialer: idle.dialer(readIdleLimit)})
+	reads, err := openPool(databaseURL, poolConfig{purpose: "queries", maxConns: 10, dialer: idle.dialer(readIdleLimit)})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close writes what was handed over and closes the connections.
+// Close writes the rows that were handed over, then closes the connections.
 func (j *Journal) Close() {
 	j.opens.close()
 	j.transitions.close()
@@ -155,19 +155,19 @@ func (j *Journal) Close() {
 	j.closePools()
 }
 
-// closePools lets the connections go. Nothing is left to be written by then, and
-// a connection that broke before has no farewell to fail.
+// closePools ignores the errors of Close: nothing is left to be written by then, and a
+// connection that broke before fails to close.
 func (j *Journal) closePools() {
 	for _, db := range []*sql.DB{j.batchDB, j.submitPath.db, j.transitionPath.db, j.txPath.db, j.readDB.DB, j.heartbeatDB, j.sequencerDB, j.projectionDB, j.searchDB} {
 		_ = db.Close()
 	}
 }
 
-// Ping asks the database for an answer.
+// Ping checks that the database answers.
 func (j *Journal) Ping(ctx context.Context) error { return j.readDB.PingContext(ctx) }
 
-// preparedStmt is a prepared statement that answers like the connection it is bound to.
-// database/sql prepares it again on every new connection, so it survives a
+// preparedStmt is a prepared statement with the interface of a connection; it ignores the
+// query text. database/sql prepares it again on every new connection, so it survives a
 // restart of the server.
 type preparedStmt struct{ stmt *sql.Stmt }
 

@@ -53,7 +53,7 @@ func utcOrNil(t sql.NullTime) *time.Time {
 	return &utc
 }
 
-// FindKey gives the key with a prefix, of whatever tenant; access.ErrUnknown when
+// FindKey returns the key with a prefix, of any tenant. It returns access.ErrUnknown if
 // there is none.
 func (j *Journal) FindKey(ctx context.Context, prefix string) (access.Key, error) {
 	found, err := j.selectKeys(ctx, `WHERE prefix = $1`, prefix)
@@ -66,13 +66,15 @@ func (j *Journal) FindKey(ctx context.Context, prefix string) (access.Key, error
 	return found[0], nil
 }
 
-// Keys lists the keys that a tenant has ever had, oldest first.
+// Keys lists all keys of a tenant, also those that have ended, oldest first.
 func (j *Journal) Keys(ctx context.Context, tenant string) ([]access.Key, error) {
 	return j.selectKeys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
 }
 
-// KeysToRenew lists the keys of all tenants that open at a time, and have no end, or were not
-// used since a time, or end by a time and no successor of theirs opens then.
+// KeysToRenew lists the keys of all tenants that are valid at now and
+//   - never expire, or
+//   - were not used since unusedSince, or
+//   - expire by endBy, without a successor that is valid after that.
 func (j *Journal) KeysToRenew(ctx context.Context, now, endBy, unusedSince time.Time) ([]access.Key, error) {
 	return j.selectKeys(ctx, `k WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AND (
 			expires_at IS NULL OR coalesce(last_used_at, created_at) < $3 OR expires_at <= $2 AND NOT EXISTS (
@@ -94,7 +96,7 @@ func (j *Journal) selectKeys(ctx context.Context, where string, args ...any) ([]
 	return out, nil
 }
 
-// UseKey notes that a key was used, unless that was noted within the last minute.
+// UseKey records that a key was used, at most once a minute.
 func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -106,8 +108,9 @@ func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error 
 	return nil
 }
 
-// CreateKey keeps a new key, with the receipt that says so. It is access.ErrRevoked when
-// the key that it replaces was revoked.
+// CreateKey stores a new key, with its receipt in the same commit. Errors:
+// access.ErrRevoked if the key that it replaces was revoked; ErrNotFound if that key does
+// not exist.
 func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Draft) error {
 	draft.Subtype = receipts.KeyCreated
 	return j.inSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
@@ -136,9 +139,9 @@ func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Dr
 	})
 }
 
-// RevokeKey ends a key of a tenant for good, with the receipt that says so. One that
-// is revoked stays as it is, and nothing is written. ErrNotFound when the tenant has
-// no such key.
+// RevokeKey revokes a key of a tenant for good, with its receipt in the same commit. If it
+// is revoked already, nothing is written. It returns ErrNotFound if the tenant has no such
+// key.
 func (j *Journal) RevokeKey(ctx context.Context, tenant, prefix string, draft receipts.Draft) (k access.Key, err error) {
 	draft.Subtype = receipts.KeyRevoked
 	err = j.inSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {

@@ -13,46 +13,47 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// LookupRecord is what the escrow service said of an open letter of unknown outcome, when it
-// was asked without a person.
+// LookupRecord is the latest answer of the escrow service about an open dead letter of
+// unknown outcome, from automatic lookups.
 type LookupRecord struct {
 	Run           background.RunID
 	Tenant        string
 	Count         int
 	LookedUpAt    time.Time
 	Answer        background.Class
-	FailureType   string    // an answer that tells nothing: type of its failure
-	Moved         int64     // of an answer of executed
-	NotExecutedAt time.Time // when it first said that nothing was executed; zero until then
-	NextAt        time.Time // zero when a person has to find out
-	ManualReason  string    // why a person has to; empty while NextAt is set
+	FailureType   string    // type of the failure, if the answer tells nothing
+	Moved         int64     // amount, if the answer is executed
+	NotExecutedAt time.Time // when the service first answered not executed; zero until then
+	NextAt        time.Time // zero if a person has to find out
+	ManualReason  string    // why a person has to find out; empty while NextAt is set
 }
 
-// openUnknownLettersSQL gives the open letters c and r of settlements whose money is unknown, but those
-// that somebody holds and those of a bulk plan that runs.
+// openUnknownLettersSQL selects the open dead letters, with case c and run r, of
+// settlements of unknown outcome. It leaves out those on hold and those in a bulk plan that
+// runs or is paused.
 const openUnknownLettersSQL = ` FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
 WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'
   AND NOT EXISTS (SELECT FROM recourse.desk d WHERE d.run_id = r.id AND d.held)
   AND NOT EXISTS (SELECT FROM recourse.bulks b JOIN recourse.bulk_items i ON i.bulk_id = b.id WHERE b.state IN ('running', 'paused') AND i.outcome = '' AND i.run_id = r.id)`
 
-// unknownLetterSQL names the letters of openUnknownLettersSQL.
+// unknownLetterSQL reads these letters.
 const unknownLetterSQL = `SELECT r.id, r.target, ` + pausedByBreakerSQL + ` AS paused` + openUnknownLettersSQL
 
-// UnknownLetter names an open letter of unknown outcome, and whom to ask about it.
+// UnknownLetter is an open dead letter of unknown outcome, and the target to ask about it.
 type UnknownLetter struct {
 	Run    background.RunID
 	Target string
-	Paused bool // a circuit breaker is not closed: nobody is to be asked about it now
+	Paused bool // a circuit breaker is not closed: no lookup now
 }
 
-// NeverLookedUp lists unknown open letters of some targets that were never asked about, the
-// oldest first, and behind them those that are paused.
+// NeverLookedUp lists open unknown dead letters of some targets without a lookup, oldest
+// first, those that are paused last.
 func (j *Journal) NeverLookedUp(ctx context.Context, targets []string, limit int) ([]UnknownLetter, error) {
 	return j.selectUnknownLetters(ctx, unknownLetterSQL+` AND l.run_id IS NULL AND r.target = ANY ($2) ORDER BY paused, r.dead_at, r.id LIMIT $1`, limit, pq.Array(targets))
 }
 
-// DueLookups lists unknown open letters of some targets that are to be asked about again by a
-// time, and are not paused, the most overdue first.
+// DueLookups lists open unknown dead letters of some targets whose next lookup is due and
+// which are not paused, most overdue first.
 func (j *Journal) DueLookups(ctx context.Context, targets []string, now time.Time, limit int) ([]UnknownLetter, error) {
 	return j.selectUnknownLetters(ctx, unknownLetterSQL+` AND l.next_at <= $2 AND r.target = ANY ($3) AND NOT `+pausedByBreakerSQL+` ORDER BY l.next_at, r.id LIMIT $1`, limit, now, pq.Array(targets))
 }
@@ -75,14 +76,16 @@ func (j *Journal) selectUnknownLetters(ctx context.Context, query string, args .
 	return out, nil
 }
 
-// LetterForLookup reads an open letter of unknown outcome that nobody holds and no running
-// plan has, with what was recorded of it. ErrNotFound when it is none any more.
+// LetterForLookup reads an open dead letter of unknown outcome, without a hold and not in a
+// running plan, with its last lookup. It returns ErrNotFound if the letter is no longer
+// such a one.
 func (j *Journal) LetterForLookup(ctx context.Context, id background.RunID) (Snapshot, LookupRecord, error) {
 	s, err := j.Snapshot(ctx, id)
 	if err != nil {
 		return s, LookupRecord{}, err
 	}
-	// What is read of the case is older than that the letter may be asked about: what moves it since is noticed.
+	// The case is read before the letter is checked: a change of the case in between fails
+	// the guard later.
 	if found, err := j.selectUnknownLetters(ctx, unknownLetterSQL+` AND r.id = $1`, id.String()); err != nil || len(found) == 0 {
 		return s, LookupRecord{}, errors.Join(err, background.ErrNotFound)
 	}
@@ -90,7 +93,7 @@ func (j *Journal) LetterForLookup(ctx context.Context, id background.RunID) (Sna
 	return s, last, err
 }
 
-// Lookup reads what was recorded of a run of a tenant; nothing is Asked 0.
+// Lookup reads the last lookup of a run of a tenant; Count is 0 if there was none.
 func (j *Journal) Lookup(ctx context.Context, tenant string, id background.RunID) (LookupRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -114,7 +117,7 @@ func (j *Journal) Lookup(ctx context.Context, tenant string, id background.RunID
 	return out, nil
 }
 
-// RecordLookup writes what was said after a question, if it follows the one before.
+// RecordLookup stores the answer of a lookup, if its Count follows the stored one.
 func (j *Journal) RecordLookup(ctx context.Context, r LookupRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -128,7 +131,8 @@ ON CONFLICT (run_id) DO UPDATE SET asked = excluded.asked, asked_at = excluded.a
 
 func nullTime(t time.Time) sql.NullTime { return sql.NullTime{Time: t, Valid: !t.IsZero()} }
 
-// DeleteResolvedLookups drops what was recorded of letters that are open and unknown no more.
+// DeleteResolvedLookups deletes the lookups of dead letters that are no longer open and
+// unknown.
 func (j *Journal) DeleteResolvedLookups(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -137,7 +141,7 @@ func (j *Journal) DeleteResolvedLookups(ctx context.Context) error {
 	return unavailableOrNil(err)
 }
 
-// Unresolved counts open letters of unknown outcome: those that are to be looked up, and
+// Unresolved counts open dead letters of unknown outcome: those for automatic lookup, and
 // those that wait for a person.
 type Unresolved struct{ ForLookup, ForPerson int64 }
 
@@ -145,12 +149,12 @@ const unresolvedSQL = `SELECT count(*) FILTER (WHERE l.waits_for IS NULL OR l.wa
 FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
 WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'`
 
-// The lock of whoever asks, beside those who prune and apply rules.
+// The advisory lock of lookups; its key follows those of retention and rules.
 const tryLookupLockSQL = `SELECT pg_try_advisory_lock(1919119987, 4)`
 
-// ExclusiveLookup runs work while no other process asks about letters. It reports false, and
-// runs nothing, when another does. The lock keeps the pace and saves questions; what comes of
-// one guards itself: see ExclusivePrune.
+// ExclusiveLookup runs work while no other process makes lookups. It reports false, without
+// running work, if another process does. The lock limits the rate and avoids duplicate
+// requests; the results of a lookup are guarded by themselves: see ExclusivePrune.
 func (j *Journal) ExclusiveLookup(ctx context.Context, work func() error) (acquired bool, err error) {
 	conn, err := j.readDB.Conn(ctx)
 	if err != nil {

@@ -23,28 +23,30 @@ const versionTable = "recourse.schema_version"
 
 // Migration brings the schema of a database up to this program's version.
 type Migration struct {
-	DatabaseURL string // of the role that owns the schema, or is to
-	AppRole     string // granted what processes need, now and by every later migration; empty: the one before
-	NoAppRole   bool   // takes back what was granted, and grants nobody anything any more
+	DatabaseURL string // role of the URL: owns the schema, or will
+	AppRole     string // granted what processes need, now and by every later migration; empty: the stored one
+	NoAppRole   bool   // revokes what was granted, and grants nothing any more
 }
 
-// MigrationResult is what a migration came to.
+// MigrationResult is the outcome of a migration.
 type MigrationResult struct {
 	From, To int64  // versions
-	AppRole  string // the role that processes connect as; empty when none is known
+	AppRole  string // the app role; empty if there is none
 }
 
-// Migrate runs a Migration of which nothing is said but the database.
+// Migrate runs a Migration with default settings.
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
 	done, err := Migration{DatabaseURL: databaseURL}.Run(ctx)
 	return done.From, done.To, err
 }
 
-// Run brings the schema up to this program's version, one migration a transaction, under a
-// lock that keeps other migrating processes out. A schema that is newer than the program is
-// refused with ErrSchema, and a role that processes must not connect as, or whose place another
-// one has while processes work as that, with ErrAppRole, before anything is changed. Of a current schema it puts the triggers in force again that a restore
-// left off, and the grants of the role.
+// Run brings the schema up to this program's version, one migration per transaction, under
+// a lock that keeps other migrating processes out. On a current schema it enables the
+// triggers that a restore left disabled, and completes the grants of the app role. Before
+// anything is changed it returns:
+//   - ErrSchema if the schema is newer than the program;
+//   - ErrAppRole if the role can't be the app role, or if running processes would lose
+//     privileges.
 func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	db, err := openPool(m.DatabaseURL, poolConfig{purpose: "migrate", maxConns: 3})
 	if err != nil {
@@ -81,8 +83,8 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	return done, err
 }
 
-// checkAppRole is nil when there is no role to grant anything, or it may be granted it, and when
-// no process that runs would lose anything.
+// checkAppRole returns nil if no role is chosen or the role can be the app role, and no
+// running process would lose privileges.
 func (m Migration) checkAppRole(ctx context.Context, db *sql.DB) error {
 	previous, err := storedAppRole(ctx, db)
 	if err != nil {
@@ -94,10 +96,11 @@ func (m Migration) checkAppRole(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	return bereaves(ctx, db, previous, role)
+	return checkProcessesKeepPrivileges(ctx, db, previous, role)
 }
 
-// effectiveAppRole is the role that processes are to connect as, of a database that remembers one.
+// effectiveAppRole returns the role that processes are to connect as, given the one that
+// the database remembers.
 func (m Migration) effectiveAppRole(previous string) string {
 	switch {
 	case m.NoAppRole:
@@ -124,8 +127,8 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 }
 
-// CheckSchema compares the database's schema version with this program's. It
-// changes nothing; the error wraps ErrSchema and says in one line what to do.
+// CheckSchema compares the database's schema version with this program's. It changes
+// nothing. The error wraps ErrSchema and says in one line what to do.
 func CheckSchema(ctx context.Context, db *sql.DB) error {
 	var have int64
 	err := db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM `+versionTable+` WHERE is_applied`).Scan(&have)
@@ -133,7 +136,7 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 	case "42P01", "3F000":
 		return fmt.Errorf("%w: the database has no Recourse schema; run: recourse migrate", ErrSchema)
 	case "42501":
-		return fmt.Errorf("%w: the role that connects may not read it; run: recourse migrate --app-role NAME, as the owner of the schema", ErrSchema)
+		return fmt.Errorf("%w: the role of this connection may not read it; run: recourse migrate --app-role NAME, as the owner of the schema", ErrSchema)
 	}
 	if err != nil {
 		return unavailable(err)

@@ -32,15 +32,15 @@ type waitingRow struct {
 	DueAt              time.Time `db:"due_at"`
 }
 
-// DueRuns lists runs that wait, are due and are not paused, oldest first, strictly after the
-// cursor: of each what it takes to ring for it. See background.Ledger.
+// DueRuns lists runs that wait, are due and are not paused, oldest first, strictly after
+// the cursor, with the fields needed to notify. See background.Store.
 func (j *Journal) DueRuns(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	return j.selectWaiting(ctx, waitingSQL, due, after.DueAt, after.ID.String(), limit)
 }
 
-// selectWaiting reads what it takes to notify.
+// selectWaiting reads runs with the fields needed to notify.
 func (j *Journal) selectWaiting(ctx context.Context, query string, args ...any) ([]background.Run, error) {
 	var rows []waitingRow
 	if err := j.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
@@ -62,8 +62,8 @@ WHERE r.id = t.id AND r.bell = t.bell AND r.live AND r.id IN (
   SELECT id FROM recourse.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING r.id, r.bell`
 
-// AdvanceNotifications raises the bell of each run that still has the bell given and is live. See
-// background.Ledger.
+// AdvanceNotifications increments the notification number of each run that is live and
+// still has the given number. It returns the runs it changed. See background.Store.
 func (j *Journal) AdvanceNotifications(ctx context.Context, rs []background.Run) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -97,7 +97,7 @@ func (j *Journal) AdvanceNotifications(ctx context.Context, rs []background.Run)
 
 const runStatusesSQL = `SELECT id, family, queue, state, letter, attempt_count, bell FROM recourse.runs WHERE id = ANY($1::uuid[])`
 
-// RunStatuses reads what a mirror of a run's letter is judged by. See
+// RunStatuses reads the fields by which an archived task is checked. See
 // background.ArchiveStore.
 func (j *Journal) RunStatuses(ctx context.Context, ids []background.RunID) ([]background.Run, error) {
 	c := newColumns(1, 1)
@@ -128,7 +128,8 @@ func (j *Journal) RunStatuses(ctx context.Context, ids []background.RunID) ([]ba
 const deliveryReceiptSQL = `SELECT EXISTS (SELECT FROM recourse.receipts
 WHERE case_id = $1 AND run_id = $2 AND subtype = $3 AND body::json -> 'payload' ->> 'dispatch_reference' = $4)`
 
-// HasDeliveryReceipt reports whether a case has a receipt of a subtype about a run's delivery.
+// HasDeliveryReceipt reports whether the run's case has a receipt of a subtype for a
+// dispatch reference.
 func (j *Journal) HasDeliveryReceipt(ctx context.Context, run background.Run, subtype receipts.Subtype, dispatch string) (found bool, err error) {
 	err = j.readDB.QueryRowContext(ctx, deliveryReceiptSQL, run.Case.String(), run.ID.String(), string(subtype), dispatch).Scan(&found)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 
 const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
 
-// RecordRefusalOnce leaves the receipt that a case refused something, unless one of the same
-// content digest was left there since a time: who asks for the same again and again must
-// not fill the trail. Of many who ask at once, one writes it. ErrBusy when another
-// transaction holds the case: at once, or after a while if the caller may wait.
+// RecordRefusalOnce writes a receipt that a case refused a request, unless since a time the
+// case has one with the same content digest: repeated requests must not fill the trail. Of
+// concurrent calls one writes it. It returns ErrBusy if another transaction holds the case:
+// at once, or after lockTimeout if wait is set.
 func (j *Journal) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
 	draft.Subtype = receipts.Refused
 	if recorded, err := refusalRecorded(ctx, j.readDB, id, draft, since); recorded || err != nil {
@@ -36,7 +36,7 @@ func (j *Journal) RecordRefusalOnce(ctx context.Context, tenant string, id recei
 		case err != nil:
 			return err
 		}
-		// Asked again under the lock: the statement before may have been another's.
+		// Checked again under the lock: another transaction may have written it since.
 		if recorded, err := refusalRecorded(ctx, tx, id, draft, since); recorded || err != nil {
 			return err
 		}
@@ -48,8 +48,8 @@ func (j *Journal) RecordRefusalOnce(ctx context.Context, tenant string, id recei
 	return j.inTx(ctx, j.batchDB, failpoint.SubmissionRefusal, record)
 }
 
-// RefusalRecorded reports whether a refusal of the same content digest was left since a time in a
-// case, or, when that is zero, in the tenant's register of refusals.
+// RefusalRecorded reports whether a refusal with the same content digest was recorded since
+// a time, in the case or, for the zero id, in the tenant's refusal log.
 func (j *Journal) RefusalRecorded(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
 	draft.Subtype = receipts.Refused
 	if id.IsZero() {
@@ -65,8 +65,8 @@ func (j *Journal) RefusalRecorded(ctx context.Context, tenant string, id receipt
 	return recorded, unavailableOrNil(err)
 }
 
-// RecordAccessRefusalOnce is RecordRefusalOnce where no case is named: in the tenant's register of
-// refusals.
+// RecordAccessRefusalOnce is RecordRefusalOnce for requests that name no case: it writes to
+// the tenant's refusal log.
 func (j *Journal) RecordAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
 	draft.Subtype = receipts.AccessRefused
 	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
@@ -109,7 +109,7 @@ func (j *Journal) OperationsCases(ctx context.Context, tenant string) ([]receipt
 	return out, nil
 }
 
-// OperationsCase is the case of a tenant without runs that has a subject; found is false when
+// OperationsCase returns a tenant's case without runs that has a subject; found is false if
 // nothing was ever written there.
 func (j *Journal) OperationsCase(ctx context.Context, tenant, subject string) (id receipts.CaseID, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
@@ -125,17 +125,17 @@ func (j *Journal) OperationsCase(ctx context.Context, tenant, subject string) (i
 	return receipts.CaseID(caseID), true, nil
 }
 
-// OperationLog is a case without runs that a tenant has once.
+// OperationLog is the subject of a case without runs that a tenant has once.
 type OperationLog string
 
-// The registers.
+// The operation logs.
 const (
 	KeyLog     OperationLog = "keys"
 	RefusalLog OperationLog = "refusals"
 )
 
-// appendOperation writes a receipt into a register, in the caller's transaction. It holds
-// the register's row until that ends.
+// appendOperation writes a receipt into an operation log, in the caller's transaction. It
+// locks the log's row until that ends.
 func appendOperation(ctx context.Context, tx *sql.Tx, tenant string, r OperationLog, draft receipts.Draft) error {
 	id, err := lockOperationLog(ctx, tx, tenant, r)
 	if err != nil {
@@ -144,8 +144,8 @@ func appendOperation(ctx context.Context, tx *sql.Tx, tenant string, r Operation
 	return appendReceipt(ctx, tx, Case{ID: id, Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
 }
 
-// lockOperationLog makes a register unless it is there, and holds its row until the transaction
-// ends.
+// lockOperationLog creates an operation log if there is none, and locks its row until the
+// transaction ends.
 func lockOperationLog(ctx context.Context, tx *sql.Tx, tenant string, r OperationLog) (receipts.CaseID, error) {
 	newID, err := uuid.NewV7()
 	if err != nil {
@@ -159,8 +159,8 @@ func lockOperationLog(ctx context.Context, tx *sql.Tx, tenant string, r Operatio
 	return receipts.CaseID(id), err
 }
 
-// OperationLogCase is the case of a tenant's register; found is false when nothing was ever
-// written there.
+// OperationLogCase returns the case of a tenant's operation log; found is false if nothing
+// was ever written there.
 func (j *Journal) OperationLogCase(ctx context.Context, tenant string, r OperationLog) (id receipts.CaseID, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -184,8 +184,8 @@ WITH c AS (
   SELECT $1::uuid, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::timestamptz, $9::text, $10::bytea FROM c RETURNING case_id, seq, tenant
 )` + outboxSQL
 
-// RecordRefusal leaves the receipt that somebody was refused something: in the case
-// named, if the tenant has it and it has runs, else in the tenant's register of refusals.
+// RecordRefusal writes a receipt that somebody was refused something: into the given case,
+// if the tenant has it and it has runs, else into the tenant's refusal log.
 func (j *Journal) RecordRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
 	draft.Subtype, draft.Run = receipts.Refused, run
 	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
@@ -198,8 +198,9 @@ func (j *Journal) RecordRefusal(ctx context.Context, tenant string, id receipts.
 	})
 }
 
-// appendCaseReceipt is sql.ErrNoRows when the tenant has no such case, or it is one without runs:
-// there the receipts are what its thing has become, and are counted.
+// appendCaseReceipt adds a receipt to a case with runs. It returns sql.ErrNoRows if the
+// tenant has no such case, or if the case has no runs: there each receipt is a change of
+// what the case is about.
 func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, draft receipts.Draft) error {
 	head := receipts.Head{}
 	var link []byte
@@ -210,16 +211,15 @@ func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receip
 	copy(head.Link[:], link)
 	chained, _, err := receipts.Chain(id, tenant, head, draft)
 	if err != nil {
-		return fmt.Errorf("postgres: seal receipts: %w", err)
+		return fmt.Errorf("postgres: chain receipts: %w", err)
 	}
 	r := chained[0]
 	_, err = tx.ExecContext(ctx, appendCaseReceiptSQL, id.String(), r.Seq, nullableRunID(r.Run), r.Tenant, string(r.Source), string(r.Subtype), r.Actor, r.At, string(r.Body), r.Link[:])
 	return err
 }
 
-// inSlowPathTx runs a transaction on the lane of lone moves, between its two failpoints.
-// Nothing of it is written when it returns an error, unless the commit's own answer
-// was lost.
+// inSlowPathTx runs a transaction on a slow path, between its two failpoints. If it returns
+// an error nothing was written, except that the answer of the commit may be lost.
 func (j *Journal) inSlowPathTx(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
 	if !j.txPath.acquire(ctx) {
 		return ErrBusy
@@ -228,7 +228,7 @@ func (j *Journal) inSlowPathTx(ctx context.Context, point string, do func(contex
 	return j.inTx(ctx, j.txPath.db, point, do)
 }
 
-// inTx is inSlowPathTx on another pool, whose statements must not wait.
+// inTx is inSlowPathTx on another pool. Its statements must not wait for locks.
 func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
@@ -253,9 +253,9 @@ func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(co
 	return nil
 }
 
-// appendReceipt writes a receipt into a case without runs, which it opens with the first one,
-// by the statements that write all receipts. Whoever calls it holds a row that stands
-// for the case, so that nobody else writes there meanwhile.
+// appendReceipt writes a receipt into a case without runs, by the statements that write all
+// receipts. It opens the case with the first receipt. The caller holds the row that the
+// case is about, so that nobody else writes to the case meanwhile.
 func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts.Draft) error {
 	before := opsCase
 	var link []byte
@@ -273,13 +273,13 @@ func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts
 	if row.isOpening() {
 		o, err := applyOpens(ctx, tx, withSubjectLock(openCaseSQL), []*chainedChange{row})
 		if err == nil && o[0].result != applied {
-			err = fmt.Errorf("the case of %s is there, but not what it is about", opsCase.Subject)
+			err = fmt.Errorf("the case of %s exists, but its row does not", opsCase.Subject)
 		}
 		return err
 	}
 	v, err := applyTransitions(ctx, tx, withLockWait(transitionSQL), []*chainedChange{row})
 	if err == nil && v[0] != applied {
-		err = fmt.Errorf("the case of %s was moved by somebody else", opsCase.Subject)
+		err = fmt.Errorf("the case of %s was changed by another transaction", opsCase.Subject)
 	}
 	return err
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// The bits that versions before kept are carried over as the attempts that they were for;
-// of attempts that shared a bit, the last.
+// The bits of earlier versions are migrated to the attempts they stood for; a bit shared by
+// several attempts becomes the last of them.
 func TestOutstandingCallsAreMigrated(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Database(t)
@@ -46,7 +46,8 @@ func TestOutstandingCallsAreMigrated(t *testing.T) {
 	}
 }
 
-// Which calls are out stays as it is through all moves that leave none and hear none.
+// Transitions that neither leave a call outstanding nor record an answer keep the
+// outstanding calls.
 func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
@@ -80,12 +81,12 @@ func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 	step(4, nil, receipts.AttemptStarted, nil)
 }
 
-// What keeps a run from being claimed keeps no fact about it from being written: an
-// answer that comes late, while the run is at its next attempt, is on record whatever
-// became of the target's circuit breaker and of the process that executes it.
+// The guards of claims do not keep facts from being written: a late answer that arrives
+// during the next attempt is recorded even if the circuit breaker is open or the process is
+// lost.
 func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T) {
 	t.Parallel()
-	for name, harm := range map[string]func(*testing.T, *postgres.Journal, background.Session){
+	for name, damage := range map[string]func(*testing.T, *postgres.Journal, background.Session){
 		"nothing": func(*testing.T, *postgres.Journal, background.Session) {},
 		"breaker": func(t *testing.T, j *postgres.Journal, _ background.Session) {
 			mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: "plain", Name: "plain"}, openBreaker)
@@ -119,7 +120,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 			if err != nil {
 				t.Fatal(err)
 			}
-			harm(t, j, session)
+			damage(t, j, session)
 			err = made(receipts.AnsweredLate, func(m *background.Transition) {
 				m.Run.Attempt, m.Result.Class = 1, background.Executed
 			})

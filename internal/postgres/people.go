@@ -10,24 +10,25 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// PeopleLog has the receipts of how many people a tenant's money takes.
+// PeopleLog has the receipts of changes to the number of people required.
 const PeopleLog OperationLog = "people"
 
-// People is how many people it takes to state or free money of a tenant by hand.
+// People is the number of people required to state a finding or free money of a tenant by
+// hand.
 type People struct {
 	Tenant string    `db:"tenant"`
 	People int       `db:"people"`
-	Actor  string    `db:"actor"` // who set it; empty: nobody has
+	Actor  string    `db:"actor"` // who set it; empty if it was never set
 	Reason string    `db:"reason"`
 	At     time.Time `db:"at"`
 }
 
-// DefaultPeople are what it takes where nobody has set another number.
+// DefaultPeople is the number required unless another was set.
 const DefaultPeople = 2
 
 const peopleSQL = `SELECT tenant, people, actor, reason, at FROM recourse.people `
 
-// People reads what holds for a tenant.
+// People returns the number in force for a tenant.
 func (j *Journal) People(ctx context.Context, tenant string) (People, error) {
 	found, err := j.selectPeople(ctx, `WHERE tenant = $1`, tenant)
 	if err != nil || len(found) == 0 {
@@ -36,7 +37,7 @@ func (j *Journal) People(ctx context.Context, tenant string) (People, error) {
 	return found[0], nil
 }
 
-// OnePersonTenants lists the tenants whose money takes one person.
+// OnePersonTenants lists the tenants for whose money one person is enough.
 func (j *Journal) OnePersonTenants(ctx context.Context) ([]People, error) {
 	return j.selectPeople(ctx, `WHERE people = 1 ORDER BY tenant`)
 }
@@ -53,8 +54,8 @@ func (j *Journal) selectPeople(ctx context.Context, where string, args ...any) (
 	return found, nil
 }
 
-// SetPeople changes how many people it takes, with the receipt that says so. What is so
-// already stays, and nothing is written.
+// SetPeople changes the number, and writes the receipt in the same commit. If the number is
+// the same already, nothing is written. It returns what is in force.
 func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft) (now People, err error) {
 	draft.Subtype = receipts.PeopleChanged
 	err = j.inSlowPathTx(ctx, failpoint.ApprovalsRequired, func(ctx context.Context, tx *sql.Tx) error {
@@ -79,8 +80,8 @@ func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft)
 	return p, err
 }
 
-// PeopleWithTrail reads what holds for a tenant, and the receipts of its register, as they are
-// at one moment.
+// PeopleWithTrail reads the number in force for a tenant and the receipts of its people
+// log, at one moment.
 func (j *Journal) PeopleWithTrail(ctx context.Context, tenant string) (p People, trail []receipts.Receipt, err error) {
 	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {

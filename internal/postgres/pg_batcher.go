@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A batcher lets concurrent callers share one statement and one commit. It has
-// one flusher; while that is busy, rows gather. Lone rows wait for nobody: only after
-// a batch of several does the flusher linger for more, until as many wait as in the
-// fullest batch of late, for then probably everybody does, or as are worth a commit.
-// If it lingered longer, the callers and the server would work in turns instead of
-// at once.
+// A batcher lets concurrent callers share one statement and one commit. It has one flusher;
+// while that is busy, rows queue up. A lone row is flushed at once: only after a batch of
+// at least lingerMinRows does the flusher linger, until lingerTarget rows are queued or
+// lingerTime is over. lingerTarget is the size of the fullest recent batch, when probably
+// all callers have queued their row, but at most lingerMaxRows. If the flusher lingered
+// longer, the callers and the server would work in turns instead of at once.
 //
-// No batch holds two rows of one key: of several rows that match one target an
-// UPDATE would apply one and drop the others without a word.
+// No batch holds two rows of one key: of several rows that match one target an UPDATE would
+// apply one and drop the others silently.
 type batcher[T any, K comparable, R any] struct {
 	key   func(T) K
 	flush func([]T) []answer[R]
@@ -28,9 +28,9 @@ type batcher[T any, K comparable, R any] struct {
 	done         chan struct{}
 	sizes        sizeHistogram
 
-	// Of the flusher alone:
+	// Used by the flusher only:
 	lastRows int     // rows of the last batch
-	peakRows float64 // rows of the fullest batch of late
+	peakRows float64 // rows of the fullest recent batch, decayed
 }
 
 type answer[R any] struct {
@@ -45,9 +45,9 @@ type waiter[T, R any] struct {
 
 const (
 	maxBatch         = 256
-	lingerMinRows    = 4  // rows in the last batch that make lingering pay
-	lingerMaxRows    = 32 // rows that are worth a commit
-	peakDecayBatches = 64 // batches after which most of how full one was is forgotten
+	lingerMinRows    = 4  // rows in the last batch from which lingering pays
+	lingerMaxRows    = 32 // rows that are enough for a commit
+	peakDecayBatches = 64 // batches after which the peak has decayed to about a third
 	lingerTime       = 2 * time.Millisecond
 )
 
@@ -57,9 +57,9 @@ func newBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []ans
 	return b
 }
 
-// do hands a row over and waits for what became of it, however long that takes:
-// a row that is handed over may be committed, and to walk away from it would
-// make a written move look like a failed one.
+// do queues a row and blocks until its outcome is known. It takes no context: a queued row
+// may be committed, and to return early would make a written transition look like a failed
+// one.
 func (b *batcher[T, K, R]) do(row T) (R, error) {
 	w := waiter[T, R]{row, make(chan answer[R], 1)}
 	b.mu.Lock()
@@ -85,7 +85,7 @@ func (b *batcher[T, K, R]) wakeFlusher() {
 	}
 }
 
-// close writes what was handed over, then stops the flusher.
+// close flushes the queued rows, then stops the flusher.
 func (b *batcher[T, K, R]) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -119,7 +119,7 @@ func (b *batcher[T, K, R]) run() {
 	}
 }
 
-// linger waits for more rows.
+// linger blocks until enough rows are queued, at most lingerTime.
 func (b *batcher[T, K, R]) linger() {
 	timeout := time.NewTimer(lingerTime)
 	defer timeout.Stop()
@@ -164,29 +164,29 @@ func (b *batcher[T, K, R]) takeBatch() (batch []waiter[T, R], closed bool) {
 	return batch, b.closed
 }
 
-// recordSize learns from a batch how many rows are enough for the next.
+// recordSize adapts lingerTarget to the size of a batch.
 func (b *batcher[T, K, R]) recordSize(rows int) {
 	b.lastRows = rows
 	b.peakRows = max(float64(rows), b.peakRows*(1-1./peakDecayBatches))
 	b.lingerTarget = min(lingerMaxRows, int(math.Ceil(b.peakRows)))
 }
 
-// BatchSizeBuckets are the upper bounds, in rows, that Batches counts by. No batch is
+// BatchSizeBuckets are the upper bounds of the buckets of BatchStats, in rows. No batch is
 // larger than the last.
 var BatchSizeBuckets = [...]int{1, 2, 4, 8, 16, 32, 64, 128, maxBatch}
 
-// BatchStats tells how many rows shared a commit, since the journal was opened.
+// BatchStats counts batches by the rows that shared a commit, since the journal was opened.
 type BatchStats struct {
-	Commits [len(BatchSizeBuckets)]uint64 // by bound: those larger than the bound before
+	Commits [len(BatchSizeBuckets)]uint64 // by bucket, not cumulative
 	Rows    uint64
 }
 
-// BatchStats counts the batches of moves of existing cases, and of new cases.
-func (j *Journal) BatchStats() (moves, opens BatchStats) {
+// BatchStats returns the statistics of transitions of existing cases, and of new cases.
+func (j *Journal) BatchStats() (transitions, opens BatchStats) {
 	return j.transitions.sizes.stats(), j.opens.sizes.stats()
 }
 
-// sizeHistogram counts batches as they are flushed.
+// sizeHistogram counts batches by size. It is safe for concurrent use.
 type sizeHistogram struct {
 	commits [len(BatchSizeBuckets)]atomic.Uint64
 	rows    atomic.Uint64

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Every row of many callers is answered with its own answer; no batch is too large,
-// and none has two rows of one key.
+// Every row of many callers gets its own answer; no batch is too large or has two rows of
+// one key.
 func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 	t.Parallel()
 	type row struct{ key, n int }
@@ -20,21 +20,21 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 	var full bool
 	b := newBatcher(func(r row) int { return r.key }, func(rows []row) []answer[int] {
 		if flushed += len(rows); len(rows) > maxBatch {
-			t.Errorf("a batch of %d rows", len(rows))
+			t.Errorf("batch of %d rows", len(rows))
 		}
 		seen := map[int]bool{}
 		out := make([]answer[int], len(rows))
 		for i, r := range rows {
 			full = full || len(rows) == maxBatch
 			if seen[r.key] {
-				t.Errorf("key %d is twice in a batch", r.key)
+				t.Errorf("key %d twice in a batch", r.key)
 			}
 			seen[r.key] = true
 			out[i].value = r.n
 		}
 		return out
 	})
-	// Fewer, as many, and more callers than end the lingering, and than fit.
+	// Fewer, as many, and more callers than end the lingering, and than fit in a batch.
 	const each = 40
 	var total int
 	for _, callers := range []int{1, 2, lingerMinRows, lingerMaxRows - 1, lingerMaxRows, lingerMaxRows + 1, 3 * maxBatch} {
@@ -45,7 +45,7 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 				for n := range each {
 					want := c*each + n
 					if got, err := b.do(row{want % 601, want}); err != nil || got != want {
-						t.Errorf("row %d was answered %d, %v", want, got, err)
+						t.Errorf("answer of row %d: %d, %v", want, got, err)
 					}
 				}
 			})
@@ -54,15 +54,15 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 	}
 	b.close()
 	if flushed != total || !full {
-		t.Errorf("%d rows were flushed, want %d; a full batch among them: %t", flushed, total, full)
+		t.Errorf("flushed %d rows, want %d; a full batch: %t", flushed, total, full)
 	}
 	if _, err := b.do(row{}); !errors.Is(err, ErrClosed) {
-		t.Errorf("after the close: %v", err)
+		t.Errorf("do after close: %v", err)
 	}
 }
 
-// A flusher lingers until as many rows wait as in the fullest batch of late, or its
-// time is over.
+// A flusher lingers until as many rows are queued as in the fullest recent batch, or until
+// its time is over.
 func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 	for _, c := range []struct {
 		of       string
@@ -70,20 +70,20 @@ func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 		rows     int
 		lingered time.Duration
 	}{
-		{"as many as the last batch had", []int{8}, 8, 0},
-		{"one less", []int{8}, 7, lingerTime},
-		{"as a batch before the last had", []int{20, 8}, 20, 0},
-		{"fewer than it", []int{20, 8}, 19, lingerTime},
-		{"what is worth a commit, though batches were fuller", []int{maxBatch}, lingerMaxRows, 0},
-		{"less", []int{maxBatch}, lingerMaxRows - 1, lingerTime},
-		{"what batches had since a full one is forgotten", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*peakDecayBatches)...), 9, 0},
+		{"as many as in the last batch", []int{8}, 8, 0},
+		{"one fewer", []int{8}, 7, lingerTime},
+		{"as many as in an earlier batch", []int{20, 8}, 20, 0},
+		{"fewer than in an earlier batch", []int{20, 8}, 19, lingerTime},
+		{"enough for a commit, though batches were fuller", []int{maxBatch}, lingerMaxRows, 0},
+		{"fewer than enough for a commit", []int{maxBatch}, lingerMaxRows - 1, lingerTime},
+		{"the peak of a full batch has decayed", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*peakDecayBatches)...), 9, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &batcher[int, int, int]{wake: make(chan struct{}, 1), queue: make([]waiter[int, int], c.rows)}
 			for _, n := range c.batches {
 				b.recordSize(n)
 			}
-			b.wakeFlusher() // as the first of the rows did
+			b.wakeFlusher() // like the first of the rows
 			begin := time.Now()
 			b.linger()
 			if lingered := time.Since(begin); lingered != c.lingered {
@@ -93,7 +93,7 @@ func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 	}
 }
 
-// The row that makes them enough ends it.
+// The row that reaches the target ends the lingering.
 func TestTheLastOfEnoughRowsEndsTheLingering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batcher[int, int, int]{wake: make(chan struct{}, 1)}
@@ -122,7 +122,7 @@ func TestTheLastOfEnoughRowsEndsTheLingering(t *testing.T) {
 	})
 }
 
-// What was handed over before the close is written.
+// Rows queued before close are written.
 func TestAClosedBatcherHasWrittenWhatItWasGiven(t *testing.T) {
 	t.Parallel()
 	begun, let := make(chan struct{}), make(chan struct{})
@@ -163,6 +163,6 @@ func TestAClosedBatcherHasWrittenWhatItWasGiven(t *testing.T) {
 	<-closed
 	all.Wait()
 	if n := int(accepted.Load()); len(flushed) != n+1 || n == 0 {
-		t.Errorf("%d rows were flushed, %d callers were told so", len(flushed), n+1)
+		t.Errorf("flushed %d rows, answered %d callers", len(flushed), n+1)
 	}
 }

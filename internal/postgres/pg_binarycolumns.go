@@ -8,16 +8,15 @@ import (
 	"github.com/lib/pq/oid"
 )
 
-// binaryColumns collects rows like columns, but as arrays in the server's binary
-// form, which costs it no parsing. Only connections that binaryPool opened
-// understand them.
+// binaryColumns collects rows like columns, but as arrays in the server's binary format,
+// which the server need not parse. Only connections of a pool with binary set accept them.
 type binaryColumns struct {
 	cols []binaryColumn
 	next int
 }
 
-// A binaryColumn is an array of one dimension: its header, then each element with
-// its length before it.
+// A binaryColumn is an array of one dimension: its header, then each element with its
+// length before it.
 type binaryColumn struct {
 	buf []byte
 	n   uint32
@@ -29,10 +28,10 @@ const (
 	nullLength  = ^uint32(0)
 )
 
-// pgEpoch is where the server's binary times begin to count their microseconds.
+// pgEpoch is the zero of the server's binary times, which count microseconds.
 var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newBinaryColumns has one column per element type.
+// newBinaryColumns returns columns of the given element types, without rows.
 func newBinaryColumns(types ...oid.Oid) *binaryColumns {
 	c := &binaryColumns{cols: make([]binaryColumn, len(types))}
 	for i, t := range types {
@@ -45,7 +44,7 @@ func newBinaryColumns(types ...oid.Oid) *binaryColumns {
 	return c
 }
 
-// binaryLayout is the element types of a statement's columns, and the columns that
+// binaryLayout is the element types of a statement's columns, with a pool of columns that
 // earlier batches have grown: most of what a batch would allocate.
 type binaryLayout struct {
 	types []oid.Oid
@@ -54,7 +53,7 @@ type binaryLayout struct {
 
 func newBinaryLayout(types ...oid.Oid) *binaryLayout { return &binaryLayout{types: types} }
 
-// get gives columns without rows. They are the caller's until it keeps them.
+// get returns columns without rows. The caller puts them back with put.
 func (l *binaryLayout) get() *binaryColumns {
 	if c, ok := l.spare.Get().(*binaryColumns); ok {
 		return c
@@ -62,8 +61,8 @@ func (l *binaryLayout) get() *binaryColumns {
 	return newBinaryColumns(l.types...)
 }
 
-// put takes columns back once the statement that had them for arguments has been
-// answered: the driver has copied them.
+// put returns columns to the pool. Call it after the statement that had them as arguments
+// has returned: by then the driver has copied them.
 func (l *binaryLayout) put(c *binaryColumns) {
 	for i := range c.cols {
 		c.cols[i].buf, c.cols[i].n = c.cols[i].buf[:arrayHeader], 0
@@ -72,7 +71,7 @@ func (l *binaryLayout) put(c *binaryColumns) {
 	l.spare.Put(c)
 }
 
-// args are the arrays as statement arguments.
+// args returns the arrays as statement arguments.
 func (c *binaryColumns) args() []any {
 	out := make([]any, len(c.cols))
 	for i := range c.cols {
@@ -87,7 +86,7 @@ func (c *binaryColumns) args() []any {
 	return out
 }
 
-// cell begins the next element, which has so many bytes.
+// cell begins the next element, of length bytes.
 func (c *binaryColumns) cell(length uint32) *binaryColumn {
 	col := &c.cols[c.next]
 	if c.next++; c.next == len(c.cols) {

@@ -8,7 +8,7 @@ import (
 	"github.com/lib/pq/oid"
 )
 
-// Columns that were kept hold nothing of the rows before.
+// Reused columns contain nothing of earlier rows.
 func TestBinaryColumnsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	long := make([]byte, 300)

@@ -9,16 +9,16 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// What the journal answers beside the errors of package background.
+// Errors of the journal, beside those of package background.
 var (
 	ErrClosed         = errors.New("postgres: the journal is closed")
 	ErrBusy           = background.ErrBusy
-	ErrExceedsHeld    = errors.New("postgres: the escrow has no room for the amount")
+	ErrExceedsHeld    = errors.New("postgres: the amount exceeds what the escrow has left")
 	ErrEscrowMismatch = errors.New("postgres: the escrow holds another sum or currency")
 	ErrIsolation      = errors.New("postgres: the transaction is not READ COMMITTED")
 )
 
-// sqlState is the SQLSTATE of an error that the server sent, else "".
+// sqlState returns the SQLSTATE of an error that the server sent, else "".
 func sqlState(err error) string {
 	var e *pq.Error
 	if errors.As(err, &e) {
@@ -27,15 +27,15 @@ func sqlState(err error) string {
 	return ""
 }
 
-// isDataError reports whether the server refused a value or a law: such an error
-// belongs to one row of a batch, not to all of them.
+// isDataError reports whether the server refused a value or a constraint was violated: such
+// an error belongs to one row of a batch, not to all of them.
 func isDataError(err error) bool {
 	s := sqlState(err)
 	return len(s) == 5 && (s[:2] == "22" || s[:2] == "23")
 }
 
-// isContention reports whether the statement gave way to another transaction and
-// wrote nothing.
+// isContention reports whether the statement failed because of a lock or a conflict with
+// another transaction. It wrote nothing then.
 func isContention(err error) bool {
 	switch sqlState(err) {
 	case "40001", "40P01", "55P03":
@@ -44,8 +44,8 @@ func isContention(err error) bool {
 	return false
 }
 
-// busyOrUnavailable is the error of a transaction that may be asked for again when it gave way
-// to another: it is ErrBusy then, else unavailable.
+// busyOrUnavailable returns ErrBusy after contention, when the transaction may be tried
+// again, else err as unavailable.
 func busyOrUnavailable(err error) error {
 	if isContention(err) {
 		return ErrBusy
@@ -53,8 +53,8 @@ func busyOrUnavailable(err error) error {
 	return unavailable(err)
 }
 
-// unrecordableOrUnavailable is the error of a statement with one row, which may be refused for its values:
-// that is an answer, else the journal is unavailable.
+// unrecordableOrUnavailable classifies the error of a statement with one row:
+// background.ErrUnrecordable if its values were refused, which is final, else unavailable.
 func unrecordableOrUnavailable(err error) error {
 	if isDataError(err) {
 		return unrecordable(err)

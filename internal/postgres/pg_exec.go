@@ -11,8 +11,8 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// execWithFailpoints runs a statement that changes something other than a case, between its two
-// failpoints.
+// execWithFailpoints executes a statement between its two failpoints. It is for statements
+// that change something other than a case.
 func execWithFailpoints(ctx context.Context, db execer, point, query string, args ...any) (sql.Result, error) {
 	failpoint.Hit(failpoint.JournalBefore, point)
 	res, err := db.ExecContext(ctx, query, args...)
@@ -20,7 +20,8 @@ func execWithFailpoints(ctx context.Context, db execer, point, query string, arg
 	return res, err
 }
 
-// hitTransitionPoints passes the failpoints of moves: each receipt of a change names one.
+// hitTransitionPoints hits the failpoints of transitions: each receipt of a change names
+// one.
 func hitTransitionPoints(m failpoint.Moment, rows []*chainedChange) {
 	for i := range rows {
 		for j := range rows[i].Drafts {

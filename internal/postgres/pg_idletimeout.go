@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// How long a connection may be waited for without a single byte. A server that is
-// well answers a statement within its time limit, and a beat at once; past that the
-// other end is gone and nobody has told us: a switch forgot the connection, a
-// machine lost its power. The driver alone would wait until the kernel gives up, a
-// quarter of an hour or never.
+// Limits on how long a read or write may block without a byte. A healthy server answers a
+// statement within statementTimeout, and a heartbeat at once. After these limits the peer
+// is taken to be lost without notice: a switch dropped the connection, a machine lost its
+// power. The driver alone would block until the kernel gives up, after a quarter of an hour
+// or never.
 const (
 	batchIdleLimit     = statementTimeout + 3*time.Second
-	heartbeatIdleLimit = 8 * time.Second // less than a process is given to show its life
-	readIdleLimit      = time.Minute     // what people ask may take long
+	heartbeatIdleLimit = 8 * time.Second // less than the time after which a process is taken to be lost
+	readIdleLimit      = time.Minute     // queries of people may take long
 )
 
-// idleTimeout knows all connections of a journal. When one has been waited for in vain,
-// so would be most others: all that have said nothing for as long are closed, and
-// the next statements go over new ones.
+// idleTimeout knows all connections of a journal. When one times out, most others would
+// too: all that have received nothing for as long are closed, and the next statements use
+// new ones.
 type idleTimeout struct {
 	mu    sync.Mutex
 	conns map[*timedConn]struct{}
@@ -31,10 +31,10 @@ type idleTimeout struct {
 
 func newIdleTimeout() *idleTimeout { return &idleTimeout{conns: map[*timedConn]struct{}{}} }
 
-// dialer is the dialer of connections that may be silent for a time.
+// dialer returns a dialer whose connections time out after limit without a byte.
 func (s *idleTimeout) dialer(limit time.Duration) *dialer { return &dialer{owner: s, limit: limit} }
 
-// closeIdle closes what has said nothing for as long as the limit that was passed.
+// closeIdle closes the connections that have received nothing for at least limit.
 func (s *idleTimeout) closeIdle(limit time.Duration) {
 	since := time.Now().Add(-limit).UnixNano()
 	s.mu.Lock()
@@ -46,11 +46,11 @@ func (s *idleTimeout) closeIdle(limit time.Duration) {
 	}
 	s.mu.Unlock()
 	for _, c := range idle {
-		_ = c.Close() // whoever uses it finds out
+		_ = c.Close() // its user gets an error
 	}
 }
 
-// dialer makes the driver's connections.
+// dialer implements pq.Dialer.
 type dialer struct {
 	net.Dialer
 	owner *idleTimeout
@@ -76,20 +76,20 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialTimeout connects within a time.
+// DialTimeout connects within a timeout.
 func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return d.DialContext(ctx, network, address)
 }
 
-// timedConn is a connection whose silence is bounded, unless the driver bounds it itself.
+// timedConn is a connection with an idle timeout, unless the driver has set a deadline.
 type timedConn struct {
 	net.Conn
 	owner       *idleTimeout
 	limit       time.Duration
 	hasDeadline atomic.Bool  // the driver has set a deadline
-	lastReadAt  atomic.Int64 // when something was heard, in Unix nanoseconds
+	lastReadAt  atomic.Int64 // when bytes were read last, in Unix nanoseconds
 }
 
 func (c *timedConn) Read(b []byte) (int, error) {
@@ -117,7 +117,7 @@ func (c *timedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// SetDeadline is how the driver bounds a connection while it is being made.
+// SetDeadline is called by the driver while it connects.
 func (c *timedConn) SetDeadline(t time.Time) error {
 	c.hasDeadline.Store(!t.IsZero())
 	return c.Conn.SetDeadline(t)

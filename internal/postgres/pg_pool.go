@@ -15,16 +15,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// poolConfig says of what kind a pool is.
+// poolConfig configures a pool.
 type poolConfig struct {
-	purpose  string // as pg_stat_activity shows it, unless the URL names the application
+	purpose  string // shown in pg_stat_activity, unless the URL sets the application name
 	maxConns int
 	settings map[string]string // run-time settings of each session
-	binary   bool              // takes binaryColumns
-	dialer   pq.Dialer         // nil: connections wait for an answer for ever
+	binary   bool              // accepts binaryColumns
+	dialer   pq.Dialer         // nil: connections have no idle timeout
 }
 
-// openPool opens connections to the database of a URL. They are made when they are needed.
+// openPool returns a pool for the database of a URL. It connects on first use.
 func openPool(databaseURL string, cfg poolConfig) (*sql.DB, error) {
 	dsn, err := pgurl.WithApplicationName(databaseURL, "recourse/"+cfg.purpose)
 	if err != nil {
@@ -48,11 +48,11 @@ func openPool(databaseURL string, cfg poolConfig) (*sql.DB, error) {
 	return db, nil
 }
 
-// connector sets the run-time settings of a session once it is connected. Sent as startup
-// parameters, connection poolers refuse them.
+// connector sets the run-time settings of a session after it is connected. Connection
+// poolers refuse them as startup parameters.
 type connector struct {
 	driver.Connector
-	setSQL string // empty: there is nothing to set
+	setSQL string // empty: nothing to set
 }
 
 // Connect implements driver.Connector.
@@ -66,13 +66,13 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, errors.Join(fmt.Errorf("postgres: a %T can't set anything", conn), conn.Close())
 	}
 	if _, err := session.ExecContext(ctx, c.setSQL, nil); err != nil {
-		_ = conn.Close() // it may be broken; why is told
+		_ = conn.Close() // it may be broken; the first error is returned
 		return nil, err
 	}
 	return conn, nil
 }
 
-// setStatements is the SQL that sets what is given.
+// setStatements returns the SQL that sets the settings.
 func setStatements(settings map[string]string) string {
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A pooler as it is installed refuses run-time settings that come before the session.
+// A pooler with default settings refuses run-time settings in the startup packet.
 func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 	t.Parallel()
 	p := &pooler{sessionMode: true}
@@ -20,7 +20,7 @@ func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 	for name, pool := range j.Pools() {
 		var want map[string]string
 		switch name {
-		case "batches", "waiting submissions", "waiting moves", "transactions":
+		case "batches", "waiting submissions", "waiting transitions", "transactions":
 			want = map[string]string{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
 			if name != "batches" {
 				want["lock_timeout"] = "2s"
@@ -31,12 +31,12 @@ func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 			want = map[string]string{"idle_in_transaction_session_timeout": "5s", "idle_session_timeout": "0", "synchronous_commit": "off", "enable_hashjoin": "off"}
 		case "search":
 			want = map[string]string{"enable_sort": "off", "max_parallel_workers_per_gather": "0", "plan_cache_mode": "force_custom_plan"}
-		case "questions", "heartbeat":
+		case "queries", "heartbeat":
 			want = map[string]string{"jit": "on", "enable_seqscan": "on"}
 		default:
-			t.Errorf("a pool that nobody knows: %s", name)
+			t.Errorf("unknown pool: %s", name)
 		}
-		// More connections than are open: each that is made anew has them as well.
+		// Use more connections than are open: new connections have the settings as well.
 		for range 2 {
 			conn, err := pool.Conn(t.Context())
 			if err != nil {
@@ -60,7 +60,7 @@ func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.startup) == 0 {
-		t.Error("nobody came through the pooler")
+		t.Error("no connection through the pooler")
 	}
 }
 
@@ -85,7 +85,7 @@ func TestTheServerShowsWhatConnectionsAreForUnlessTheURLNamesThem(t *testing.T) 
 	}
 }
 
-// In whatever order it lends its sessions, and however many it has.
+// With any order of lending sessions, and any number of them.
 func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 	t.Parallel()
 	databaseURL := testkit.Migrated(t)

@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// pooler is what connection poolers such as PgBouncer are to Postgres: a server to its
-// clients that lends them sessions of its own, each for a transaction or for good. It
-// refuses run-time settings in the startup packet, as PgBouncer does as it is installed.
+// pooler behaves like a connection pooler such as PgBouncer: a server that lends its
+// clients sessions of its own, each for a transaction or for good. It refuses run-time
+// settings in the startup packet, as PgBouncer does by default.
 type pooler struct {
 	t           testing.TB
 	upstream    *url.URL
 	sessionMode bool // session mode
-	rotates     bool // lends the session that was idle for longest; else the one used last
+	rotates     bool // lends the session that was idle longest; else the one used last
 	listener    net.Listener
 
 	mu      sync.Mutex
@@ -33,10 +33,10 @@ type pooler struct {
 // serverSession is a session of the pooler with the real server.
 type serverSession struct {
 	net.Conn
-	greeting []byte // its parameters, which clients are told
+	greeting []byte // its parameters, which clients receive
 }
 
-// poolerTo starts a pooler before the database of a URL, with some idle sessions.
+// poolerTo starts a pooler in front of the database of a URL, with some idle sessions.
 func poolerTo(t testing.TB, databaseURL string, p *pooler, sessions int) (through string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
@@ -60,7 +60,7 @@ func poolerTo(t testing.TB, databaseURL string, p *pooler, sessions int) (throug
 		p.mu.Lock()
 		p.closed = true
 		for _, c := range p.conns {
-			_ = c.Close() // its other end may have gone first
+			_ = c.Close() // the peer may have closed it first
 		}
 		p.mu.Unlock()
 		p.serving.Wait()
@@ -89,7 +89,7 @@ func (p *pooler) accept() {
 	}
 }
 
-// connect opens a session with the real server, which asks for an MD5 password.
+// connect opens a session with the real server, which requests an MD5 password.
 func (p *pooler) connect() (*serverSession, error) {
 	c, err := net.Dial("tcp", p.upstream.Host)
 	if err != nil {
@@ -120,7 +120,7 @@ func (p *pooler) connect() (*serverSession, error) {
 	}
 }
 
-// answer sends the password in the form that the server asks for with a salt.
+// answer sends the password, hashed with the server's salt.
 func (p *pooler) answer(c net.Conn, salt []byte) error {
 	password, _ := p.upstream.User.Password()
 	inner := fmt.Sprintf("%x", md5.Sum([]byte(password+p.upstream.User.Username())))
@@ -151,7 +151,7 @@ func (p *pooler) release(s *serverSession) {
 	p.idle = append(p.idle, s)
 }
 
-// serve answers one client until either side hangs up.
+// serve serves one client until either side closes.
 func (p *pooler) serve(client net.Conn) {
 	defer client.Close()
 	var length [4]byte
@@ -162,25 +162,25 @@ func (p *pooler) serve(client net.Conn) {
 	if _, err := io.ReadFull(client, startup); err != nil {
 		return
 	}
-	asked := map[string]string{}
+	params := map[string]string{}
 	for words := bytes.Split(startup[4:], []byte{0}); len(words) > 1 && len(words[0]) > 0; words = words[2:] {
-		asked[string(words[0])] = string(words[1])
+		params[string(words[0])] = string(words[1])
 	}
 	p.mu.Lock()
-	p.startup = append(p.startup, asked)
+	p.startup = append(p.startup, params)
 	p.mu.Unlock()
-	for name := range asked {
+	for name := range params {
 		switch name {
 		case "user", "database", "client_encoding", "datestyle", "application_name":
 		default:
 			text := "SERROR\x00C08P01\x00Munsupported startup parameter: " + name + "\x00\x00"
-			_, _ = client.Write(append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...)) // it hangs up next
+			_, _ = client.Write(append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...)) // the client closes next
 			return
 		}
 	}
 	s, err := p.borrow()
 	if err != nil {
-		p.t.Errorf("the pooler reaches no server: %v", err)
+		p.t.Errorf("pooler can't connect to the server: %v", err)
 		return
 	}
 	hello := append([]byte{'R', 0, 0, 0, 8, 0, 0, 0, 0}, s.greeting...)
@@ -194,7 +194,8 @@ func (p *pooler) serve(client net.Conn) {
 	}
 }
 
-// relay passes messages on, and what they are answered with at the end of each query.
+// relay copies messages to the server, and the answers to the client at the end of each
+// query.
 func (p *pooler) relay(client net.Conn, s *serverSession) {
 	for {
 		kind, message, err := readMessage(client)
@@ -227,7 +228,7 @@ func (p *pooler) relay(client net.Conn, s *serverSession) {
 	}
 }
 
-// readMessage reads one message of the protocol: its kind, and all of it.
+// readMessage reads one message of the protocol; message includes the kind.
 func readMessage(r io.Reader) (kind byte, message []byte, err error) {
 	message = make([]byte, 5)
 	if _, err := io.ReadFull(r, message); err != nil {

@@ -8,23 +8,24 @@ import (
 	"time"
 )
 
-// A slowPath is a few connections for lone rows, whose statements give up a lock that
-// another transaction holds after lockTimeout. There are three, so that none stands in the
-// queue of another: submissions that wait for a foreign transaction, moves that do, and
-// transactions that write more than a move, which wait for no case.
+// A slowPath is a few connections for rows that are written alone, whose statements give up
+// after lockTimeout on a lock that another transaction holds. There are three, so that none
+// queues behind another: submissions that wait for another transaction, transitions that
+// do, and transactions with side effects, which wait for no case.
 type slowPath struct {
 	db        *sql.DB
 	slots     chan struct{}
 	waiters   lockWaiters
-	busyAfter time.Duration // how long the first of a name may wait before the others are told that it is busy
+	busyAfter time.Duration // how long the first waiter of a name may wait before the others get ErrBusy
 }
 
 const (
 	slowPathConns = 4
 	lockTimeout   = 2 * time.Second // also the lock_timeout of its connections
 
-	// submitBusyAfter is longer than the statements of other processes take, which lock an
-	// escrow in passing; who holds it for longer is a caller that may hold it for any time.
+	// submitBusyAfter is longer than statements of other processes hold the lock of an
+	// escrow. Whoever holds it for longer is a caller's transaction, which may hold it for
+	// any time.
 	submitBusyAfter     = lockTimeout / 2
 	transitionBusyAfter = 2 * lockTimeout
 )
@@ -38,8 +39,8 @@ func newSlowPath(databaseURL, purpose string, idle *idleTimeout, busyAfter time.
 	return &slowPath{db: db, slots: make(chan struct{}, slowPathConns), busyAfter: busyAfter}, err
 }
 
-// acquire waits for room as long as a statement would wait for its lock. It reports
-// false when there was none.
+// acquire blocks until a slot is free, for at most lockTimeout. It reports whether it got
+// one.
 func (path *slowPath) acquire(ctx context.Context) bool {
 	timer := time.NewTimer(lockTimeout)
 	defer timer.Stop()
@@ -55,26 +56,26 @@ func (path *slowPath) acquire(ctx context.Context) bool {
 
 func (path *slowPath) release() { <-path.slots }
 
-// noSlotPause is how long a row that finds no room to wait in pauses before it is tried
-// again without waiting.
+// noSlotPause is the pause of a row that found no free slot, before it is tried again
+// without waiting for the lock.
 const noSlotPause = 20 * time.Millisecond
 
-// serialize writes a row that another transaction kept out: behind whatever is locked by a
-// name. One row of a name waits for the lock, by the statement wait; those that come
-// meanwhile are ErrBusy when it does not get through soon, and are tried again when it
-// does. Nobody waits for room in the lane: without room a row is tried again as it was,
-// so that whoever waits for an open transaction keeps only that one's rows waiting.
+// serialize writes a row whose lock another transaction holds; name identifies the lock.
+// One row per name waits for the lock, by calling wait. Rows that arrive meanwhile return
+// ErrBusy if the first does not get the lock within busyAfter, and call try when it does.
+// No row waits for a slot: without a free slot the first row calls try after a pause, so
+// that an open transaction keeps only the rows for the lock it holds waiting.
 //
-// lost means to read again, to decide again and to come again.
+// conflict means that the caller has to read again, decide again and call again.
 func (path *slowPath) serialize(ctx context.Context, name string, try, wait func() (result, error)) (v result, err error) {
-	own, first := path.waiters.join(name)
+	w, first := path.waiters.join(name)
 	if !first {
-		if !own.await(ctx, path.busyAfter) {
+		if !w.await(ctx, path.busyAfter) {
 			return conflict, ErrBusy
 		}
 		return try()
 	}
-	defer func() { path.waiters.finish(own, !errors.Is(err, ErrBusy)) }()
+	defer func() { path.waiters.finish(w, !errors.Is(err, ErrBusy)) }()
 	select {
 	case path.slots <- struct{}{}:
 		defer path.release()
@@ -89,21 +90,22 @@ func (path *slowPath) serialize(ctx context.Context, name string, try, wait func
 	}
 }
 
-// lockWaiters lets one of each name wait at a time.
+// lockWaiters admits one waiter per name at a time.
 type lockWaiters struct {
 	mu     sync.Mutex
 	byName map[string]*lockWaiter
 }
 
-// lockWaiter is that of the one who waits for a name.
+// lockWaiter is the wait for one name.
 type lockWaiter struct {
 	name      string
 	startedAt time.Time
 	done      chan struct{}
-	succeeded bool // it got through; set before over is closed
+	succeeded bool // the first waiter got the lock; set before done is closed
 }
 
-// join begins the turn of a name and reports true, or gives the one that is held.
+// join returns the waiter of a name, and reports true if the caller is the first and has to
+// finish it.
 func (t *lockWaiters) join(name string) (*lockWaiter, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,20 +115,21 @@ func (t *lockWaiters) join(name string) (*lockWaiter, bool) {
 	if t.byName == nil {
 		t.byName = map[string]*lockWaiter{}
 	}
-	own := &lockWaiter{name: name, startedAt: time.Now(), done: make(chan struct{})}
-	t.byName[name] = own
-	return own, true
+	w := &lockWaiter{name: name, startedAt: time.Now(), done: make(chan struct{})}
+	t.byName[name] = w
+	return w, true
 }
 
-func (t *lockWaiters) finish(own *lockWaiter, succeeded bool) {
+func (t *lockWaiters) finish(w *lockWaiter, succeeded bool) {
 	t.mu.Lock()
-	delete(t.byName, own.name)
+	delete(t.byName, w.name)
 	t.mu.Unlock()
-	own.succeeded = succeeded
-	close(own.done)
+	w.succeeded = succeeded
+	close(w.done)
 }
 
-// await reports whether the one who waits got through within a time of its turn.
+// await blocks until limit after the first waiter started, and reports whether that one got
+// the lock.
 func (t *lockWaiter) await(ctx context.Context, limit time.Duration) bool {
 	timer := time.NewTimer(time.Until(t.startedAt.Add(limit)))
 	defer timer.Stop()

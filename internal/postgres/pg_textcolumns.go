@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// columns collects rows as array literals, one per column, for unnest. A row is
-// written by calling one method per column, in order, then the next row follows:
-// no reflection and no allocation a value on the path that every move takes.
+// columns collects rows as array literals, one per column, for unnest. A row is written by
+// calling one method per column, in order; then the next row follows. It uses no reflection
+// and does not allocate per value: every transition takes this path.
 type columns struct {
 	text [][]byte
 	next int
 	rows int
 }
 
-// newColumns has room for so many rows of ordinary width.
+// newColumns returns n columns, with capacity for so many rows of ordinary width.
 func newColumns(n, rows int) *columns {
 	const width = 40
 	c := &columns{text: make([][]byte, n)}
@@ -26,7 +26,7 @@ func newColumns(n, rows int) *columns {
 	return c
 }
 
-// args are the literals as statement arguments.
+// args returns the literals as statement arguments.
 func (c *columns) args() []any {
 	out := make([]any, len(c.text))
 	for i, t := range c.text {
@@ -60,7 +60,7 @@ func (c *columns) null() { b := c.cell(); *b = append(*b, "NULL"...) }
 
 func (c *columns) int(v int64) { b := c.cell(); *b = strconv.AppendInt(*b, v, 10) }
 
-// ints writes an array of the row's own; one without elements is NULL.
+// ints writes an array as one value; an empty one is NULL.
 func (c *columns) ints(vs []int) {
 	if len(vs) == 0 {
 		c.null()

@@ -18,9 +18,10 @@ import (
 const insertGivenItemsSQL = `INSERT INTO recourse.bulk_items (bulk_id, position, run_id, case_id, seq, link, amount, currency, gate)
 SELECT $1, * FROM unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::bigint[], $6::bytea[], $7::bigint[], $8::text[], $9::text[])`
 
-// CreateBulkPlanOf stores a plan with the items that it is given; these are nothing until the plan
-// itself is stored, with its receipt. Their heads are what the caller saw: an item whose case has moved since is not acted on. All of them
-// are of settlements.
+// CreateBulkPlanOf stores a plan with the given items, which are all of settlements. First
+// it stores the items, which have no effect by themselves, then the plan with its receipt.
+// Their heads are those that the caller read: an item whose case has changed since is not
+// acted on.
 func (j *Journal) CreateBulkPlanOf(ctx context.Context, b BulkPlan, items []BulkItem, staleBefore time.Time) (BulkPlan, error) {
 	if err := j.deleteStalePlan(ctx, b.Tenant, staleBefore, b.PlannedAt); err != nil {
 		return b, unavailable(err)
@@ -52,11 +53,11 @@ func (j *Journal) CreateBulkPlanOf(ctx context.Context, b BulkPlan, items []Bulk
 	return b, j.insertBulkPlan(ctx, &b)
 }
 
-// matchPage is how many letters are looked at together. They are read whole, so that
-// it bounds what a plan keeps in memory.
+// matchPage is the number of dead letters that are matched together. They are read whole,
+// so it bounds the memory of planning.
 const matchPage = 2_000
 
-// takeMatching takes in those of the next letters that meet the plan's condition; more tells
+// takeMatching adds those of the next dead letters that scope.Matches accepts; more reports
 // whether others may follow.
 func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, search *searchPlan, scope BulkScope) (more bool, err error) {
 	positions, err := search.find(ctx, tx, p.last, int(scope.BatchSize))
@@ -90,8 +91,8 @@ func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, search *sear
 	return int64(len(positions)) == scope.BatchSize, nil
 }
 
-// unprojectedCasesSQL gives the cases of a tenant's dead runs of which something is told that
-// the projection of letters has not taken in.
+// unprojectedCasesSQL finds the cases of a tenant's dead runs with receipts that the search
+// index does not include yet.
 const unprojectedCasesSQL = `
 WITH told AS MATERIALIZED (
   SELECT u.id FROM recourse.event_log l, unnest(l.case_ids) AS u(id) WHERE l.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
@@ -100,10 +101,10 @@ WITH told AS MATERIALIZED (
 )
 SELECT DISTINCT r.case_id FROM told t JOIN recourse.runs r ON r.case_id = t.id WHERE r.tenant = $1 AND r.dead_at IS NOT NULL`
 
-// unprojectedCases gives the cases whose letters may be other than they are listed, in a
-// transaction that sees all at one moment: of the letters of all other cases, the list
-// tells what they are at it. Among them are a few that were projected before they got
-// their place in the order of events.
+// unprojectedCases returns the cases whose dead letters may differ from the search index,
+// in a transaction that reads one snapshot: the letters of all other cases are in the index
+// as they are. It also returns a few cases that were indexed before their receipts were
+// numbered.
 func unprojectedCases(ctx context.Context, tx *sql.Tx, tenant string) (cases pq.StringArray, err error) {
 	rows, err := tx.QueryContext(ctx, unprojectedCasesSQL, tenant)
 	if err != nil {
@@ -121,8 +122,8 @@ func unprojectedCases(ctx context.Context, tx *sql.Tx, tenant string) (cases pq.
 	return cases, rows.Err()
 }
 
-// CatchUpForPlan is CatchUpLetters, but that what was committed before the call has its
-// place in the order of events as well: else a plan would take it for something newer.
+// CatchUpForPlan is CatchUpLetters, and also numbers what was committed before the call:
+// otherwise a plan would take that for newer changes.
 func (j *Journal) CatchUpForPlan(ctx context.Context) error {
 	if err := j.DrainOutbox(ctx); err != nil {
 		return err
@@ -130,11 +131,11 @@ func (j *Journal) CatchUpForPlan(ctx context.Context) error {
 	return j.CatchUpLetters(ctx)
 }
 
-// planTimeout bounds the making of a plan, and the reading of one as a whole.
+// planTimeout bounds the building of a plan, and the reading of a whole plan.
 const planTimeout = 10 * time.Minute
 
-// PlannedLetter is a letter that a plan takes in, with what decides whether the action
-// would be refused now. Of run and case it holds no more than that.
+// PlannedLetter is a dead letter of a plan, with the fields that decide whether the action
+// would be refused now.
 type PlannedLetter struct {
 	Run    background.Run
 	Case   Case
@@ -142,34 +143,36 @@ type PlannedLetter struct {
 	Held   bool
 }
 
-// BulkScope is what a plan takes in.
+// BulkScope selects the dead letters of a plan.
 type BulkScope struct {
 	Filter    LetterFilter
-	Limit     int64 // the oldest of them; all when 0
-	BatchSize int64 // how many a statement takes: what a plan costs who makes it, however large it is
-	// Matches tells whether a letter that the filter selects is meant; nil: all are. It is
-	// given them in order, as they are at the moment that the plan is of. Its error ends
+	Limit     int64 // the oldest so many; all if 0
+	BatchSize int64 // letters per statement; bounds the memory of planning, however large the plan is
+	// Matches reports whether a dead letter that the filter selects is in the scope; nil
+	// accepts all. It gets them in order, all as of the moment of the plan. Its error ends
 	// the planning.
 	Matches func(context.Context, FoundLetter) (bool, error)
-	// ExtraCounts gives counts to keep with those of the plan, when all were judged; may be nil.
+	// ExtraCounts returns more counts to store with the plan, after all letters were
+	// matched; may be nil.
 	ExtraCounts func() []BulkCount
-	// GateOf is given each letter in order, and tells the gate that refuses it, or nothing.
+	// GateOf gets each dead letter in order, and returns the gate that refuses it, or "".
 	GateOf func(*PlannedLetter) string
-	// Hash gives the hash when all were judged.
+	// Hash returns the hash after all letters were added.
 	Hash func() [32]byte
-	// StaleBefore: a plan of the tenant that was made before, and that nobody has started,
-	// is forgotten; one with each that is made.
+	// StaleBefore: a plan of the tenant that was made before this and never started is
+	// deleted; one per new plan.
 	StaleBefore time.Time
 }
 
-// ErrNothingPlanned means that no letter is of the scope of a plan. Nothing is stored.
-var ErrNothingPlanned = errors.New("postgres: a plan of nothing")
+// ErrNothingPlanned means that the scope selects no dead letter. Nothing is stored.
+var ErrNothingPlanned = errors.New("postgres: the plan selects no dead letter")
 
-// CreateBulkPlan stores a plan with the letters of a scope, oldest first, or not at all: first
-// what it takes in, then the plan itself with its receipt. Until then nobody can see it, and
-// what is left of one that never came is forgotten with the others. The filter selects letters as they were projected: see CatchUpForPlan. All
-// is of one moment; what has been told of a letter by then that is not projected has
-// moved it, and it is stored without a head, so that nothing is done with it.
+// CreateBulkPlan stores a plan with the dead letters of a scope, oldest first, or not at
+// all. First it stores the items, then the plan with its receipt; until then nobody can see
+// it, and items left by a plan that was never stored are deleted with stale plans. The
+// filter selects letters as the search index has them: see CatchUpForPlan. All is of one
+// moment. A letter with receipts that are not indexed by then has changed: it is stored
+// without a head, so that nothing is done with it.
 func (j *Journal) CreateBulkPlan(ctx context.Context, b BulkPlan, scope BulkScope) (_ BulkPlan, err error) {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
@@ -229,19 +232,20 @@ func (j *Journal) CreateBulkPlan(ctx context.Context, b BulkPlan, scope BulkScop
 	return b, j.insertBulkPlan(ctx, &b)
 }
 
-// planBuilder is a plan that is being made.
+// planBuilder is a plan that is being built.
 type planBuilder struct {
 	bulk           uuid.UUID
 	gateOf         func(*PlannedLetter) string
 	unprojected    pq.StringArray // cases, see unprojectedCases
 	items          int64
 	last           LetterPosition
-	hasSettlements bool // one of the letters is of a settlement
+	hasSettlements bool // a letter of it is of a settlement
 	counts         map[[2]string]BulkCount
 }
 
-// insertBatchSQL stores the letters that a search finds, and gives them back to be judged.
-// Their amount is what is reserved for them. No case has the head 0.
+// insertBatchSQL stores the dead letters that a search finds, and returns them to be
+// judged. Their amount is what is reserved for them. No case has the head 0, which stands
+// for unprojected cases.
 func insertBatchSQL(search string, n int) string {
 	bulk, before, unprojected := "$"+strconv.Itoa(n+1), "$"+strconv.Itoa(n+2), "c.id = ANY($"+strconv.Itoa(n+3)+"::uuid[])"
 	return `WITH f AS MATERIALIZED (` + search + `), s AS MATERIALIZED (
@@ -256,14 +260,14 @@ func insertBatchSQL(search string, n int) string {
 ) SELECT * FROM s ORDER BY position`
 }
 
-// addBatch takes in the next letters; more tells whether others may follow.
+// addBatch adds the next dead letters; more reports whether others may follow.
 func (p *planBuilder) addBatch(ctx context.Context, tx *sql.Tx, search *searchPlan, size int64) (more bool, err error) {
 	query, args := search.statement(p.last, int(size))
 	inserted, err := p.insertLetters(ctx, tx, query, args)
 	return inserted == size, err
 }
 
-// insertLetters writes down the letters that a search gives.
+// insertLetters stores the dead letters that a search query returns, with their gates.
 func (p *planBuilder) insertLetters(ctx context.Context, tx *sql.Tx, query string, args []any) (inserted int64, err error) {
 	rows, err := tx.QueryContext(ctx, insertBatchSQL(query, len(args)), append(args, p.bulk, p.items, p.unprojected)...)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// BulkItem is a letter of a plan.
+// BulkItem is a dead letter of a plan.
 type BulkItem struct {
 	Position int64
 	Run      background.RunID
 	Case     receipts.CaseID
-	Subject  string        // of the case; only of BulkItems
+	Subject  string        // of the case; set by BulkItems only
 	Head     receipts.Head // of the case when the plan was made
 	Amount   int64
 	Currency string
-	Gate     string // that refused it when the plan was made
+	Gate     string // that refused it when the plan was made; empty if none did
 	Outcome  string // empty: none yet
 	NewRun   background.RunID
 	Error    string
@@ -53,15 +53,17 @@ func (r *bulkItemRow) item() BulkItem {
 
 const bulkItemSQL = `SELECT position, run_id, case_id, seq, link, amount, currency, gate, outcome, new_run, error FROM recourse.bulk_items WHERE bulk_id = $1 `
 
-// PendingBulkItems lists the first items of a plan after a position that have no outcome
-// yet.
+// PendingBulkItems lists the items of a plan without an outcome, in order, after a
+// position.
 func (j *Journal) PendingBulkItems(ctx context.Context, id uuid.UUID, after int64, limit int) ([]BulkItem, error) {
 	return j.selectBulkItems(ctx, bulkItemSQL+`AND outcome = '' AND position > $2 ORDER BY position LIMIT $3`, id, after, limit)
 }
 
-// BulkItems lists items of a plan in order, after a position: all, those with an
-// outcome, those whose outcome begins so when it ends in a colon, or, when it is
-// NoOutcome, those with none yet.
+// BulkItems lists items of a plan in order, after a position. outcome selects:
+//   - "": all;
+//   - NoOutcome: those without an outcome;
+//   - a text that ends in a colon: those whose outcome begins with it;
+//   - any other: those with this outcome.
 func (j *Journal) BulkItems(ctx context.Context, id uuid.UUID, outcome string, after int64, limit int) ([]BulkItem, error) {
 	and := `AND position > $2 `
 	args := []any{id, after, limit}
@@ -78,7 +80,7 @@ func (j *Journal) BulkItems(ctx context.Context, id uuid.UUID, outcome string, a
 	return j.selectBulkItems(ctx, fmt.Sprintf(subjects, bulkItemSQL+and), args...)
 }
 
-// NoOutcome asks for items that have none yet.
+// NoOutcome selects items without an outcome.
 const NoOutcome = "-"
 
 func (j *Journal) selectBulkItems(ctx context.Context, query string, args ...any) ([]BulkItem, error) {
@@ -95,7 +97,7 @@ func (j *Journal) selectBulkItems(ctx context.Context, query string, args ...any
 	return out, nil
 }
 
-// EachBulkItem gives all items of a plan in their order, without holding them.
+// EachBulkItem visits all items of a plan in order, without keeping them in memory.
 func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, visit func(*BulkItem)) error {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
@@ -115,8 +117,8 @@ func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, visit func(*Bu
 	return unavailableOrNil(rows.Err())
 }
 
-// recordBulkItemsSQL writes outcomes of items, and counts those it wrote. One that is there
-// stays, but for a failure of which it turns out that it was done after all.
+// recordBulkItemsSQL writes outcomes of items, and counts those it wrote. An existing
+// outcome stays, except that failed may become done.
 const recordBulkItemsSQL = `
 WITH t AS (
   SELECT * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
@@ -134,8 +136,8 @@ INSERT INTO recourse.bulk_counts AS c (bulk_id, ran, word, currency, items, amou
 SELECT $1, true, outcome, currency, sum(n), sum(amount) FROM n GROUP BY outcome, currency ORDER BY outcome, currency
 ON CONFLICT (bulk_id, ran, word, currency) DO UPDATE SET items = c.items + excluded.items, amount = c.amount + excluded.amount`
 
-// RecordBulkItems writes what became of items. An item that has an outcome keeps it,
-// so that the same may be written again; only a failure may become done.
+// RecordBulkItems writes the outcomes of items. An item that has an outcome keeps it, so
+// that the same may be written again; only failed may become done.
 func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []BulkItem) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
@@ -150,5 +152,6 @@ func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []Bul
 	return unavailableOrNil(err)
 }
 
-// lockCheckTimeout is how long a holder's question may take; slower, it is not sure to hold.
+// lockCheckTimeout bounds the query by which a holder checks its lock; if it takes longer,
+// the lock may be lost.
 const lockCheckTimeout = 3 * time.Second

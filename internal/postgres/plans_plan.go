@@ -11,10 +11,10 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// BulkState is where a bulk plan stands.
+// BulkState is the state of a bulk plan.
 type BulkState string
 
-// The states. The last two are ends.
+// The states. The last two are final.
 const (
 	BulkPlanned   BulkState = "planned"
 	BulkRunning   BulkState = "running"
@@ -23,19 +23,19 @@ const (
 	BulkCancelled BulkState = "cancelled"
 )
 
-// BulkPlan is a plan to do one thing with many letters of a tenant.
+// BulkPlan is a plan to apply one action to many dead letters of a tenant.
 type BulkPlan struct {
 	ID             uuid.UUID
-	Number         int32 // names the lock of whoever works on it
+	Number         int32 // identifies the lock of whoever works on it
 	Tenant         string
 	State          BulkState
-	OutcomesKnown  bool // false: cancelled, and what of it was acted on is in doubt
+	OutcomesKnown  bool // false: cancelled, and some items may have been acted on without an outcome
 	Action         string
-	Request        string // what is to be done, as JSON
+	Request        string // parameters of the action, as JSON
 	Actor          string
-	PlannedKey     string // prefix of the key with which it was planned; empty: none proves who it was
+	PlannedKey     string // prefix of the key that planned it; empty if no key proves who it was
 	Reason         string
-	HasSettlements bool // it is about a settlement
+	HasSettlements bool // one of its dead letters is of a settlement
 	Parallel       int
 	Throttle       int // items a second; 0 for no limit
 	Items          int64
@@ -43,13 +43,13 @@ type BulkPlan struct {
 
 	PlannedAt      time.Time
 	StartedBy      string
-	StartedKey     string // likewise
-	IncidentReason string // of one who let it run alone, for an incident
+	StartedKey     string // prefix of the key that started it; likewise
+	IncidentReason string // of a person who started it alone, for an incident
 	StartedAt      time.Time
-	People         int    // it took to start it; 0: it moves no money, or an older program started it
-	SelfDeclared   bool   // one of those who planned and started it is as that person says
-	Incident       string // for which one person let it run who needs a second one
-	ChangedBy      string // who paused, resumed or cancelled it, or found it done
+	People         int    // required to start it; 0: it moves no money, or an older program started it
+	SelfDeclared   bool   // the name of somebody who planned or started it is not proven by a key
+	Incident       string // for which one person started it though two are required
+	ChangedBy      string // who paused, resumed or cancelled it, or completed it
 	ChangeReason   string
 	ChangedAt      time.Time
 	EndedAt        time.Time
@@ -106,7 +106,7 @@ func utcOrZero(t sql.NullTime) time.Time {
 const bulkPlanSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, planned_key, reason, settles, parallel, throttle, items, hash, planned_at,
   started_by, started_key, started_why, started_at, people, declared, incident, moved_by, moved_why, moved_at, ended_at FROM recourse.bulks `
 
-// FindBulkPlan reads a plan of a tenant. ErrNotFound when it has none such.
+// FindBulkPlan reads a plan of a tenant. It returns ErrNotFound if there is none.
 func (j *Journal) FindBulkPlan(ctx context.Context, tenant string, id uuid.UUID) (BulkPlan, error) {
 	found, err := selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND id = $2`, tenant, id)
 	if err == nil && len(found) == 0 {
@@ -118,7 +118,8 @@ func (j *Journal) FindBulkPlan(ctx context.Context, tenant string, id uuid.UUID)
 	return found[0], nil
 }
 
-// BulkPlans lists plans of a tenant, newest first, before one; the zero id is after all.
+// BulkPlans lists plans of a tenant, newest first, strictly before one; the zero id begins
+// with the newest.
 func (j *Journal) BulkPlans(ctx context.Context, tenant string, before uuid.UUID, limit int) ([]BulkPlan, error) {
 	if before == (uuid.UUID{}) {
 		before = uuid.Max
@@ -126,7 +127,7 @@ func (j *Journal) BulkPlans(ctx context.Context, tenant string, before uuid.UUID
 	return selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, tenant, before, limit)
 }
 
-// UnfinishedBulkPlans lists the plans of all tenants that somebody should work on.
+// UnfinishedBulkPlans lists the plans of all tenants that a process should work on.
 func (j *Journal) UnfinishedBulkPlans(ctx context.Context) ([]BulkPlan, error) {
 	return selectBulkPlans(ctx, j.readDB, `WHERE state = 'running' OR NOT settled ORDER BY number`)
 }
@@ -145,19 +146,20 @@ func selectBulkPlans(ctx context.Context, q sqlx.QueryerContext, where string, a
 	return out, nil
 }
 
-// BulkCount is how many items of a plan have a word in common, and their money.
+// BulkCount counts the items of a plan with one label and currency, and adds up their
+// amounts.
 type BulkCount struct {
-	ByOutcome bool   `db:"ran"`  // Word is an outcome; else the gate that refused them when the plan was made
-	Label     string `db:"word"` // empty: they were not refused. BulkScanned and BulkUndecided count letters that need not be items
+	ByOutcome bool   `db:"ran"`  // Label is an outcome; else the gate that refused them when the plan was made
+	Label     string `db:"word"` // empty: no gate. BulkScanned and BulkUndecided count letters that need not be items
 	Currency  string `db:"currency"`
 	Items     int64  `db:"items"`
 	Amount    int64  `db:"amount"`
 }
 
-// Words of counts of what was looked at for the condition of a plan. No gate has them.
+// Labels of counts of the letters that were matched for the plan. No gate has these names.
 const (
 	BulkScanned   = "-scanned"
-	BulkUndecided = "-undecided" // of these
+	BulkUndecided = "-undecided" // of the scanned ones
 )
 
 // BulkCounts reads the counts of a plan.
@@ -172,8 +174,8 @@ func (j *Journal) BulkCounts(ctx context.Context, id uuid.UUID) ([]BulkCount, er
 const bulkForksSQL = `SELECT CASE WHEN r.live THEN 'live' ELSE r.state END, count(*) FROM recourse.bulk_items i JOIN recourse.runs r ON r.id = i.new_run
 WHERE i.bulk_id = $1 GROUP BY 1`
 
-// CountBulkForks counts the runs that a plan has made by the state that they ended in; those that
-// have not ended are "live".
+// CountBulkForks counts the runs that a plan created by their final state; "live" for those
+// that have not ended.
 func (j *Journal) CountBulkForks(ctx context.Context, id uuid.UUID) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

@@ -16,20 +16,21 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// What the receipts of a plan call what it was before it was made, and what it is when
-// nobody started it and it was forgotten.
+// States in the receipts of a plan: before it was made, and after it was deleted because
+// nobody started it.
 const (
 	BulkUnplanned = "none"
 	BulkForgotten = "forgotten"
 )
 
-// bulkSystemActor is whom the receipts of forgotten plans name.
+// bulkSystemActor is the actor in the receipts of deleted stale plans.
 const bulkSystemActor = "system:bulk"
 
-// insertPlanTries is how often a plan is kept whose register somebody else writes to for long.
+// insertPlanTries bounds the attempts to store a plan while another transaction holds the
+// bulk log.
 const insertPlanTries = 10
 
-// insertBulkPlan stores a plan whose items are stored, with the receipt that says who made it.
+// insertBulkPlan stores a plan whose items are stored already, with its receipt.
 func (j *Journal) insertBulkPlan(ctx context.Context, b *BulkPlan) error {
 	err := ErrBusy
 	for try := 0; try < insertPlanTries && errors.Is(err, ErrBusy); try++ {
@@ -51,8 +52,8 @@ func bulkReceipt(b BulkPlan, actor string, at time.Time, reason, changes string)
 	}}
 }
 
-// deleteStalePlan forgets a plan that nobody started: nothing was done for it. Its receipt says
-// so. It also drops what is left of a plan that was never kept, of whatever tenant.
+// deleteStalePlan deletes a plan that nobody started, with a receipt: nothing was done for
+// it. It also deletes the items of a plan that was never stored, of any tenant.
 func (j *Journal) deleteStalePlan(ctx context.Context, tenant string, staleBefore, now time.Time) error {
 	stale, err := selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1`, tenant, staleBefore)
 	if err != nil {
@@ -69,7 +70,7 @@ func (j *Journal) deleteStalePlan(ctx context.Context, tenant string, staleBefor
 			}
 			return appendOperation(ctx, tx, tenant, BulkLog, bulkReceipt(b, bulkSystemActor, now, "nobody started it", string(b.State)+" to "+BulkForgotten))
 		})
-		if err != nil && !errors.Is(err, ErrBusy) { // it is forgotten with the next plan
+		if err != nil && !errors.Is(err, ErrBusy) { // it is deleted with the next plan
 			return err
 		}
 	}
@@ -83,8 +84,8 @@ func deleteItems(ctx context.Context, tx *sql.Tx, id uuid.UUID) error {
 
 const abandonedPlanSQL = `SELECT c.bulk_id FROM recourse.bulk_counts c WHERE c.bulk_id < $1 AND NOT EXISTS (SELECT FROM recourse.bulks b WHERE b.id = c.bulk_id) LIMIT 1`
 
-// deleteAbandonedItems drops the items of a plan that was not kept: whoever made it died over it. The
-// time is in the ids of plans.
+// deleteAbandonedItems deletes the items of a plan that was never stored, because its
+// process died. The ids of plans contain their time.
 func (j *Journal) deleteAbandonedItems(ctx context.Context, staleBefore time.Time) error {
 	var before, id uuid.UUID
 	binary.BigEndian.PutUint64(before[:8], uint64(staleBefore.UnixMilli())<<16)
@@ -97,19 +98,19 @@ func (j *Journal) deleteAbandonedItems(ctx context.Context, staleBefore time.Tim
 	return j.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
 }
 
-// BulkLock is held by the one process that works on a plan. It goes with its
-// connection: a process that dies or is cut off makes way at once, and one that says
-// nothing for SequencerIdle does too. It saves work, and is no guard: what is done to
-// an item guards itself. It is for one goroutine.
+// BulkLock is held by the one process that works on a plan. It ends with its connection:
+// when the process dies or is cut off, and after SequencerIdle without a statement. It
+// saves work, and is no guard: what is done to an item is guarded by itself. It is for one
+// goroutine.
 type BulkLock struct {
 	conn *sql.Conn
 	id   uuid.UUID
 }
 
-// The locks of plans, by their numbers: the bytes of "rcrt".
+// The advisory locks of plans, by their numbers: the bytes of "rcrt".
 const tryBulkLockSQL = `SELECT pg_try_advisory_lock(1919119988, $1)`
 
-// LockBulkPlan takes the lock of a plan; nil when another process has it.
+// LockBulkPlan takes the lock of a plan; it returns nil if another process has it.
 func (j *Journal) LockBulkPlan(ctx context.Context, b BulkPlan) (*BulkLock, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
@@ -124,8 +125,8 @@ func (j *Journal) LockBulkPlan(ctx context.Context, b BulkPlan) (*BulkLock, erro
 	return &BulkLock{conn, b.ID}, nil
 }
 
-// State tells where the plan stands, over the connection that holds the lock, and so
-// that it is held. It must be asked more often than every SequencerIdle.
+// State returns the plan's state over the connection that holds the lock; without an error
+// the lock is still held. Call it more often than every SequencerIdle.
 func (l *BulkLock) State(ctx context.Context) (s BulkState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
@@ -133,21 +134,20 @@ func (l *BulkLock) State(ctx context.Context) (s BulkState, err error) {
 	return s, unavailableOrNil(err)
 }
 
-// Release lets the plan go.
+// Release releases the lock.
 func (l *BulkLock) Release(ctx context.Context) error { return releaseLocks(ctx, l.conn) }
 
 // BulkLog has the receipts of a tenant's bulk plans.
 const BulkLog OperationLog = "bulks"
 
-// ErrNoChange is what a decision answers that leaves everything as it is.
-var ErrNoChange = errors.New("postgres: nothing is to be changed")
+// ErrNoChange is returned by a decision that changes nothing.
+var ErrNoChange = errors.New("postgres: nothing to change")
 
-// UpdateBulkPlan changes where a plan stands, together with its receipt. decide gives the
-// plan as it is to be, or why it is not; it is called once, on the locked row. left
-// tells how many items have no outcome yet, as far as that matters: one or none. The
-// plan settles when any of its items is of a settlement, whatever its row says.
-// ErrNotFound when the tenant has no such plan. After any other error but decide's it
-// is not known whether it was changed: look again.
+// UpdateBulkPlan changes the state of a plan, together with its receipt. decide returns the
+// changed plan or an error; it is called once, on the locked row. pending reports whether
+// an item has no outcome yet. HasSettlements is set if any of its items is of a settlement,
+// whatever its row says. It returns ErrNotFound if the tenant has no such plan. After any
+// other error, except one from decide, the outcome is unknown: read the plan again.
 func (j *Journal) UpdateBulkPlan(ctx context.Context, tenant string, id uuid.UUID, decide func(now BulkPlan, pending bool) (BulkPlan, receipts.Draft, error)) (now BulkPlan, err error) {
 	err = j.inSlowPathTx(ctx, failpoint.BulkTransition, func(ctx context.Context, tx *sql.Tx) error {
 		var pending bool
@@ -198,7 +198,8 @@ func updateBulkPlanRow(ctx context.Context, tx *sql.Tx, b BulkPlan) error {
 	return err
 }
 
-// MarkBulkOutcomesKnown notes that nothing of a cancelled plan is in doubt any more.
+// MarkBulkOutcomesKnown records that the outcomes of all items of a cancelled plan are
+// known.
 func (j *Journal) MarkBulkOutcomesKnown(ctx context.Context, id uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

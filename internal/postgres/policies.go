@@ -15,14 +15,14 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// Policy is the retry policy that a person set for the new runs of a family of a
-// tenant. Version 0 means that nobody has.
+// Policy is the retry policy that a person set for new runs of a tenant's family. Version 0
+// means that none was ever set.
 type Policy struct {
 	Tenant, Family string
 	Case           receipts.CaseID // of its receipts
 	Version        int64
 	Policy         retrypolicy.Policy
-	AsConfigured   bool // Policy is none: new runs have what is configured, as before anybody set one
+	AsConfigured   bool // Policy is unset: new runs use the configured one
 	Actor, Reason  string
 	At             time.Time
 }
@@ -50,7 +50,7 @@ func (r *policyRow) policy() (Policy, error) {
 	return out, nil
 }
 
-// Encoded is the policy as its row and its receipt have it: empty for none.
+// Encoded returns the policy as in its row and its receipt; empty if AsConfigured.
 func (p *Policy) Encoded() string {
 	if p.AsConfigured {
 		return ""
@@ -60,18 +60,18 @@ func (p *Policy) Encoded() string {
 
 const policySQL = `SELECT tenant, family, case_id, version, policy, actor, reason, at FROM recourse.policies `
 
-// Policies lists what was set, for all tenants.
+// Policies lists the policies that were set, for all tenants.
 func (j *Journal) Policies(ctx context.Context) ([]Policy, error) {
 	return j.selectPolicies(ctx, `ORDER BY tenant, family`)
 }
 
-// TenantPolicies lists what was set for a tenant.
+// TenantPolicies lists the policies that were set for a tenant.
 func (j *Journal) TenantPolicies(ctx context.Context, tenant string) ([]Policy, error) {
 	return j.selectPolicies(ctx, `WHERE tenant = $1 ORDER BY family`, tenant)
 }
 
-// selectPolicies passes over a policy that only a newer program can read: new runs then
-// have the configured one.
+// selectPolicies skips a policy that only a newer program can read, and passes the error to
+// Warn: new runs then use the configured one.
 func (j *Journal) selectPolicies(ctx context.Context, where string, args ...any) ([]Policy, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -91,10 +91,10 @@ func (j *Journal) selectPolicies(ctx context.Context, where string, args ...any)
 	return out, nil
 }
 
-// UpdatePolicy changes the policy of a family of a tenant together with its receipt.
-// decide gives the next one and what differs, or why there is none; it is called
-// once, on the locked row. The next version is the next number. It is ErrBusy, and
-// nothing is changed, when another transaction holds the policy for too long.
+// UpdatePolicy changes the policy of a tenant's family together with its receipt. decide
+// returns the next policy and a description of the changes, or an error; it is called once,
+// on the locked row. The version is incremented. It returns ErrBusy, and changes nothing,
+// if another transaction holds the row for too long.
 func (j *Journal) UpdatePolicy(ctx context.Context, tenant, family string, decide func(now Policy) (next Policy, changes string, err error)) (now Policy, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
@@ -124,7 +124,7 @@ func (j *Journal) UpdatePolicy(ctx context.Context, tenant, family string, decid
 	return next, nil
 }
 
-// lockPolicy locks the row of a family's policy, made now when there is none.
+// lockPolicy locks the row of a family's policy, and inserts it first if there is none.
 func lockPolicy(ctx context.Context, tx *sql.Tx, tenant, family string) (Policy, error) {
 	id, err := uuid.NewV7()
 	if err != nil {

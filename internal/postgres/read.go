@@ -21,7 +21,8 @@ import (
 // snapshotSQL reads runs with their cases and their terms; a WHERE clause follows it.
 const snapshotSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + snapshotTables + termsJoin
 
-// snapshotWithoutTermsSQL is snapshotSQL without the terms, for those who read the receipts themselves.
+// snapshotWithoutTermsSQL is snapshotSQL without the terms, for callers that read the
+// receipts themselves.
 const snapshotWithoutTermsSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColumns + snapshotTables
 
 const snapshotColumns = `
@@ -36,7 +37,7 @@ const snapshotTables = `
 FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
   LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
 
-// snapshotRow is one line of snapshotSQL.
+// snapshotRow is one row of snapshotSQL.
 type snapshotRow struct {
 	ID                 uuid.UUID
 	CaseID             uuid.UUID
@@ -98,7 +99,7 @@ type snapshotRow struct {
 	FirstReceipt       sql.NullString
 }
 
-// scan reads a line in the order of snapshotSQL, and what a query has after it.
+// scan reads a row in the column order of snapshotSQL, then the further columns of a query.
 func (r *snapshotRow) scan(rows *sql.Rows, more ...any) error {
 	return rows.Scan(append([]any{
 		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
@@ -111,7 +112,7 @@ func (r *snapshotRow) scan(rows *sql.Rows, more ...any) error {
 	}, more...)...)
 }
 
-// read scans a line. An error of a line whose id is known is about that run alone.
+// read scans a row. If it fails after ID was set, the error concerns that run only.
 func (r *snapshotRow) read(rows *sql.Rows, more ...any) (Snapshot, error) {
 	if err := r.scan(rows, more...); err != nil {
 		return Snapshot{}, fmt.Errorf("postgres: run %s: %w", uuid.UUID(r.ID), err)
@@ -119,8 +120,8 @@ func (r *snapshotRow) read(rows *sql.Rows, more ...any) (Snapshot, error) {
 	return r.snapshot()
 }
 
-// snapshot is what a line tells. The error is about the run's policy, which is not in it
-// then; the rest is.
+// snapshot converts the row. An error is about the run's policy, which is then zero; all
+// else is set.
 func (r *snapshotRow) snapshot() (Snapshot, error) {
 	policy, err := retrypolicy.Parse(r.Policy)
 	if err != nil {
@@ -191,8 +192,8 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	return out, nil
 }
 
-// unreadable are runs that this program can't read, such as one with a policy that
-// only a newer program knows. They must not keep it from reading the others.
+// unreadable is the error of runs that this program can't read, such as one with a policy
+// that only a newer program knows. Other runs can still be read.
 type unreadable []unreadableRun
 
 type unreadableRun struct {
@@ -206,12 +207,12 @@ func (u unreadable) Error() string {
 	return fmt.Sprintf("postgres: run %s can't be read by this program (%d in all): %v", u[0].id, len(u), u[0].err)
 }
 
-// Is tells that no other run is concerned.
+// Is matches background.ErrUnreadable: all other runs are readable.
 func (u unreadable) Is(target error) bool { return target == background.ErrUnreadable }
 
 const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
 
-// snapshotBySubject reads the case of a subject with the run that holds it.
+// snapshotBySubject reads the case of a subject with its active run.
 func snapshotBySubject(ctx context.Context, q querier, tenant string, kind Kind, subject string) (*Snapshot, error) {
 	s, err := exactlyOne(snapshots(ctx, q, bySubjectSQL, tenant, string(kind), subject))
 	return &s, err
@@ -229,7 +230,7 @@ func exactlyOne(s []Snapshot, err error) (Snapshot, error) {
 	return s[0], nil
 }
 
-// Find reads a run as it is now. ErrNotFound when there is none.
+// Find reads a run as it is now. It returns ErrNotFound if there is none.
 func (j *Journal) Find(ctx context.Context, id background.RunID) (background.Run, error) {
 	s, err := j.Snapshot(ctx, id)
 	return s.Run, err
@@ -244,7 +245,7 @@ func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, 
 	return exactlyOne(snapshots(ctx, j.readDB, byRunsSQL, c.args()...))
 }
 
-// SubjectSnapshot reads a case by its subject, with the run that holds it.
+// SubjectSnapshot reads a case by its subject, with its active run.
 func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -261,8 +262,8 @@ func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseI
 	return snapshots(ctx, j.readDB, byCaseSQL, tenant, id.String())
 }
 
-// CaseRunsPartial is CaseRuns for what is decided about another run of the case: a run of which
-// all but the policy can be read is among them, without its policy.
+// CaseRunsPartial is CaseRuns for decisions about another run of the case: it includes runs
+// whose policy can't be read, without the policy.
 func (j *Journal) CaseRunsPartial(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
 	out, err := j.CaseRuns(ctx, tenant, id)
 	var unreadables unreadable
@@ -281,19 +282,19 @@ func (j *Journal) CaseRunsPartial(ctx context.Context, tenant string, id receipt
 
 // CaseFilter selects cases of settlements.
 type CaseFilter struct {
-	States   []string // any of these progressions; all when empty
-	Reserved bool     // only those that have something reserved
-	Subject  string   // of this transaction alone; all when empty
+	States   []string // any of these progressions; all if empty
+	Reserved bool     // only those with a reserved amount
+	Subject  string   // only this transaction; all if empty
 }
 
-// CaseRow is a case with what its holder stands at.
+// CaseRow is a case with the state of its active run.
 type CaseRow struct {
 	Case
 	UnknownOpen int
 	RunState    background.State
 	Letter      background.LetterStatus
 	Class       background.Class
-	Held        bool // somebody holds its letter
+	Held        bool // its dead letter has a hold
 }
 
 // CaseSum is the money of the cases of one currency.
@@ -321,7 +322,7 @@ func (f CaseFilter) args(tenant string) []any {
 	return []any{tenant, append(pq.StringArray{}, f.States...), f.Reserved, f.Subject}
 }
 
-// CaseList lists cases of a tenant after one, the oldest first.
+// CaseList lists cases of a tenant after one, oldest first.
 func (j *Journal) CaseList(ctx context.Context, tenant string, f CaseFilter, after receipts.CaseID, limit int) (out []CaseRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

@@ -12,16 +12,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// Request is a request that named an idempotency key.
+// Request is an API request with an idempotency key.
 type Request struct {
 	Tenant string
 	Key    string
-	Digest [32]byte  // of everything that makes it the same request
-	Token  uuid.UUID // of whoever works on it
+	Digest [32]byte  // of everything that identifies the request
+	Token  uuid.UUID // of the process that handles it
 	Began  time.Time
 }
 
-// Response is what a request was answered. Status 0: nothing yet.
+// Response is the stored response of a request. Status is 0 while there is none.
 type Response struct {
 	Digest  [32]byte
 	Status  int
@@ -29,26 +29,27 @@ type Response struct {
 	Body    []byte
 }
 
-// expiredPerRequest is how many outdated requests are forgotten by each that begins.
+// expiredPerRequest is the number of expired requests that each new one deletes.
 const expiredPerRequest = 20
 
-// beginRequestSQL enters a request whose key is free, or whose holder is outdated or has
-// given no answer since before $6. It locks that one row and no other.
+// beginRequestSQL inserts a request if its key is free, if the row of its key has expired,
+// or if the same request began before $6 and has no response. It locks that one row and no
+// other.
 const beginRequestSQL = `
 INSERT INTO recourse.requests AS r (tenant, key, digest, token, began) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL
 WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest`
 
-// deleteExpiredSQL forgets a few outdated requests. It is a statement of its own, after
-// the other, and waits for no lock: two requests whose keys are both outdated would else
-// each hold the key that the other one waits for.
+// deleteExpiredSQL deletes a few expired requests. It is a separate statement, executed
+// afterwards, and skips locked rows: otherwise two requests whose keys have both expired
+// could each hold the key that the other waits for.
 const deleteExpiredSQL = `
 DELETE FROM recourse.requests WHERE (tenant, key) IN (SELECT tenant, key FROM recourse.requests WHERE began < $1 ORDER BY began LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
-// BeginRequest enters a request. begun means that the caller is to work on it; else
-// before is the request that has its key, with its answer if there is one. A request
-// that was begun before abandoned and never answered is taken over, and one from
-// before outdated is forgotten.
+// BeginRequest stores a request. begun means that the caller handles it. Otherwise before
+// is the request with the same key, with its response if there is one. A request that began
+// before abandonedBefore without a response is taken over; one from before expiredBefore is
+// replaced.
 func (j *Journal) BeginRequest(ctx context.Context, q Request, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -61,15 +62,15 @@ func (j *Journal) BeginRequest(ctx context.Context, q Request, abandonedBefore, 
 		return before, false, err
 	case n == 1:
 		if _, err := execWithFailpoints(ctx, j.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
-			j.Warn(fmt.Errorf("postgres: outdated requests are not forgotten yet: %w", err))
+			j.Warn(fmt.Errorf("postgres: delete expired requests: %w", err))
 		}
 		return before, true, nil
 	}
 	before, holder, err := j.selectRequest(ctx, q)
-	return before, holder == q.Token, err // its own: it was entered, and the answer to that was lost
+	return before, holder == q.Token, err // its own token: the row was inserted, but the answer to that was lost
 }
 
-// HasRequest reports whether a request has a key, and is not from before outdated.
+// HasRequest reports whether a key is in use by a request that has not expired.
 func (j *Journal) HasRequest(ctx context.Context, tenant, key string, expiredBefore time.Time) (has bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -80,14 +81,14 @@ func (j *Journal) HasRequest(ctx context.Context, tenant, key string, expiredBef
 	return has, nil
 }
 
-// selectRequest reads the request that has a key, and who works on it.
+// selectRequest reads the request of a key, and the token of its handler.
 func (j *Journal) selectRequest(ctx context.Context, q Request) (before Response, holder uuid.UUID, err error) {
 	var digest []byte
 	var status sql.NullInt64
 	err = j.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
 		Scan(&digest, &holder, &status, &before.Headers, &before.Body)
 	if errors.Is(err, sql.ErrNoRows) {
-		return before, holder, ErrBusy // it was given up just now
+		return before, holder, ErrBusy // it was deleted just now
 	}
 	if err != nil {
 		return before, holder, unavailable(err)
@@ -97,7 +98,7 @@ func (j *Journal) selectRequest(ctx context.Context, q Request) (before Response
 	return before, holder, nil
 }
 
-// AnswerRequest keeps the answer of a request, unless somebody took it over.
+// AnswerRequest stores the response of a request, unless another process took it over.
 func (j *Journal) AnswerRequest(ctx context.Context, q Request, r Response) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
@@ -109,7 +110,7 @@ func (j *Journal) AnswerRequest(ctx context.Context, q Request, r Response) erro
 	return nil
 }
 
-// DropRequest forgets a request that changed nothing, so that its key is free again.
+// DropRequest deletes a request that changed nothing, so that its key is free again.
 func (j *Journal) DropRequest(ctx context.Context, q Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()

@@ -15,24 +15,23 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// RetentionScope is the open letters of all tenants that one rule of retention is about: those
-// of one queue of a family, or of all its queues but those with rules of their own.
+// RetentionScope is the open dead letters of all tenants under one retention rule: those of
+// one queue of a family, or of all its queues except those with rules of their own.
 type RetentionScope struct {
 	Family string
 	Queue  string   // empty: all but Except
 	Except []string // queues
 }
 
-// LetterRowPosition is a place in the order of filed letters: oldest death first. The zero
-// place is before all; a list that gives back the place it was asked after is at its
-// end.
+// LetterRowPosition is a position in a list of dead letters: oldest death first. The zero
+// position is before all. A list that returns the position it was given is at its end.
 type LetterRowPosition struct {
 	DeadAt time.Time
 	Run    background.RunID
 }
 
-// What retention may take: it never takes letters with money of which nobody knows
-// where it is, nor held ones.
+// The dead letters that retention may purge: none that may have moved money without a known
+// outcome, and none on hold.
 const (
 	inScopeSQL       = `r.letter = 'open' AND r.family = $1 AND ($2 = '' OR r.queue = $2) AND r.queue <> ALL($3::text[])`
 	purgeableSQL     = `(c.kind <> 'settlement' OR r.class <> 'unknown' AND c.unknown_open = 0) AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.held)`
@@ -49,20 +48,20 @@ var (
     WHERE place > $7)` + letterRowPageSQL)
 )
 
-// Expired lists letters of a shelf that died at a time or before, whose announced end
-// has passed at another, and that retention may take, oldest first, after a place.
+// Expired lists the dead letters of a scope that died by a time, whose announced end has
+// passed, and which retention may purge, oldest first, after a position.
 func (j *Journal) Expired(ctx context.Context, s RetentionScope, diedBy, now time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
 	return j.selectInScope(ctx, expiredSQL, s, after, limit, diedBy, now)
 }
 
-// Unannounced lists letters that died at a time or before, that retention may take, and
-// whose end was not announced yet.
+// Unannounced lists the dead letters of a scope that died by a time, that retention may
+// purge, and whose end was not announced yet.
 func (j *Journal) Unannounced(ctx context.Context, s RetentionScope, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
 	return j.selectInScope(ctx, unannouncedSQL, s, after, limit, diedBy)
 }
 
-// OverCount lists letters of a shelf that retention may take and that are not among
-// the newest of their tenant, as many as are kept; oldest first, after a place.
+// OverCount lists the dead letters of a scope that retention may purge and that are not
+// among the newest kept of their tenant; oldest first, after a position.
 func (j *Journal) OverCount(ctx context.Context, s RetentionScope, kept int, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
 	return j.selectInScope(ctx, overCountSQL, s, after, limit, kept)
 }
@@ -84,8 +83,8 @@ func nonNil(s []string) []string {
 
 const countExpiredSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $4`
 
-// IsUnavailable reports whether the journal could not write anything just then, so that it is
-// no use to try less of it. What took too long may be less trouble in part.
+// IsUnavailable reports whether err means that the journal can't write at the moment, so
+// that retrying with fewer rows does not help. After a timeout fewer rows may help.
 func IsUnavailable(err error) bool {
 	var broken *net.OpError
 	switch state := sqlState(err); {
@@ -98,8 +97,8 @@ func IsUnavailable(err error) bool {
 	}
 }
 
-// CountExpired counts the letters of a shelf that died at a time or before, and that
-// retention may take then.
+// CountExpired counts the dead letters of a scope that died by a time and that retention
+// may purge.
 func (j *Journal) CountExpired(ctx context.Context, s RetentionScope, diedBy time.Time) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -110,13 +109,13 @@ func (j *Journal) CountExpired(ctx context.Context, s RetentionScope, diedBy tim
 	return n, nil
 }
 
-// The lock of whoever prunes: the bytes of "rcrs" and 2, beside the sequencer's.
+// The advisory lock of retention: the bytes of "rcrs" and 2; the sequencer's has 1.
 const tryPruneLockSQL = `SELECT pg_try_advisory_lock(1919119987, 2)`
 
-// ExclusivePrune runs work while no other process prunes. It reports false, and runs
-// nothing, when another does. The lock goes with its connection, so that a process
-// that dies makes way; should the connection be lost while the work goes on, another
-// may begin, which must do no harm.
+// ExclusivePrune runs work while no other process prunes. It reports false, without running
+// work, if another process does. The lock ends with its connection, so that a process that
+// dies releases it. If the connection is lost while work runs, another process may begin,
+// so that concurrent work must be safe.
 func (j *Journal) ExclusivePrune(ctx context.Context, work func() error) (acquired bool, err error) {
 	conn, err := j.readDB.Conn(ctx)
 	if err != nil {
@@ -132,8 +131,8 @@ func (j *Journal) ExclusivePrune(ctx context.Context, work func() error) (acquir
 	return true, work()
 }
 
-// releaseLocks ends the lock, and with it the connection if it can't be told that the lock
-// has ended: the pool must not keep one that holds it.
+// releaseLocks releases the session's locks. If that fails it closes the connection: the
+// pool must not keep one that holds a lock.
 func releaseLocks(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
@@ -150,8 +149,8 @@ func releaseLocks(ctx context.Context, conn *sql.Conn) error {
 
 var familyLettersSQL = letterRowsSQL(`WHERE r.tenant = $1 AND r.family = $2 AND r.letter = 'open' AND r.dead_at <= $3 AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`)
 
-// FamilyLetters lists the open letters of a tenant's family that died at a time or before,
-// oldest first, after a place.
+// FamilyLetters lists the open dead letters of a tenant's family that died by a time,
+// oldest first, after a position.
 func (j *Journal) FamilyLetters(ctx context.Context, tenant, family string, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

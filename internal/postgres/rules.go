@@ -18,13 +18,13 @@ import (
 // RuleLog has the receipts of a tenant's rules.
 const RuleLog OperationLog = "rules"
 
-// MaxRules is how many rules a tenant can have.
+// MaxRules is the most rules that a tenant can have.
 const MaxRules = 100
 
-// ErrTooManyRules tells that a tenant has MaxRules already.
+// ErrTooManyRules means that a tenant has MaxRules already.
 var ErrTooManyRules = errors.New("postgres: the tenant has as many rules as it can have")
 
-// Rule is a rule of a tenant. Version 0 means that there never was one of the name.
+// Rule is a replay rule of a tenant. Version 0 means that there never was one of the name.
 type Rule struct {
 	Tenant     string    `db:"tenant"`
 	Name       string    `db:"name"`
@@ -37,7 +37,7 @@ type Rule struct {
 	At         time.Time `db:"at"`
 }
 
-// Exists reports whether there is such a rule.
+// Exists reports whether the rule exists.
 func (r *Rule) Exists() bool { return r.Version > 0 && !r.Deleted }
 
 const ruleSQL = `SELECT tenant, name, version, enabled, deleted, definition, actor, reason, at FROM recourse.rules `
@@ -47,7 +47,7 @@ func (j *Journal) Rules(ctx context.Context, tenant string) ([]Rule, error) {
 	return j.selectRules(ctx, `WHERE tenant = $1 AND version > 0 AND NOT deleted ORDER BY name`, tenant)
 }
 
-// EnabledRules lists the rules that are to be applied, for all tenants.
+// EnabledRules lists the enabled rules of all tenants.
 func (j *Journal) EnabledRules(ctx context.Context) ([]Rule, error) {
 	return j.selectRules(ctx, `WHERE enabled ORDER BY tenant, name`)
 }
@@ -65,10 +65,10 @@ func (j *Journal) selectRules(ctx context.Context, where string, args ...any) ([
 	return found, nil
 }
 
-// UpdateRule makes, changes or deletes a rule together with its receipt. decide gives
-// the rule as it is to be, or why it is not; it is called once, on the locked row. The
-// next version is the next number. After any other error than decide's and
-// ErrTooManyRules it is not known whether it was changed: look again.
+// UpdateRule creates, changes or deletes a rule together with its receipt. decide returns
+// the changed rule or an error; it is called once, on the locked row. The version is
+// incremented. After any error except ErrTooManyRules and those of decide the outcome is
+// unknown: read the rule again.
 func (j *Journal) UpdateRule(ctx context.Context, tenant, name string, decide func(now Rule) (Rule, receipts.Draft, error)) (now Rule, err error) {
 	err = j.inSlowPathTx(ctx, failpoint.Rule, func(ctx context.Context, tx *sql.Tx) error {
 		if now, err = lockRule(ctx, tx, tenant, name); err != nil {
@@ -97,7 +97,7 @@ func (j *Journal) UpdateRule(ctx context.Context, tenant, name string, decide fu
 	return now, err
 }
 
-// lockRule locks the row of a rule, made now when there is none.
+// lockRule locks the row of a rule, and inserts it first if there is none.
 func lockRule(ctx context.Context, tx *sql.Tx, tenant, name string) (Rule, error) {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at)
 		VALUES ($1, $2, 0, false, false, '', '', '', $3) ON CONFLICT DO NOTHING`, tenant, name, time.Time{}); err != nil {
@@ -118,8 +118,8 @@ func lockRule(ctx context.Context, tx *sql.Tx, tenant, name string) (Rule, error
 	return found[0], nil
 }
 
-// checkRuleLimit counts what a tenant has while the register is held, so that of two who
-// make the last one at once, one does.
+// checkRuleLimit counts a tenant's rules while the rule log is locked, so that concurrent
+// calls can't exceed the limit.
 func checkRuleLimit(ctx context.Context, tx *sql.Tx, tenant string) error {
 	var n int
 	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM recourse.rules WHERE tenant = $1 AND version > 0 AND NOT deleted`, tenant).Scan(&n)
@@ -129,11 +129,11 @@ func checkRuleLimit(ctx context.Context, tx *sql.Tx, tenant string) error {
 	return err
 }
 
-// The lock of whoever applies rules, beside the pruner's.
+// The advisory lock of rules; its key follows that of retention.
 const tryReplayLockSQL = `SELECT pg_try_advisory_lock(1919119987, 3)`
 
-// ExclusiveReplay runs work while no other process applies rules. It reports false, and
-// runs nothing, when another does. The lock only saves work: see ExclusivePrune.
+// ExclusiveReplay runs work while no other process applies rules. It reports false, without
+// running work, if another process does. The lock only saves work: see ExclusivePrune.
 func (j *Journal) ExclusiveReplay(ctx context.Context, work func() error) (acquired bool, err error) {
 	conn, err := j.readDB.Conn(ctx)
 	if err != nil {
@@ -149,24 +149,24 @@ func (j *Journal) ExclusiveReplay(ctx context.Context, work func() error) (acqui
 	return true, work()
 }
 
-// What keeps a rule from a letter after all. Nothing was written.
+// Why a rule was not applied. Nothing was written.
 var (
-	ErrRuleChanged   = errors.New("postgres: the rule is not as it was")
-	ErrRuleExhausted = errors.New("postgres: the rule has replayed the letter as often as it may")
+	ErrRuleChanged   = errors.New("postgres: the rule changed")
+	ErrRuleExhausted = errors.New("postgres: the rule has reached its limit of replays of the lineage")
 )
 
-// RuleAction is beside what a rule does with a letter: it is done only while the rule is
-// as it was when that was decided, and counted in the same commit.
+// RuleAction is the SideEffect of a change by a rule: the change is written only if the
+// rule has not changed since the decision, and is counted in the same commit.
 type RuleAction struct {
 	Tenant, Rule string
 	Version      int64
-	Replay       *RuleReplay     // of a fork
-	Annotations  *AnnotationsRow // of a mark
+	Replay       *RuleReplay     // set for a fork
+	Annotations  *AnnotationsRow // set for a mark
 }
 
 // RuleReplay counts one replay of a lineage.
 type RuleReplay struct {
-	Root  background.RunID // of the lineage
+	Root  background.RunID // first run of the lineage
 	Limit int              // that the rule allows
 	At    time.Time
 }
@@ -177,16 +177,16 @@ func (b RuleAction) write(ctx context.Context, tx *sql.Tx) error {
 	return writeRuleActions(ctx, tx, []RuleAction{b})
 }
 
-// countReplaysSQL counts replays of lineages, each of another, as far as each may be
-// replayed once more.
+// countReplaysSQL counts one replay for each of several lineages, for those below their
+// limit.
 const countReplaysSQL = `
 INSERT INTO recourse.rule_replays AS r (root, rule, tenant, replays, last_at)
 SELECT u.root, $1, $2, 1, $3 FROM unnest($4::uuid[]) AS u(root)
 ON CONFLICT (root, rule) DO UPDATE SET replays = r.replays + 1, last_at = excluded.last_at WHERE r.replays < $5`
 
-// writeRuleActions writes what is beside changes that one rule made. It holds the rule's row
-// until the commit: whoever changes the rule waits for it, and nothing is done by the old
-// one behind that.
+// writeRuleActions writes the side effects of changes by one rule. It locks the rule's row
+// until the commit: a change of the rule waits, and after it the old rule does nothing
+// more.
 func writeRuleActions(ctx context.Context, tx *sql.Tx, all []RuleAction) error {
 	if len(all) == 0 {
 		return nil
@@ -228,18 +228,18 @@ func writeRuleActions(ctx context.Context, tx *sql.Tx, all []RuleAction) error {
 	return err
 }
 
-// errMixedRules: what shares a commit is of one version of one rule.
-var errMixedRules = errors.New("postgres: changes by several rules were to share a commit")
+// errMixedRules: all changes of a batch must be of one version of one rule.
+var errMixedRules = errors.New("postgres: changes of several rules in one batch")
 
-// RuleReplayCount tells how a rule has replayed a lineage.
+// RuleReplayCount is how often a rule has replayed a lineage.
 type RuleReplayCount struct {
 	Rule    string
 	Replays int
 	LastAt  time.Time
 }
 
-// LineageReplays is the lineage of a run: its first run, and what rules did to it, the
-// latest first.
+// LineageReplays is the lineage of a run: its first run, and the replays by rules, latest
+// first.
 type LineageReplays struct {
 	Root   background.RunID
 	ByRule []RuleReplayCount

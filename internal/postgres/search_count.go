@@ -10,8 +10,8 @@ import (
 	"github.com/lib/pq"
 )
 
-// LetterTally is how many letters of one shape a filter selects, and the money that
-// stays reserved for those of them that are open.
+// LetterTally counts the letters of one facet group that a filter selects, and adds up what
+// stays reserved for the open ones.
 type LetterTally struct {
 	Status, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Currency, Signature, ReplayedBy string
 
@@ -19,27 +19,26 @@ type LetterTally struct {
 
 	Letters  int64
 	AtRisk   int64
-	Attempts int64 // of all of them
+	Attempts int64 // of all letters, added up
 
 	group int64
 }
 
-// LetterAnalysis is what the letters that a filter selects have in common.
+// LetterAnalysis is the tallies and groups of the letters that a filter selects.
 type LetterAnalysis struct {
 	Tallies        []LetterTally
-	SignatureCount int           // of all of them
-	Largest        []LetterGroup // of these, the largest first
+	SignatureCount int           // number of distinct signatures
+	Largest        []LetterGroup // groups of one signature, largest first
 }
 
-// TallyLetters counts the letters of a tenant that a filter selects, by what they have
-// in common, and does the counts of deaths that are asked for beside it: exactly, and
-// all at one moment.
+// TallyLetters counts the letters of a tenant that a filter selects, by facet group, and
+// fills the histograms: exactly, and all at one moment.
 func (j *Journal) TallyLetters(ctx context.Context, tenant string, f LetterFilter, deaths ...*DeathHistogram) ([]LetterTally, error) {
 	out, err := j.AnalyzeLetters(ctx, tenant, f, 0, deaths...)
 	return out.Tallies, err
 }
 
-// AnalyzeLetters tallies letters and gives so many of their largest groups, of the same
+// AnalyzeLetters tallies letters and returns as many of their largest groups, of the same
 // moment.
 func (j *Journal) AnalyzeLetters(ctx context.Context, tenant string, f LetterFilter, largest int, deaths ...*DeathHistogram) (out LetterAnalysis, err error) {
 	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -68,7 +67,7 @@ func (j *Journal) AnalyzeLetters(ctx context.Context, tenant string, f LetterFil
 	return out, err
 }
 
-// inReadSnapshot runs searches that see the same letters, within the time of a count.
+// inReadSnapshot runs searches in one read-only snapshot, within countTimeout.
 func (j *Journal) inReadSnapshot(ctx context.Context, read func(context.Context, *sql.Tx) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -80,7 +79,8 @@ func (j *Journal) inReadSnapshot(ctx context.Context, read func(context.Context,
 	return unavailableOrNil(read(ctx, tx))
 }
 
-// planFullRead plans to read all that a filter leaves: by what is narrowest.
+// planFullRead plans to read all letters that a filter selects, by the smallest range or by
+// facet group.
 func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p searchPlan, err error) {
 	p = searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
 	var all int64
@@ -97,10 +97,11 @@ func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter
 	return p, err
 }
 
-// selectsWholeGroups reports whether all letters of the plan's shapes are selected.
+// selectsWholeGroups reports whether the filter selects all letters of the plan's groups.
 func (p *searchPlan) selectsWholeGroups() bool { return !p.filtersWithinGroups() && !p.checksText() }
 
-// filtersWithinGroups reports whether something but the text is asked that shapes don't tell.
+// filtersWithinGroups reports whether the filter has conditions, other than the text, that
+// facet groups do not decide.
 func (p *searchPlan) filtersWithinGroups() bool {
 	return len(p.filter.rangedColumns()) > 0 || p.filter.hasKey() || p.filter.filtersReplays() || p.hasDeathBounds()
 }
@@ -130,7 +131,7 @@ func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter)
 	return p, kept, nil
 }
 
-// groupTallies reads the plan's shapes, with all their letters.
+// groupTallies reads the tallies of the plan's groups, with all their letters.
 func (p *searchPlan) groupTallies(ctx context.Context, tx *sql.Tx) (out []LetterTally, err error) {
 	ids := make([]int64, len(p.groups))
 	for i, s := range p.groups {
@@ -154,7 +155,7 @@ FROM unnest($1::bigint[]) AS i(id) JOIN recourse.letter_shapes s ON s.id = i.id`
 	return out, rows.Err()
 }
 
-// countMatches counts and adds up what is selected of each shape, of which there is any.
+// countMatches counts and adds up the selected letters by group, for groups that have any.
 func (p *searchPlan) countMatches(ctx context.Context, tx *sql.Tx) (map[int64][3]int64, error) {
 	out := map[int64][3]int64{}
 	rest, err := p.countByTrigrams(ctx, tx, out)
@@ -196,7 +197,8 @@ func (p *searchPlan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64
 	})
 }
 
-// matchesCTE gathers the few letters that a key or a narrow range leaves, as g.
+// matchesCTE returns a WITH clause that reads the few letters of a key or a narrow range,
+// as g.
 func (p *searchPlan) matchesCTE(c *conditions) string {
 	p.restrictToPlan(c)
 	ordered := ""
@@ -209,9 +211,9 @@ func (p *searchPlan) matchesCTE(c *conditions) string {
 // countTimeout bounds a count.
 const countTimeout = 5 * time.Second
 
-// CountLetters counts the letters of a tenant that a filter selects, by standing: all
-// at one moment. It counts what letters have in common without looking at them, else
-// those that the narrowest part of the filter leaves.
+// CountLetters counts the letters of a tenant that a filter selects, by status: all at one
+// moment. Groups that are selected as a whole are counted without reading their letters;
+// else it reads those of the narrowest part of the filter.
 func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
 	out := map[string]int64{}
 	err := j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -228,7 +230,7 @@ func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilte
 	return out, err
 }
 
-// countByStatus adds the letters of a plan's shapes that are selected, by standing.
+// countByStatus adds up the selected letters of a plan's groups, by status.
 func (p *searchPlan) countByStatus(ctx context.Context, tx *sql.Tx, into map[string]int64) error {
 	status := make(map[int64]string, len(p.groups))
 	for _, s := range p.groups {
@@ -275,7 +277,8 @@ func (p *searchPlan) countByStatus(ctx context.Context, tx *sql.Tx, into map[str
 	})
 }
 
-// takeWholeGroups takes those shapes out of a plan of which all letters are selected.
+// takeWholeGroups removes the groups from the plan whose letters are all selected, and
+// returns them.
 func (p *searchPlan) takeWholeGroups() (whole []facetGroup) {
 	if p.filtersWithinGroups() {
 		return nil
@@ -292,8 +295,8 @@ func (p *searchPlan) takeWholeGroups() (whole []facetGroup) {
 	return whole
 }
 
-// countByTrigrams counts what can be counted by the grams of a text, and gives the plan
-// for what is left.
+// countByTrigrams counts the letters that trigrams can find, and returns the plan for the
+// rest.
 func (p *searchPlan) countByTrigrams(ctx context.Context, q querier, into map[int64][3]int64) (searchPlan, error) {
 	indexed, others, ok := p.splitByTrigrams()
 	if ok {
@@ -308,7 +311,7 @@ func (p *searchPlan) countByTrigrams(ctx context.Context, q querier, into map[in
 	return others, nil
 }
 
-// chooseSmallest chooses what to read all of: a range, or the shapes.
+// chooseSmallest chooses the smallest path to read in full: a range, or the groups.
 func (p *searchPlan) chooseSmallest(sizes map[LetterColumn]int64) {
 	p.path = byFacet
 	least := p.letterCount()

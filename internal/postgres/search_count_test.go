@@ -32,8 +32,7 @@ func (l testLetter) signature() string {
 	return "account \x01 closed"
 }
 
-// Whatever a filter selects is counted, added up, grouped and told by time as if each
-// letter had been looked at.
+// Counts, sums, groups and histograms are those of a scan over all letters.
 func TestAnalysisAgreesWithAScan(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
@@ -91,7 +90,7 @@ func TestAnalysisAgreesWithAScan(t *testing.T) {
 		checkLargest(t, j, f, len(byCause))
 	}
 	if groups < 300 {
-		t.Errorf("only %d groups were looked at", groups)
+		t.Errorf("only %d groups compared", groups)
 	}
 }
 
@@ -135,7 +134,8 @@ func checkGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o p
 	return len(got)
 }
 
-// checkLargest compares the largest groups of an analysis with the list of them.
+// checkLargest compares the largest groups of an analysis with the first of the listed
+// groups.
 func checkLargest(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, all int) {
 	t.Helper()
 	analysis, err := j.AnalyzeLetters(context.Background(), "acme", f, 2)

@@ -10,15 +10,15 @@ import (
 	"github.com/lib/pq"
 )
 
-// facetGroupReader reads shapes column by column: as a few arrays, for a tenant may have
-// thousands of shapes, and every search reads them.
+// facetGroupReader reads facet groups column by column, as a few arrays: every search reads
+// them, and a tenant may have thousands.
 type facetGroupReader struct {
 	columns []string
 	into    []any
 	set     []func(shapes []facetGroup)
 }
 
-// int64Column reads a column of numbers; where it has none, the shape stays as it is.
+// int64Column reads a column of numbers; NULL leaves the group unchanged.
 func (r *facetGroupReader) int64Column(column string, set func(s *facetGroup, v int64)) {
 	var values pq.Int64Array
 	r.columns, r.into = append(r.columns, "coalesce("+column+", "+missingInt64SQL+")"), append(r.into, &values)
@@ -44,9 +44,9 @@ func (r *facetGroupReader) textColumn(column string, set func(s *facetGroup, v s
 	})
 }
 
-// read reads the columns of those of a tenant's shapes that meet conditions, whose
-// first argument is the tenant; and how many letters all of its shapes have. A shape
-// that nothing is known of may lie anywhere.
+// read reads the columns of a tenant's groups that meet conditions, whose first argument is
+// the tenant. all is the number of letters in all groups of the tenant. A group whose
+// bounds are unknown gets unbounded ranges.
 func (r *facetGroupReader) read(ctx context.Context, q querier, c *conditions) (groups []facetGroup, all int64, err error) {
 	var inner, outer strings.Builder
 	for i, column := range r.columns {
@@ -76,20 +76,20 @@ FROM (SELECT `+inner.String()+`letters AS all_letters, `+c.String()+` AS meets F
 	return groups, all, rows.Err()
 }
 
-// facetGroup is one that a filter leaves.
+// facetGroup is a group of letters with equal facet values that the filter may match.
 type facetGroup struct {
 	id          int64
 	letters     int64
-	status      string // when they are counted
-	family      string // and queue, when they are asked when they expire
+	status      string // only for counts by status
+	family      string // family and queue: only for filters by expiry
 	queue       string
-	checkText   bool       // its letters' messages differ: whether one contains the text is to be looked at
-	diedBy      time.Time  // and at or before this; zero: whenever
-	constant    string     // of the messages, when they are to be looked at
-	valueRange  valueRange // of the order's column, which no letter of the shape lies outside of
-	selectivity float64    // guessed part of its letters in it
-	deathRange  valueRange // between which its letters died
-	maxLag      int64      // no letter of it was seen longer than this after its death, in microseconds
+	checkText   bool       // messages differ: each has to be checked for the text
+	diedBy      time.Time  // selects only letters that died at or before this; zero: no bound
+	constant    string     // constant part of the messages, when they have to be checked
+	valueRange  valueRange // bounds of the order's column over all letters of the group
+	selectivity float64    // estimated fraction of the letters within the ranges
+	deathRange  valueRange // bounds of the time of death
+	maxLag      int64      // most microseconds between a letter's death and when it was last seen
 }
 
 // conditions collects parts of a WHERE clause with their arguments.
@@ -98,22 +98,22 @@ type conditions struct {
 	args  []any
 }
 
-// arg gives the parameter of a value.
+// arg adds an argument and returns its parameter.
 func (c *conditions) arg(value any) string {
 	c.args = append(c.args, value)
 	return "$" + strconv.Itoa(len(c.args))
 }
 
-// add adds a condition; each ? is the value.
+// add adds a condition; each ? stands for the value.
 func (c *conditions) add(condition string, value any) {
 	c.parts = append(c.parts, strings.ReplaceAll(condition, "?", c.arg(value)))
 }
 
 func (c *conditions) String() string { return strings.Join(c.parts, " AND ") }
 
-// readFacetGroups finds the shapes of a tenant that a filter leaves: with where they lie in an
-// order, or when none is given with their standing; and how many letters the tenant has
-// in all.
+// readFacetGroups reads the groups of a tenant that a filter may match, and the number of
+// all letters of the tenant. Groups have their bounds in the order, or without an order
+// their status.
 func readFacetGroups(ctx context.Context, q querier, tenant string, f LetterFilter, o LetterOrder) (groups []facetGroup, all int64, err error) {
 	c := f.facetConditions(tenant)
 	reader := facetGroupReader{}
@@ -127,7 +127,7 @@ func readFacetGroups(ctx context.Context, q querier, tenant string, f LetterFilt
 		}
 		c.parts = append(c.parts, "("+inAll+" OR "+inSome+")")
 		reader.int64Column("(NOT "+inAll+")::int", func(s *facetGroup, v int64) { s.checkText = v == 1 })
-		if !short { // which has no grams that a constant part could lack
+		if !short { // short texts have no trigrams to compare with the constant part
 			reader.textColumn("CASE WHEN "+inAll+" THEN '' ELSE constant END", func(s *facetGroup, v string) { s.constant = v })
 		}
 	}
@@ -158,7 +158,7 @@ func readFacetGroups(ctx context.Context, q querier, tenant string, f LetterFilt
 	return expiring, all, nil
 }
 
-// facetConditions is what the filter asks of shapes.
+// facetConditions returns the conditions of the filter on facet groups.
 func (f *LetterFilter) facetConditions(tenant string) *conditions {
 	var c conditions
 	c.args = append(c.args, tenant)
@@ -189,7 +189,7 @@ func (f *LetterFilter) facetConditions(tenant string) *conditions {
 	if f.MinReplays != nil && *f.MinReplays > 0 {
 		c.parts = append(c.parts, "replayed_by <> ''")
 	}
-	if f.expires() { // what may be unknown and what is held is kept
+	if f.expires() { // retention keeps letters of unknown outcome and letters on hold
 		c.parts = append(c.parts, "(NOT unresolved OR currency = '') AND NOT held AND standing = 'open'")
 	}
 	return &c
@@ -197,8 +197,8 @@ func (f *LetterFilter) facetConditions(tenant string) *conditions {
 
 func (f *LetterFilter) expires() bool { return !f.ExpiresUntil.IsZero() }
 
-// setDeathBound sets when letters of a shape must have died to expire when the filter says.
-// It is false when none of them ever does.
+// setDeathBound sets the time by which letters of a group must have died to expire within
+// the filter's time. It reports false if letters of the group never expire.
 func (f *LetterFilter) setDeathBound(s *facetGroup) bool {
 	if !f.expires() {
 		return true

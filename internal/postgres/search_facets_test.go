@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// Whatever becomes of letters, none lies outside the bounds of its shape, and shapes
-// count those that they have.
+// Changes of letters never leave one outside the bounds of its facet group, and the counts
+// of groups stay right.
 func TestNoLetterIsOutsideTheBoundsOfItsFacetGroup(t *testing.T) {
 	t.Parallel()
 	db := database(t, testkit.Migrated(t))
@@ -20,7 +20,7 @@ func TestNoLetterIsOutsideTheBoundsOfItsFacetGroup(t *testing.T) {
 		`UPDATE recourse.letters SET amount = amount * 3 - 20 WHERE attempts = 2`,
 		`UPDATE recourse.letters SET last_seen_at = last_seen_at + interval '3 days' WHERE attempts = 3`,
 		`UPDATE recourse.letters SET attempts = attempts + 5, dead_at = dead_at - interval '1 hour' WHERE amount % 2 = 0`,
-		`UPDATE recourse.letters SET shape = (SELECT max(shape) FROM recourse.letters) WHERE attempts = 1`, // all of some shapes
+		`UPDATE recourse.letters SET shape = (SELECT max(shape) FROM recourse.letters) WHERE attempts = 1`, // all letters of some groups
 		`DELETE FROM recourse.letters WHERE amount % 3 = 0`,
 		`UPDATE recourse.letters SET shape = (SELECT min(id) FROM recourse.letter_shapes), replays = 9 WHERE replays = 0`, // one that may be empty
 	} {
@@ -37,7 +37,7 @@ FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id`).S
 			t.Fatal(err)
 		}
 		if letters < 50 || outside > 0 || miscounted > 0 {
-			t.Errorf("seed %d, %s: of %d letters %d lie outside; %d shapes count wrong", seed, change, letters, outside, miscounted)
+			t.Errorf("seed %d, %s: of %d letters %d are outside; %d groups have wrong counts", seed, change, letters, outside, miscounted)
 		}
 	}
 }

@@ -17,30 +17,29 @@ type LetterGroup struct {
 	Signature string
 	ErrorType string
 	Letters   int64
-	Tallies   []LetterTally // what it is made of
-	First     time.Time     // death of the oldest
-	Last      time.Time     // death of the newest
+	Tallies   []LetterTally // by facet group
+	First     time.Time     // oldest death
+	Last      time.Time     // newest death
 	Sample    background.RunID
 
 	orderValue int64
 }
 
-// GroupOrder is an order of groups; those that are alike in it are in the order of
-// their signatures.
+// GroupOrder is an order of groups; equal ones are ordered by signature.
 type GroupOrder string
 
 // The orders.
 const (
-	BySize      GroupOrder = "size"      // the largest first
-	ByNewest    GroupOrder = "newest"    // that of the newest letter first
+	BySize      GroupOrder = "size"      // largest first
+	ByNewest    GroupOrder = "newest"    // newest death first
 	BySignature GroupOrder = "signature" // by signature alone
 )
 
-// GroupPosition is a place in an order of groups; the zero place is before all.
+// GroupPosition is a position in an order of groups; the zero position is before all.
 type GroupPosition struct {
 	Value     int64
 	Signature string
-	Set       bool // it is a place
+	Set       bool // false: before all
 }
 
 func (g *LetterGroup) position() GroupPosition { return GroupPosition{g.orderValue, g.Signature, true} }
@@ -49,9 +48,9 @@ func (p GroupPosition) compare(q GroupPosition) int {
 	return cmp.Or(cmp.Compare(q.Value, p.Value), cmp.Compare(p.Signature, q.Signature))
 }
 
-// GroupLetters groups the letters of a tenant that a filter selects by signature, and
-// gives the groups after a place: each as it is at one moment, how many there are in
-// all, and the place of the last.
+// GroupLetters groups the letters of a tenant that a filter selects by signature. It
+// returns the groups after a position, all as of one moment; the number of all groups; the
+// position of the last one; and whether more follow.
 func (j *Journal) GroupLetters(ctx context.Context, tenant string, f LetterFilter, o GroupOrder, after GroupPosition, limit int) (found []LetterGroup, all int, last GroupPosition, more bool, err error) {
 	last = after
 	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -107,7 +106,8 @@ func groupBySignature(tallies []LetterTally) []LetterGroup {
 	return out
 }
 
-// setDeathTimes sets the first and last death of groups, and the run of the last.
+// setDeathTimes sets the first and last death of groups, and the run that died last as
+// sample.
 func (p *searchPlan) setDeathTimes(ctx context.Context, tx *sql.Tx, groups []LetterGroup) error {
 	byGroup := map[int64]*LetterGroup{}
 	for i := range groups {
@@ -157,15 +157,15 @@ func (p *searchPlan) deathTimesStatement() (string, []any) {
   CROSS JOIN LATERAL (SELECT l.dead_at, l.run_id FROM recourse.letters l WHERE ` + where + ` ORDER BY l.dead_at DESC, l.run_id DESC LIMIT 1) z`, c.args
 }
 
-// DeathHistogram asks how many of the letters that are analysed died between each of the
-// edges, which rise, and the next: at or after the one and before the other.
+// DeathHistogram counts the deaths among the analysed letters between consecutive edges,
+// which rise: at or after one and before the next.
 type DeathHistogram struct {
 	OpenOnly bool // only those that are open
 	Edges    []time.Time
-	Counts   []int64 // the answer, one fewer than edges
+	Counts   []int64 // result, one fewer than edges
 }
 
-// count counts letters that a plan to read all of them selects.
+// count fills Counts from the letters that a plan to read all of them selects.
 func (d *DeathHistogram) count(ctx context.Context, tx *sql.Tx, p searchPlan) (err error) {
 	d.Counts = make([]int64, len(d.Edges)-1)
 	if p.empty() {
@@ -210,8 +210,8 @@ func (d *DeathHistogram) count(ctx context.Context, tx *sql.Tx, p searchPlan) (e
 	})
 }
 
-// histogramStatement is the count as SQL. All letters of a tenant are read in the order of their
-// death, those of some shapes shape by shape.
+// histogramStatement returns the SQL of the histogram. All letters of a tenant are read in
+// order of death, those of some groups group by group.
 func (p *searchPlan) histogramStatement(edges []time.Time) (string, []any) {
 	var c conditions
 	times := newColumns(1, len(edges))

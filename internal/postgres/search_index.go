@@ -17,20 +17,20 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// The projection of letters: see recourse.letters. It follows the order of events:
+// The search index of dead letters: see recourse.letters. It follows the order of events:
 //
-//	event log ─▶ cases told of since ─▶ their dead runs as they are now ─▶ letters
+//	event log ─▶ cases with new receipts ─▶ their dead runs as they are now ─▶ letters
 //
-// A step is one transaction, which holds the row of recourse.projected; so nobody
-// ever writes an older reading of a letter over a newer one, a step that ends
-// anywhere has done nothing, and one done twice changes nothing.
+// A step is one transaction, which locks the row of recourse.projected. So an older state
+// of a letter never overwrites a newer one, an interrupted step has no effect, and a
+// repeated step changes nothing.
 
-// maxStepReceipts is how many receipts a step takes at most, but for those of one
-// statement.
+// maxStepReceipts is the most receipts in a step; a statement with more is a step of its
+// own.
 const maxStepReceipts = 4000
 
-// maxPendingOutbox is how many statements' receipts are looked at again and again while
-// they have no place in the order of events; of more, a drain gives them their places.
+// maxPendingOutbox is the most outbox rows that are indexed before they are numbered, on
+// each catch-up again. If there are more, they are numbered first.
 const maxPendingOutbox = 500
 
 // ProjectionStep is what one step did.
@@ -45,15 +45,14 @@ FROM recourse.projected WHERE name = 'letters'`
 
 	lockProjectionSQL = `SELECT last FROM recourse.projected WHERE name = 'letters' FOR NO KEY UPDATE`
 
-	// stepEndSQL gives the end of what a step takes, and whether that is all.
+	// stepEndSQL returns the end of a step, and whether more follows.
 	stepEndSQL = `SELECT coalesce(max(last) FILTER (WHERE last <= $1 + $2), min(last), $1), count(*) FILTER (WHERE last > $1 + $2) > 0
 FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2 + 1) l`
 
 	recordProjectedSQL = `UPDATE recourse.projected SET last = $1 WHERE name = 'letters' AND last <> $1`
 )
 
-// ProjectLetters takes a step, as the one process that does; it does nothing when
-// another one is at it.
+// ProjectLetters makes one step; it does nothing while another process makes one.
 func (j *Journal) ProjectLetters(ctx context.Context) (ProjectionStep, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -65,9 +64,9 @@ func (j *Journal) ProjectLetters(ctx context.Context) (ProjectionStep, error) {
 	return done, unavailableOrNil(err)
 }
 
-// CatchUpLetters returns when everything that was committed before the call can be
-// found among the letters. It costs one look when nothing waits; else it does the
-// work itself, with what has no place in the order of events yet as well.
+// CatchUpLetters returns when everything that was committed before the call can be found by
+// searches. It costs one query if nothing is pending; else it makes the steps itself, and
+// includes receipts that are not numbered yet.
 func (j *Journal) CatchUpLetters(ctx context.Context) error {
 	behind, waiting, err := j.projectionLag(ctx)
 	if err != nil || !behind && waiting == 0 {
@@ -86,8 +85,8 @@ func (j *Journal) CatchUpLetters(ctx context.Context) error {
 	}
 }
 
-// projectionLag reports whether the order of events goes on behind what is projected, and how
-// many statements' receipts have no place in it yet, as far as that matters.
+// projectionLag reports whether the event log has entries after what is indexed, and how
+// many outbox rows wait, counted up to maxPendingOutbox+1.
 func (j *Journal) projectionLag(ctx context.Context) (behind bool, waiting int, err error) {
 	err = j.projectionDB.QueryRowContext(ctx, projectionLagSQL, maxPendingOutbox+1).Scan(&behind, &waiting)
 	return behind, waiting, err
@@ -100,9 +99,8 @@ func unavailableOrNil(err error) error {
 	return unavailable(err)
 }
 
-// projectStep takes one step. The last one before the end, when includePending is asked for,
-// also takes whatever is committed behind the order of events when it looks: all at
-// one moment, so that nothing slips by while it is given its place.
+// projectStep makes one step. With includePending, the last step also reads the outbox, in
+// one snapshot with the event log, so that no receipt is missed while it is numbered.
 func (j *Journal) projectStep(ctx context.Context, lockSQL string, includePending bool) (done ProjectionStep, err error) {
 	tx, err := j.projectionDB.BeginTx(ctx, nil)
 	if err != nil {
@@ -137,9 +135,9 @@ func (j *Journal) projectStep(ctx context.Context, lockSQL string, includePendin
 	return done, err
 }
 
-// projectionSettings pin the plans, end a session that stands still while it holds
-// the projection, and don't wait for the disk: what is lost with the server is
-// projected again.
+// projectionSettings pin the plans, end a session that idles in a transaction while it
+// holds the lock, and turn off synchronous commit: what a crash of the server loses is
+// indexed again.
 func projectionSettings() map[string]string {
 	settings := sequencerSettings()
 	settings["idle_in_transaction_session_timeout"] = settings["idle_session_timeout"]
@@ -148,8 +146,8 @@ func projectionSettings() map[string]string {
 	return settings
 }
 
-// deadRunsSQL reads the dead runs of the cases that a stretch of the order of events
-// tells of, ($1, $2], and with $3 of those that have no place in it yet.
+// deadRunsSQL reads the dead runs of the cases in the event log after $1 up to $2, and with
+// $3 of those in the outbox.
 const deadRunsSQL = `
 WITH told AS MATERIALIZED (
   SELECT u.id FROM recourse.event_log l, unnest(l.case_ids) AS u(id) WHERE l.last > $1 AND l.last <= $2
@@ -157,7 +155,7 @@ WITH told AS MATERIALIZED (
   SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE $3
 )` + deadRunsOfSQL
 
-// deadRunsOfSQL reads the dead runs of the cases told.
+// deadRunsOfSQL reads the dead runs of the cases in told.
 const deadRunsOfSQL = `
 SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.bell, r.dead_at,
   c.kind, c.subject, c.submission, c.adjudication, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS at_risk, c.unknown_open, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency,
@@ -166,7 +164,7 @@ FROM told t JOIN recourse.runs r ON r.case_id = t.id AND r.dead_at IS NOT NULL J
   LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.operations o ON o.key = r.operation_key
   LEFT JOIN recourse.receipts n ON n.case_id = c.id AND n.seq = c.last_seq LEFT JOIN recourse.desk d ON d.run_id = r.id`
 
-// deadRun is one line of deadRunsSQL.
+// deadRun is one row of deadRunsSQL.
 type deadRun struct {
 	ID                 uuid.UUID     `db:"id"`
 	CaseID             uuid.UUID     `db:"case_id"`
@@ -203,7 +201,7 @@ type deadRun struct {
 }
 
 func deadRuns(ctx context.Context, tx *sql.Tx, after, upTo int64, includePending bool) ([]deadRun, error) {
-	if includePending { // also what is given its place just now
+	if includePending { // also what was numbered since
 		upTo = math.MaxInt64
 	}
 	return readDeadRuns(ctx, tx, deadRunsSQL, after, upTo, includePending)
@@ -224,9 +222,9 @@ func readDeadRuns(ctx context.Context, tx *sql.Tx, query string, args ...any) ([
 	return found, setReplays(ctx, tx, found)
 }
 
-// setFromRequest sets what the run was about itself, which for an older generation is not what
-// its case is about now: from the request that was sent for it. Where that tells
-// nothing, what the case says stands; it must not keep other letters from being found.
+// setFromRequest sets what the run itself was about, from the request that was sent for it:
+// for an older generation the case has other values now. If the request can't be read the
+// values of the case stay, so that the letter can be found.
 func (d *deadRun) setFromRequest() {
 	var sent struct {
 		Outcome    string           `json:"outcome"`
@@ -238,8 +236,7 @@ func (d *deadRun) setFromRequest() {
 	}
 }
 
-// transaction is the transaction receipt id; what the caller called it, of a plain
-// family.
+// transaction returns the transaction receipt id, or the retry key of a plain task.
 func (d *deadRun) transaction() string {
 	if Kind(d.Kind) == KindSettlement {
 		return d.Subject
@@ -247,7 +244,8 @@ func (d *deadRun) transaction() string {
 	return strings.TrimPrefix(d.Subject, d.Family+":")
 }
 
-// eligible and review are what somebody marked, else what the class says.
+// eligible returns the mark that a person set, else the default for the class. So does
+// review.
 func (d *deadRun) eligible() bool {
 	if d.Eligible.Valid {
 		return d.Eligible.Bool
@@ -264,14 +262,14 @@ func (d *deadRun) review() bool {
 	return d.unresolved()
 }
 
-// unresolved reports whether it is not known what became of money.
+// unresolved reports whether money may have moved without a known outcome.
 func (d *deadRun) unresolved() bool { return Kind(d.Kind) == KindSettlement && d.UnknownOpen > 0 }
 
 const replaysSQL = `SELECT case_id, run_id, actor FROM recourse.receipts
 WHERE case_id = ANY($1::uuid[]) AND subtype IN ('manual-retry-requested', 'replayed') AND run_id IS NOT NULL ORDER BY case_id, seq`
 
-// setReplays sets how often each letter's lineage was tried again, itself included, and
-// who did it last.
+// setReplays sets how often each letter's lineage was tried again, including the letter's
+// own fork, and who did it last.
 func setReplays(ctx context.Context, tx *sql.Tx, found []deadRun) error {
 	byID := make(map[uuid.UUID]*deadRun, len(found))
 	cases, requested := newColumns(1, 0), map[uuid.UUID]bool{}

@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// die submits a run and lets it die of its only attempt.
+// die submits a run and lets its only attempt fail.
 func die(t testing.TB, j *postgres.Journal) background.Run {
 	t.Helper()
 	run := submit(t, j).Run
@@ -30,7 +30,7 @@ func die(t testing.TB, j *postgres.Journal) background.Run {
 	return run
 }
 
-// indexText is the whole list of letters as text.
+// indexText returns the whole search index as text.
 func indexText(t testing.TB, db *sql.DB) (text string, n int) {
 	t.Helper()
 	if err := db.QueryRow(`SELECT coalesce(string_agg(l::text || s.standing || s.letters, E'\n' ORDER BY l.run_id), ''), count(*)
@@ -47,8 +47,8 @@ func catchUp(t testing.TB, j *postgres.Journal) {
 	}
 }
 
-// What was committed is found by whoever drains afterwards, whether it has a place in
-// the order of events or not, and whoever else drains, numbers and projects.
+// What was committed before a catch-up is found after it, whether it was numbered or not,
+// and even while other processes drain, number and project.
 func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -72,7 +72,7 @@ func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 				catchUp(t, j)
 				var there bool
 				if err := db.QueryRow(`SELECT EXISTS (SELECT FROM recourse.letters WHERE run_id = $1)`, run.ID.String()).Scan(&there); err != nil || !there {
-					t.Errorf("run %s is not listed: %v", run.ID, err)
+					t.Errorf("run %s is not in the index: %v", run.ID, err)
 				}
 			}
 		})
@@ -84,8 +84,8 @@ func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 	}
 }
 
-// A step that is done again, from wherever, changes nothing; one that dies half way
-// has done nothing; and a list that was lost is made anew, as it was.
+// A repeated step changes nothing, an interrupted one has no effect, and a lost index is
+// rebuilt with the same rows.
 func TestProjectionIsIdempotent(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -101,14 +101,14 @@ func TestProjectionIsIdempotent(t *testing.T) {
 	if n != 20 {
 		t.Fatalf("%d letters", n)
 	}
-	for what, harm := range map[string]string{
+	for what, damage := range map[string]string{
 		"again":      `UPDATE recourse.projected SET last = 0`,
 		"half again": `UPDATE recourse.projected SET last = 17`,
 		"lost half":  `UPDATE recourse.projected SET last = 0; DELETE FROM recourse.letters WHERE run_id IN (SELECT run_id FROM recourse.letters LIMIT 9)`,
 		"lost":       `UPDATE recourse.projected SET last = 0; DELETE FROM recourse.letters`,
 		"stale":      `UPDATE recourse.projected SET last = 0; UPDATE recourse.letters SET attempts = 7, replays = 3`,
 	} {
-		if _, err := db.Exec(harm); err != nil {
+		if _, err := db.Exec(damage); err != nil {
 			t.Fatal(err)
 		}
 		catchUp(t, j)
@@ -121,7 +121,7 @@ func TestProjectionIsIdempotent(t *testing.T) {
 		t.Fatal(err)
 	}
 	die(t, j)
-	if err := j.CatchUpLetters(context.Background()); err != nil { // what has no place yet moves no position
+	if err := j.CatchUpLetters(context.Background()); err != nil { // receipts without a number do not change the position
 		t.Fatal(err)
 	}
 	if err := j.DrainOutbox(context.Background()); err != nil {
@@ -132,11 +132,11 @@ func TestProjectionIsIdempotent(t *testing.T) {
 		t.Error("a step without its position was committed")
 	}
 	if _, n := indexText(t, db); n != 21 {
-		t.Errorf("%d letters of a step that failed", n)
+		t.Errorf("%d letters after a failed step", n)
 	}
 }
 
-// What is purged is no letter any more.
+// Purged letters are not in the index.
 func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -149,7 +149,7 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	f := postgres.LetterFilter{}
 	o := postgres.LetterOrder{Column: postgres.ByDeath}
 	if found, _, _, err := j.Letters(context.Background(), run.Tenant, f, o, postgres.LetterPosition{}, 10); err != nil || len(found) != 0 {
-		t.Errorf("before it is projected: %d letters, %v", len(found), err)
+		t.Errorf("before the projection: %d letters, %v", len(found), err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, ARRAY[case_id], ARRAY[1] FROM recourse.runs`); err != nil {
 		t.Fatal(err)
@@ -163,8 +163,8 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	}
 }
 
-// A backlog of more than one step's receipts is worked off in bounded steps, and
-// beside one that works nobody else does.
+// A backlog of more receipts than one step takes is indexed in bounded steps, and only one
+// process makes a step at a time.
 func TestABacklogIsProjectedInSteps(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
@@ -180,7 +180,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := db.Exec(`UPDATE recourse.event_log SET case_ids = case_ids`); err == nil {
-		t.Error("the order of events was changed")
+		t.Error("the event log was changed")
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) VALUES (21001, 'acme', ARRAY[$1::uuid], ARRAY[1])`, caseID); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if step, err := j.ProjectLetters(ctx); err != nil || step.More || step.Cases != 0 {
-		t.Errorf("beside another: %+v, %v", step, err)
+		t.Errorf("while another process holds the lock: %+v, %v", step, err)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/signature"
 )
 
-// facetDigest names a shape by everything that it says.
+// facetDigest identifies a facet group by a hash of its key.
 type facetDigest [sha256.Size]byte
 
-// facetKey is what a letter has in common with others.
+// facetKey is the facet values that the letters of a group share.
 type facetKey struct {
 	tenant, status, family, queue, jobType, outcome, reason, class, errorType, currency, signature, constant, replayedBy string
 
@@ -63,8 +63,8 @@ const (
 SELECT * FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
   $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) RETURNING id, digest`
 
-	// upsertLettersSQL writes letters as they are, and takes those away that are purged. It counts
-	// what that changed.
+	// upsertLettersSQL writes letters as they are now, and deletes purged ones. It returns
+	// how many rows it deleted, inserted and changed.
 	upsertLettersSQL = `
 WITH gone AS (
   DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[]) RETURNING 1
@@ -83,11 +83,11 @@ RETURNING xmax = 0 AS made)
 SELECT (SELECT count(*) FROM gone), count(*) FILTER (WHERE made), count(*) FILTER (WHERE NOT made) FROM put`
 )
 
-// writeResult is what bringing letters up to date changed.
+// writeResult counts what writeLetters changed.
 type writeResult struct{ cases, removed, added, changed int }
 
-// writeLetters brings the letters of dead runs up to date. What is purged is no letter any
-// more.
+// writeLetters brings the index rows of dead runs up to date. It deletes those of purged
+// letters.
 func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w writeResult, err error) {
 	cases := map[uuid.UUID]bool{}
 	facets := make([]facetKey, len(found))
@@ -122,7 +122,7 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w writeResu
 		kept.int(int64(d.Attempts))
 		kept.int(int64(d.replays))
 		kept.int(int64(d.NotificationNumber))
-		if facets[i].whole { // which holds all of the message
+		if facets[i].whole { // the constant part is the whole message
 			kept.str("")
 			kept.str("{}")
 			continue
@@ -139,8 +139,8 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w writeResu
 	return w, err
 }
 
-// facetGroupIDs finds the shapes of letters, and makes those that there are not yet. Only
-// the holder of the projection makes any.
+// facetGroupIDs returns the ids of the facet groups of letters, and inserts those that do
+// not exist. Only the holder of the projection's lock inserts any.
 func facetGroupIDs(ctx context.Context, tx *sql.Tx, found []deadRun, facets []facetKey) (map[facetDigest]int64, error) {
 	wanted := map[facetDigest]*facetKey{}
 	for i := range facets {

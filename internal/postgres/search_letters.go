@@ -15,9 +15,9 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// FoundLetter is a letter as it is now, with what the projection knows of it. Of run
-// and case it holds what lists show and what decides whether it may be forked; not
-// their policy, payload and keys.
+// FoundLetter is a dead letter as it is now, with its fields in the index. Run and Case
+// have what lists show and what decides whether it may be forked; not policy, payload and
+// keys.
 type FoundLetter struct {
 	Run  background.Run
 	Case Case
@@ -35,7 +35,7 @@ type FoundLetter struct {
 
 	Held, Eligible, Review bool
 
-	Position LetterPosition // that it was found at
+	Position LetterPosition // where it was found
 }
 
 const foundLettersSQL = `
@@ -46,8 +46,8 @@ SELECT l.run_id, l.tenant, l.transaction, l.submission, l.escrow, l.amount, l.re
 FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape JOIN recourse.runs r ON r.id = l.run_id JOIN recourse.cases c ON c.id = r.case_id
 WHERE l.run_id = ANY($1::uuid[])`
 
-// readLetters reads the letters at places, in their order. What is no letter any more
-// is left out.
+// readLetters reads the letters at positions, in their order. Runs that are no longer dead
+// letters are left out.
 func (j *Journal) readLetters(ctx context.Context, positions []LetterPosition) ([]FoundLetter, error) {
 	return readLetters(ctx, j.searchDB, positions)
 }
@@ -115,21 +115,21 @@ type LetterFilter struct {
 	Run                             background.RunID
 	NotificationNumber              int // of Run; 0 for any
 
-	DeadFrom, DeadTo         time.Time // DeadTo is excluded
+	DeadFrom, DeadTo         time.Time // DeadTo is exclusive
 	MinAttempts, MaxAttempts *int64
 	MinAmount, MaxAmount     *int64
 	MinReplays, MaxReplays   *int64
 
-	Lifetime     func(family, queue string) (time.Duration, bool) // how long letters are kept; false for ever
-	ExpiresUntil time.Time                                        // by Lifetime; included
+	Lifetime     func(family, queue string) (time.Duration, bool) // how long dead letters are kept; false: for ever
+	ExpiresUntil time.Time                                        // by Lifetime; inclusive
 }
 
-// FacetFilter selects by what letters have in common.
+// FacetFilter selects by facet values.
 type FacetFilter struct {
 	Status, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Signature, Currency, ReplayedBy string
 
 	Held, Eligible, Review *bool
-	Text                   string // contained in the error's message, in lower case
+	Text                   string // contained in the error's message; in lower case
 }
 
 // LetterOrder is an order of letters: by a column, then by run.
@@ -151,17 +151,17 @@ const (
 
 func (c LetterColumn) isTime() bool { return c == ByDeath || c == BySeen }
 
-// LetterPosition is a place in an order: the value of its column, in microseconds since
-// 1970 where that is a time, and the run. The zero place is before all.
+// LetterPosition is a position in an order: the value of its column, a time in microseconds
+// since 1970, and the run. The zero position is before all.
 type LetterPosition struct {
 	Value int64
 	Run   background.RunID
 }
 
-// Letters finds dead letters of a tenant, strictly after a place. It gives the place
-// of the last one, also when that could not be read, and whether others follow. What
-// a letter is like now is read after it was found: one that changes meanwhile is
-// shown as it is.
+// Letters finds dead letters of a tenant, strictly after a position. It returns the
+// position of the last one, even if that could not be read, and whether more follow. Each
+// letter is read after its position was found: one that changes meanwhile is returned as it
+// is now.
 func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -180,8 +180,8 @@ func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o 
 	return found, more, positions[len(positions)-1], unavailableOrNil(err)
 }
 
-// findPositions finds so many places after one: those of a text by its grams, where that can
-// be, and the others in the way that was chosen.
+// findPositions finds positions after one, at most limit: by trigrams where the text allows
+// it, the others by the plan's access path.
 func (j *Journal) findPositions(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
 	indexed, others, ok := p.splitByTrigrams()
 	if !ok {
@@ -206,9 +206,10 @@ func (j *Journal) findPositions(ctx context.Context, p searchPlan, after LetterP
 	return found[:min(limit, len(found))], err
 }
 
-// findByOrderedScan finds places, perhaps by a walk. One that finds too few before it is
-// given up is gone on with in another way; but who looks for what any message may
-// contain reads the fewest of them in the order itself, unless few contain it.
+// findByOrderedScan finds positions, with an ordered scan if the plan says so. If the scan
+// reaches its limit before enough were found, the search continues on another path. For a
+// text that any message may contain, it continues with an ordered scan unless matches are
+// rare.
 func (j *Journal) findByOrderedScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
 	if p.path != orderedScan || p.scanLimit == 0 {
 		return j.findByPath(ctx, p, after, limit)
@@ -228,7 +229,7 @@ func (j *Journal) findByOrderedScan(ctx context.Context, p searchPlan, after Let
 	}
 	switch {
 	case !p.checksText():
-		if p.choosePath(int64(limit)); p.path == byRange && p.scanLimit < maxScan && p.estimate() > maxScan { // more than to walk further costs
+		if p.choosePath(int64(limit)); p.path == byRange && p.scanLimit < maxScan && p.estimate() > maxScan { // a longer scan costs less
 			p.path, p.scanLimit = orderedScan, maxScan
 			rest, err := j.findByOrderedScan(ctx, p, after, limit)
 			return append(found, rest...), err
@@ -241,7 +242,7 @@ func (j *Journal) findByOrderedScan(ctx context.Context, p searchPlan, after Let
 	return append(found, rest...), err
 }
 
-// findByPath finds them in the way that was chosen.
+// findByPath finds positions by the plan's access path.
 func (j *Journal) findByPath(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
 	if p.empty() {
 		return nil, nil
@@ -249,7 +250,7 @@ func (j *Journal) findByPath(ctx context.Context, p searchPlan, after LetterPosi
 	return p.find(ctx, j.searchDB, after, limit)
 }
 
-// find finds them in the plan's way, however far it goes.
+// find finds positions by the plan's access path, without a scan limit.
 func (p *searchPlan) find(ctx context.Context, q querier, after LetterPosition, limit int) ([]LetterPosition, error) {
 	query, args := p.statement(after, limit)
 	return queryPositions(ctx, q, query, args)
@@ -273,7 +274,7 @@ func queryPositions(ctx context.Context, q querier, query string, args []any) ([
 	return out, rows.Err()
 }
 
-// positionOf is a place as the order's column gives it.
+// positionOf converts a value of the order's column.
 func positionOf(id uuid.UUID, value any) LetterPosition {
 	position := LetterPosition{Run: background.RunID(id)}
 	switch v := value.(type) {
@@ -285,7 +286,7 @@ func positionOf(id uuid.UUID, value any) LetterPosition {
 	return position
 }
 
-// compare tells which of two places comes first.
+// compare compares two positions in the order.
 func (o LetterOrder) compare(a, b LetterPosition) int {
 	if o.Descending {
 		a, b = b, a

@@ -19,7 +19,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// testLetter is a letter as the test made it.
+// testLetter is a letter as the test inserted it.
 type testLetter struct {
 	run                                         uuid.UUID
 	status, queue, currency, replayedBy, escrow string
@@ -50,15 +50,15 @@ func randomLetters(d *rand.Rand, n int) []testLetter {
 	return out
 }
 
-// insertLetters puts letters into the tables that lists are made from.
+// insertLetters inserts letters into the tables of the search index.
 func insertLetters(t *testing.T, db *sql.DB, letters []testLetter) {
 	t.Helper()
 	for _, f := range letters {
-		constant, text, grams := f.message, "", "{}"
+		constant, text, trigrams := f.message, "", "{}"
 		if !f.whole {
-			constant, text, grams = "account \x01 closed", f.message, "{0}" // as those from before, whatever they contain
+			constant, text, trigrams = "account \x01 closed", f.message, "{0}" // like rows indexed before there were trigrams
 			if f.run[15]%4 > 0 {
-				grams = postgres.StoredTrigrams("acme", text, constant)
+				trigrams = postgres.StoredTrigrams("acme", text, constant)
 			}
 		}
 		digest := fmt.Sprintf("%q", []any{f.status, f.queue, f.currency, constant, f.replayedBy, f.held, f.unresolved})
@@ -67,13 +67,13 @@ func insertLetters(t *testing.T, db *sql.DB, letters []testLetter) {
 			VALUES (sha256($1), 'acme', $2, $3, $4, $3, '', '', '', '', $5, $6, $6, $7, $8, $9, $10, false, false) ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest RETURNING id)
 			INSERT INTO recourse.letters SELECT $11, 'acme', s.id, '', '', $12, $13, $14, $15, $16, $17, 1, $18, 0, $19 FROM s`,
 			[]byte(digest), f.status, f.queue[:1], f.queue, f.currency, constant, f.whole, f.replayedBy, f.held, f.unresolved,
-			f.run, f.escrow, f.dead, f.seen, f.amount, f.attempts, f.replays, text, grams); err != nil {
+			f.run, f.escrow, f.dead, f.seen, f.amount, f.attempts, f.replays, text, trigrams); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// randomFilter draws a filter, and says what it selects.
+// randomFilter returns a random filter, and a function that reports what it selects.
 func randomFilter(d *rand.Rand) (f postgres.LetterFilter, selects func(testLetter) bool) {
 	var tests []func(testLetter) bool
 	maybe := func(set func() func(testLetter) bool) {
@@ -135,7 +135,7 @@ func randomFilter(d *rand.Rand) (f postgres.LetterFilter, selects func(testLette
 	})
 	maybe(func() func(testLetter) bool {
 		f.ExpiresUntil = died.Add(26 * time.Hour)
-		f.Lifetime = func(family, queue string) (time.Duration, bool) { // by family and queue; b's are kept for ever
+		f.Lifetime = func(family, queue string) (time.Duration, bool) { // by family and queue; those of b never expire
 			return map[string]time.Duration{"a:0": 24 * time.Hour, "a:1": 25 * time.Hour}[queue], family == "a"
 		}
 		return func(l testLetter) bool {
@@ -157,8 +157,8 @@ func testPositionOf(l testLetter, o postgres.LetterOrder) postgres.LetterPositio
 	return postgres.LetterPosition{Value: value, Run: background.RunID(l.run)}
 }
 
-// Whichever way is taken, a filter gives exactly the letters that it selects, in
-// order, each once from page to page; and they are counted right.
+// On every access path a filter finds exactly the letters that it selects, in order, each
+// once across pages; and their counts are right.
 func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
@@ -184,25 +184,25 @@ func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 			}
 			return c
 		})
-		for way := postgres.ChosenPath; way < postgres.AccessPaths; way++ {
+		for path := postgres.ChosenPath; path < postgres.AccessPaths; path++ {
 			var got []postgres.LetterPosition
 			for after := (postgres.LetterPosition{}); ; after = got[len(got)-1] {
-				page, able, err := j.PositionsByPath(ctx, way, "acme", f, o, after, 37)
+				page, able, err := j.PositionsByPath(ctx, path, "acme", f, o, after, 37)
 				if err != nil {
-					t.Fatalf("seed %d, way %d, %+v: %v", seed, way, f, err)
+					t.Fatalf("seed %d, path %d, %+v: %v", seed, path, f, err)
 				}
 				if !able {
 					got = want
 					break
 				}
 				if len(page) == 0 {
-					taken[way]++
+					taken[path]++
 					break
 				}
 				got = append(got, page...)
 			}
 			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("seed %d, way %d: %d letters, want %d; %+v, %+v", seed, way, len(got), len(want), f, o)
+				t.Fatalf("seed %d, path %d: %d letters, want %d; %+v, %+v", seed, path, len(got), len(want), f, o)
 			}
 		}
 		counts, err := j.CountLetters(ctx, "acme", f)
@@ -211,9 +211,9 @@ func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 		}
 	}
 	if len(taken) != postgres.AccessPaths+1 {
-		t.Errorf("only these ways were tried: %v", taken)
+		t.Errorf("only these paths were tried: %v", taken)
 	}
 	if positions, _, err := j.PositionsByPath(ctx, postgres.ShortScan, "", postgres.LetterFilter{}, postgres.LetterOrder{Column: postgres.ByDeath}, postgres.LetterPosition{}, 10); err != nil || len(positions) != 0 {
-		t.Errorf("no tenant sees %d letters, %v", len(positions), err)
+		t.Errorf("an unknown tenant sees %d letters, %v", len(positions), err)
 	}
 }

@@ -7,71 +7,72 @@ import (
 	"time"
 )
 
-// searchSettings make the server do what was chosen here: it knows nothing of how a
-// filter goes with an order, and where it guesses wrong it reads everything.
+// searchSettings force the server to use the access path chosen here. Its planner does not
+// know how filters correlate with orders, and where it guesses wrong it reads everything.
 var searchSettings = map[string]string{
 	"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_sort": "off",
 	"enable_incremental_sort": "off", "max_parallel_workers_per_gather": "0", "jit": "off", "plan_cache_mode": "force_custom_plan",
 }
 
-// accessPath is how letters are looked for. All give the same letters.
+// accessPath is how letters are searched. All paths find the same letters.
 type accessPath int
 
 const (
-	byKey       accessPath = iota // all with a key that few have, then sorted
-	byFacet                       // all of the shapes, then sorted
-	byRange                       // all within the range of a column, then sorted
-	kWayMerge                     // in order within each shape, merged from those whose first come first
-	orderedScan                   // all of the tenant in order, each looked at
+	byKey       accessPath = iota // by a selective key, then sorted
+	byFacet                       // all letters of the groups, then sorted
+	byRange                       // all letters in the range of a column, then sorted
+	kWayMerge                     // in order within each group, k-way merged
+	orderedScan                   // all letters of the tenant in order, each checked
 )
 
-// searchPlan is a search that was decided on.
+// searchPlan is a search with its access path.
 type searchPlan struct {
 	tenant    string
 	filter    LetterFilter
 	order     LetterOrder
 	groups    []facetGroup
-	allGroups bool // allGroups shapes are left; when nothing was asked of them they were not read
+	allGroups bool // all groups of the tenant match; without facet conditions they are not read
 	path      accessPath
-	column    LetterColumn // of byRange
+	column    LetterColumn // for byRange
 
-	valueRange    valueRange             // of the order's column, in which all that is looked for lies
-	rangeKnown    bool                   // that is known
-	rangeSizes    map[LetterColumn]int64 // of the filter's ranges, up to probeLimit
-	tenantLetters int64                  // letters of the tenant; 0 while shapes were not read
-	scanLimit     int                    // entries after which a walk is given up; 0 for none
-	textLimit     int                    // at messages, before that is given up
+	valueRange    valueRange             // of the order's column: bounds of all matches
+	rangeKnown    bool                   // valueRange is set
+	rangeSizes    map[LetterColumn]int64 // letters in the filter's ranges, counted up to probeLimit
+	tenantLetters int64                  // letters of the tenant; 0 if the groups were not read
+	scanLimit     int                    // index entries after which an ordered scan gives up; 0 for none
+	textLimit     int                    // most messages to check after trigrams
 }
 
 func (p *searchPlan) empty() bool { return len(p.groups) == 0 && !p.allGroups }
 
-// Entries of an index that a search may read are what it costs. A range that fewer
-// letters are in than probeLimit is worth starting from.
+// The cost of a search is the number of index entries it may read. A range with fewer
+// letters than probeLimit is worth starting from.
 const (
 	probeLimit       = 10_000
-	certainCostLimit = 8_000 // a cost that is certain is preferred up to here
+	certainCostLimit = 8_000 // a path with a bounded cost is preferred up to this
 	cheapScan        = 1_000
-	groupSeekCost    = 20 // entries that one more shape costs
-	scanDoubtFactor  = 4  // a walk assumes that what is looked for is everywhere in the order
+	groupSeekCost    = 20 // index entries that one more group costs
+	scanDoubtFactor  = 4  // safety factor: an ordered scan assumes that matches are spread evenly
 
-	maxScan         = 100_000 // where it turns out not to be, no more than this is lost,
-	maxScanUnread   = 30_000  // and this where shapes were not read, which may tell a better way,
-	maxScanMessages = 1_000   // and no more than so many messages
+	maxScan         = 100_000 // most entries lost if they are not,
+	maxScanUnread   = 30_000  // if groups were not read, which may show a better path,
+	maxScanMessages = 1_000   // and most messages checked in a scan
 
-	// What a range of another column leaves of a shape may lie behind all else of it. So
-	// all is read instead, up to fullReadLimit, unless a merge promises to be far cheaper.
+	// Matches of a range filter on another column may all be at the end of a group's order,
+	// so a merge could read the whole group first. So all letters are read instead, up to
+	// fullReadLimit, unless the estimate for a merge is far lower.
 	fullReadLimit   = 200_000
 	mergeGainFactor = 10
 )
 
-// searchQuerier is what letters are looked for over: many connections, or one transaction, in
-// which all is as it is at one moment.
+// searchQuerier is a pool, or a transaction for searches that need one snapshot.
 type searchQuerier interface {
 	querier
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// planSearch reads the shapes that a filter leaves behind a place and chooses the way.
+// planSearch reads the groups that a filter may match after a position, and chooses the
+// access path.
 func (j *Journal) planSearch(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (searchPlan, error) {
 	return planSearch(ctx, j.searchDB, tenant, f, o, after, limit)
 }
@@ -96,7 +97,7 @@ func planSearch(ctx context.Context, q searchQuerier, tenant string, f LetterFil
 	return p, nil
 }
 
-// readGroups sets the shapes that have letters behind a place.
+// readGroups sets the groups that have letters after a position.
 func (j *Journal) readGroups(ctx context.Context, p *searchPlan, after LetterPosition) error {
 	return p.readGroups(ctx, j.searchDB, after)
 }
@@ -111,7 +112,7 @@ func (p *searchPlan) readGroups(ctx context.Context, q searchQuerier, after Lett
 	return nil
 }
 
-// planUnfaceted chooses the way where all shapes are left.
+// planUnfaceted chooses the access path of a filter without facet conditions.
 func (p *searchPlan) planUnfaceted(ctx context.Context, q searchQuerier) (err error) {
 	if p.path = byKey; p.filter.hasKey() {
 		return nil
@@ -138,12 +139,13 @@ func (p *searchPlan) planUnfaceted(ctx context.Context, q searchQuerier) (err er
 	return err
 }
 
-// withoutFacets reports whether the filter asks nothing that is told by shapes.
+// withoutFacets reports whether the filter has no condition that facet groups decide.
 func (f *LetterFilter) withoutFacets() bool {
 	return f.Facets == (FacetFilter{}) && !f.expires() && f.MinAmount == nil && f.MaxAmount == nil && f.MinReplays == nil && f.MaxReplays == nil
 }
 
-// foldDeathBounds makes an end of the time of death that all shapes share the filter's own.
+// foldDeathBounds moves the bound of the time of death into the filter if all groups have
+// the same.
 func (p *searchPlan) foldDeathBounds() {
 	if len(p.groups) == 0 {
 		return
@@ -169,7 +171,7 @@ func (p *searchPlan) letterCount() (n int64) {
 	return n
 }
 
-// estimate guesses how many letters are to be looked at.
+// estimate estimates the number of letters to check.
 func (p *searchPlan) estimate() (n int64) {
 	for i := range p.groups {
 		n += p.groups[i].estimate()
@@ -177,7 +179,7 @@ func (p *searchPlan) estimate() (n int64) {
 	return n
 }
 
-// hasDeathBounds reports whether shapes have ends of the time of death of their own.
+// hasDeathBounds reports whether groups have bounds of the time of death of their own.
 func (p *searchPlan) hasDeathBounds() bool {
 	for _, s := range p.groups {
 		if !s.diedBy.IsZero() {
@@ -200,7 +202,7 @@ func (f *LetterFilter) hasKey() bool {
 	return f.Transaction != "" || f.Submission != "" || f.Escrow != "" || !f.Run.IsZero()
 }
 
-// rangedColumns are the columns that the filter bounds and that have an order.
+// rangedColumns returns the ordered columns that the filter bounds.
 func (f *LetterFilter) rangedColumns() (columns []LetterColumn) {
 	if !f.DeadFrom.IsZero() || !f.DeadTo.IsZero() {
 		columns = append(columns, ByDeath)
@@ -235,7 +237,7 @@ func (p *searchPlan) probeRanges(ctx context.Context, q searchQuerier) (map[Lett
 	return sizes, nil
 }
 
-// choosePath sets the way that is sure to read least, but for a walk.
+// choosePath chooses the path with the lowest bounded cost, leaving out the ordered scan.
 func (p *searchPlan) choosePath(limit int64) {
 	selectivity := p.otherSelectivity()
 	p.path = byFacet
@@ -257,7 +259,7 @@ func (p *searchPlan) choosePath(limit int64) {
 				p.path, p.column, certain = byRange, column, n
 			}
 		}
-		if _, ranged := p.rangeSizes[ByDeath]; ranged && p.allGroups && within < certain { // shapes tell how many died then, as far as they know
+		if _, ranged := p.rangeSizes[ByDeath]; ranged && p.allGroups && within < certain { // facet groups give an upper bound of the deaths in the range
 			p.path, p.column, certain = byRange, ByDeath, within
 		}
 	}
@@ -266,7 +268,7 @@ func (p *searchPlan) choosePath(limit int64) {
 	}
 }
 
-// considerOrderedScan walks instead where what is looked for may be close together.
+// considerOrderedScan chooses an ordered scan instead where matches are likely to be dense.
 func (p *searchPlan) considerOrderedScan(limit int64) {
 	certain := int64(0)
 	for i := range p.groups {
@@ -283,8 +285,8 @@ func (p *searchPlan) considerOrderedScan(limit int64) {
 	p.path, p.scanLimit = orderedScan, int(min(maxScan, max(cheapScan, all/2)))
 }
 
-// otherSelectivity guesses which part of the letters is left by the ranges that are not of
-// the order itself.
+// otherSelectivity estimates the fraction of letters that the ranges on columns other than
+// the order's select.
 func (p *searchPlan) otherSelectivity() float64 {
 	selectivity := 1.0
 	for column, n := range p.rangeSizes {

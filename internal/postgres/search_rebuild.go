@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// The list of letters follows the order of events, so that what has not been taken up yet
-// is no fault: cases that are told of behind it are left out. All is seen at one moment.
+// The search index follows the order of events, so cases with receipts that are not indexed
+// yet are left out: they are no mismatch. The query reads one snapshot.
 var indexMismatchSQL = `
 WITH waiting AS MATERIALIZED (
   SELECT u.id FROM recourse.event_log e, unnest(e.case_ids) AS u(id) WHERE e.tenant = $1 AND e.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
@@ -42,54 +42,54 @@ SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' ||
 FROM recourse.letter_shapes s JOIN (` + groupCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + groupDiffersSQL + `
 ORDER BY 3`
 
-// describeLetterSQL is the SQL for the words for what a list shows of a letter, from its columns.
+// describeLetterSQL returns SQL that describes the index row of a letter, from its columns.
 func describeLetterSQL(columns string) string {
 	return `format('letter %s, family %s, queue %s, reason %s, class %s, error type %s, died %s, attempts %s, at risk %s, amount %s', ` + columns + `)`
 }
 
-// EachIndexMismatch gives the runs of a tenant, or of one case of it, that the list of letters
-// shows otherwise than they are, or not at all, or though they are no letters.
+// EachIndexMismatch visits the runs of a tenant, or of one case of it, whose index row
+// differs or is missing, and the index rows of runs that are not dead letters.
 func (j *Journal) EachIndexMismatch(ctx context.Context, tenant string, caseID receipts.CaseID, visit func(Discrepancy)) error {
 	return j.eachDiscrepancy(ctx, visit, indexMismatchSQL, tenant, optionalCase(caseID))
 }
 
-// IndexLog has the receipts of who made a tenant's list of letters anew.
+// IndexLog has the receipts of rebuilds of a tenant's search index.
 const IndexLog OperationLog = "dead-letters"
 
-// RebuildResult is what was found wrong in a list of letters, and put right.
+// RebuildResult counts what a rebuild found wrong and repaired.
 type RebuildResult struct {
-	Examined    int // letters that were looked at
-	Added       int // rows that were missing
-	Changed     int // rows that were otherwise
-	Removed     int // rows of what is no letter
-	FacetGroups int // counts, and what letters have in common, that were otherwise
+	Examined    int // letters compared
+	Added       int // missing rows
+	Changed     int // rows with other values
+	Removed     int // rows of runs that are not dead letters
+	FacetGroups int // groups with other counts or facet values
 }
 
-// Repaired is how much was put right.
+// Repaired returns the number of repairs.
 func (r *RebuildResult) Repaired() int { return r.Added + r.Changed + r.Removed + r.FacetGroups }
 
-// RebuildPart is which part of the list a step is about; they are done in this order.
+// RebuildPart is a part of the index; a rebuild does them in this order.
 type RebuildPart int
 
 // The parts.
 const (
-	RebuildGroups    RebuildPart = iota // what the list counts
-	RebuildLetters                      // the letters that there are
-	RebuildExtraRows                    // rows of what is none
+	RebuildGroups    RebuildPart = iota // counts of facet groups
+	RebuildLetters                      // rows of dead letters
+	RebuildExtraRows                    // rows of runs that are not dead letters
 	rebuildParts
 )
 
-// RebuildPosition is how far a list has been made anew. Its zero value is the beginning.
+// RebuildPosition is the progress of a rebuild. Its zero value is the beginning.
 type RebuildPosition struct {
 	Part  RebuildPart
-	After LetterPosition // of the last one that was looked at
+	After LetterPosition // last one that was compared
 }
 
-// Done reports whether there is nothing left to look at.
+// Done reports whether the rebuild is complete.
 func (p RebuildPosition) Done() bool { return p.Part == rebuildParts }
 
-// Letters of cases that are told of behind what is projected are left to the projection:
-// what it has not come to is no fault.
+// Letters of cases with receipts that are not indexed yet are skipped: the projection will
+// write them.
 const (
 	unprojectedSQL = `
 WITH waiting AS MATERIALIZED (
@@ -106,7 +106,8 @@ FROM (SELECT run_id, dead_at FROM recourse.letters WHERE tenant = $1 AND (dead_a
   LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = $1 ORDER BY l.dead_at, l.run_id`
 	deadOfCasesSQL = `WITH told AS MATERIALIZED (SELECT DISTINCT id FROM unnest($1::uuid[]) AS u(id))` + deadRunsOfSQL
 
-	// recountGroupsSQL sets what is counted of letters, and widens bounds that are too narrow.
+	// recountGroupsSQL corrects the counts of groups, and widens bounds that are too
+	// narrow.
 	recountGroupsSQL = `
 UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries,
   first_dead = least(s.first_dead, d.first_dead), last_dead = greatest(s.last_dead, d.last_dead), first_seen = least(s.first_seen, d.first_seen), last_seen = greatest(s.last_seen, d.last_seen),
@@ -115,7 +116,7 @@ UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = 
 FROM (` + groupCountsSQL + `) d
 WHERE s.id = d.id AND ` + groupDiffersSQL
 
-	// groupCountsSQL counts the letters of a tenant's shapes.
+	// groupCountsSQL counts the letters of a tenant's groups.
 	groupCountsSQL = `
   SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries,
     (extract(epoch FROM min(l.dead_at)) * 1000000)::bigint AS first_dead, (extract(epoch FROM max(l.dead_at)) * 1000000)::bigint AS last_dead,
@@ -136,10 +137,10 @@ WHERE s.digest = u.digest AND (s.tenant, s.standing, s.family, s.queue, s.job_ty
   IS DISTINCT FROM (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)`
 )
 
-// RebuildLetters compares the next rows of a tenant's list of letters with what they show,
-// and writes those that differ, with a receipt of it in the same commit; nothing is written
-// when none does. It holds the projection meanwhile, so that it can be done beside it, and
-// a step that is done twice, or anew, changes nothing more.
+// RebuildLetters compares the next rows of a tenant's search index with the dead letters,
+// and writes those that differ, with a receipt in the same commit. It writes nothing if
+// none differs. It holds the projection's lock meanwhile, so that both can run at once. A
+// repeated step changes nothing more.
 func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from RebuildPosition, limit int, receiptOf func(RebuildResult) receipts.Draft) (done RebuildResult, next RebuildPosition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -170,7 +171,7 @@ func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from Rebuil
 }
 
 func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPosition, limit int) (done RebuildResult, next RebuildPosition, err error) {
-	// The receipt must outlive the server, unlike what is projected.
+	// Unlike the index, the receipt must survive a crash of the server.
 	if _, err := tx.ExecContext(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
 		return done, from, err
 	}
@@ -197,10 +198,10 @@ func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPos
 		done.Removed, err = page.remove(ctx, tx)
 		return done, RebuildPosition{RebuildExtraRows, page.last}, err
 	}
-	return done, from, fmt.Errorf("a list of letters has no part %d", from.Part)
+	return done, from, fmt.Errorf("the search index has no part %d", from.Part)
 }
 
-// rebuildPage are rows that a step looks at.
+// rebuildPage is the rows of one step.
 type rebuildPage struct {
 	rows []rebuildRow
 	last LetterPosition
@@ -208,7 +209,7 @@ type rebuildPage struct {
 
 type rebuildRow struct {
 	run, caseID uuid.UUID
-	skip        bool // as it is
+	skip        bool // leave it unchanged
 }
 
 func readRebuildPage(ctx context.Context, tx *sql.Tx, query, tenant string, after LetterPosition, limit int) (page rebuildPage, err error) {
@@ -253,7 +254,7 @@ func (p *rebuildPage) write(ctx context.Context, tx *sql.Tx) (done RebuildResult
 	return done, err
 }
 
-// repairGroups puts right what shapes say, which their digests name.
+// repairGroups corrects the facet values of groups. Their digests identify them.
 func repairGroups(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error) {
 	seen, c := map[facetDigest]bool{}, newColumns(19, 0)
 	for i := range found {
@@ -274,7 +275,7 @@ func repairGroups(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 	return rowsAffected(tx.ExecContext(ctx, repairGroupsSQL, c.args()...))
 }
 
-// remove takes away the rows of what is no letter.
+// remove deletes the rows of runs that are not dead letters.
 func (p *rebuildPage) remove(ctx context.Context, tx *sql.Tx) (int, error) {
 	extra := newColumns(1, 0)
 	for _, r := range p.rows {

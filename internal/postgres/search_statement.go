@@ -10,20 +10,22 @@ import (
 	"github.com/lib/pq"
 )
 
-// Where most messages of shapes are to be looked at, they are read in the order in
-// which they lie: in any other, each is read from another page.
+// If most messages of the groups have to be checked, they are read in heap order: in any
+// other order each read is of another page.
 
-// randomReadCost is how many messages are read in that order in the time of one elsewhere.
+// randomReadCost is the number of messages read in heap order in the time of one random
+// read.
 const randomReadCost = 6
 
-// scansMessages reports whether all messages of shapes are looked at.
+// scansMessages reports whether all messages of the groups are checked.
 func (p *searchPlan) scansMessages() bool { return p.path == byFacet && p.checksText() }
 
-// heapOrderSQL lets a transaction read letters in the order in which they lie, or no more.
+// heapOrderSQL turns heap order on or off for a transaction: bitmap scans instead of index
+// scans.
 const heapOrderSQL = `SELECT set_config('enable_bitmapscan', $1, true), set_config('enable_indexscan', $2, true), set_config('enable_indexonlyscan', $2, true)`
 
-// inHeapOrder runs a query of the plan. One that looks at all messages reads them in the
-// order in which they lie: in any other, each would be read from another page.
+// inHeapOrder runs a query of the plan; one that checks all messages reads them in heap
+// order.
 func (p *searchPlan) inHeapOrder(ctx context.Context, tx *sql.Tx, run func() error) error {
 	if !p.scansMessages() {
 		return run()
@@ -38,8 +40,8 @@ func (p *searchPlan) inHeapOrder(ctx context.Context, tx *sql.Tx, run func() err
 	return err
 }
 
-// heapScanConditions restricts l as restrictToPlan does, in a way that shapes alone lead to: they are of
-// the tenant.
+// heapScanConditions restricts l like restrictToPlan, with conditions that use the index on
+// groups only; groups imply the tenant.
 func (p *searchPlan) heapScanConditions(c *conditions) {
 	ids := make([]int64, len(p.groups))
 	for i, s := range p.groups {
@@ -51,13 +53,13 @@ func (p *searchPlan) heapScanConditions(c *conditions) {
 	p.filter.addRanges(c)
 }
 
-// matchesAreRare reports whether so few were found in a glance that to go on until all that are
-// wanted are found costs more than to look at all.
+// matchesAreRare reports whether a scan found so few that continuing it until enough are
+// found costs more than checking all messages.
 func (p *searchPlan) matchesAreRare(found, wanted int) bool {
 	return randomReadCost*int64(wanted)*maxScanMessages/int64(found+1) >= p.estimate()
 }
 
-// findByHeapScan finds places among all messages.
+// findByHeapScan finds positions by checking all messages in heap order.
 func (j *Journal) findByHeapScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
 	tx, err := j.searchDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -78,7 +80,7 @@ func (j *Journal) findByHeapScan(ctx context.Context, p searchPlan, after Letter
 	return found, err
 }
 
-// statement is the search as SQL: runs with the value of the order's column.
+// statement returns the SQL of the search: runs with the value of the order's column.
 func (p *searchPlan) statement(after LetterPosition, limit int) (string, []any) {
 	var c conditions
 	column, ends := string(p.order.Column), p.order.orderByLimit("value", "run_id", limit)
@@ -104,7 +106,7 @@ func (p *searchPlan) statement(after LetterPosition, limit int) (string, []any) 
 	return `WITH g AS MATERIALIZED (` + list + ` WHERE ` + c.String() + `) SELECT * FROM g` + ends, c.args
 }
 
-// orderByLimit sorts and cuts what is found.
+// orderByLimit returns the ORDER BY and LIMIT clauses.
 func (o LetterOrder) orderByLimit(column, run string, limit int) string {
 	direction := ""
 	if o.Descending {
@@ -113,12 +115,12 @@ func (o LetterOrder) orderByLimit(column, run string, limit int) string {
 	return ` ORDER BY ` + column + direction + `, ` + run + direction + ` LIMIT ` + strconv.Itoa(limit)
 }
 
-// mergeStatement looks for the first of each shape, and for what follows only in the shapes
-// whose first are among the first: no further than the last of these, for as many
-// come before that.
+// mergeStatement reads the first match of each group. Then it reads further only in the
+// groups whose first matches are among the first limit, and no further than the last of
+// these: at least limit matches come before that.
 func (p *searchPlan) mergeStatement(table, list string, limit int) string {
 	column := string(p.order.Column)
-	ends, own := p.order.orderByLimit("value", "run_id", limit), func(n int) string { return p.order.orderByLimit("l."+column, "l.run_id", n) }
+	ends, groupEnds := p.order.orderByLimit("value", "run_id", limit), func(n int) string { return p.order.orderByLimit("l."+column, "l.run_id", n) }
 	last, sign, furthest, run := ` ORDER BY value, run_id LIMIT 1`, ` >= `, `'-infinity'::timestamptz`, `'00000000-0000-0000-0000-000000000000'::uuid`
 	if !p.order.Descending {
 		last, sign, furthest, run = ` ORDER BY value DESC, run_id DESC LIMIT 1`, ` <= `, `'infinity'::timestamptz`, `'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid`
@@ -126,15 +128,16 @@ func (p *searchPlan) mergeStatement(table, list string, limit int) string {
 	if !p.order.Column.isTime() {
 		furthest = map[bool]string{true: `'-9223372036854775808'::bigint`, false: `9223372036854775807`}[p.order.Descending]
 	}
-	return `WITH f AS MATERIALIZED (SELECT s.*, m.run_id, m.value FROM ` + table + ` CROSS JOIN LATERAL (` + list + own(1) + `) m),
+	return `WITH f AS MATERIALIZED (SELECT s.*, m.run_id, m.value FROM ` + table + ` CROSS JOIN LATERAL (` + list + groupEnds(1) + `) m),
 b AS MATERIALIZED (SELECT * FROM f` + ends + `),
 z AS MATERIALIZED (SELECT value, run_id FROM b WHERE (SELECT count(*) FROM b) >= ` + strconv.Itoa(limit) + last + `)
 SELECT m.* FROM b s CROSS JOIN LATERAL (` + list + ` AND (l.` + column + `, l.run_id)` + sign +
-		`(coalesce((SELECT value FROM z), ` + furthest + `), coalesce((SELECT run_id FROM z), ` + run + `))` + own(limit) + `) m` + ends
+		`(coalesce((SELECT value FROM z), ` + furthest + `), coalesce((SELECT run_id FROM z), ` + run + `))` + groupEnds(limit) + `) m` + ends
 }
 
-// boundedScanStatement is a walk that is given up after so many entries, as SQL. Messages are read
-// only of letters that have all else, and not many.
+// boundedScanStatement returns the SQL of an ordered scan that gives up after scanLimit
+// entries. It reads the messages only of letters that meet all other conditions, at most
+// maxScanMessages.
 func (p *searchPlan) boundedScanStatement(after LetterPosition, limit int) (string, []any) {
 	var c conditions
 	c.add("l.tenant = ?", p.tenant)
@@ -150,19 +153,19 @@ func (p *searchPlan) boundedScanStatement(after LetterPosition, limit int) (stri
 		p.restrictToPlan(&c)
 		return `SELECT l.run_id, ` + column + ` AS value FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
 	}
-	alike := *p
-	alike.groups = slices.Clone(p.groups)
-	for i := range alike.groups {
-		alike.groups[i].checkText = false
+	withoutText := *p
+	withoutText.groups = slices.Clone(p.groups)
+	for i := range withoutText.groups {
+		withoutText.groups[i].checkText = false
 	}
-	alike.restrictToPlan(&c)
-	few := `SELECT l.run_id, l.shape, ` + column + ` FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", maxScanMessages)
+	withoutText.restrictToPlan(&c)
+	candidates := `SELECT l.run_id, l.shape, ` + column + ` FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", maxScanMessages)
 	c.parts = nil
 	p.restrictToText(&c, "t.error_text")
-	return `SELECT l.run_id, ` + column + ` AS value FROM (` + few + `) l JOIN recourse.letters t ON t.run_id = l.run_id WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
+	return `SELECT l.run_id, ` + column + ` AS value FROM (` + candidates + `) l JOIN recourse.letters t ON t.run_id = l.run_id WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
 }
 
-// countStatement is the search as SQL that counts letters by shape.
+// countStatement returns the SQL that counts the selected letters by group.
 func (p *searchPlan) countStatement() (string, []any) {
 	var c conditions
 	if p.scansMessages() {
@@ -181,7 +184,7 @@ func (p *searchPlan) countStatement() (string, []any) {
 	return `WITH g AS MATERIALIZED (SELECT l.shape FROM recourse.letters l WHERE ` + c.String() + ordered + `) SELECT shape, count(*) FROM g GROUP BY shape`, c.args
 }
 
-// joinGroups restricts l to the shape s, and gives the shapes as a table s.
+// joinGroups restricts l to the group s, and returns the groups as a table s.
 func (p *searchPlan) joinGroups(c *conditions) string {
 	n := len(p.groups)
 	ids, checks, until := make([]int64, n), make([]bool, n), newColumns(1, n)
@@ -205,7 +208,7 @@ func (p *searchPlan) joinGroups(c *conditions) string {
 	return table + `) AS ` + names + `)`
 }
 
-// restrictToPlan restricts l to what the plan's shapes and keys are.
+// restrictToPlan restricts l to the plan's groups and keys.
 func (p *searchPlan) restrictToPlan(c *conditions) {
 	c.add("l.tenant = ?", p.tenant)
 	all := make([]int64, len(p.groups))
@@ -245,7 +248,7 @@ func (p *searchPlan) restrictToText(c *conditions, message string) {
 	c.add("(l.shape = ANY(?::bigint[]) OR strpos("+message+", "+c.arg(p.filter.Facets.Text)+") > 0)", pq.Array(unchecked))
 }
 
-// restrictToDeathBounds restricts l to what died by the ends that its shape has of its own.
+// restrictToDeathBounds restricts l to letters that died within the bound of their group.
 func (p *searchPlan) restrictToDeathBounds(c *conditions) {
 	if !p.hasDeathBounds() {
 		return
@@ -258,7 +261,7 @@ func (p *searchPlan) restrictToDeathBounds(c *conditions) {
 	c.parts = append(c.parts, "EXISTS (SELECT FROM unnest("+c.arg(pq.Array(ids))+"::bigint[], "+c.arg(until.args()[0])+"::timestamptz[]) AS s(id, until) WHERE s.id = l.shape AND l.dead_at <= s.until)")
 }
 
-// addRanges adds what is neither of the shape nor a key.
+// addRanges adds the conditions that are neither facets nor keys.
 func (f *LetterFilter) addRanges(c *conditions) {
 	for _, column := range f.rangedColumns() {
 		f.addRange(c, column)
@@ -294,7 +297,7 @@ func (f *LetterFilter) addRange(c *conditions, column LetterColumn) {
 	}
 }
 
-// restrictAfter adds the place that the letters come behind.
+// restrictAfter restricts l to letters after a position.
 func (p *searchPlan) restrictAfter(c *conditions, position LetterPosition) {
 	if position.Run.IsZero() {
 		return

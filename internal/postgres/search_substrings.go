@@ -13,42 +13,44 @@ import (
 	"github.com/recourse-dev/recourse/internal/signature"
 )
 
-// A text of one or two characters has no grams; and where few messages contain it, all
-// would be read. But messages of one constant part differ in little, as in digits. So
-// what they have beside that part is kept, once for all of them: see
-// recourse.letter_short_texts.
+// A text of one or two characters has no trigrams, and if few messages contain it, all
+// would have to be read. But messages with the same constant part differ in little, such as
+// digits. So the short substrings that they have beyond that part are stored once for all
+// of them: see recourse.letter_short_texts.
 
-// maxShortSubstrings is how many short texts are kept; messages with more may contain any.
+// maxShortSubstrings is the most short substrings stored per constant part; messages with
+// more are assumed to contain any.
 const maxShortSubstrings = 1000
 
-// tooShortForTrigrams reports whether a text is too short for grams.
+// tooShortForTrigrams reports whether a text is shorter than a trigram.
 func tooShortForTrigrams(text string) bool { return utf8.RuneCountInString(text) < trigramSize }
 
-// constantKey names messages of one constant part.
+// constantKey identifies the messages with one constant part.
 type constantKey struct{ tenant, constant string }
 
-// shortSubstrings collects the short texts that messages have beside their constant parts.
+// shortSubstrings collects the short substrings that messages have beyond their constant
+// parts.
 type shortSubstrings map[constantKey]*substringSet
 
-type substringSet struct{ inConstant, own map[string]bool }
+type substringSet struct{ inConstant, extra map[string]bool }
 
 func (t shortSubstrings) add(key constantKey, message string) {
 	set := t[key]
 	if set == nil {
-		set = &substringSet{inConstant: map[string]bool{}, own: map[string]bool{}}
+		set = &substringSet{inConstant: map[string]bool{}, extra: map[string]bool{}}
 		for _, part := range strings.Split(key.constant, signature.Gap) {
 			eachShortSubstring(part, func(text string) { set.inConstant[text] = true })
 		}
 		t[key] = set
 	}
 	eachShortSubstring(message, func(text string) {
-		if !set.inConstant[text] && !set.own[text] {
-			set.own[text] = true
+		if !set.inConstant[text] && !set.extra[text] {
+			set.extra[text] = true
 		}
 	})
 }
 
-// eachShortSubstring gives every text of fewer than trigramSize characters in a text.
+// eachShortSubstring visits every substring of fewer than trigramSize characters.
 func eachShortSubstring(text string, visit func(string)) {
 	starts := [trigramSize - 1]int{-1, -1} // of the last character and the one before
 	upTo := func(end int) {
@@ -70,14 +72,15 @@ const (
 FROM unnest($1::text[], $2::text[]) AS u(tenant, constant) LEFT JOIN recourse.letter_short_texts t ON t.tenant = u.tenant AND t.constant = u.constant`
 
 	storeShortSubstringsSQL = `INSERT INTO recourse.letter_short_texts (tenant, constant, texts) VALUES ($1, $2, $3)
-ON CONFLICT (tenant, constant) DO UPDATE SET texts = excluded.texts WHERE letter_short_texts.texts IS NOT NULL` // a doubt since it was read stays
+ON CONFLICT (tenant, constant) DO UPDATE SET texts = excluded.texts WHERE letter_short_texts.texts IS NOT NULL` // a set that another step marked as unbounded meanwhile stays unbounded
 
-	// withoutSubstringSQL are the constant parts of the tenant $1 whose messages don't contain a short text.
+	// withoutSubstringSQL selects the constant parts of the tenant $1 whose messages don't
+	// contain a short text.
 	withoutSubstringSQL = `SELECT constant FROM recourse.letter_short_texts WHERE tenant = $1 AND NOT texts @> ARRAY[?]`
 )
 
-// store keeps what was collected, before its letters are written in the same transaction.
-// Only the holder of the projection does.
+// store writes the sets, before their letters are written in the same transaction. Only the
+// holder of the projection's lock calls it.
 func (t shortSubstrings) store(ctx context.Context, tx *sql.Tx) error {
 	if len(t) == 0 {
 		return nil
@@ -99,7 +102,7 @@ func (t shortSubstrings) store(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// changedSets are the sets that must be written: nil for one that grew too large.
+// changedSets returns the sets to write: nil for one that grew too large.
 func (t shortSubstrings) changedSets(ctx context.Context, tx *sql.Tx, keys ...any) (map[constantKey][]string, error) {
 	rows, err := tx.QueryContext(ctx, shortSubstringsSQL, keys...)
 	if err != nil {
@@ -118,15 +121,15 @@ func (t shortSubstrings) changedSets(ctx context.Context, tx *sql.Tx, keys ...an
 		if exists && !bounded {
 			continue
 		}
-		own := t[key].own
+		extra := t[key].extra
 		for _, text := range texts {
-			own[text] = true
+			extra[text] = true
 		}
-		if exists && len(own) == len(texts) {
+		if exists && len(extra) == len(texts) {
 			continue
 		}
-		if out[key] = nil; len(own) <= maxShortSubstrings {
-			out[key] = slices.AppendSeq(make([]string, 0, len(own)), maps.Keys(own))
+		if out[key] = nil; len(extra) <= maxShortSubstrings {
+			out[key] = slices.AppendSeq(make([]string, 0, len(extra)), maps.Keys(extra))
 		}
 	}
 	return out, rows.Err()

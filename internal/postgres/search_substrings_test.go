@@ -18,7 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// dieWith submits a run and lets it die of a failure.
+// dieWith submits a run and lets it die of a failure with a message.
 func dieWith(t *testing.T, j *postgres.Journal, message string) {
 	t.Helper()
 	run := submit(t, j).Run
@@ -35,7 +35,7 @@ func dieWith(t *testing.T, j *postgres.Journal, message string) {
 	}
 }
 
-// scanLetters are the letters as a plain look at each of them gives them.
+// scanLetters reads all letters without the search.
 func scanLetters(t *testing.T, db *sql.DB) (out []testLetter) {
 	t.Helper()
 	rows, err := db.Query(`SELECT l.run_id, CASE WHEN s.whole THEN s.constant ELSE l.error_text END, l.dead_at, l.last_seen_at, l.amount, l.attempts
@@ -57,8 +57,8 @@ func scanLetters(t *testing.T, db *sql.DB) (out []testLetter) {
 	return out
 }
 
-// checkSubstring compares what is found and counted for a text, in each order and from page to
-// page, with the letters that contain it.
+// checkSubstring compares what is found and counted for a text, in each order and across
+// pages, with the letters that contain it.
 func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *rand.Rand, text string) {
 	t.Helper()
 	ctx := context.Background()
@@ -93,9 +93,9 @@ func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *
 	}
 }
 
-// A text of one or two characters gives exactly the letters whose messages contain it,
-// in every order, and those that can't contain it are not looked at. Whoever changes
-// letters without saying what their messages contain hides none.
+// A text of one or two characters finds exactly the letters whose messages contain it, in
+// every order, and groups that can't contain it are not read. A change of letters by a
+// program that does not store short substrings hides none.
 func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
@@ -126,29 +126,29 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 	for _, text := range texts {
 		checkSubstring(t, j, letters, d, text)
 	}
-	left := func(text string, want bool) {
+	matchesGroups := func(text string, want bool) {
 		t.Helper()
 		if n, err := j.CountFacetGroups(ctx, "acme", postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}); err != nil || n > 0 != want {
-			t.Errorf("%q leaves %d shapes, %v", text, n, err)
+			t.Errorf("%q matches %d groups, %v", text, n, err)
 		}
 	}
-	left("zq", false)
-	left("55", false)
-	left("ë", true)
+	matchesGroups("zq", false)
+	matchesGroups("55", false)
+	matchesGroups("ë", true)
 	if _, err := db.Exec(`UPDATE recourse.letters SET error_text = error_text || ' zq' WHERE error_text LIKE '%times'`); err != nil {
 		t.Fatal(err)
 	}
-	left("zq", true)
-	dieWith(t, j, "the worker was lost 6 times") // which must not make the others be forgotten
+	matchesGroups("zq", true)
+	dieWith(t, j, "the worker was lost 6 times") // must not reset the unbounded sets
 	catchUp(t, j)
 	letters = scanLetters(t, db)
 	for _, text := range []string{"zq", "6", "55", "ë"} {
 		checkSubstring(t, j, letters, d, text)
 	}
-	left("zq", true)
+	matchesGroups("zq", true)
 }
 
-// Messages that have too many short texts may contain any.
+// Messages with too many short substrings are searched for any text.
 func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -165,8 +165,8 @@ func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 	letters := scanLetters(t, db)
 	checkSubstring(t, j, letters, d, string([]rune(letters[0].message)[7:9]))
 	checkSubstring(t, j, letters, d, string([]rune(letters[1].message)[900:902]))
-	var told int
-	if err := db.QueryRow(`SELECT count(*) FROM recourse.letter_short_texts WHERE texts IS NOT NULL`).Scan(&told); err != nil || told != 0 || len(letters) != 2 {
-		t.Errorf("%d constant parts are told, %v", told, err)
+	var bounded int
+	if err := db.QueryRow(`SELECT count(*) FROM recourse.letter_short_texts WHERE texts IS NOT NULL`).Scan(&bounded); err != nil || bounded != 0 || len(letters) != 2 {
+		t.Errorf("%d constant parts with substrings, %v", bounded, err)
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/recourse-dev/recourse/internal/signature"
 )
 
-// anyTrigram stands for all grams: of a message with more than maxTrigrams of its own, and
-// of letters that were listed before there were grams.
+// anyTrigram stands for all trigrams. It is stored for a message with more than
+// maxTrigrams, and for letters indexed before there were trigrams.
 const (
 	anyTrigram  = 0
 	maxTrigrams = 300
 	trigramSize = 3 // characters
 )
 
-// trigrams are the texts of trigramSize characters that a text in lower case contains, as
-// numbers, which two of them may share. Those of two tenants differ, so that what one
-// looks for is not looked for among another's.
+// trigrams returns the hashes of the substrings of trigramSize characters in a text in
+// lower case. Hashes may collide. They depend on the tenant, so that the index entries of
+// one tenant are not searched for another.
 func trigrams(tenant string, texts ...string) map[int32]bool {
 	out := map[int32]bool{}
 	for _, text := range texts {
@@ -41,8 +41,8 @@ func trigrams(tenant string, texts ...string) map[int32]bool {
 	return out
 }
 
-// trigramsWithout are those grams of a text that the constant part of messages does not
-// have. A message with that constant that contains the text has all of them.
+// trigramsWithout returns the trigrams of a text that the constant part of messages does
+// not have. A message with that constant part that contains the text has all of them.
 func trigramsWithout(tenant, text, constant string) []int32 {
 	inConstant := trigrams(tenant, strings.Split(constant, signature.Gap)...)
 	var out []int32
@@ -55,7 +55,8 @@ func trigramsWithout(tenant, text, constant string) []int32 {
 	return out
 }
 
-// storedTrigrams is what is kept of a message: what it has beside its constant part.
+// storedTrigrams returns the trigrams to store for a message: those beyond its constant
+// part.
 func storedTrigrams(tenant, message, constant string) []int32 {
 	out := trigramsWithout(tenant, message, constant)
 	if len(out) > maxTrigrams {
@@ -64,7 +65,7 @@ func storedTrigrams(tenant, message, constant string) []int32 {
 	return out
 }
 
-// arrayLiteral writes grams as a literal.
+// arrayLiteral formats trigrams as an array literal.
 func arrayLiteral(values []int32) string {
 	b := []byte{'{'}
 	for i, g := range values {
@@ -76,26 +77,28 @@ func arrayLiteral(values []int32) string {
 	return string(append(b, '}'))
 }
 
-// A text that messages may contain where they differ is looked for by its grams:
+// A text that messages may contain outside their constant parts is searched by its
+// trigrams:
 //
-//	shapes ─┬─▶ whose constant part contains it: all their letters
-//	        ├─▶ whose messages must have some grams of it: those few letters that have them
-//	        └─▶ others, as when a text is too short to have grams: each letter is looked
-//	            at, unless none has such a text (lettershort.go); where few contain it,
-//	            all as they lie (letterlying.go)
+//	facet groups ─┬─▶ constant part contains it: all their letters
+//	              ├─▶ messages must have some of its trigrams: the few letters that have them
+//	              └─▶ others, such as for a text too short for trigrams: each letter is
+//	                  checked, unless the stored short substrings exclude it
+//	                  (search_substrings.go); if matches are rare, in heap order
+//	                  (search_statement.go)
 
 const (
-	maxTextCandidates = 10_000 // letters that have the grams and are looked at; of more, all are
-	maxTrigramSets    = 16     // different sets of grams that are looked for at once
+	maxTextCandidates = 10_000 // letters with the trigrams whose messages are checked; if there are more, all are checked
+	maxTrigramSets    = 16     // most distinct sets of trigrams in one search
 )
 
-// trigramPlan is the part of a plan whose letters are found by grams.
+// trigramPlan is the part of a plan whose letters are found by trigrams.
 type trigramPlan struct {
 	searchPlan
-	sets []string // of grams, as literals: letters have all of one
+	sets []string // of trigrams, as literals: a letter must have all of one set
 }
 
-// splitByTrigrams divides a plan. It is false when there is nothing to be found by grams.
+// splitByTrigrams divides a plan. ok is false if trigrams can't be used.
 func (p *searchPlan) splitByTrigrams() (indexed trigramPlan, others searchPlan, ok bool) {
 	if !p.checksText() || p.filter.hasKey() {
 		return indexed, others, false
@@ -121,8 +124,8 @@ func (p *searchPlan) splitByTrigrams() (indexed trigramPlan, others searchPlan, 
 	return indexed, others, len(indexed.sets) > 0 && len(indexed.sets) <= maxTrigramSets
 }
 
-// candidates are the letters that have the grams, as the table c: one more than may be
-// looked at, where there are too many.
+// candidates returns a WITH clause that reads the letters with the trigrams, as table c: at
+// most textLimit+1, which tells that there are too many.
 func (p *trigramPlan) candidates(c *conditions) string {
 	having := []string{`l.grams @> '{0}'`}
 	for _, set := range p.sets {
@@ -133,7 +136,7 @@ c AS MATERIALIZED (SELECT l.tenant, l.run_id, l.shape, l.dead_at, l.last_seen_at
 		strings.Join(having, " OR "), c.arg(p.filter.Facets.Text), p.textLimit+1)
 }
 
-// addMatching restricts l, which is c, to what is looked for.
+// addMatching restricts l, which is c, to the letters that match.
 func (p *trigramPlan) addMatching(c *conditions) {
 	ids := make([]int64, len(p.groups))
 	for i, s := range p.groups {
@@ -146,8 +149,8 @@ func (p *trigramPlan) addMatching(c *conditions) {
 	p.filter.addRanges(c)
 }
 
-// findFirst finds so many of the letters after a place. It is false when too many have
-// the grams.
+// findFirst finds positions after one, at most limit. ok is false if too many letters have
+// the trigrams.
 func (p *trigramPlan) findFirst(ctx context.Context, q querier, after LetterPosition, limit int) (out []LetterPosition, ok bool, err error) {
 	var c conditions
 	having := p.candidates(&c)
@@ -176,8 +179,8 @@ func (p *trigramPlan) findFirst(ctx context.Context, q querier, after LetterPosi
 	return out, true, rows.Err()
 }
 
-// countByGroup counts and adds up the letters by shape. It is false when too many have the
-// grams.
+// countByGroup counts and adds up the letters by group. ok is false if too many letters
+// have the trigrams.
 func (p *trigramPlan) countByGroup(ctx context.Context, q querier, into map[int64][3]int64) (ok bool, err error) {
 	var c conditions
 	having := p.candidates(&c)

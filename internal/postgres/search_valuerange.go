@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// valueRange is a part of an order, by its column: from low to high, both included. Times
-// are in microseconds since 1970.
+// valueRange is a range of an order's column, both ends inclusive. Times are in
+// microseconds since 1970.
 type valueRange struct{ low, high int64 }
 
 var unbounded = valueRange{math.MinInt64, math.MaxInt64}
@@ -17,12 +17,12 @@ func (s valueRange) intersect(t valueRange) valueRange {
 	return valueRange{max(s.low, t.low), min(s.high, t.high)}
 }
 
-// rangeColumns are the columns with the bounds of a shape in an order.
+// rangeColumns are the columns with the bounds of a group in an order.
 var rangeColumns = map[LetterColumn][2]string{
 	ByDeath: {"first_dead", "last_dead"}, BySeen: {"first_seen", "last_seen"}, ByAmount: {"least_amount", "most_amount"}, ByAttempts: {"least_attempts", "most_attempts"},
 }
 
-// orderRange is where the filter's own range lies in an order.
+// orderRange returns the filter's own range of the order's column.
 func (f *LetterFilter) orderRange(o LetterOrder) valueRange {
 	s := unbounded
 	least, most := f.MinAmount, f.MaxAmount
@@ -49,7 +49,8 @@ func (f *LetterFilter) orderRange(o LetterOrder) valueRange {
 	return s
 }
 
-// clip sets where what is looked for can be behind a place, of each shape and of all. Shapes that have nothing there are left out.
+// clip narrows the ranges of each group, and of the plan, to what can match after a
+// position. Groups without any match there are removed.
 func (p *searchPlan) clip(after LetterPosition) {
 	if p.empty() {
 		return
@@ -82,7 +83,7 @@ func (p *searchPlan) clip(after LetterPosition) {
 	p.envelope()
 }
 
-// envelope sets the span of all shapes that are left.
+// envelope sets the smallest range that contains those of all groups.
 func (p *searchPlan) envelope() {
 	p.rangeKnown, p.valueRange = true, valueRange{math.MaxInt64, math.MinInt64}
 	for i := range p.groups {
@@ -90,7 +91,7 @@ func (p *searchPlan) envelope() {
 	}
 }
 
-// deathRange is when the letters of a shape that are looked for died.
+// deathRange returns the times of death in a group that can match.
 func (p *searchPlan) deathRange(s *facetGroup) valueRange {
 	limits := p.filter.orderRange(LetterOrder{Column: ByDeath})
 	if !s.diedBy.IsZero() {
@@ -99,8 +100,8 @@ func (p *searchPlan) deathRange(s *facetGroup) valueRange {
 	return limits
 }
 
-// maxSeenAt is when letters of a shape that died by the end of the filter's range were
-// seen last at most.
+// maxSeenAt returns an upper bound of last_seen_at for letters of the group that died
+// within the range.
 func (p *searchPlan) maxSeenAt(s *facetGroup) int64 {
 	until := p.deathRange(s).high
 	if p.order.Column != BySeen || until == math.MaxInt64 || s.maxLag > math.MaxInt64/4 {
@@ -109,7 +110,7 @@ func (p *searchPlan) maxSeenAt(s *facetGroup) int64 {
 	return until + s.maxLag
 }
 
-// fraction guesses how much of a shape's span lies within one in it.
+// fraction estimates the part of a group's range that lies within s.
 func (s valueRange) fraction(whole valueRange) float64 {
 	if whole == unbounded || whole.low == whole.high {
 		return 1
@@ -117,10 +118,10 @@ func (s valueRange) fraction(whole valueRange) float64 {
 	return (float64(s.high) - float64(s.low) + 1) / (float64(whole.high) - float64(whole.low) + 1)
 }
 
-// estimate guesses how many letters of a shape are to be looked at.
+// estimate estimates how many letters of a group have to be checked.
 func (s *facetGroup) estimate() int64 { return 1 + int64(float64(s.letters)*s.selectivity) }
 
-// restrictToRange restricts l to a span of the order, where that says anything.
+// restrictToRange restricts l to the plan's range of the order.
 func (p *searchPlan) restrictToRange(c *conditions) {
 	if !p.rangeKnown {
 		return
@@ -136,7 +137,7 @@ func (p *searchPlan) restrictToRange(c *conditions) {
 	}
 }
 
-// columnValue is a place's value as its column has it.
+// columnValue converts a position's value to the type of its column.
 func (o LetterOrder) columnValue(v int64) any {
 	if o.Column.isTime() {
 		return time.UnixMicro(v).UTC()

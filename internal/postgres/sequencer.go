@@ -11,10 +11,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// Sequencer gives committed receipts their places in the one order of events. Any
-// number of processes may have one; whoever holds the lock numbers, and the lock
-// goes with the connection, so that a holder that dies, freezes or is cut off makes
-// way. It is for one goroutine.
+// Sequencer numbers committed receipts, in the one order of events. Any number of processes
+// may have one; only the holder of the lock numbers. The lock ends with the connection, so
+// that a holder that dies, hangs or is cut off releases it. A Sequencer is for one
+// goroutine.
 //
 //	(no connection) ──Step──▶ waiting ──lock is free──▶ holding
 //	       ▲                     │                         │
@@ -27,33 +27,32 @@ type Sequencer struct {
 
 // Step is what one step did.
 type Step struct {
-	Holds   bool     // this process numbers, no other does
-	Rows    int      // outbox rows that were taken
-	More    bool     // there may be more that can be taken at once
+	Holds   bool     // this process holds the lock
+	Rows    int      // outbox rows that were numbered
+	More    bool     // there may be more to number at once
 	Tenants []string // whose receipts were numbered; each once
 }
 
-// Sequencer makes one. It reaches for the lock at its first Step.
+// Sequencer returns a sequencer. Its first Step tries to take the lock.
 func (j *Journal) Sequencer() *Sequencer { return &Sequencer{db: j.sequencerDB} }
 
 const (
-	// The lock that the holder keeps: the bytes of "rcrs" and 1, in the key space
-	// of two integers, which nothing else of ours uses.
+	// The advisory lock of the holder: the bytes of "rcrs" and 1, in the key space of two
+	// integers.
 	trySequenceSQL = `SELECT pg_try_advisory_lock(1919119987, 1)`
 
 	maxSequenceRows = 200
 
-	// SequencerIdle is how long the server keeps the lock of a holder that says
-	// nothing, such as one that is frozen; a holder must step more often.
+	// SequencerIdle is how long the server keeps the lock of a holder that sends nothing,
+	// such as one that hangs; a holder must call Step more often.
 	SequencerIdle = 5 * time.Second
 )
 
-// sequenceSQL numbers what it sees, which is committed, and removes it from the
-// outbox. What it can't see yet comes later, and gets a later place: also where a
-// lower id is committed after a higher one. The last number given is read from the
-// log, so that a new holder, or one whose commit was ambiguous, needs to know
-// nothing. It numbers twice: in the order of all, by which we follow, and in that of the
-// tenant, which is what the tenant sees.
+// sequenceSQL numbers the outbox rows that it sees, which are committed, and deletes them.
+// A row that it can't see yet gets a later number, even if its id is lower. The last number
+// is read from the log, so that a new holder, or one whose commit had an unknown outcome,
+// needs no state. It assigns two numbers: in the order of all receipts, which internal
+// readers follow, and in the order of the tenant, which the tenant sees.
 const sequenceSQL = `
 WITH o AS (
   DELETE FROM recourse.outbox WHERE id IN (SELECT id FROM recourse.outbox ORDER BY id LIMIT $1) RETURNING id, tenant, case_ids, seqs
@@ -69,8 +68,8 @@ SELECT before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id), own.last + s
   o.tenant, o.case_ids, o.seqs FROM before, o JOIN own ON own.tenant = o.tenant
 RETURNING tenant`
 
-// Step takes the lock if it is free, and as the holder numbers what is committed,
-// up to a few hundred statements' worth. After an error nothing is held.
+// Step takes the lock if it is free. As the holder it numbers what is committed, up to
+// maxSequenceRows outbox rows. After an error it holds no lock.
 func (s *Sequencer) Step(ctx context.Context) (Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -117,7 +116,7 @@ func (s *Sequencer) step(ctx context.Context) (Step, error) {
 	return step, rows.Err()
 }
 
-// Release ends the connection and with it the lock. The next Step begins anew.
+// Release closes the connection, which releases the lock. The next Step connects again.
 func (s *Sequencer) Release() error {
 	conn := s.conn
 	s.conn, s.holds = nil, false
@@ -132,7 +131,7 @@ func (s *Sequencer) Release() error {
 	return err
 }
 
-// sequencerSettings make the server end a session that stands still.
+// sequencerSettings make the server end an idle session.
 func sequencerSettings() map[string]string {
 	return map[string]string{
 		"idle_session_timeout": strconv.FormatInt(SequencerIdle.Milliseconds(), 10),
@@ -140,17 +139,17 @@ func sequencerSettings() map[string]string {
 	}
 }
 
-// outboxSQL leaves word of the receipts that a statement inserted, in i, for the
-// sequencer: one row a tenant. Its id is drawn while the rows of the cases are
-// locked, so that of two moves of one case the later has the higher id.
+// outboxSQL inserts the receipts of a statement, in i, into the outbox for the sequencer:
+// one row per tenant. Its id is drawn while the rows of the cases are locked, so that of
+// two transitions of one case the later has the higher id.
 const outboxSQL = `
   INSERT INTO recourse.outbox (tenant, case_ids, seqs)
   SELECT i.tenant, array_agg(i.case_id), array_agg(i.seq) FROM i GROUP BY i.tenant`
 
-// Committed is signalled, at least once, after this process has written receipts.
+// Committed receives, at least once, after this process has written receipts.
 func (j *Journal) Committed() <-chan struct{} { return j.committed }
 
-// signalCommitted signals Committed; it never waits.
+// signalCommitted signals Committed; it never blocks.
 func (j *Journal) signalCommitted() {
 	select {
 	case j.committed <- struct{}{}:
@@ -160,9 +159,8 @@ func (j *Journal) signalCommitted() {
 
 const drainPause = 10 * time.Millisecond
 
-// DrainOutbox returns when everything that was committed before the call has its place
-// in the order of events. It numbers what is left itself as long as no other
-// process holds the sequence.
+// DrainOutbox returns when everything that was committed before the call is numbered. It
+// numbers the rest itself while no other process holds the lock.
 func (j *Journal) DrainOutbox(ctx context.Context) (err error) {
 	var last int64
 	if err := j.readDB.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM recourse.outbox`).Scan(&last); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// waitForLock waits for a sequencer to get the lock.
+// waitForLock calls Step until the sequencer has the lock.
 func waitForLock(t *testing.T, s *postgres.Sequencer, limit time.Duration) {
 	t.Helper()
 	deadline := time.NewTimer(limit)
@@ -26,12 +26,12 @@ func waitForLock(t *testing.T, s *postgres.Sequencer, limit time.Duration) {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-deadline.C:
-			t.Fatalf("the sequence is not free after %s", limit)
+			t.Fatalf("no lock after %s", limit)
 		}
 	}
 }
 
-// A holder that stands still, as a frozen process does, loses the lock.
+// A holder that is idle, like a hung process, loses the lock.
 func TestAnIdleLockHolderLosesTheLock(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -41,7 +41,7 @@ func TestAnIdleLockHolderLosesTheLock(t *testing.T) {
 	submit(t, j)
 	waitForLock(t, other, postgres.SequencerIdle+20*time.Second)
 	if _, err := frozen.Step(context.Background()); err == nil {
-		t.Error("the frozen holder goes on as if nothing had happened")
+		t.Error("the idle holder can still step")
 	}
 	if step, err := frozen.Step(context.Background()); err != nil || step.Holds {
 		t.Errorf("%+v, %v", step, err)
@@ -66,12 +66,12 @@ func TestReleaseLetsAnotherHold(t *testing.T) {
 	}
 }
 
-// What is wrong with the order of events is found: a receipt without a place, one
-// with two, a place without a receipt, a case told backwards, a missing number.
+// Errors in the order of events are found: a receipt without a place, one with two, a place
+// without a receipt, receipts of a case in the wrong order, a missing number.
 func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for name, harm := range map[string]string{
+	for name, damage := range map[string]string{
 		"no place":    `DELETE FROM recourse.event_log`,
 		"two places":  `INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, case_ids, seqs FROM recourse.event_log`,
 		"no receipt":  `INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, case_ids, '{9}' FROM recourse.event_log`,
@@ -98,7 +98,7 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 			if what := misplaced(); len(what) != 0 {
 				t.Fatalf("before: %q", what)
 			}
-			testkit.Tamper(t, db, harm)
+			testkit.Tamper(t, db, damage)
 			if what := misplaced(); len(what) == 0 {
 				t.Error("not found")
 			}
@@ -130,7 +130,7 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 	})
 }
 
-// The order of events can't be changed once it is told.
+// The event log can't be changed.
 func TestTheOrderOfEventsIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -141,7 +141,7 @@ func TestTheOrderOfEventsIsAppendOnly(t *testing.T) {
 	}
 	for _, q := range []string{`UPDATE recourse.event_log SET last = 7`, `DELETE FROM recourse.event_log`, `TRUNCATE recourse.event_log`} {
 		if _, err := db.Exec(q); err == nil {
-			t.Errorf("%s was done", q)
+			t.Errorf("%s succeeded", q)
 		}
 	}
 }

@@ -13,23 +13,24 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// Sessions of processes: see background.Ledger for what each promises. They have a
-// connection of their own, so that a beat never queues behind the work.
+// Sessions of processes: see background.Store for the contract of each method. They have a
+// connection of their own, so that a heartbeat never queues behind other statements.
 
-// Register makes a session known, as begun now.
+// Register inserts a session that starts now.
 func (j *Journal) Register(ctx context.Context, s background.Session) error {
 	_, err := execWithFailpoints(ctx, j.heartbeatDB, failpoint.RegisterSession, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
 	return err
 }
 
-// clockSQL is the database's clock, and which server's it is: after a failover, a restore
-// or a restart it may be another.
+// clockSQL returns the database's clock, and an identity of the server: after a failover, a
+// restore or a restart the clock may be another.
 const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_system()) || '.' ||
 	(SELECT timeline_id FROM pg_control_checkpoint()) || '.' || extract(epoch FROM pg_postmaster_start_time())`
 
 const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}'), role = current_user WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
 
-// Beat raises the counter of a session that was not declared lost, and reads the clock.
+// Beat increments the counter of a session that is not marked lost, and reads the clock. It
+// reports false if the session is lost.
 func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
 	var us sql.NullInt64
 	if s.ClockOffset != nil {
@@ -93,9 +94,9 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 	return out, nil
 }
 
-// MarkLost marks a session lost whose counter still stands where the observer saw it.
-// The mark, not the absence of the row, is what claims are guarded by: an observer
-// that dies between the mark and the recovery leaves it for the next one to find.
+// MarkLost marks a session as lost if its counter has not changed since the observer read
+// it. Claims are guarded by the mark, not by the absence of the row: if the observer dies
+// before it recovers the session's runs, another observer finds the mark.
 func (j *Journal) MarkLost(ctx context.Context, s background.Session) (bool, error) {
 	res, err := execWithFailpoints(ctx, j.heartbeatDB, failpoint.MarkLost, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
 	if err != nil {
@@ -107,7 +108,7 @@ func (j *Journal) MarkLost(ctx context.Context, s background.Session) (bool, err
 
 const sessionRunsSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND coalesce(r.session_id, '00000000-0000-0000-0000-000000000000') = $1 AND r.id > $2 ORDER BY r.id LIMIT $3`
 
-// AttemptsOf lists running runs that were claimed under a session, but those that this
+// AttemptsOf lists running runs that were claimed under a session. It skips those that this
 // program can't read.
 func (j *Journal) AttemptsOf(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
@@ -117,8 +118,8 @@ func (j *Journal) AttemptsOf(ctx context.Context, id background.SessionID, limit
 	})
 }
 
-// The page is cut before it is looked at, so that a look has the same cost whatever it
-// finds; its last row says where to go on.
+// The page is limited before it is filtered, so that the cost does not depend on the
+// result; its last row is the next cursor.
 const missingSessionsSQL = `
 WITH page AS MATERIALIZED (
   SELECT r.id, r.due_at, r.state, r.session_id FROM recourse.runs r WHERE r.live AND (r.due_at, r.id) > ($1, $2) ORDER BY r.due_at, r.id LIMIT $3
@@ -128,8 +129,8 @@ WHERE p.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE 
 UNION ALL
 (SELECT NULL, p.due_at, p.id FROM page p WHERE (SELECT count(*) FROM page) = $3 ORDER BY p.due_at DESC, p.id DESC LIMIT 1)`
 
-// MissingSessions goes through live runs and returns the sessions that running ones name
-// and that are not there. See background.Ledger.
+// MissingSessions reads a page of live runs and returns the sessions that running ones name
+// and that do not exist. See background.Store.
 func (j *Journal) MissingSessions(ctx context.Context, after background.Cursor, limit int) (ids []background.SessionID, next background.Cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -161,9 +162,9 @@ const (
 	removeSessionSQL = `DELETE FROM recourse.sessions WHERE id = $1 AND NOT EXISTS (SELECT FROM recourse.runs WHERE live AND state = 'running' AND session_id = $1)`
 )
 
-// Remove forgets a session, unless a run still runs under it. Whoever has just claimed
-// under it holds its row: that is waited for, and only then the runs are looked for, by a
-// statement of its own that sees the claim.
+// Remove deletes a session, unless a run still runs under it. A transaction that has just
+// claimed under it holds its row: Remove waits for that, and only then checks for runs, in
+// a statement of its own that sees the claim.
 func (j *Journal) Remove(ctx context.Context, id background.SessionID) (err error) {
 	tx, err := j.heartbeatDB.BeginTx(ctx, nil)
 	if err != nil {

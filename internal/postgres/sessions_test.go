@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A session that is being forgotten while somebody claims under it stays: the claim holds
+// A session that is being removed while a run is claimed under it stays: the claim holds
 // its row, and is seen once it is committed.
 func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := submit(t, j)
-	// What the claim's statement does, held open for a moment.
+	// The lock that the claim's statement takes, held for a moment.
 	tx, err := db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,8 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	}
 }
 
-// Sessions that running runs name and that are not there are found, page by page.
+// MissingSessions finds sessions that running runs name and that do not exist, page by
+// page.
 func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -82,9 +83,9 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 			session = known.ID.String()
 		case 4:
 			session = gone[0].String()
-		case 6: // none at all
+		case 6: // no session at all
 		default:
-			continue // it waits
+			continue // stays waiting
 		}
 		if _, err := db.Exec(`UPDATE recourse.runs SET state = 'running', attempt_count = 1, token = gen_random_uuid(), session_id = $2 WHERE id = $1`, s.Run.ID.String(), session); err != nil {
 			t.Fatal(err)
@@ -101,7 +102,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 			found, after, more = append(found, ids...), next, next != background.Cursor{}
 		}
 		if looks != 7/page+1 || len(found) != 2 || !slices.Contains(found, gone[0]) || !slices.Contains(found, gone[1]) {
-			t.Errorf("pages of %d: %v after %d looks", page, found, looks)
+			t.Errorf("pages of %d: %v after %d calls", page, found, looks)
 		}
 	}
 	for _, id := range gone {
@@ -111,8 +112,8 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 	}
 }
 
-// A beat says what time the database has and which server it is, and keeps how far off the
-// process is.
+// Beat returns the time and the identity of the database server, and stores the clock
+// offset of the process.
 func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -136,11 +137,11 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if alive, _, err := j.Beat(ctx, background.Session{ID: uuid.New()}); alive || err != nil {
-		t.Errorf("of no session: %v, %v", alive, err)
+		t.Errorf("beat of an unknown session: %v, %v", alive, err)
 	}
 }
 
-// otherSessions is the sessions of a journal beside the one that open enlists.
+// otherSessions returns the sessions except the one that open registers.
 func otherSessions(j *postgres.Journal) ([]background.Session, error) {
 	all, err := j.Sessions(context.Background())
 	return slices.DeleteFunc(all, func(s background.Session) bool { return s.ID == session }), err

@@ -6,7 +6,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Kind tells a case of a settlement from one of a plain family.
+// Kind is the kind of a case.
 type Kind string
 
 // The kinds of case.
@@ -16,8 +16,8 @@ const (
 	KindOperations Kind = "operations" // has receipts but no run
 )
 
-// Case is a row of cases as it was last seen. Head is its version: every move
-// names the head that it was decided on.
+// Case is a row of cases as it was read. Head is its version: every transition is written
+// against the head that it was decided on.
 type Case struct {
 	ID         receipts.CaseID
 	Tenant     string
@@ -27,10 +27,10 @@ type Case struct {
 	Reference  string // the escrow's
 	Currency   string
 	Held       int64
-	Submission string // submission receipt id of the present generation
+	Submission string // submission receipt id of the current generation
 	Content    [32]byte
 	State      settlement.State
-	ActiveRun  background.RunID // the run that holds the case; when none does, the last one
+	ActiveRun  background.RunID // the run that is live or has the open dead letter; if there is none, the last such run
 	Epoch      int
 	Head       receipts.Head
 }
@@ -41,32 +41,32 @@ type Snapshot struct {
 	Run  background.Run
 }
 
-// RunChange is a run that changes beside the one that a Change is about.
+// RunChange is the change of another run than that of After.
 type RunChange struct{ Before, After background.Run }
 
-// Change is what one move makes of a case. The statement writes it only if the
-// case's head and the state, attempt, token and cancel request of every run in it
-// are still as in Before; else it writes nothing.
+// Change is what one transition does to a case. It is written only if the case's head and
+// the state, attempt, token and cancel request of every run in it are still as in Before;
+// else nothing is written.
 type Change struct {
 	Transition background.TransitionID
-	Before     *Snapshot // nil: the case is opened by this change
-	After      *Snapshot // its own; the new head is put into it
+	Before     *Snapshot // nil: the change opens the case
+	After      *Snapshot // must not be Before; writing the change sets its new head
 	Others     []RunChange
-	NewRun     *background.Run // another run of the case that begins with this change
-	Opening    Opening         // set when the case is opened
-	Reserve    bool            // what is committed more is a reservation and must fit into what is held and free
+	NewRun     *background.Run // a new run of the case that begins with this change
+	Opening    Opening         // set if the change opens the case
+	Reserve    bool            // what it adds to the committed sum is a reservation, and must fit into what the escrow has left
 	Drafts     []receipts.Draft
-	SideEffect SideEffect // nil but for changes that write more than their case
+	SideEffect SideEffect // nil unless the change writes more than its case
 }
 
-// Opening names the escrow of a case that does not exist yet.
+// Opening is the escrow of a case that does not exist yet.
 type Opening struct {
 	Reference, Currency string
 	Held                int64
 }
 
-// isClaim reports whether the change claims its run. One that leaves it running, such
-// as a late answer of an attempt before, is a fact, which nothing bars.
+// isClaim reports whether the change claims its run. A change that leaves it running, such
+// as a late answer of an earlier attempt, records a fact, which no guard of claims stops.
 func (c *Change) isClaim() bool {
 	return c.After.Run.State == background.Running && c.Before.Run.State != background.Running
 }
@@ -74,8 +74,8 @@ func (c *Change) isClaim() bool {
 // isOpening reports whether the change opens its case.
 func (c *Change) isOpening() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
 
-// committedDelta is by how much the change raises what the case has committed of its escrow;
-// negative when it frees more.
+// committedDelta returns how much the change adds to the committed sum of the escrow;
+// negative if it frees more.
 func (c *Change) committedDelta() int64 {
 	after := committed(&c.After.Case)
 	if c.Before == nil {
@@ -86,8 +86,8 @@ func (c *Change) committedDelta() int64 {
 
 func committed(c *Case) int64 { return c.State.Reserved + c.State.Released + c.State.Refunded }
 
-// runCount is how many existing runs the change is about: one and those beside it, but
-// none of a case that has no runs.
+// runCount returns the number of existing runs that the change is about; 0 for a case
+// without runs.
 func (c *Change) runCount() int {
 	if c.After.Case.Kind == KindOperations {
 		return 0
@@ -95,10 +95,10 @@ func (c *Change) runCount() int {
 	return 1 + len(c.Others)
 }
 
-// termsJoin finds the submitted receipt of a run by the primary key of receipts: that of
-// the first run of a case is its receipt 1; that of a later run is the first of its
-// case that names it. No column of another table leads there, so that none of them can
-// lead elsewhere.
+// termsJoin finds the submitted receipt of a run by the primary key of receipts: for the
+// first run of a case its receipt 1, for a later run the first receipt of its case that
+// names it. It uses no column of another table, so that a change of such a column can't
+// select another receipt.
 const (
 	termsColumns = `coalesce(own.body, CASE WHEN first.run_id = r.id THEN first.body END, '') AS own_said, CASE WHEN own.body IS NOT NULL THEN first.body END AS first_said`
 
@@ -111,8 +111,8 @@ const (
 `
 )
 
-// terms are what the submitted receipt of the run says; zero when there is none that can
-// be read, nil when it was not asked for.
+// terms returns what the submitted receipt of the run says; zero if there is none that can
+// be read, nil if the query did not select it.
 func (r *snapshotRow) terms() *receipts.Terms {
 	if !r.OwnReceipt.Valid {
 		return nil

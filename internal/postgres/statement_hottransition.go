@@ -12,17 +12,18 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// hotTransitionSQL writes the moves that nearly all moves are: one run of one case, one
-// receipt, and no reservation. What the move adds to or frees from the escrow, by the
-// sums of its case before and after it, is inserted as a delta. All guards sit in ok, which locks the newest
-// case and run of each row and never waits; nothing behind it can fail for one row.
+// hotTransitionSQL writes the most frequent kind of transition: of one run of one case,
+// with one receipt and no reservation. What it adds to or frees from the escrow, computed
+// from the sums of the case before and after, is inserted as a delta. All guards are in ok,
+// which locks the newest case and run of each row and never waits; after it nothing can
+// fail for a single row.
 //
-// It claims nothing while any circuit breaker is open: which runs that bars is for transitionSQL
-// to say, and a claim that is not written here is tried there.
+// It writes no claim while any circuit breaker is open: transitionSQL decides which runs
+// are blocked, and a claim that is not written here is tried there.
 //
-//	$1 sessions that claim · $2..$40 moves, one row each; the widest column first, after
-//	which the driver's buffer has to grow least
-//	returns the numbers of the rows that were written
+// $1 sessions that claim · $2..$40 transitions, one row each; the widest column first, so
+// that the driver's buffer grows least often
+// returns the numbers of the rows that were written
 const hotTransitionSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
@@ -61,7 +62,8 @@ WITH alive AS MATERIALIZED (
 )
 SELECT n, seq FROM ok`
 
-// claimers and hotTransitionColumns are what hotTransitionSQL takes, in order.
+// claimSessionColumns and hotTransitionColumns are the columns of hotTransitionSQL, in
+// order.
 var (
 	claimSessionColumns  = newBinaryLayout(oid.T_uuid)
 	hotTransitionColumns = newBinaryLayout(
@@ -72,9 +74,9 @@ var (
 	)
 )
 
-// fitsHotTransition reports whether hotTransitionSQL can write a change: it moves one run and its case,
-// and leaves alone what only a submission, a fork, a call that is left outstanding or
-// one that comes back changes.
+// fitsHotTransition reports whether hotTransitionSQL can write a change: it changes one run
+// and its case, and nothing that only a submission, a fork, or a change of outstanding
+// calls changes.
 func (s *chainedChange) fitsHotTransition() bool {
 	before, after := &s.Before.Case, &s.After.Case
 	return s.hasOneReceipt() && len(s.Others) == 0 && s.NewRun == nil && !s.Reserve &&
@@ -83,17 +85,17 @@ func (s *chainedChange) fitsHotTransition() bool {
 		slices.Equal(s.Before.Run.OutstandingCalls, s.After.Run.OutstandingCalls)
 }
 
-// hasOneReceipt reports whether the change leaves one receipt, of its run.
+// hasOneReceipt reports whether the change has one receipt, of its run.
 func (s *chainedChange) hasOneReceipt() bool {
 	return len(s.receipts) == 1 && s.receipts[0].Run == s.After.Run.ID && s.After.Case.Kind != KindOperations
 }
 
-// immutableState is what hotTransitionSQL does not write of a settlement.
+// immutableState returns the part of a settlement that hotTransitionSQL does not write.
 func immutableState(s *settlement.State) settlement.State {
 	return settlement.State{Adjudication: s.Adjudication, Generation: s.Generation, Asked: s.Asked}
 }
 
-// addHotTransitions collects moves, and the sessions that claim by them.
+// addHotTransitions adds transitions to c, and the sessions that claim to sessions.
 func addHotTransitions(c, sessions *binaryColumns, rows []*chainedChange) {
 	var last background.SessionID
 	for _, ch := range rows {
@@ -156,7 +158,7 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 	c.str(f.Message)
 }
 
-// applyHotTransitions runs hotTransitionSQL and tells what became of each row.
+// applyHotTransitions executes hotTransitionSQL and returns the result of each row.
 func (j *Journal) applyHotTransitions(ctx context.Context, rows []*chainedChange) ([]result, error) {
 	out := make([]result, len(rows))
 	c, sessions := hotTransitionColumns.get(), claimSessionColumns.get()
@@ -172,8 +174,8 @@ func (j *Journal) applyHotTransitions(ctx context.Context, rows []*chainedChange
 	return out, nil
 }
 
-// scanRowNumbers runs a statement that answers with the numbers, from 1, of the rows
-// that it wrote, and one value for each.
+// scanRowNumbers executes a statement that returns the numbers, from 1, of the rows it
+// wrote, with one value for each.
 func scanRowNumbers(ctx context.Context, q querier, rows int, args []any, each func(n int, value int64)) error {
 	res, err := q.QueryContext(ctx, "", args...)
 	if err != nil {
@@ -187,7 +189,7 @@ func scanRowNumbers(ctx context.Context, q querier, rows int, args []any, each f
 			return err
 		}
 		if n < 1 || n > rows {
-			return fmt.Errorf("postgres: an answer about row %d of %d", n, rows)
+			return fmt.Errorf("postgres: unexpected answer for row %d of %d", n, rows)
 		}
 		each(n, value)
 	}

@@ -11,18 +11,19 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// openCaseSQL writes new cases, each with its first run, its reservation and its
-// receipt. Whoever creates a case holds the advisory lock of its subject, so that
-// no INSERT ever waits for the uncommitted INSERT of another transaction; a case
-// whose lock is taken is answered busy.
+// openCaseSQL writes new cases, each with its first run, its reservation and its receipt.
+// Whoever creates a case holds the advisory lock of its subject, so that no INSERT ever
+// waits for the uncommitted INSERT of another transaction. A case whose lock is taken is
+// answered busy.
 //
-// Whoever locks an escrow folds its deltas, and counts only what its own DELETE
-// returned. Room in the escrow is a running sum in the order of the rows: what does
-// not fit by itself is exceeds_held, and what does not fit behind the others is
-// crowded, to be asked for again.
+// Whoever locks an escrow folds its deltas, and counts only what its own DELETE returned.
+// Rows take room in the escrow in their order: a row that does not fit by itself is
+// answered exceeds_held, and one that does not fit after the others crowded, to be tried
+// again.
 //
-//	$1..$18 cases · $19..$32 runs · $33..$42 receipts
-//	returns, by row number, one of created, raced, busy, exists, escrow_mismatch, exceeds_held, crowded
+// $1..$18 cases · $19..$32 runs · $33..$42 receipts
+// returns, by row number, one of created, raced, busy, exists, escrow_mismatch,
+// exceeds_held, crowded
 const openCaseSQL = `
 WITH b AS MATERIALIZED (
   SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(
@@ -86,7 +87,8 @@ WITH b AS MATERIALIZED (
 SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
 FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
 
-// subjectLockSQL is the key of the advisory lock that whoever creates a case holds.
+// subjectLockSQL is the key of the advisory lock of a subject. Whoever creates a case holds
+// it.
 const subjectLockSQL = `hashtextextended(b.tenant || chr(31) || b.kind || chr(31) || b.subject, 7)`
 
 func openArgs(rows []*chainedChange) []any {
@@ -122,13 +124,13 @@ func openArgs(rows []*chainedChange) []any {
 	return append(args, trail.args()...)
 }
 
-// openResult is what the statement answered for one case to be opened.
+// openResult is the result of opening one case.
 type openResult struct {
 	result result
 	escrow int64
 }
 
-// applyOpens runs one open statement and tells what became of each row.
+// applyOpens executes one open statement and returns the result of each row.
 func applyOpens(ctx context.Context, q querier, text string, rows []*chainedChange) ([]openResult, error) {
 	out := make([]openResult, len(rows))
 	hitOpenPoints(failpoint.JournalBefore, rows)
@@ -159,7 +161,8 @@ var openResults = map[string]result{
 	"escrow_mismatch": mismatched, "exceeds_held": insufficient, "crowded": deferred,
 }
 
-// The two forms of openCaseSQL, as of transitionSQL: trying never waits, locking waits.
+// The two forms of openCaseSQL, as of transitionSQL: withTryLock never waits for a lock,
+// withSubjectLock waits.
 func withTryLock(text string) string {
 	return strings.ReplaceAll(withSkipLocked(text), "/*lock*/", "pg_try_advisory_xact_lock(b.lock)")
 }
@@ -167,18 +170,17 @@ func withSubjectLock(text string) string {
 	return strings.ReplaceAll(withLockWait(text), "/*lock*/", "(pg_advisory_xact_lock(b.lock)::text = '')")
 }
 
-// hotOpenSQL writes the new cases that nearly all new cases are: of a subject and an
-// escrow that nobody has named before, with one run and one receipt. What it can
-// see to be there already it leaves to openCaseSQL. What was committed since its
-// snapshot it cannot see: then a constraint refuses the batch, all of it, and
-// openCaseSQL decides row by row.
+// hotOpenSQL writes the most frequent kind of new case: with a new subject and a new
+// escrow, one run and one receipt. It skips rows whose subject or escrow it finds;
+// openCaseSQL writes these. It can't see what was committed after its snapshot: then a
+// constraint refuses the whole batch, and openCaseSQL decides row by row.
 //
 // Like openCaseSQL it holds the advisory lock of each subject, so that no two processes
-// open one case. The id of an escrow is drawn before, so that its row is written
-// once, with the reservation in it.
+// open one case. The id of an escrow is drawn first, so that its row is written once,
+// including the reservation.
 //
-//	$1..$32 cases, each with its escrow, run, request and receipt
-//	returns the numbers of the rows that were written, and their escrows
+// $1..$32 cases, each with its escrow, run, request and receipt
+// returns the numbers of the rows that were written, and their escrows
 const hotOpenSQL = `
 WITH f AS MATERIALIZED (
   SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
@@ -212,7 +214,8 @@ WITH f AS MATERIALIZED (
 )
 SELECT n, coalesce(escrow_id, 0) FROM f`
 
-// hotOpenColumns are what hotOpenSQL takes, in order; the widest first, as in hotTransitionSQL.
+// hotOpenColumns are the columns of hotOpenSQL, in order; the widest first, as in
+// hotTransitionSQL.
 var hotOpenColumns = newBinaryLayout(
 	oid.T_text, oid.T_bytea, oid.T_text,
 	oid.T_uuid, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_text, oid.T_bytea,
@@ -221,9 +224,9 @@ var hotOpenColumns = newBinaryLayout(
 	oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
 )
 
-// fitsHotOpen reports whether hotOpenSQL may write a new case, after those whose escrows
-// are named: it is the first of an escrow that this process has not met, and there
-// is room for it.
+// fitsHotOpen reports whether hotOpenSQL may write a new case after those in named: it is
+// the first case of an escrow that is not in this process's cache, and the amount fits. It
+// adds the escrow to named.
 func (j *Journal) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
 	if !ch.hasOneReceipt() {
 		return false
@@ -283,7 +286,7 @@ func addHotOpenRun(c *binaryColumns, r *background.Run) {
 	c.id(r.LastTransition)
 }
 
-// applyHotOpens runs hotOpenSQL and tells which rows it wrote.
+// applyHotOpens executes hotOpenSQL and returns the result of each row.
 func (j *Journal) applyHotOpens(ctx context.Context, rows []*chainedChange) ([]openResult, error) {
 	out := make([]openResult, len(rows))
 	c := hotOpenColumns.get()

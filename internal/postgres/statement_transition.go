@@ -12,21 +12,23 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// transitionSQL writes moves of existing cases: the case, its runs, a new run, the
-// receipts, and what the escrow has committed, all or nothing per case.
+// transitionSQL writes transitions of existing cases: the case, its runs, a new run, the
+// receipts, and the committed sum of the escrow, all or nothing per case.
 //
-// Every guard sits in kc and kr, which lock the newest rows, cases before runs
-// before escrows, each by id; the only further condition is room in the escrow for
-// a reservation, decided in fit on its locked row: one that fits by itself, but not
-// behind those before it, is not answered, as if it had lost. Nothing behind fit can
-// fail for one row. Only a reservation locks the escrow, and folds its deltas: what else a
-// move adds or frees is inserted as a delta.
-// A claim also needs its session, locked so that it is not declared lost meanwhile,
-// and no circuit breaker that bars the run.
-// With SKIP LOCKED the statement never waits; without, a lone row waits its turn.
+// Every guard is in kc and kr, which lock the newest rows: cases, then runs, then escrows,
+// each by id. The only further condition is room in the escrow for a reservation, decided
+// in fit on the locked row. A reservation that fits by itself, but not after those before
+// it, gets no answer, like a row that lost a guard. After fit nothing can fail for a single
+// row. Only a reservation locks the escrow, and folds its deltas; any other change of the
+// committed sum is inserted as a delta.
+// A claim also needs its session, locked so that it is not marked lost meanwhile, and no
+// circuit breaker that blocks the run.
+// With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
+// for its locks.
 //
-//	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts · $73 classes of the new runs
-//	returns the case ids that were written, and those that the escrow can't hold
+// $1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts · $73 classes of
+// the new runs
+// returns the case ids that were written, and those that the escrow has no room for
 const transitionSQL = `
 WITH b AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[],$2::bigint[],$3::bytea[],$4::int[],$5::bigint[],$6::bytea[],
@@ -117,19 +119,19 @@ const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,ta
 
 const receiptColumns = `case_id,seq,run_id,tenant,source,subtype,actor,at,body,link`
 
-// The two forms of a statement: one that never waits for a foreign transaction,
-// for batches and callers' transactions, and one that does, for the side lane.
+// The two forms of a statement: withSkipLocked never waits for another transaction, for
+// batches and callers' transactions; withLockWait waits, for the slow paths.
 func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
 func withLockWait(text string) string   { return strings.ReplaceAll(text, "/*skip*/", "") }
 
-// result is what a statement did with one change.
+// result is the result of writing one change.
 type result int
 
 const (
 	conflict      result = iota // a guard did not hold, or the row was locked by another transaction
 	applied                     // committed, or part of the caller's transaction
-	insufficient                // the escrow has no room for it; decided on its locked row
-	deferred                    // there is no room for it behind those before it in its batch
+	insufficient                // it exceeds what the escrow has left; decided on the locked row
+	deferred                    // it does not fit into the escrow after others of its batch
 	mismatched                  // the escrow holds another sum or currency
 	alreadyExists               // the case to be opened exists
 )
@@ -141,9 +143,8 @@ type chainedChange struct {
 	head     receipts.Head
 }
 
-// errSharedAfter refuses a change that was made in the snapshot that it was decided on,
-// which others read.
-var errSharedAfter = errors.New("postgres: a change has no After of its own")
+// errSharedAfter refuses a change whose After is its Before, which other goroutines read.
+var errSharedAfter = errors.New("postgres: After of a change is its Before")
 
 func chain(ch *Change) (*chainedChange, error) {
 	switch ch.Before {
@@ -158,7 +159,7 @@ func chain(ch *Change) (*chainedChange, error) {
 	}
 	rs, head, err := receipts.Chain(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: seal receipts: %w", err)
+		return nil, fmt.Errorf("postgres: chain receipts: %w", err)
 	}
 	ch.After.Case.Head = head
 	if ch.isOpening() && ch.After.Case.Kind != KindOperations {
@@ -305,13 +306,13 @@ func addReceipts(c *columns, rs []receipts.Receipt) {
 	}
 }
 
-// querier is met by *sql.DB, *sql.Conn, *sql.Tx and, bound to its text, a
-// prepared statement.
+// querier is implemented by *sql.DB, *sql.Conn and *sql.Tx, and by preparedStmt for one
+// statement.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// applyTransitions runs one move statement and tells what became of each row.
+// applyTransitions executes one transition statement and returns the result of each row.
 func applyTransitions(ctx context.Context, q querier, text string, rows []*chainedChange) ([]result, error) {
 	index := make(map[receipts.CaseID]int, len(rows))
 	for i := range rows {
@@ -336,7 +337,7 @@ func applyTransitions(ctx context.Context, q querier, text string, rows []*chain
 		}
 		i, known := index[caseID]
 		if !known {
-			return nil, fmt.Errorf("postgres: an answer about case %s, which was not asked about", caseID)
+			return nil, fmt.Errorf("postgres: unexpected answer for case %s", caseID)
 		}
 		if out[i] = applied; !fits {
 			out[i] = insufficient

@@ -10,26 +10,25 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// Submission asks for a run of a subject.
+// Submission is a request for a run of a subject.
 type Submission struct {
 	Tenant  string
 	Kind    Kind
 	Subject string
-	Run     background.RunID // of the run to be made; recognised when a commit was ambiguous
-	// Open gives the change that opens the case, decided as if there were none.
+	Run     background.RunID // of the run to create; identifies it after a commit of unknown outcome
+	// Open returns the change that opens the case, decided as if there were no case.
 	Open func() (Change, error)
-	// Decide gives the change of a case that exists. Its error says that there is
-	// nothing to change, and the snapshot is the answer.
+	// Decide returns the change of an existing case. Its error means that there is nothing
+	// to change; Submit then returns the snapshot with it.
 	Decide Decision
 }
 
-// Submit opens the case or changes the existing one. Without an error the snapshot is
-// of the run of the submission, which now holds the case. With one the snapshot, unless
-// it is empty, shows who holds the case, and the error says why the submission did not
-// enter.
-// Errors: what Decide refused with, ErrExceedsHeld, ErrEscrowMismatch, ErrBusy.
-// Any other error leaves it unknown whether it was written; ask again with the
-// same run id.
+// Submit opens the case or changes the existing one. Without an error the snapshot is of
+// the submission's run, which is now the case's active run. With an error the snapshot,
+// unless it is empty, is of the case and its active run. Errors:
+//   - the error of Decide;
+//   - ErrExceedsHeld, ErrEscrowMismatch, ErrBusy: nothing was written;
+//   - any other: the outcome is unknown; submit again with the same run id.
 func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	opening, err := s.Open()
 	if err != nil {
@@ -57,9 +56,9 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	return new(Snapshot), fmt.Errorf("postgres: case %s can be neither opened nor found", opening.After.Case.ID)
 }
 
-// openTries bounds the search for a case that could not be opened because it
-// exists, and could not be read because it does not: it may have been rolled back
-// in between, but not for ever.
+// openTries bounds the attempts to open a case that could not be opened because it exists,
+// and could not be read because it does not: the other transaction may have been rolled
+// back in between.
 const openTries = 10
 
 // submitToExisting submits to a case that exists.
@@ -95,7 +94,7 @@ func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submis
 	}
 }
 
-// newRunSnapshot is the snapshot of the run that a change began.
+// newRunSnapshot returns the snapshot of the run that a change created.
 func newRunSnapshot(ch *Change) *Snapshot {
 	if ch.NewRun == nil {
 		return ch.After
@@ -103,7 +102,7 @@ func newRunSnapshot(ch *Change) *Snapshot {
 	return &Snapshot{Case: ch.After.Case, Run: *ch.NewRun}
 }
 
-// errCaseExists tells that the case to be opened is there already.
+// errCaseExists means that the case to open exists.
 var errCaseExists = errors.New("postgres: the case exists")
 
 func (j *Journal) openCase(ctx context.Context, ch Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
@@ -125,8 +124,9 @@ func (j *Journal) openCase(ctx context.Context, ch Change, do func(*chainedChang
 		return new(Snapshot), err
 	}
 	if o.result == insufficient || o.result == mismatched {
-		// What commits while this statement waits for the subject is in the escrow that
-		// it reads, but not in the snapshot that it looks for the subject in.
+		// A commit during this statement's wait for the subject's lock is visible in the
+		// escrow, which is read after the wait, but not in the snapshot in which the
+		// subject was searched.
 		if err := j.checkAbsent(ctx, j.batchDB, ch.After.Case); err != nil {
 			return new(Snapshot), err
 		}
@@ -134,8 +134,8 @@ func (j *Journal) openCase(ctx context.Context, ch Change, do func(*chainedChang
 	return openOutcome(row, o)
 }
 
-// checkAbsent looks for a case in a statement, and so a snapshot, of its own: errCaseExists
-// when it is there.
+// checkAbsent searches a case in a statement, and so a snapshot, of its own. It returns
+// errCaseExists if it finds the case.
 func (j *Journal) checkAbsent(ctx context.Context, q querier, c Case) error {
 	switch seen, err := snapshots(ctx, q, bySubjectSQL, c.Tenant, string(c.Kind), c.Subject); {
 	case err != nil:
@@ -146,7 +146,7 @@ func (j *Journal) checkAbsent(ctx context.Context, q querier, c Case) error {
 	return nil
 }
 
-// openOutcome is the snapshot of a case that was opened, or why it was not.
+// openOutcome returns the snapshot of a case that was opened, or the error.
 func openOutcome(row *chainedChange, o openResult) (*Snapshot, error) {
 	switch o.result {
 	case applied:
@@ -163,9 +163,9 @@ func openOutcome(row *chainedChange, o openResult) (*Snapshot, error) {
 	return new(Snapshot), ErrBusy
 }
 
-// openWithRetry opens a case whose subject or escrow another transaction holds: it
-// waits for it, two seconds at most, as one of its escrow at a time. It also decides
-// again what did not fit into its escrow behind others of its batch.
+// openWithRetry opens a case whose subject or escrow another transaction has locked: it
+// waits for the lock, two seconds at most; one row per escrow waits at a time. It also
+// retries a deferred row, which did not fit into its escrow after others of its batch.
 func (j *Journal) openWithRetry(ctx context.Context, row *chainedChange, o openResult) (openResult, error) {
 	if _, err := j.recreateEscrow(ctx, row); err != nil {
 		return openResult{}, unavailable(err)
@@ -181,7 +181,7 @@ func (j *Journal) openWithRetry(ctx context.Context, row *chainedChange, o openR
 		} else {
 			_, err = j.submitPath.serialize(ctx, lockName(&row.After.Case), reopen, func() (v result, err error) {
 				if o, err = j.openWaiting(ctx, row); err == nil && o.result == insufficient {
-					return reopen() // what was freed while it waited is not in what it saw
+					return reopen() // its snapshot does not show what was freed while it waited
 				}
 				return o.result, err
 			})
@@ -206,8 +206,8 @@ func (j *Journal) openWaiting(ctx context.Context, row *chainedChange) (openResu
 	return out[0], nil
 }
 
-// lockName names what a transaction that is open for a submission keeps from others: its
-// escrow, or a case that has none.
+// lockName identifies what the transaction of a submission locks for others: its escrow, or
+// a case without one.
 func lockName(c *Case) string {
 	if c.Reference == "" {
 		return "case " + c.Tenant + "\x1f" + string(c.Kind) + "\x1f" + c.Subject
@@ -215,10 +215,10 @@ func lockName(c *Case) string {
 	return "escrow " + c.Tenant + "\x1f" + c.Reference
 }
 
-// SubmitTx is Submit inside the caller's transaction: it is written if and only if
-// that commits. It never waits for another transaction and never fails the
-// caller's: a row that another holds is answered ErrBusy. The transaction must be
-// READ COMMITTED, else ErrIsolation and nothing was asked of it.
+// SubmitTx is Submit inside the caller's transaction: it is written if and only if that
+// commits. It never waits for another transaction, and never makes the caller's fail: if
+// another transaction has locked a row, it returns ErrBusy. The transaction must be READ
+// COMMITTED, else SubmitTx returns ErrIsolation and executes nothing more.
 func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snapshot, error) {
 	if err := readCommitted(ctx, tx); err != nil {
 		return new(Snapshot), err
@@ -273,8 +273,8 @@ func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot,
 	switch {
 	case err != nil:
 	case o.result == mismatched:
-		// The opening statement has locked the escrow for this transaction, which alone can
-		// correct it now.
+		// The opening statement has locked the escrow for this transaction, so only this
+		// transaction can correct it now.
 		retry, err = correctEscrow(ctx, tx, ch.After.Case.Tenant, ch.Opening)
 	case o.result == conflict:
 		retry, err = j.recreateEscrow(ctx, row)

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// settlementOf opens a case that takes one unit of an escrow of ten.
+// settlementOf is a submission that takes one unit of an escrow of ten.
 func settlementOf(escrow, subject string) postgres.Submission {
 	run := plainRun(receipts.CaseID(uuid.New()), "acme")
 	run.Operation = [32]byte(append(run.ID[:], run.Case[:]...))
@@ -31,8 +31,8 @@ func settlementOf(escrow, subject string) postgres.Submission {
 
 var errThere = fmt.Errorf("the case is there")
 
-// Cases that name one new escrow in the same moment, in the same batch and in
-// another process, all get in, and the escrow adds up.
+// Cases that name one new escrow at once, in the same batch and in another process, are all
+// opened, and the sum of the escrow is right.
 func TestManyCasesBeginOneEscrow(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -53,13 +53,13 @@ func TestManyCasesBeginOneEscrow(t *testing.T) {
 		all.Wait()
 		committed, sum, err := journals[0].EscrowSums(context.Background(), "acme", escrow)
 		if err != nil || committed != 2*each || sum != 2*each {
-			t.Fatalf("%s: committed %d, its cases add up to %d, want %d: %v", escrow, committed, sum, 2*each, err)
+			t.Fatalf("%s: committed %d, sum of its cases %d, want %d: %v", escrow, committed, sum, 2*each, err)
 		}
 	}
 }
 
-// Of processes that open one case in the same moment one does, whatever escrow each
-// names for it, and none leaves money behind in the others.
+// If several processes open one case at once, each with another escrow, one succeeds, and
+// no money is committed in the other escrows.
 func TestOneOfManyOpensACase(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -81,12 +81,12 @@ func TestOneOfManyOpensACase(t *testing.T) {
 			}
 			committed, sum, err := journals[0].EscrowSums(context.Background(), "acme", fmt.Sprintf("esc_%d_%d", round, n))
 			if err == nil && committed != sum {
-				t.Errorf("round %d, escrow %d: committed %d, its cases add up to %d", round, n, committed, sum)
+				t.Errorf("round %d, escrow %d: committed %d, sum of its cases %d", round, n, committed, sum)
 			}
 			sums += committed
 		}
 		if won != 1 || sums != 1 {
-			t.Fatalf("round %d: %d opened the case, %d is committed: %v", round, won, sums, errs)
+			t.Fatalf("round %d: case opened %d times, committed %d: %v", round, won, sums, errs)
 		}
 	}
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// breakerOfRunSQL is the target whose circuit breaker a run r goes by.
+// breakerOfRunSQL is the target whose circuit breaker applies to a run r.
 const breakerOfRunSQL = `coalesce((SELECT t.breaker FROM recourse.targets t WHERE t.family = r.family AND t.name = r.target), r.target)`
 
-// ErrTargetsDiffer means that a target would go, or goes, by the circuit breaker of another one than
-// what is recorded says. The error says in one line which, and what to do.
+// ErrTargetsDiffer means that the circuit breaker of a target differs from the recorded
+// one. The error says in one line which target, and what to do.
 var ErrTargetsDiffer = errors.New("the circuit breakers of targets differ")
 
 const (
-	// targetDifferencesSQL lists the targets that are recorded otherwise, or not at all: with who
-	// calls them, and for whom their own circuit breakers are not closed.
+	// targetDifferencesSQL lists the targets that are recorded with another breaker, or not
+	// at all: with a process that calls each, and tenants whose breakers are not closed.
 	targetDifferencesSQL = `SELECT u.name, u.breaker, coalesce(t.breaker, '') AS was,
 	coalesce((SELECT min(s.worker) FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $4 AND u.name = ANY (s.targets)), '') AS caller,
 	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open,
@@ -37,30 +37,30 @@ WHERE t.breaker IS DISTINCT FROM u.breaker ORDER BY u.name`
 	ON CONFLICT (family, name) DO UPDATE SET breaker = excluded.breaker WHERE t.breaker <> excluded.breaker`
 )
 
-// targetDifference is a target that is recorded otherwise than a process has it.
+// targetDifference is a target whose recorded breaker differs from that of this process.
 type targetDifference struct {
 	Name     string `db:"name"`
-	Breaker  string `db:"breaker"` // as the process has it
-	Recorded string `db:"was"`     // as recorded; empty when it is not
-	Caller   string `db:"caller"`  // a process that calls it; empty when none does
-	Open     string `db:"open"`    // a tenant for whom its own circuit breaker is not closed; empty when there is none
-	Held     string `db:"held"`    // a tenant for whom a person opened that of another target by which it went; empty when there is none
+	Breaker  string `db:"breaker"` // of this process
+	Recorded string `db:"was"`     // as recorded; empty if it is not
+	Caller   string `db:"caller"`  // a process that calls it; empty if none does
+	Open     string `db:"open"`    // a tenant whose breaker of this target is not closed; empty if there is none
+	Held     string `db:"held"`    // a tenant for which a person opened the recorded breaker, of another target; empty if there is none
 }
 
-// recordedBreaker is by whose circuit breaker the target went before.
+// recordedBreaker returns the target whose breaker applied before.
 func (o *targetDifference) recordedBreaker() string { return cmp.Or(o.Recorded, o.Name) }
 
-// conflict is why what is recorded of the target may not be changed; nil when it may.
+// conflict returns why the recorded breaker may not be changed; nil if it may.
 func (o *targetDifference) conflict() error {
 	switch {
 	case o.recordedBreaker() == o.Breaker:
 		return nil
 	case o.Caller != "":
-		return fmt.Errorf("%w: %s calls %s by the circuit breaker of %s, and this process would by that of %s: configure the same targets, or stop the other process first", ErrTargetsDiffer, o.Caller, o.Name, o.recordedBreaker(), o.Breaker)
+		return fmt.Errorf("%w: %s calls %s with the circuit breaker of %s, and this process would use that of %s: configure the same targets, or stop the other process first", ErrTargetsDiffer, o.Caller, o.Name, o.recordedBreaker(), o.Breaker)
 	case o.Open != "" && o.recordedBreaker() == o.Name:
-		return fmt.Errorf("%w: that of %s is open for tenant %s, and nobody would go by it when %s goes by that of %s: release it first", ErrTargetsDiffer, o.Name, o.Open, o.Name, o.Breaker)
+		return fmt.Errorf("%w: that of %s is open for tenant %s, and would have no effect once %s uses that of %s: release it first", ErrTargetsDiffer, o.Name, o.Open, o.Name, o.Breaker)
 	case o.Held != "":
-		return fmt.Errorf("%w: that of %s was opened by hand for tenant %s, also for %s, which would go by that of %s: release it first", ErrTargetsDiffer, o.Recorded, o.Held, o.Name, o.Breaker)
+		return fmt.Errorf("%w: that of %s was opened by hand for tenant %s and applies to %s, which would use that of %s: release it first", ErrTargetsDiffer, o.Recorded, o.Held, o.Name, o.Breaker)
 	}
 	return nil
 }
@@ -78,31 +78,32 @@ func selectTargetDifferences(ctx context.Context, q sqlx.QueryerContext, args []
 	return out, unavailableOrNil(sqlx.SelectContext(ctx, q, &out, targetDifferencesSQL, args...))
 }
 
-// CheckTargets returns an error that wraps ErrTargetsDiffer when a target is recorded to go by another
-// circuit breaker than the one given.
+// CheckTargets returns an error that wraps ErrTargetsDiffer if the recorded breaker of a
+// target differs from the given one. A target without a record uses its own breaker.
 func (j *Journal) CheckTargets(ctx context.Context, family string, breakers map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	others, err := selectTargetDifferences(ctx, j.readDB, targetArgs(family, breakers, time.Time{}))
-	for _, o := range others {
+	differences, err := selectTargetDifferences(ctx, j.readDB, targetArgs(family, breakers, time.Time{}))
+	for _, o := range differences {
 		if o.recordedBreaker() != o.Breaker {
-			return fmt.Errorf("%w: %s goes by that of %s now, and in this process by that of %s: configure the same targets everywhere", ErrTargetsDiffer, o.Name, o.recordedBreaker(), o.Breaker)
+			return fmt.Errorf("%w: %s uses that of %s now, and in this process that of %s: configure the same targets everywhere", ErrTargetsDiffer, o.Name, o.recordedBreaker(), o.Breaker)
 		}
 	}
 	return err
 }
 
-// RecordTargets records by whose circuit breaker each target of a family goes. A target that is
-// not named stays as it is. Nothing is changed, and the error wraps ErrTargetsDiffer, when a process
-// of which a beat came since a time calls a target that would go by another circuit breaker
-// then, when the circuit breaker that it leaves is its own and not closed, or when that is
-// another target's and a person opened it.
+// RecordTargets records the breaker of each given target of a family; other targets stay as
+// they are. It changes nothing and returns an error that wraps ErrTargetsDiffer if the
+// breaker of a target would change while
+//   - a process with a heartbeat since a time calls the target, or
+//   - the target used its own breaker, which is not closed, or
+//   - it used another target's breaker, which a person opened.
 func (j *Journal) RecordTargets(ctx context.Context, family string, breakers map[string]string, since time.Time) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	args := targetArgs(family, breakers, since)
-	others, err := selectTargetDifferences(ctx, j.readDB, args)
-	if err != nil || len(others) == 0 {
+	differences, err := selectTargetDifferences(ctx, j.readDB, args)
+	if err != nil || len(differences) == 0 {
 		return err
 	}
 	tx, err := j.readDB.BeginTxx(ctx, nil)
@@ -113,10 +114,10 @@ func (j *Journal) RecordTargets(ctx context.Context, family string, breakers map
 	if _, err := tx.ExecContext(ctx, lockTargetsSQL); err != nil {
 		return unavailable(err)
 	}
-	if others, err = selectTargetDifferences(ctx, tx, args); err != nil {
+	if differences, err = selectTargetDifferences(ctx, tx, args); err != nil {
 		return err
 	}
-	for _, o := range others {
+	for _, o := range differences {
 		if err := o.conflict(); err != nil {
 			return err
 		}
@@ -130,8 +131,8 @@ func (j *Journal) RecordTargets(ctx context.Context, family string, breakers map
 	return unavailableOrNil(err)
 }
 
-// BreakerTarget returns the target whose circuit breaker a target of a family goes by, as recorded:
-// empty when nothing is.
+// BreakerTarget returns the target whose breaker applies to a target of a family, as
+// recorded; empty if nothing is.
 func (j *Journal) BreakerTarget(ctx context.Context, family, target string) (breaker string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -146,8 +147,8 @@ func breakerOf(ctx context.Context, q rowQuerier, family, target string) (breake
 	return breaker, unavailableOrNil(err)
 }
 
-// SettledBreakerOf is BreakerTarget, and waits for whoever is changing it: what it returns holds at a
-// moment after the call.
+// SettledBreakerOf is BreakerTarget, but waits for a concurrent RecordTargets: the result
+// was valid at some moment after the call.
 func (j *Journal) SettledBreakerOf(ctx context.Context, family, target string) (breaker string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -162,8 +163,8 @@ func (j *Journal) SettledBreakerOf(ctx context.Context, family, target string) (
 	return breakerOf(ctx, tx, family, target)
 }
 
-// Uncalled is how many live runs and open dead letters of a family name a target that no
-// process calls.
+// Uncalled counts live runs and open dead letters of a family whose target no process
+// calls.
 type Uncalled struct {
 	Target  string `db:"target" json:"target"`
 	Runs    int64  `db:"runs" json:"runs"`
@@ -175,7 +176,7 @@ FROM recourse.runs r WHERE r.holds AND r.family = $1
 	AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $2 AND r.target = ANY (s.targets)) GROUP BY 1 ORDER BY 1`
 
 // Uncalled lists the targets of a family's live runs and open dead letters that no process
-// calls of which a beat came since a time. It reads every one of them.
+// with a heartbeat since a time calls. It reads every one of these runs and letters.
 func (j *Journal) Uncalled(ctx context.Context, family string, since time.Time) ([]Uncalled, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

@@ -36,7 +36,7 @@ func (r *receiptRow) receipt() receipts.Receipt {
 	return out
 }
 
-// TrailPosition is a place in the order of a trail: by case, then sequence.
+// TrailPosition is a position in a trail: by case, then sequence.
 type TrailPosition struct {
 	Case receipts.CaseID
 	Seq  int64
@@ -45,8 +45,8 @@ type TrailPosition struct {
 const trailSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts
 WHERE tenant = $1 AND (case_id, seq) > ($2, $3) AND ($4::uuid IS NULL OR case_id = $4) ORDER BY case_id, seq LIMIT $5`
 
-// Trail reads receipts of a tenant, by case and sequence, strictly after a place.
-// A zero case means all of the tenant's cases.
+// Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero
+// case selects all of the tenant's cases.
 func (j *Journal) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
 	var oneCase *string
 	if !caseID.IsZero() {
@@ -64,7 +64,7 @@ func (j *Journal) Trail(ctx context.Context, tenant string, caseID receipts.Case
 	return out, nil
 }
 
-// CaseReceipts reads the receipts of a tenant's case that are of some subtypes, in order.
+// CaseReceipts reads the receipts of a tenant's case with one of some subtypes, in order.
 func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.CaseID, subtypes ...receipts.Subtype) ([]receipts.Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -86,7 +86,7 @@ func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.C
 
 const trailPage = 2000
 
-// AllReceipts streams a tenant's receipts by case and sequence, in pages, so that
+// AllReceipts streams a tenant's receipts by case and sequence. It reads pages, so that
 // memory does not grow with the trail.
 func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error] {
 	return func(yield func(receipts.Receipt, error) bool) {
@@ -113,7 +113,7 @@ func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[rece
 const casesSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
   SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`
 
-// Cases streams every run of a tenant with its case, by case, then by age.
+// Cases streams the runs of a tenant with their case, one case at a time, oldest run first.
 func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot, error] {
 	return func(yield func([]Snapshot, error) bool) {
 		var after receipts.CaseID
@@ -140,7 +140,7 @@ func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot
 	}
 }
 
-// Tenants lists the tenants that have cases, or anything that should have one.
+// Tenants lists the tenants that have cases, runs, escrows, receipts or events.
 func (j *Journal) Tenants(ctx context.Context) ([]string, error) {
 	var out []string
 	err := j.readDB.SelectContext(ctx, &out, `
@@ -168,7 +168,7 @@ func (j *Journal) CountRuns(ctx context.Context, tenant string) (map[background.
 	return out, rows.Err()
 }
 
-// CaseWithTrail reads a case's runs and receipts as they are at one moment.
+// CaseWithTrail reads a case's runs and receipts at one moment.
 func (j *Journal) CaseWithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
 	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
@@ -188,7 +188,7 @@ func (j *Journal) CaseWithTrail(ctx context.Context, tenant string, caseID recei
 	return runs, trail, nil
 }
 
-// rollback ends a transaction that has nothing to commit.
+// rollback rolls a transaction back unless it has ended.
 func rollback(tx *sql.Tx) error {
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 		return err
@@ -199,8 +199,8 @@ func rollback(tx *sql.Tx) error {
 const lastAttemptSQL = `SELECT max(at) FROM recourse.receipts
 WHERE tenant = $1 AND case_id = $2 AND subtype IN ('attempt-started', 'attempt-interrupted', 'retry-scheduled', 'dead-lettered', 'answered-late')`
 
-// LastAttemptAt is when an attempt of a case was last started or ended, as its receipts
-// tell; the zero time when none ever was.
+// LastAttemptAt returns when an attempt of a case last started or ended, from its receipts;
+// the zero time if there was none.
 func (j *Journal) LastAttemptAt(ctx context.Context, tenant string, id receipts.CaseID) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

@@ -10,18 +10,18 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// SideEffect is what a change writes outside its own case, in the same transaction:
-// both are committed, or neither. Such a change does not share its statement with
-// those that have nothing beside them, which cost nothing more.
+// SideEffect is what a change writes outside its own case, in the same transaction: both
+// are committed, or neither. Changes without a side effect share statements, so they pay
+// nothing for it.
 type SideEffect interface {
-	// write adds to the transaction in which the change itself is written already.
+	// write writes to the transaction in which the change itself is written already.
 	write(ctx context.Context, tx *sql.Tx) error
-	// failpointName names the transaction among the failpoints.
+	// failpointName returns the failpoint of the transaction.
 	failpointName() string
 }
 
-// applyWithSideEffect writes a change and what is beside it in one commit, on a connection of a
-// lane, by either form of the statement.
+// applyWithSideEffect writes a change and its side effect in one commit, on a connection of
+// a slow path, with either form of the statement.
 func (j *Journal) applyWithSideEffect(ctx context.Context, path *slowPath, text string, s *chainedChange) (v result, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
@@ -62,14 +62,14 @@ const requestCancelSQL = `
 UPDATE recourse.runs SET cancel_asked = true, cancel_by = $3, cancel_reason = $4
 WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_asked`
 
-// RequestCancel marks a running run as one to be cancelled when its attempt ends, with the
-// receipt of who asked and why, in one commit. It reports whether the mark is new; it is
-// not, and nothing is written, when the run no longer runs or when somebody asked before.
-// The mark is a guard of every move that ends the attempt.
+// RequestCancel marks a running run to be cancelled when its attempt ends, and writes the
+// receipt with actor and reason, in one commit. It reports whether it set the mark; false
+// if the run no longer runs or is marked already: then nothing is written. The mark is a
+// guard of every transition that ends the attempt.
 func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft receipts.Draft) (bool, error) {
 	draft.Run, draft.Subtype = run.ID, receipts.CancelRequested
 	err := j.inSlowPathTx(ctx, failpoint.CancelRequest, func(ctx context.Context, tx *sql.Tx) error {
-		// The receipt first: it locks the case, which comes before its runs.
+		// The receipt comes first: it locks the case, and cases are locked before runs.
 		if err := appendCaseReceipt(ctx, tx, run.Tenant, run.Case, draft); err != nil {
 			return err
 		}
@@ -88,23 +88,22 @@ func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft r
 	return err == nil, err
 }
 
-// errCancelNotMarked takes back the receipt of a request that came too late, or second.
-var errCancelNotMarked = errors.New("postgres: no attempt of the run can be asked to be the last")
+// errCancelNotMarked rolls back the receipt of a request that came too late or repeats
+// another.
+var errCancelNotMarked = errors.New("postgres: the run is not running or has a cancel request")
 
-// Decision gives the change that a move makes of a case as it is, or the reason why
-// it makes none. It is called again whenever the case has moved on meanwhile, so
-// it must be pure. What it is given is others' as well: it must not change it, nor
-// keep it but as the Before of its change.
+// Decision returns the change that a transition makes to a case, or an error if it makes
+// none. It is called again whenever the case has changed meanwhile, so it must be pure.
+// Others read the snapshot too: a Decision must not change it, nor keep it except as the
+// Before of its change.
 type Decision func(*Snapshot) (Change, error)
 
-// Apply makes one move of a run: it decides on what was last seen of the case,
-// writes the change with its receipts in one commit, and decides again on the
-// newest state when the case has moved on. A move that is already written is
-// answered with the run as it is. It returns what Decide refused with, together
-// with the run as it is now.
+// Apply makes one transition of a run: it decides on the cached or stored snapshot, writes
+// the change with its receipts in one commit, and decides again on a new snapshot if the
+// case has changed. If the transition is written already, it returns the run as it is. An
+// error of decide is returned together with the run as it is now.
 //
-// When it returns any other error the outcome is not known: the same move may be
-// applied again.
+// After any other error the outcome is unknown: the same transition may be applied again.
 func (j *Journal) Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
 	current, cached := j.cache.Get(id)
 	for {
@@ -149,7 +148,8 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 	}
 }
 
-// writeWithoutWaiting writes a change without waiting for any transaction, in company if it may be.
+// writeWithoutWaiting writes a change without waiting for any lock, in a batch if it is
+// batchable.
 func (j *Journal) writeWithoutWaiting(ctx context.Context, ch *Change) (result, error) {
 	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) { return j.tryWrite(ctx, s) })
 }
@@ -167,7 +167,7 @@ func (j *Journal) tryWrite(ctx context.Context, s *chainedChange) (result, error
 	return singleResult(j.applyWithSideEffect(ctx, j.txPath, withSkipLocked(transitionSQL), s))
 }
 
-// singleResult is what became of a change that was written alone.
+// singleResult returns the result of a change that was written alone.
 func singleResult(res result, err error) (result, error) {
 	switch {
 	case isContention(err):
@@ -178,7 +178,7 @@ func singleResult(res result, err error) (result, error) {
 	return res, nil
 }
 
-// chainAndWrite seals a change, which puts the new head into it, and hands it over.
+// chainAndWrite chains the receipts of a change, which sets its new head, and writes it.
 func (j *Journal) chainAndWrite(ctx context.Context, ch *Change, write func(*chainedChange) (result, error)) (result, error) {
 	markSelfDeclared(ctx, ch.Drafts)
 	chained, err := chain(ch)
@@ -188,24 +188,24 @@ func (j *Journal) chainAndWrite(ctx context.Context, ch *Change, write func(*cha
 	return write(chained)
 }
 
-// writeWaiting writes a change that lost its guard though it was decided on what
-// had just been read: another transaction may hold the row, so this one waits, as
-// one of its case at a time.
+// writeWaiting writes a change that lost its guard although it was decided on a fresh read:
+// another transaction may hold the row, so this one waits for it. One change per case waits
+// at a time.
 func (j *Journal) writeWaiting(ctx context.Context, ch *Change) (result, error) {
 	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) {
 		return j.writeSerialized(ctx, j.transitionPath, s.After.Case.ID.String(), s)
 	})
 }
 
-// writeSerialized writes a change behind the transaction that holds its rows.
+// writeSerialized writes a change after the transaction that holds its rows.
 func (j *Journal) writeSerialized(ctx context.Context, path *slowPath, name string, s *chainedChange) (result, error) {
 	return path.serialize(ctx, name, func() (result, error) { return j.tryWrite(ctx, s) }, func() (result, error) {
 		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(transitionSQL), s))
 	})
 }
 
-// cacheSnapshot keeps what a case looks like after our own move, as a hint for the
-// next one, and forgets it when the hint has proved wrong or the run has ended.
+// cacheSnapshot caches a case after this process's own transition, for the next one. It
+// removes the entry if the transition was not applied or the run has ended.
 func (j *Journal) cacheSnapshot(id background.RunID, after *Snapshot, ok bool) {
 	if ok && after.Run.State.Live() {
 		j.cache.Add(id, after)
@@ -214,7 +214,8 @@ func (j *Journal) cacheSnapshot(id background.RunID, after *Snapshot, ok bool) {
 	j.cache.Remove(id)
 }
 
-// conflictReason names the guard that a claim may lose though its case stands still.
+// conflictReason returns the error of a guard that stops a claim although its case has not
+// changed.
 func (j *Journal) conflictReason(ctx context.Context, ch *Change) error {
 	if !ch.isClaim() {
 		return nil
@@ -238,8 +239,8 @@ func (j *Journal) conflictReason(ctx context.Context, ch *Change) error {
 
 type selfDeclaredKey struct{}
 
-// WithSelfDeclared gives a context in which every receipt that is written says that the actor is
-// whoever typed the name.
+// WithSelfDeclared returns a context in which every receipt is marked self-declared: no key
+// proves the actor's name.
 func WithSelfDeclared(ctx context.Context) context.Context {
 	return context.WithValue(ctx, selfDeclaredKey{}, true)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// A fact that leaves the run as it is moves only the head of its case. Who has not seen
-// it decides again, and both are in the chain: by the statement for what nearly all moves
-// are, and by the one for all others.
+// A fact that leaves the run as it is changes only the head of its case. A transition
+// decided on the older head is decided again, and both are in the chain: with the narrow
+// statement and with the wide one.
 func TestATransitionDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -28,7 +28,7 @@ func TestATransitionDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 			j, other := open(t, url), open(t, url)
 			s := submit(t, j)
 			claim := transition(receipts.AttemptStarted, s.Run)
-			claimed, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)) // remembered by j
+			claimed, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)) // cached by j
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,8 +54,8 @@ func TestATransitionDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 	}
 }
 
-// Nobody claims under a session that was declared lost or is not there: others have its runs,
-// or would never look for them.
+// A claim under a session that is lost or does not exist is refused: other processes
+// recover the runs of the former, and would never find those of the latter.
 func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -84,19 +84,19 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 				})
 				return err
 			}
-			for name, under := range map[string]background.SessionID{"lost": lost.ID, "not there": uuid.New()} {
+			for name, under := range map[string]background.SessionID{"lost": lost.ID, "unknown": uuid.New()} {
 				if err := claim(under); !errors.Is(err, background.ErrSessionLost) {
-					t.Errorf("a session that is %s: %v", name, err)
+					t.Errorf("%s session: %v", name, err)
 				}
 			}
 			if err := claim(session); err != nil {
-				t.Errorf("one that is alive: %v", err)
+				t.Errorf("live session: %v", err)
 			}
 		})
 	}
 }
 
-// Evidence is only added to, whoever asks.
+// Receipts can only be added.
 func TestReceiptsAreNeverChanged(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -109,7 +109,7 @@ func TestReceiptsAreNeverChanged(t *testing.T) {
 		_, err := db.Exec(statement, fmt.Sprint(s.Case.ID))
 		var refused *pq.Error
 		if !errors.As(err, &refused) || refused.Code != "42501" {
-			t.Errorf("%s: %v, want to be refused", statement, err)
+			t.Errorf("%s: %v, want a refusal", statement, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func submit(t testing.TB, j *postgres.Journal) postgres.Snapshot {
 	return *s
 }
 
-// decide is what a plain family makes of a move.
+// decide returns the decision of a plain family for a transition.
 func decide(m background.Transition) postgres.Decision {
 	return func(s *postgres.Snapshot) (postgres.Change, error) {
 		after, err := m.Apply(s.Run)
@@ -67,8 +67,8 @@ func transition(fact receipts.Subtype, seen background.Run) background.Transitio
 	return m
 }
 
-// Whatever two moves of one run are made at the same moment, by two processes that
-// saw the same, the trail is one that could have happened one after the other.
+// When two processes make transitions of one run at once, decided on the same snapshot, the
+// trail is one of a sequential order.
 func TestTwoTransitionsOfOneRunRace(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -133,19 +133,20 @@ func auditPlain(t testing.TB, j *postgres.Journal, s postgres.Snapshot) {
 	}
 	head, err := receipts.Verifier{}.Verify(s.Case.ID, trail)
 	if err != nil || head != runs[0].Case.Head {
-		t.Errorf("chain: %v; ends at %d, the case says %d", err, head.Seq, runs[0].Case.Head.Seq)
+		t.Errorf("chain: %v; ends at %d, head of the case %d", err, head.Seq, runs[0].Case.Head.Seq)
 	}
 	h, err := receipts.Fold(trail)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, told := runs[0].Run, h.Runs[s.Run.ID]
-	if told.State != string(r.State) || told.Attempts != r.Attempt || told.BudgetSpent != r.BudgetSpent || told.Recoveries != r.Recoveries {
-		t.Errorf("stored %+v, told %+v", r, told)
+	r, fromReceipts := runs[0].Run, h.Runs[s.Run.ID]
+	if fromReceipts.State != string(r.State) || fromReceipts.Attempts != r.Attempt || fromReceipts.BudgetSpent != r.BudgetSpent || fromReceipts.Recoveries != r.Recoveries {
+		t.Errorf("stored %+v, from receipts %+v", r, fromReceipts)
 	}
 }
 
-// The same move recorded again, as after an ambiguous commit, takes effect once.
+// The same transition applied again, as after a commit of unknown outcome, takes effect
+// once.
 func TestATransitionRecordedAgainTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -161,7 +162,7 @@ func TestATransitionRecordedAgainTakesEffectOnce(t *testing.T) {
 	auditPlain(t, j, s)
 }
 
-// A row that the server refuses fails alone; those it shared a statement with go in.
+// A row that the server refuses fails alone; the other rows of its batch are written.
 func TestARefusedRowFailsAlone(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -174,7 +175,7 @@ func TestARefusedRowFailsAlone(t *testing.T) {
 			_, err := j.Apply(context.Background(), s.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 				ch, err := decide(m)(s)
 				if i%8 == 0 {
-					ch.After.Run.BudgetSpent = 99 // breaks the law budgets_in_attempts
+					ch.After.Run.BudgetSpent = 99 // violates the constraint budgets_in_attempts
 				}
 				return ch, err
 			})
@@ -187,7 +188,7 @@ func TestARefusedRowFailsAlone(t *testing.T) {
 	all.Wait()
 }
 
-// Postgres is restarted, and killed, under the writers: every move is written once.
+// Postgres is restarted, and killed, during writes: every transition is written once.
 func TestTransitionsSurviveARestartOfPostgres(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -241,7 +242,8 @@ func TestTransitionsSurviveARestartOfPostgres(t *testing.T) {
 	}
 }
 
-// applyUntilRecorded records a move as a worker does that holds an outcome: until it is answered.
+// applyUntilRecorded applies a transition until it succeeds, like a worker that holds an
+// outcome.
 func applyUntilRecorded(t testing.TB, j *postgres.Journal, m background.Transition) background.Run {
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)

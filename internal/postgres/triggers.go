@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// evidenceTrigger is a trigger that refuses a change of evidence, or of what it binds.
+// evidenceTrigger is a trigger that refuses changes of evidence, or of what it is bound to.
 type evidenceTrigger struct{ table, name, event, action string }
 
-// evidenceTriggers fire ALWAYS, also where session_replication_role turns ordinary triggers off.
-// UPDATE OF fires only for statements that name the column. Those that move runs and
-// cases name none of these: a guard of theirs costs nothing as long as it is one a
-// statement, for a single one a row makes Postgres read every row that is updated again.
+// evidenceTriggers fire ALWAYS, even where session_replication_role disables ordinary
+// triggers. UPDATE OF fires only for statements that name the column; those that write
+// transitions name none of these. The triggers are per statement, which costs nothing: a
+// single one per row makes Postgres read every updated row again.
 var evidenceTriggers = []evidenceTrigger{
 	{"receipts", "append_only", "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
 	{"event_log", "append_only", "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
@@ -31,7 +31,7 @@ var evidenceTriggers = []evidenceTrigger{
 	{"escrows", "held_kept", "AFTER UPDATE OF held, currency", "ROW EXECUTE FUNCTION recourse.refuse_other_sum()"},
 }
 
-// createSQL is the SQL that puts the guard in force, whether or not it is there.
+// createSQL returns the SQL that creates or replaces the trigger and enables it.
 func (g evidenceTrigger) createSQL() string {
 	return fmt.Sprintf("CREATE OR REPLACE TRIGGER %s %s ON recourse.%s FOR EACH %s; ALTER TABLE recourse.%s ENABLE ALWAYS TRIGGER %s",
 		g.name, g.event, g.table, g.action, g.table, g.name)
@@ -40,8 +40,8 @@ func (g evidenceTrigger) createSQL() string {
 const triggersSQL = `SELECT c.relname || '.' || t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'recourse' AND NOT t.tgisinternal ORDER BY 1`
 
-// disabledTriggers names the guards that are not in force, and the other triggers of the schema
-// that are turned off, each as table.trigger.
+// disabledTriggers returns the evidence triggers that are missing or not enabled ALWAYS,
+// and the other triggers of the schema that are disabled, each as table.trigger.
 func disabledTriggers(ctx context.Context, q querier) ([]string, error) {
 	rows, err := q.QueryContext(ctx, triggersSQL)
 	if err != nil {
@@ -76,8 +76,8 @@ func disabledTriggers(ctx context.Context, q querier) ([]string, error) {
 	return out, nil
 }
 
-// DisabledTriggers names the triggers that are not in force, each as table.trigger: those that
-// refuse changes of evidence, and others that are turned off.
+// DisabledTriggers returns the triggers that are not in force, each as table.trigger: those
+// that refuse changes of evidence, and others that are disabled.
 func (j *Journal) DisabledTriggers(ctx context.Context) ([]string, error) {
 	off, err := disabledTriggers(ctx, j.readDB)
 	if err != nil {
@@ -86,8 +86,8 @@ func (j *Journal) DisabledTriggers(ctx context.Context) ([]string, error) {
 	return off, nil
 }
 
-// CheckTriggers is nil when the database refuses every change of evidence and of what it binds.
-// Else the error wraps ErrSchema and says in one line what to do.
+// CheckTriggers returns nil if the database refuses every change of evidence and of what it
+// is bound to. Otherwise the error wraps ErrSchema and says in one line what to do.
 func (j *Journal) CheckTriggers(ctx context.Context) error {
 	err := j.RecheckTriggers(ctx)
 	if errors.Is(err, ErrTriggersOff) {
@@ -96,27 +96,29 @@ func (j *Journal) CheckTriggers(ctx context.Context) error {
 	return err
 }
 
-// ErrTriggersOff means that the database takes changes of evidence, or of what it binds.
+// ErrTriggersOff means that the database allows changes of evidence, or of what it is bound
+// to.
 var ErrTriggersOff = errors.New("triggers are not in force")
 
-// RecheckTriggers is Guarded for a process that has opened the database: triggers that were turned
-// off since can be turned on again. The error wraps ErrTriggersOff, and not ErrSchema.
+// RecheckTriggers is CheckTriggers for a process that has opened the database: triggers
+// that were disabled since can be enabled again. The error wraps ErrTriggersOff, and not
+// ErrSchema.
 func (j *Journal) RecheckTriggers(ctx context.Context) error {
 	off, err := j.DisabledTriggers(ctx)
 	switch {
 	case err != nil:
 		return err
 	case len(off) > 0:
-		return fmt.Errorf("%w (%s), as after a data-only restore or where somebody turned them off to change evidence; run: recourse receipts verify, and once that was looked into: recourse migrate", ErrTriggersOff, strings.Join(off, ", "))
+		return fmt.Errorf("%w (%s), as after a data-only restore, or if somebody disabled them to change evidence; run: recourse receipts verify, examine what it reports, then run: recourse migrate", ErrTriggersOff, strings.Join(off, ", "))
 	}
 	return nil
 }
 
-// triggersLock keeps two processes from putting guards in force at once.
+// triggersLock keeps two processes from enabling triggers at once.
 const triggersLock = 0x7265636f75727365
 
-// enableTriggers puts all guards in force, and turns on the other triggers of the schema, table
-// by table: no table is locked while another one is waited for.
+// enableTriggers enables all triggers of the schema, table by table: it holds no table lock
+// while it waits for another.
 func enableTriggers(ctx context.Context, db *sql.DB) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {

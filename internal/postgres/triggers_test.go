@@ -20,13 +20,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// ordinary are the triggers that keep lists, which a session of replication must not do a
-// second time. All others guard evidence.
+// ordinary are the triggers that maintain the search index; they must not fire in a
+// replication session, where their changes arrive as well. All others protect evidence.
 var ordinary = map[string]bool{
 	"letters.count_made": true, "letters.count_changed": true, "letters.count_gone": true, "letters.doubt_made": true, "letters.doubt_changed": true,
 }
 
-// triggers are those of the schema, by table.trigger, with what Postgres calls tgenabled.
+// triggers returns the triggers of the schema, by table.trigger, with their tgenabled.
 func triggers(t *testing.T, db *sql.DB) map[string]string {
 	t.Helper()
 	rows, err := db.Query(`SELECT c.relname || '.' || t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -49,7 +49,7 @@ func triggers(t *testing.T, db *sql.DB) map[string]string {
 	return out
 }
 
-// checkAllTriggers fails the test unless every guard fires in every session.
+// checkAllTriggers checks that every evidence trigger fires in every session.
 func checkAllTriggers(t *testing.T, db *sql.DB) {
 	t.Helper()
 	found := triggers(t, db)
@@ -63,7 +63,7 @@ func checkAllTriggers(t *testing.T, db *sql.DB) {
 	}
 }
 
-// databaseAtVersion is a database as a program left it whose newest migration was the given one.
+// databaseAtVersion returns a database with the schema of a version.
 func databaseAtVersion(t *testing.T, version int64) string {
 	t.Helper()
 	url := testkit.Database(t)
@@ -89,8 +89,8 @@ func databaseAtVersion(t *testing.T, version int64) string {
 	return url
 }
 
-// Whatever a session does, the triggers that guard evidence fire in it: after each
-// migration, of an empty database and of one from before.
+// Evidence triggers fire in every session, after migrating an empty database and one of an
+// earlier version.
 func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 	t.Parallel()
 	checkAllTriggers(t, database(t, testkit.Migrated(t)))
@@ -101,7 +101,7 @@ func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 	checkAllTriggers(t, database(t, url))
 }
 
-// What a submission fixed is refused to change to who may change everything else.
+// What a submission fixed can't be changed, even by the owner.
 func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -124,13 +124,13 @@ func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 			_, err := db.Exec(`SET session_replication_role = ` + role + `; ` + statement)
 			var refused *pq.Error
 			if !errors.As(err, &refused) || refused.Code != "42501" {
-				t.Errorf("%s, as %s: %v, want to be refused", statement, role, err)
+				t.Errorf("%s, as %s: %v, want a refusal", statement, role, err)
 			}
 		}
 	}
 }
 
-// An escrow that no case names may be corrected, until one does.
+// An escrow can be corrected until a case names it.
 func TestAnEscrowThatNoCaseNamesCanBeCorrected(t *testing.T) {
 	t.Parallel()
 	db := database(t, testkit.Migrated(t))
@@ -143,8 +143,8 @@ func TestAnEscrowThatNoCaseNamesCanBeCorrected(t *testing.T) {
 	}
 }
 
-// A guard that somebody turned off or took away is noticed, and migrate puts it in force
-// again, though the schema is current.
+// A trigger that was disabled or dropped is reported, and migrate enables it again even if
+// the schema is current.
 func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -173,8 +173,8 @@ func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 	checkAllTriggers(t, db)
 }
 
-// A backup that holds the schema brings the guards back as they were; one of the data
-// only turns them off, which is noticed and mended.
+// A full backup restores the triggers. A data-only restore leaves them disabled, which is
+// reported and repaired.
 func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -189,7 +189,7 @@ func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 		t.Error(err)
 	}
 
-	if _, err := database(t, data).Exec(`DELETE FROM recourse.projected`); err != nil { // else it is there twice
+	if _, err := database(t, data).Exec(`DELETE FROM recourse.projected`); err != nil { // else its row is inserted twice
 		t.Fatal(err)
 	}
 	restore(t, source, data, "--data-only", "--disable-triggers", "--exclude-table=recourse.schema_version")
@@ -229,8 +229,8 @@ func restore(t *testing.T, from, to string, args ...string) {
 	}
 }
 
-// Runs and cases refer to rows that are never removed, so that nothing has to look
-// whether they are still there.
+// Rows that runs and cases refer to can't be removed, so that no code has to check for
+// them.
 func TestWhatIsReferredToIsNeverRemoved(t *testing.T) {
 	t.Parallel()
 	db := database(t, testkit.Migrated(t))
@@ -240,7 +240,7 @@ func TestWhatIsReferredToIsNeverRemoved(t *testing.T) {
 			_, err := db.Exec(statement)
 			var refused *pq.Error
 			if !errors.As(err, &refused) || refused.Code != "42501" {
-				t.Errorf("%s: %v, want to be refused", statement, err)
+				t.Errorf("%s: %v, want a refusal", statement, err)
 			}
 		}
 	}

@@ -12,22 +12,22 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// unreadableTracker are the runs that this process met of late and can't read, as those of a
-// newer version. Each is told of once.
+// unreadableTracker has the runs that this process recently failed to read, such as those
+// of a newer version, so that each is reported once.
 type unreadableTracker struct {
 	mu       sync.Mutex
-	lastSeen map[background.RunID]time.Time // when last
-	prunedAt time.Time                      // when those of long ago were forgotten
+	lastSeen map[background.RunID]time.Time // time of the last attempt to read it
+	prunedAt time.Time                      // time of the last prune
 }
 
-// unreadableFor is for how long a run that was met counts: longer than it takes until it
+// unreadableFor is how long a run counts after it was seen: longer than the time until it
 // is tried again.
 const unreadableFor = 10 * time.Minute
 
-// maxUnreadable bounds how many are remembered.
+// maxUnreadable bounds the number of tracked runs.
 const maxUnreadable = 100_000
 
-// observe reports whether the run was not met of late.
+// observe records a run, and reports whether it was not tracked yet.
 func (p *unreadableTracker) observe(id background.RunID, now time.Time) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *unreadableTracker) prune(now time.Time) {
 	}
 }
 
-// warnUnreadable tells of runs that can't be read, of each once.
+// warnUnreadable passes each unreadable run to Warn, once.
 func (j *Journal) warnUnreadable(unreadables unreadable) {
 	now := time.Now()
 	for _, u := range unreadables {
@@ -71,10 +71,11 @@ func (j *Journal) warnUnreadable(unreadables unreadable) {
 	}
 }
 
-// UnreadableSeen is how many runs this process met within ten minutes that it can't read.
+// UnreadableSeen returns the number of runs that this process failed to read within the
+// last ten minutes.
 func (j *Journal) UnreadableSeen() int { return j.unreadableRuns.count(time.Now()) }
 
-// readableRuns are those of the snapshots, and the places of the runs that can't be read.
+// readableRuns returns the runs of the snapshots, and those that can't be read.
 func (j *Journal) readableRuns(ss []Snapshot, err error) ([]background.Run, unreadable, error) {
 	var unreadables unreadable
 	if errors.As(err, &unreadables) {
@@ -89,8 +90,8 @@ func (j *Journal) readableRuns(ss []Snapshot, err error) ([]background.Run, unre
 	return out, unreadables, nil
 }
 
-// collectReadable reads on, page by page, until it has so many runs that can be read, or there
-// are no more: those that can't be read must not stand before the others for ever.
+// collectReadable reads page after page until it has limit readable runs or there are no
+// more: unreadable runs at the front must not hide the others for ever.
 func (j *Journal) collectReadable(after background.Cursor, limit int, order func(a, b background.Cursor) int, page func(after background.Cursor) ([]Snapshot, error)) ([]background.Run, error) {
 	var out []background.Run
 	for {
@@ -112,7 +113,7 @@ func (j *Journal) collectReadable(after background.Cursor, limit int, order func
 		}
 		last := slices.MaxFunc(cursors, order)
 		if order(last, after) <= 0 {
-			return out, nil // not even where it stands can be read
+			return out, nil // not even its cursor could be read
 		}
 		after = last
 	}
@@ -120,8 +121,8 @@ func (j *Journal) collectReadable(after background.Cursor, limit int, order func
 
 func compareByID(a, b background.Cursor) int { return bytes.Compare(a.ID[:], b.ID[:]) }
 
-// CountUnreadable counts the live runs and open letters of all tenants that this program
-// can't read.
+// CountUnreadable counts the live runs and open dead letters of all tenants that this
+// program can't read.
 func (j *Journal) CountUnreadable(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

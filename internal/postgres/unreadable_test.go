@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// A run that this program can't read, as after a rolling upgrade, keeps it from
-// nothing else.
+// A run that this program can't read, as during a rolling upgrade, does not affect other
+// runs.
 func TestAnUnreadableRunIsSkipped(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
@@ -22,7 +22,7 @@ func TestAnUnreadableRunIsSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	// It rings for both: another process may read what this one can't.
+	// Both are due: another process may be able to read the run.
 	if waiting, err := other.DueRuns(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
 		t.Errorf("%v, %v", waiting, err)
 	}
@@ -32,6 +32,6 @@ func TestAnUnreadableRunIsSkipped(t *testing.T) {
 	}
 	claim = transition(receipts.AttemptStarted, bad.Run)
 	if _, err := other.Apply(ctx, bad.Run.ID, claim.ID, decide(claim)); !errors.Is(err, background.ErrUnreadable) {
-		t.Error("a claim of the unreadable run: ", err)
+		t.Error("claimed an unreadable run: ", err)
 	}
 }

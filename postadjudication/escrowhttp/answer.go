@@ -24,14 +24,13 @@ const (
 	statusAlreadyExecuted = "already_executed"
 	statusNotExecuted     = "not_executed"
 
-	maxReference = 255 // a longer one is not kept: cut short it would name something else
+	maxReference = 255 // a longer one is not stored: truncated it would identify something else
 
-	// errorTextTimeout is how long the text of an error is waited for once its
-	// status has decided.
+	// errorTextTimeout limits the wait for the text of an error after its status has decided.
 	errorTextTimeout = 100 * time.Millisecond
 )
 
-// answerBody is what the wire's answers hold.
+// answerBody is the body of an answer.
 type answerBody struct {
 	OperationKey string            `json:"operation_key"`
 	Status       string            `json:"status"`
@@ -39,7 +38,7 @@ type answerBody struct {
 	Reference    string            `json:"reference"`
 }
 
-// execution reads a success. What can't be read does not prove one.
+// execution reads a success. An unreadable body does not prove an execution.
 func (x *exchange) execution(ctx context.Context, resp *http.Response) postadjudication.Answer {
 	b, err := x.readBody(resp)
 	if err == nil {
@@ -72,8 +71,8 @@ func (x *exchange) checkMoved(b answerBody) error {
 	return nil
 }
 
-// provenAbsence reads a lookup's 404. One that does not name our key is a wrong path,
-// or another service, and proves nothing.
+// provenAbsence reads a lookup's 404. A 404 that does not name the operation key comes from a
+// wrong path or another service and proves nothing.
 func (x *exchange) provenAbsence(ctx context.Context, resp *http.Response) postadjudication.Answer {
 	b, err := x.readBody(resp)
 	if err == nil && b.Status != statusNotExecuted {
@@ -90,8 +89,8 @@ func (x *exchange) provenAbsence(ctx context.Context, resp *http.Response) posta
 	}
 }
 
-// readBody reads one JSON object that names our key. One that another reader may take
-// otherwise, such as one with a member given twice, is unreadable.
+// readBody reads one JSON object that names the operation key. An object that parsers may read
+// differently, such as one with a duplicate member, is unreadable.
 func (x *exchange) readBody(resp *http.Response) (answerBody, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
@@ -125,8 +124,8 @@ func (x *exchange) unreadableAnswer(ctx context.Context, resp *http.Response, er
 	return a
 }
 
-// decidedByStatus is an answer whose status has decided. Its body is only a remark, and
-// is not waited for beyond errorTextTimeout.
+// decidedByStatus returns the answer of a status that decides. Its body only adds text, for
+// which it waits at most errorTextTimeout.
 func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) postadjudication.Answer {
 	a := postadjudication.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: statusCode(resp)}
 	if v.Retry {
@@ -145,8 +144,8 @@ func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) postadjudicat
 	return a
 }
 
-// errorText is what the body of a refusal says: its error and detail when it is a
-// JSON object that has them, else its text.
+// errorText returns the text of a refusal: error and detail of a JSON object that has them,
+// else the whole body.
 func errorText(raw []byte) string {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(raw, &object) != nil {
@@ -164,7 +163,7 @@ func errorText(raw []byte) string {
 	return oneLine(name + ": " + detail)
 }
 
-// textOrMessage is a JSON string, or the message of an object that has one.
+// textOrMessage returns a JSON string, or the message member of an object.
 func textOrMessage(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -179,27 +178,26 @@ func textOrMessage(raw json.RawMessage) string {
 	return ""
 }
 
-// oneLine makes one line out of hostile text. It cuts nothing: secrets are taken out of a
-// whole text by who keeps it, and only then it is cut. Half a card number is none that
-// anybody recognises.
+// oneLine turns hostile text into one line. It does not truncate: the caller that stores the
+// text first removes secrets from all of it and then truncates, since half a card number would
+// not be recognised.
 func oneLine(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsControl(r):
 			return ' '
-		case unicode.Is(unicode.Cf, r): // shows nothing, or turns the order of what is read
+		case unicode.Is(unicode.Cf, r): // invisible, or reorders text
 			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD")))
 }
 
-// maxRetryAfter bounds what a service may ask for.
+// maxRetryAfter is the maximum of Retry-After.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter is how long the answer asks to wait: whole seconds, or until a date,
-// which is measured by the service's own clock when it tells it. 0 when it does
-// not ask, or not in a way that can be read.
+// retryAfter returns the wait that the answer asks for: whole seconds, or until a date,
+// measured by the answer's Date if it has one. 0 if it has no valid Retry-After.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	s := strings.TrimSpace(h.Get("Retry-After"))
 	if s == "" {
@@ -208,7 +206,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if strings.Trim(s, "0123456789") == "" {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter // digits only: the one error left is that they are too many
+			return maxRetryAfter // digits only, so the only possible error is overflow
 		}
 		return time.Duration(n) * time.Second
 	}

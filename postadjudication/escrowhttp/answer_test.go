@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// A card number anywhere in what an escrow service says of a refusal is taken out whole,
-// also where evidence cuts the text.
+// A card number anywhere in the text of a refusal is removed as a whole, also where evidence
+// truncates the text.
 func TestAnErrorTextIsNotCutBeforeItIsRedacted(t *testing.T) {
 	t.Parallel()
 	const card = "4111111111111111"
@@ -32,7 +32,8 @@ func TestAnErrorTextIsNotCutBeforeItIsRedacted(t *testing.T) {
 	}
 }
 
-// Of a refusal whose text does not arrive whole, no number is kept that may be the beginning of a card.
+// If the text of a refusal arrives incomplete, no digits are kept that may be the start of a
+// card number.
 func TestATruncatedErrorTextKeepsNoHalfOfASecret(t *testing.T) {
 	t.Parallel()
 	text := "declined by the issuer: 4111111111111111"
@@ -50,7 +51,7 @@ func TestATruncatedErrorTextKeepsNoHalfOfASecret(t *testing.T) {
 	}
 }
 
-// absenceBody says that nothing was executed under a key.
+// absenceBody is the body that states that nothing was executed under a key.
 func absenceBody(k postadjudication.OperationKey) string {
 	return `{"operation_key":"` + k.String() + `","status":"not_executed"}`
 }
@@ -83,7 +84,7 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := serveAnswer(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
-			// The table is for executions: it can't turn a lookup into a proof.
+			// Config.Table applies to executions only: it can't turn a lookup into proof.
 			table := map[int]Verdict{tc.status: {Class: postadjudication.NotExecuted}}
 			a := newExecutor(t, Config{BaseURL: url, Table: table, InFlight: -1}).Lookup(withLimit(t), c)
 			if a.Class != tc.class || a.Retry != (tc.class != postadjudication.Executed) {
@@ -108,7 +109,7 @@ func TestTheExecutorStatesHowLongALookupProvesNothing(t *testing.T) {
 		}
 	}
 	if _, err := New(Config{BaseURL: "http://127.0.0.1:1", LookupLifetime: -1}); err == nil {
-		t.Error("a negative lookup lifetime is taken")
+		t.Error("a negative lookup lifetime is accepted")
 	}
 }
 
@@ -231,7 +232,7 @@ func TestNewRefusesWhatCouldOnlyFailLater(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: accepted", name)
 		} else if strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: the error tells the secret: %v", name, err)
+			t.Errorf("%s: the error contains the secret: %v", name, err)
 		}
 	}
 	e, err := New(Config{BaseURL: "https://escrow.example", KeyLifetime: postadjudication.Forever})

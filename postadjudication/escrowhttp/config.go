@@ -22,50 +22,49 @@ const (
 	idleConnLifetime = 30 * time.Second
 )
 
-// DefaultInFlight is Config.InFlight where nothing is stated.
+// DefaultInFlight is the default of Config.InFlight.
 const DefaultInFlight = postadjudication.DefaultInFlight
 
 // Config describes one escrow service.
 type Config struct {
-	// BaseURL is the http or https URL that the paths of the wire are appended to.
-	// It holds no credentials (they go into Header), no query and no fragment.
+	// BaseURL is the http or https URL to which the paths of the API are appended. It holds no
+	// credentials (they belong in Header), query or fragment.
 	BaseURL string
 	// Header is sent with every request, such as Authorization.
 	Header http.Header
-	// Client makes the requests. Redirects are not followed whatever it says. Nil
-	// means a client of its own: HTTP/1.1 with up to 256 idle connections.
+	// Client makes the requests. Redirects are never followed. Nil means a new client: HTTP/1.1
+	// with up to 256 idle connections.
 	Client *http.Client
-	// ProxyFromEnvironment calls the service by the proxy that HTTP_PROXY or HTTPS_PROXY names,
-	// where Client is nil. A proxy reads all of what goes to an http URL, Header included.
+	// ProxyFromEnvironment calls the service through the proxy of HTTP_PROXY or HTTPS_PROXY if
+	// Client is nil. A proxy reads everything sent to an http URL, Header included.
 	ProxyFromEnvironment bool
-	// KeyLifetime is for how long the service recognises an operation key, at least.
-	// [postadjudication.Forever] means that keys never expire. Zero means that it
-	// recognises none, which is the safe side and costs the retries: no call follows an
-	// unknown one, so that after a single answer that was lost the service is looked up
-	// once, and a lookup that does not say "executed" makes a dispute.
+	// KeyLifetime is the minimum time for which the service recognises an operation key.
+	// [postadjudication.Forever] means that keys never expire. Zero means that it recognises
+	// none, which is safe but costs the retries: no call follows one of unknown outcome. After
+	// a single lost answer the service is looked up once, and a lookup that does not say
+	// "executed" leads to a dispute.
 	KeyLifetime time.Duration
-	// LookupLifetime is for how long after the first call a lookup tells what became of a
-	// key, if that is longer than KeyLifetime. Past it a lookup that finds nothing proves
-	// nothing: a service that has forgotten a key says the same.
+	// LookupLifetime is how long after the first call a lookup still knows a key, if longer
+	// than KeyLifetime. After it a lookup that finds nothing proves nothing, since a service
+	// that has forgotten a key answers the same.
 	LookupLifetime time.Duration
-	// InFlight is for how long a call that was given up may still be executed: it waits
-	// in a proxy, or in the queue of a service that is slow. Until then a lookup that
-	// finds nothing proves nothing. It is to be far more than the clocks of the machines
-	// that execute differ by. Zero means DefaultInFlight, less that the service never
-	// executes what it has not answered.
+	// InFlight is how long a call may still be executed after the caller gave up, because it
+	// waits in a proxy or in the queue of a slow service. Until then a lookup that finds
+	// nothing proves nothing. It must be far more than the clock differences between the
+	// executing machines. Zero means DefaultInFlight. Negative means that the service never
+	// executes a call that it has not answered.
 	InFlight time.Duration
-	// Table overrides the meaning of single status codes. A status with class
-	// Executed is read as a success: only its body makes it one.
+	// Table overrides the meaning of status codes. A status with class Executed is read as a
+	// success, which its body must confirm.
 	Table map[int]Verdict
-	// MaxBody is how many bytes of a body are read; 0 means 64 KiB. A success with
-	// a longer body is unreadable.
+	// MaxBody is the maximum size of a body in bytes; 0 means 64 KiB. A success with a longer
+	// body is unreadable.
 	MaxBody int64
-	// Now is the clock that a Retry-After date is measured by when the answer has
-	// no Date; nil means time.Now.
+	// Now is the clock for a Retry-After date if the answer has no Date; nil means time.Now.
 	Now func() time.Time
 }
 
-// New checks the configuration. It calls nobody.
+// New checks the configuration and returns an Executor. It makes no request.
 func New(c Config) (*Executor, error) {
 	base, err := parseBase(c.BaseURL)
 	if err != nil {
@@ -131,8 +130,8 @@ func parseBase(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkedHeader refuses what net/http would refuse at every call, where it would
-// look like an unknown outcome, and what belongs to the wire.
+// checkedHeader refuses names and values that net/http would refuse at every call, where the
+// error would look like an unknown outcome, and headers that the executor sets.
 func checkedHeader(h http.Header) (http.Header, error) {
 	out := http.Header{"User-Agent": {userAgent}}
 	for name, values := range h {
@@ -173,7 +172,8 @@ func checkTable(table map[int]Verdict) error {
 	return nil
 }
 
-// withoutRedirects is a copy of the client that hands redirects back.
+// withoutRedirects returns a copy of the client that returns redirects instead of following
+// them.
 func withoutRedirects(c *http.Client, proxied bool) *http.Client {
 	client := http.Client{Transport: newTransport(proxied)}
 	if c != nil {
@@ -183,8 +183,8 @@ func withoutRedirects(c *http.Client, proxied bool) *http.Client {
 	return &client
 }
 
-// newTransport speaks HTTP/1.1 only: one connection a call, so that a reset of
-// one says nothing of another.
+// newTransport speaks HTTP/1.1 only: with one connection per call, a reset of one does not
+// affect another.
 func newTransport(proxied bool) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

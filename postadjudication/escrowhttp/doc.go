@@ -1,5 +1,5 @@
-// Package escrowhttp calls an escrow service over HTTP and says what is known
-// of the money afterwards.
+// Package escrowhttp calls an escrow service over HTTP and classifies the outcome for the
+// money.
 //
 // # Wire
 //
@@ -16,25 +16,25 @@
 //
 //	{"operation_key":"<ours>","status":"executed","moved":{"minor":12500,"currency":"USD"},"reference":"..."}
 //
-// where the status of a repeated key is "already_executed" and moved is what the
-// key has moved in all. A lookup is GET {base}/v1/executions/{operation key}: 200
-// with the same body, or 404 with {"operation_key":"<ours>","status":"not_executed"},
-// by which the service states that the key moved nothing and that no call it has
-// already received will. One that it has not received yet may, and a service that has
-// forgotten the key says the same: the 404 is believed only after Config.InFlight, and
-// only within Config.KeyLifetime or Config.LookupLifetime.
+// where the status of a repeated key is "already_executed" and moved is the total moved under
+// the key. A lookup is GET {base}/v1/executions/{operation key}: 200 with the same body, or 404
+// with {"operation_key":"<ours>","status":"not_executed"}. The 404 states that the key moved
+// nothing and that no call which the service has received will move anything. A call that it
+// has not received yet may still do so, and a service that has forgotten the key answers the
+// same. So the 404 is believed only after Config.InFlight, and only within Config.KeyLifetime
+// or Config.LookupLifetime.
 //
-// # The fence
+// # Fencing
 //
-// The last byte of a request leaves only while its claim is fresh (see
-// postadjudication.Call.Fresh), asked behind dial and TLS. What is left is a machine
-// that stands still between that check and the wire, and a network that keeps a whole
-// request for long. A service closes that too, and can't be paid both ways, if it refuses
-// (422) what it takes up after Recourse-Not-After by its own clock, and what has a
-// lower Recourse-Generation than it has executed or refused for the same transaction
-// receipt. The time is that of the claim plus the call bound and the time limit:
-// nobody waits for the answer any more. Both headers change between attempts or
-// generations; the body does not.
+// The last byte of a request is sent only while its claim is fresh (see
+// postadjudication.Call.Fresh), checked after dial and TLS. Two gaps remain: a machine that is
+// suspended between that check and the write, and a network that delays a whole request for
+// long. A service closes both, and can't be made to pay twice, if it refuses (422) a request
+// that it starts to process after Recourse-Not-After by its own clock, and one with a lower
+// Recourse-Generation than it has executed or refused for the same transaction receipt.
+// Recourse-Not-After is the time of the claim plus the call bound and the time limit: nobody
+// waits for the answer any more. Both headers change between attempts or generations; the body
+// does not.
 //
 // # What an answer means
 //
@@ -48,23 +48,23 @@
 //	any other 4xx                                              not_executed  no
 //	anything else                                              unknown       yes
 //
-// An amount below the one asked for is a partial execution, whether new or
-// repeated: a service that moved a part and lost its answer can only repeat that
-// part. "Already executed" with more than was asked contradicts the request that
-// was sent under the key, so it is unknown. A redirect is never followed, and a
-// request is never sent twice for one attempt: its body can't be rewound, so that
-// net/http can't replay it on its own.
+// An amount below the requested one is a partial execution, whether new or repeated: a service
+// that moved a part and whose answer was lost can only repeat that part. "Already executed"
+// with more than the requested amount contradicts the request sent under the key, so it is
+// unknown. Redirects are never followed. A request is sent at most once per attempt: its body
+// can't be rewound, so net/http can't replay it.
 //
-// A service that answers otherwise is described by [Config.Table].
+// [Config.Table] describes a service that answers otherwise.
 //
-// # Bounds
+// # Limits
 //
-// Whatever the service does, a call holds one response header of at most 64 KiB
-// and [Config.MaxBody] bytes of body, ends with its context, and waits no more
-// than 100ms for the text of an error whose status has already decided.
+// Whatever the service does, a call reads one response header of at most 64 KiB and
+// [Config.MaxBody] bytes of body, ends with its context, and waits at most 100ms for the text
+// of an error whose status has already decided.
 //
-// A trace that the context is part of is told to the service as traceparent.
+// The trace of the context is sent to the service as traceparent.
 //
 // The package may import postadjudication, settlement, internal/strictjson, internal/redact,
-// OpenTelemetry's API and the standard library. It must not know of runs, policies, storage or logs.
+// OpenTelemetry's API and the standard library. It must not know runs, policies, storage or
+// logs.
 package escrowhttp

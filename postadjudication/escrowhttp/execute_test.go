@@ -109,7 +109,7 @@ func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 		"created":                     {201, "application/json", proofBody(c, "executed", 12500, "USD"), 12500},
 		"a +json type":                {200, "application/vnd.escrow+json", proofBody(c, "executed", 12500, "USD"), 12500},
 		"a part":                      {200, "application/json", proofBody(c, "executed", 6250, "USD"), 6250},
-		"more than asked is a fact":   {200, "application/json", proofBody(c, "executed", 20000, "USD"), 20000},
+		"more than requested":         {200, "application/json", proofBody(c, "executed", 20000, "USD"), 20000},
 		"already executed":            {200, "application/json", proofBody(c, "already_executed", 12500, "USD"), 12500},
 		"already executed, a part":    {200, "application/json", proofBody(c, "already_executed", 6250, "USD"), 6250},
 		"already executed, too much":  {200, "application/json", proofBody(c, "already_executed", 12501, "USD"), 0},
@@ -147,7 +147,7 @@ func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 	}
 }
 
-// What another reader would take for another answer proves nothing.
+// A body that parsers may read differently proves nothing.
 func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCall()
@@ -190,7 +190,7 @@ func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 	more := instead(good, `"status":`, `"details":{"Status":"x","moved":1},"fee":3,"status":`)
 	url := serveAnswer(t, 200, map[string]string{"Content-Type": "application/json"}, more)
 	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c); a.Class != postadjudication.Executed || a.Moved != 12500 {
-		t.Errorf("members that the wire does not name: %+v", a)
+		t.Errorf("unknown members: %+v", a)
 	}
 }
 
@@ -235,14 +235,14 @@ func TestNoConnectionIsProofThatNothingWasSent(t *testing.T) {
 		if strings.Contains(a.Message, "v1/executions") || a.Message == "" {
 			t.Errorf("%s: message %q", name, a.Message)
 		}
-		// The lookup that could not be made says nothing of the calls before it.
+		// A lookup that could not be sent proves nothing about earlier calls.
 		if a := e.Lookup(withLimit(t), newCall()); a.Class != postadjudication.Unknown || !a.Retry {
 			t.Errorf("%s: lookup %+v", name, a)
 		}
 	}
 }
 
-// lyingTransport fails with the error of a dial, but reports no connections.
+// lyingTransport fails with a dial error, but reports no connections.
 type lyingTransport struct{ connected bool }
 
 func (l lyingTransport) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -44,11 +44,11 @@ var (
 	_ postadjudication.Addressed       = (*Executor)(nil)
 )
 
-// Address returns the URL that executions are posted to and looked up at.
+// Address returns the URL of executions.
 func (e *Executor) Address() string { return e.executions.String() }
 
-// Execute posts the request once and classifies the answer. It returns when the
-// service has answered or ctx has ended.
+// Execute posts the request once and classifies the answer. It returns when the service has
+// answered or ctx is done.
 func (e *Executor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	ctx, endSpan := startSpan(ctx, "execute")
 	return endSpan(e.execute(ctx, c))
@@ -61,7 +61,7 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 	req := e.request(x.watchConnection(ctx), http.MethodPost, e.executions, c)
 	req.Header.Set("Content-Type", "application/json")
 	setFenceHeaders(req.Header, c)
-	// GetBody stays unset. With it, net/http would take the Idempotency-Key as leave to
+	// GetBody stays unset. With it, net/http would treat the Idempotency-Key as permission to
 	// replay the request on a new connection.
 	body := newGatedBody(c.Request, c.Fresh)
 	req.Body, req.ContentLength = body, int64(len(c.Request))
@@ -83,10 +83,9 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 	return x.decidedByStatus(resp, v)
 }
 
-// Lookup asks what became of the operation key. Every answer but the two that the
-// wire defines is Unknown; the outcome table does not apply to it. Whether an answer that
-// nothing was executed proves anything is for the caller to judge, by InFlight and
-// LookupLifetime.
+// Lookup reads what became of the operation key. Any answer other than the two that the package
+// comment defines is Unknown; Config.Table does not apply. Whether an answer of "not executed"
+// proves anything is up to the caller, by InFlight and LookupLifetime.
 func (e *Executor) Lookup(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	ctx, endSpan := startSpan(ctx, "look up")
 	return endSpan(e.lookUp(ctx, c))
@@ -118,16 +117,16 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 	}
 }
 
-// KeyLifetime is the lifetime that the executor was configured with.
+// KeyLifetime returns Config.KeyLifetime.
 func (e *Executor) KeyLifetime() time.Duration { return e.keyLifetime }
 
-// LookupLifetime is how long the service tells what became of a key, as configured.
+// LookupLifetime returns Config.LookupLifetime, at least KeyLifetime.
 func (e *Executor) LookupLifetime() time.Duration { return e.lookupLifetime }
 
-// InFlight is how long a call that was given up may still be executed, as configured.
+// InFlight returns Config.InFlight or its default.
 func (e *Executor) InFlight() time.Duration { return e.inFlight }
 
-// Close closes connections that are idle. Calls in flight are not touched.
+// Close closes idle connections. Calls in flight are not affected.
 func (e *Executor) Close() { e.client.CloseIdleConnections() }
 
 func (e *Executor) request(ctx context.Context, method string, u *url.URL, c postadjudication.Call) *http.Request {
@@ -141,8 +140,8 @@ func (e *Executor) request(ctx context.Context, method string, u *url.URL, c pos
 	}).WithContext(ctx)
 }
 
-// setFenceHeaders tells the escrow service from when on, and after which other request, it is to
-// refuse this one: see the package comment.
+// setFenceHeaders sets the headers by which the escrow service can refuse a late or outdated
+// request: see the package comment.
 func setFenceHeaders(h http.Header, c postadjudication.Call) {
 	if c.Generation > 0 {
 		h.Set("Recourse-Generation", strconv.Itoa(c.Generation))
@@ -159,10 +158,10 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, maxCallTime)
 }
 
-// exchange is one request and what came back.
+// exchange is one request and its response.
 type exchange struct {
 	call      postadjudication.Call
-	cancel    context.CancelFunc // ends the exchange, so that a read of its body ends
+	cancel    context.CancelFunc // ends the exchange, including a read of its body
 	maxBody   int64
 	now       func() time.Time
 	connected atomic.Bool // a connection was made, so bytes may have been sent
@@ -174,9 +173,9 @@ func (x *exchange) watchConnection(ctx context.Context) context.Context {
 	})
 }
 
-// closeSwitchedProtocol closes the connection of an answer that switched protocols, which we never
-// ask for. net/http gives it as the body and no longer ends it with the context, so that
-// reading it would wait for as long as the service likes.
+// closeSwitchedProtocol closes the connection of a 101 answer, which we never ask for. net/http
+// returns that connection as the body and does not close it with the context, so a read could
+// block for as long as the service likes.
 func closeSwitchedProtocol(resp *http.Response) {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body.Close()
@@ -188,8 +187,8 @@ func statusCode(resp *http.Response) string { return strconv.Itoa(resp.StatusCod
 
 var traceContext propagation.TraceContext
 
-// startSpan begins the span of a call in the trace that ctx is part of. Without a
-// trace nothing is done, and ended does nothing.
+// startSpan starts the span of a call if ctx has a trace. Without a trace, endSpan only returns
+// the answer.
 func startSpan(ctx context.Context, name string) (_ context.Context, endSpan func(postadjudication.Answer) postadjudication.Answer) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.SpanContext().IsValid() {
@@ -207,16 +206,16 @@ func startSpan(ctx context.Context, name string) (_ context.Context, endSpan fun
 	}
 }
 
-// injectTrace gives the escrow service the trace that ctx is part of, as traceparent.
+// injectTrace sends the trace of ctx to the escrow service as traceparent.
 func injectTrace(ctx context.Context, h http.Header) {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		traceContext.Inject(ctx, propagation.HeaderCarrier(h))
 	}
 }
 
-// transportFailure classifies a request that got no status. It is proven unsent only
-// when no connection was made and the error says so too: a transport that does
-// not report connections must not turn a lost answer into a proof.
+// transportFailure classifies a request without a response. It is proven unsent only if no
+// connection was made and the error is of a dial: a transport that does not report connections
+// must not turn a lost answer into proof.
 func (x *exchange) transportFailure(ctx context.Context, err error) postadjudication.Answer {
 	a := postadjudication.Answer{
 		Class: postadjudication.Unknown, Retry: true,
@@ -234,13 +233,13 @@ func (x *exchange) transportFailure(ctx context.Context, err error) postadjudica
 	return a
 }
 
-// unsentAnswer is the answer when all but the last byte of a request may have left: the
-// service has no whole request to execute.
+// unsentAnswer is the answer if the last byte was not sent: the service has no whole request to
+// execute.
 func unsentAnswer(stale error) postadjudication.Answer {
 	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: TypeUnsent, Message: oneLine(stale.Error())}
 }
 
-// isDialError reports whether the error is that of a dial.
+// isDialError reports whether the error is of a dial.
 func isDialError(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError
@@ -253,8 +252,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// cause leaves out the method and URL that net/http puts before its errors: they
-// differ between operation keys and would keep equal failures apart.
+// cause removes the method and URL that net/http puts before its errors: they contain the
+// operation key, so that equal failures would differ.
 func cause(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

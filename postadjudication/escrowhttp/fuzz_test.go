@@ -27,7 +27,7 @@ func FuzzAnErrorTextIsOneLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		said := errorText(raw)
-		if len(said) > len("\uFFFD")*len(raw) || !utf8.ValidString(said) { // it is cut later, once it is redacted
+		if len(said) > len("\uFFFD")*len(raw) || !utf8.ValidString(said) { // truncated later, after redaction
 			t.Errorf("%d bytes, %q", len(said), said)
 		}
 		for _, r := range said {

@@ -7,29 +7,29 @@ import (
 	"sync"
 )
 
-// errCallEnded stops a transport that reads on after the exchange has ended.
+// errCallEnded stops a transport that reads the body after the exchange has ended.
 var errCallEnded = errors.New("escrowhttp: the call has ended")
 
-// gatedBody is the body of a request whose last byte leaves only when fresh says so:
-// behind the dial, TLS and whatever else took time. Without that byte nobody has the
-// request. It is read by the transport's goroutines, and asked about by ours.
+// gatedBody is a request body that returns its last byte only if fresh allows it: after the
+// dial, TLS and anything else that took time. Without that byte nobody has the request. The
+// transport's goroutines read it; the caller's goroutine calls end.
 //
-// It has no way back to its beginning, so that net/http can't send it twice.
+// It can't be rewound, so that net/http can't send it twice.
 type gatedBody struct {
-	fresh func() error // nil: nobody is asked
+	fresh func() error // nil: not checked
 
 	mu       sync.Mutex
 	unread   *bytes.Reader
-	released bool  // the last byte, or the end of an empty body, was let go
-	refused  error // what fresh said instead
-	ended    bool  // nothing leaves any more
+	released bool  // the last byte, or the end of an empty body, may be read
+	refused  error // error of fresh
+	ended    bool  // no more reads
 }
 
 func newGatedBody(request []byte, fresh func() error) *gatedBody {
 	return &gatedBody{unread: bytes.NewReader(request), fresh: fresh}
 }
 
-// Read gives all but the last byte, then asks, then gives the last.
+// Read returns all but the last byte, then calls fresh, then returns the last byte.
 func (b *gatedBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +50,7 @@ func (b *gatedBody) Read(p []byte) (int, error) {
 	return b.unread.Read(p)
 }
 
-// checkFresh returns nil when the last byte may leave. The call may end meanwhile.
+// checkFresh returns nil if the last byte may be read. The call may end meanwhile.
 func (b *gatedBody) checkFresh() error {
 	var err error
 	if b.fresh != nil {
@@ -69,11 +69,10 @@ func (b *gatedBody) checkFresh() error {
 	return nil
 }
 
-// Close is called by the transport when it reads no more.
+// Close does nothing: the transport calls it when it stops reading.
 func (b *gatedBody) Close() error { return nil }
 
-// end lets nothing more leave, and reports what kept the last byte from leaving when
-// fresh did.
+// end stops further reads, and returns the error of fresh if that held back the last byte.
 func (b *gatedBody) end() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

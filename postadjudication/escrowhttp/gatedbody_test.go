@@ -18,9 +18,9 @@ import (
 
 var errStaleClaim = errors.New("the claim was sent 5s ago")
 
-// A service gets no whole request of a claim that is too old, over either protocol and
-// whatever the size, and nothing else than that is said of it; a fresh one comes whole,
-// and is asked about once.
+// A service receives no whole request of a stale claim, over either protocol and at any size,
+// and the answer says so and nothing else. A fresh request arrives whole, and Fresh is called
+// once.
 func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 	t.Parallel()
 	for _, two := range []bool{false, true} {
@@ -58,7 +58,7 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 					asked := 0
 					c.Fresh = func() error { asked++; return nil }
 					if a := e.Execute(withLimit(t), c); a.Class != postadjudication.Executed || asked != 1 {
-						t.Fatalf("let go, asked %d times: %+v", asked, a)
+						t.Fatalf("sent, Fresh called %d times: %+v", asked, a)
 					}
 				}
 				if n := whole.Load(); n != rounds {
@@ -69,7 +69,7 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 	}
 }
 
-// The question is asked behind the dial, however long that takes.
+// Fresh is called after the dial, however long that takes.
 func TestTheClaimIsCheckedAfterTheDial(t *testing.T) {
 	t.Parallel()
 	c := newCall()
@@ -84,7 +84,7 @@ func TestTheClaimIsCheckedAfterTheDial(t *testing.T) {
 	}}})
 	c.Fresh = func() error {
 		if !dialled.Load() {
-			t.Error("asked before the dial")
+			t.Error("Fresh was called before the dial")
 		}
 		return nil
 	}
@@ -93,8 +93,8 @@ func TestTheClaimIsCheckedAfterTheDial(t *testing.T) {
 	}
 }
 
-// What the service answers counts also when it did not wait for the last byte, which
-// then stays.
+// The service's answer counts even if it did not wait for the last byte, which is then not
+// sent.
 func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 	t.Parallel()
 	c, returned, sent := newCall(), make(chan struct{}), make(chan int, 1)
@@ -112,7 +112,7 @@ func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 		_, body, _ := bytes.Cut(rest, []byte("\r\n\r\n"))
 		sent <- len(body)
 	})
-	c.Request = bytes.Repeat([]byte("x"), 1<<20) // more than any buffer: its beginning leaves at once
+	c.Request = bytes.Repeat([]byte("x"), 1<<20) // more than any buffer, so that its beginning is sent at once
 	e := newExecutor(t, Config{BaseURL: base})
 	c.Fresh = func() error { <-returned; return nil }
 	a := e.Execute(withLimit(t), c)
@@ -122,11 +122,11 @@ func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 	}
 	e.Close()
 	if n := <-sent; n >= len(c.Request) {
-		t.Errorf("all %d bytes of the body have come", n)
+		t.Errorf("all %d bytes of the body arrived", n)
 	}
 }
 
-// Nothing leaves once the call has returned, whatever the transport still reads.
+// Nothing is sent after the call has returned, whatever the transport still reads.
 func TestNothingLeavesAfterTheCall(t *testing.T) {
 	t.Parallel()
 	b := newGatedBody([]byte("request"), func() error { return nil })
@@ -134,14 +134,14 @@ func TestNothingLeavesAfterTheCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stale := b.end(); stale != nil {
-		t.Errorf("nobody refused: %v", stale)
+		t.Errorf("Fresh was not called: %v", stale)
 	}
 	if n, err := b.Read(make([]byte, 10)); n != 0 || !errors.Is(err, errCallEnded) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 
-// Each request says what a service needs to refuse what comes too late or is superseded.
+// Each request has the headers by which a service can refuse it as late or superseded.
 func TestARequestCarriesItsFenceHeaders(t *testing.T) {
 	t.Parallel()
 	c := newCall()

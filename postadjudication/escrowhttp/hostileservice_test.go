@@ -119,7 +119,7 @@ func TestAHostileServiceIsBoundedInMemory(t *testing.T) {
 	}
 }
 
-// slowBody sends a byte every few milliseconds until the client goes away.
+// slowBody sends a byte every few milliseconds until the client disconnects.
 func slowBody(head string) func(net.Conn) {
 	return func(c net.Conn) {
 		readRequest(bufio.NewReader(c))
@@ -155,14 +155,14 @@ func TestASlowSuccessEndsWithTheTimeLimit(t *testing.T) {
 	}
 }
 
-// A service that switches protocols and says no more holds up nobody: neither a call nor a
-// lookup, nor a call whose table takes 101 for a success.
+// A service that switches protocols and sends nothing more blocks neither a call, a lookup, nor
+// a call whose table treats 101 as success.
 func TestAServiceThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	url := serveConn(t, func(c net.Conn) {
 		readRequest(bufio.NewReader(c))
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-		c.SetReadDeadline(time.Now().Add(2 * limit)) // the end of a test that fails
+		c.SetReadDeadline(time.Now().Add(2 * limit)) // ends a failing test
 		io.Copy(io.Discard, c)
 	})
 	plain := newExecutor(t, Config{BaseURL: url})

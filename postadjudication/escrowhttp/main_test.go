@@ -18,7 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// limit is the longest that a call in these tests may take.
+// limit is the maximum duration of a call in these tests.
 const limit = 10 * time.Second
 
 func newCall() postadjudication.Call {
@@ -53,7 +53,7 @@ func withLimit(t *testing.T) context.Context {
 	return ctx
 }
 
-// serveAnswer is a service that answers everything alike.
+// serveAnswer starts a service that answers every request alike.
 func serveAnswer(t *testing.T, status int, header map[string]string, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func serveAnswer(t *testing.T, status int, header map[string]string, body string
 	return s.URL
 }
 
-// serveConn is a service that speaks raw TCP: each connection is given to serve.
+// serveConn starts a service of raw TCP: serve receives each connection.
 func serveConn(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +100,8 @@ func serveConn(t *testing.T, serve func(net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
-// readRequest reads one request and tells its body; an error means the client went.
+// readRequest reads one request and returns its body; an error means that the client
+// disconnected.
 func readRequest(r *bufio.Reader) ([]byte, error) {
 	req, err := http.ReadRequest(r)
 	if err != nil {
@@ -109,7 +110,7 @@ func readRequest(r *bufio.Reader) ([]byte, error) {
 	return io.ReadAll(req.Body)
 }
 
-// writeRepeatedly writes s again and again until the client goes away, and at most most bytes.
+// writeRepeatedly writes s repeatedly until the client disconnects, at most most bytes.
 func writeRepeatedly(c net.Conn, s string, most int) (written int) {
 	chunk := bytes.Repeat([]byte(s), max(1, 4096/len(s)))
 	for written < most {

@@ -6,29 +6,29 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// The names of failures. They are stable: policies match them, "http.*" too.
+// The types of failures. They are stable: policies match them, also as "http.*".
 const (
-	TypeRefused           = "http.refused"            // a 4xx that calling again won't change
+	TypeRefused           = "http.refused"            // a 4xx that a retry would not change
 	TypeRateLimited       = "http.rate_limited"       // 429
 	TypeTooEarly          = "http.too_early"          // 425
 	TypeUnavailable       = "http.unavailable"        // 5xx
-	TypeNoAnswer          = "http.no_answer"          // the connection ended first
+	TypeNoAnswer          = "http.no_answer"          // the connection closed before an answer
 	TypeConnectionRefused = "http.connection_refused" // no connection was made
-	TypeUnsent            = "http.unsent"             // the claim was too old when the last byte was to leave
-	TypeUnreadable        = "http.unreadable"         // a 2xx that does not say what was moved
+	TypeUnsent            = "http.unsent"             // the claim was too old to send the last byte
+	TypeUnreadable        = "http.unreadable"         // a 2xx that does not state the amount moved
 	TypeRedirect          = "http.redirect"           // 3xx
 	TypeInFlight          = "http.in_flight"          // 409
 	TypeAccepted          = "http.accepted"           // 202
 	TypeTimeout           = "http.timeout"            // 408, or the call's own time limit
 	TypeUnexpected        = "http.unexpected"         // anything else
-	TypeNotExecuted       = "http.not_executed"       // a lookup's proof that nothing was moved
+	TypeNotExecuted       = "http.not_executed"       // a lookup states that nothing was moved
 )
 
-// Verdict is what a status code says of the money.
+// Verdict is what a status code says about the money.
 type Verdict struct {
 	Class postadjudication.Class
-	Retry bool   // whether calling again may help; ignored for Executed
-	Type  string // name of the failure; empty means the one the status has by itself
+	Retry bool   // whether a retry may help; ignored for Executed
+	Type  string // type of the failure; empty: the default of the status
 }
 
 func (e *Executor) verdict(status int) Verdict {
@@ -42,7 +42,7 @@ func (e *Executor) verdict(status int) Verdict {
 	return v
 }
 
-// defaultVerdict is the table of the package comment, for answers that came.
+// defaultVerdict implements the table of the package comment for responses.
 func defaultVerdict(status int) Verdict {
 	switch status {
 	case http.StatusOK, http.StatusCreated:

@@ -1,4 +1,3 @@
-// Package receiptstest holds what a stored receipt log promises, as a suite that any implementation runs
-// ([TestLog]), and a log in memory that keeps the promises while being a harder companion than a database
-// ([Memory]). It is for tests only: it imports testing, and nothing of the product but receipts.
+// Package receiptstest tests the promises of a stored receipt log by a suite that any implementation runs
+// ([TestLog]). It has a log in memory that keeps them under harder conditions than a database ([Memory]). It is for tests only: it imports testing, and nothing of the product but receipts.
 package receiptstest

@@ -20,8 +20,8 @@ var (
 	ErrAppendOnly  = errors.New("receiptstest: receipts are never updated or deleted")
 )
 
-// Memory is a Log in memory, meaner than a database: one append in ten loses its head and seals again, other
-// goroutines are let in between reading the head and storing, and times come back in a far zone.
+// Memory is a Log in memory that is harder to use than a database: one append in ten loses its head and chains
+// again, other goroutines run between reading the head and storing, and times come back in a far zone.
 type Memory struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -39,7 +39,7 @@ func NewMemory() *Memory {
 	return &Memory{rng: rand.New(rand.NewPCG(1, 2)), cases: make(map[receipts.CaseID]*memoryCase)}
 }
 
-// Append is as Log says.
+// Append implements Log.
 func (m *Memory) Append(ctx context.Context, c receipts.CaseID, tenant string, drafts ...receipts.Draft) error {
 	if tenant == "" {
 		return ErrNoTenant
@@ -69,7 +69,7 @@ func (m *Memory) head(c receipts.CaseID) receipts.Head {
 	return receipts.Genesis(c)
 }
 
-// store is a compare and set on the head: false means that another append, or the dice, came first.
+// store is a compare and set on the head: false means that another append, or a simulated conflict, came first.
 func (m *Memory) store(c receipts.CaseID, tenant string, seen, next receipts.Head, rows []receipts.Receipt) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *Memory) store(c receipts.CaseID, tenant string, seen, next receipts.Hea
 	return true, nil
 }
 
-// Read is as Log says; a case that is not there, or not the tenant's, has no receipts and no error.
+// Read implements Log: a case that does not exist, or is not the tenant's, has no receipts and no error.
 func (m *Memory) Read(ctx context.Context, tenant string, c receipts.CaseID) ([]receipts.Receipt, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (m *Memory) Read(ctx context.Context, tenant string, c receipts.CaseID) ([]
 	return rows, nil
 }
 
-// TryRewrite is refused: a Memory has no way to do it.
+// TryRewrite returns ErrAppendOnly: a Memory can't rewrite.
 func (m *Memory) TryRewrite(_ context.Context, c receipts.CaseID, seq int64) error {
 	return fmt.Errorf("%w: %s.%d", ErrAppendOnly, c, seq)
 }

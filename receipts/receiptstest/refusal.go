@@ -26,7 +26,7 @@ func refusedAppendStoresNothing(ctx context.Context, log Log) error {
 	return errors.Join(unchanged(ctx, log, tenant, c, before), seesNothing(ctx, log, tenant, unborn))
 }
 
-// A log may finish what it has begun when the caller is gone, but then it must say so.
+// A log may finish an append after its context has ended, but then it must return no error.
 func endedContextIsReported(ctx context.Context, log Log) error {
 	tenant := newTenant()
 	c, before, err := startCase(ctx, log, tenant, 1)

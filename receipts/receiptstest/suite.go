@@ -27,8 +27,8 @@ func TestLog(t *testing.T, open func(t *testing.T) Log) {
 	}
 }
 
-// promise is a check that returns what it found broken, so that the suite itself can be tested on logs that
-// break one.
+// promise is a check that returns an error for a broken promise, so that the suite itself can be tested on logs
+// that break one.
 type promise struct {
 	name  string
 	check func(ctx context.Context, log Log) error
@@ -106,15 +106,15 @@ func startCase(ctx context.Context, log Log, tenant string, n int) (receipts.Cas
 
 // Log is a stored log of receipts as the suite sees it. All methods may be called concurrently.
 type Log interface {
-	// Append seals drafts behind the head of the case and stores them, adjacent and in the order given. The
+	// Append chains drafts behind the head of the case and stores them, adjacent and in the order given. The
 	// first append to a case begins it and binds it to its tenant. On return without an error all are durable
 	// and readable; with one, none is stored. It MUST refuse an empty tenant, a tenant other than the case's,
-	// and whatever receipts.Seal refuses.
+	// and whatever receipts.Chain refuses.
 	Append(ctx context.Context, c receipts.CaseID, tenant string, drafts ...receipts.Draft) error
 
 	// Read returns the receipts of a case by sequence, as they were stored, if the case is the tenant's. To
 	// any other tenant, and to an empty one, the case looks as if it didn't exist: no receipts, whether
-	// with an error or without. What it returns is the caller's to change.
+	// with an error or without. The caller may change the result.
 	Read(ctx context.Context, tenant string, c receipts.CaseID) ([]receipts.Receipt, error)
 
 	// TryRewrite tries to change a stored receipt, and then to delete it, in the most direct way that the

@@ -140,7 +140,7 @@ func TestSuiteNoticesEachBrokenPromise(t *testing.T) {
 				t.Fatal("no such promise")
 			}
 			if err := promises[i].check(t.Context(), log); err == nil {
-				t.Error("the suite is content with a log that breaks this")
+				t.Error("the suite passes a log that breaks this")
 			}
 		})
 	}
@@ -176,7 +176,7 @@ func TestSuiteNoticesWhatIsLostOrChangedQuietly(t *testing.T) {
 			t.Parallel()
 			test.log.Memory = NewMemory()
 			if err := test.promised(t.Context(), test.log); err == nil {
-				t.Error("the suite is content")
+				t.Error("the suite passes it")
 			}
 		})
 	}

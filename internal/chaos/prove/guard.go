@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Guard is something in the product that keeps money or evidence safe.
+// Guard is a part of the product that keeps money or evidence safe.
 type Guard struct {
 	Name      string
-	Edits     []Edit // what takes it away
-	Redundant string // what else keeps the same safe, and is taken away with it; "" when nothing does
+	Edits     []Edit // the changes that remove it
+	Redundant string // another guard of the same, which the edits remove as well; "" for none
 	CaughtBy  Detector
 }
 
-// Edit takes a guard away.
+// Edit removes a guard, or a part of it.
 type Edit struct {
 	File string // from the root of the module
 	Text string // occurs exactly once in it
 	With string
 }
 
-// Detector is what must go red: a test of a package, or a run of the chaos command.
+// Detector is what must fail: a test of a package, or a run of the chaos command.
 type Detector struct {
 	Package string // from the root of the module
 	Test    string
@@ -38,7 +38,7 @@ func (c Detector) String() string {
 	return "chaos " + strings.Join(c.Seed, " ")
 }
 
-// apply gives a file's text without the guard.
+// apply returns a file's text without the guard.
 func (e Edit) apply(text string) (string, error) {
 	switch n := strings.Count(text, e.Text); {
 	case e.Text == "" || e.Text == e.With:
@@ -49,8 +49,8 @@ func (e Edit) apply(text string) (string, error) {
 	return strings.Replace(text, e.Text, e.With, 1), nil
 }
 
-// overlay writes the files of a guard without it into a directory, and the file that
-// go build -overlay takes.
+// overlay writes the files without a guard into a directory, and the JSON file for go build
+// -overlay. It returns the name of that file.
 func (g Guard) overlay(root, dir string) (string, error) {
 	texts := map[string]string{}
 	for _, e := range g.Edits {

@@ -3,7 +3,7 @@ package prove
 // apiGuards is what guards the doors: who may ask for what, how much of it, and what is taken.
 var apiGuards = []Guard{
 	{
-		Name:     "a target that is not configured is refused at the door",
+		Name:     "a target that is not configured is refused at submission",
 		Edits:    []Edit{{"postadjudication/submit.go", "; !known {\n		problem = errors.Join(problem, unknownTargetError", "; !known && false {\n		problem = errors.Join(problem, unknownTargetError"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestATargetThatIsNotConfiguredIsRefused"},
 	},
@@ -43,7 +43,7 @@ var apiGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/access", Test: "TestPrincipalsHaveOnePatternAndNoneIsTheMachines"},
 	},
 	{
-		Name:     "a principal is none that acts without a key",
+		Name:     "no key has a principal that acts without a key",
 		Edits:    []Edit{{"internal/access/principal.go", "case slices.Contains(reserved, kind):", "case slices.Contains(reserved, kind) && false:"}},
 		CaughtBy: Detector{Package: "./internal/access", Test: "TestPrincipalsHaveOnePatternAndNoneIsTheMachines"},
 	},
@@ -68,7 +68,7 @@ var apiGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestQuotasAreDividedAmongKeysAndTenants"},
 	},
 	{
-		Name:     "keys that are not there are looked up no oftener than an address may",
+		Name:     "an address has few unknown keys looked up",
 		Edits:    []Edit{{"internal/api/auth.go", "if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) {", "if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) || true {"}},
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestLookUpsOfKeysThatAreNotThereAreBounded"},
 	},
@@ -83,7 +83,7 @@ var apiGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestAnOperatorGivesAForkNoMoreAttemptsThanThePolicy"},
 	},
 	{
-		Name: "the positions of a tenant tell nothing of the others",
+		Name: "the positions of a tenant reveal nothing of the others",
 		Edits: []Edit{{"internal/postgres/sequencer.go", "own.last + sum(cardinality(o.seqs)) OVER (PARTITION BY o.tenant ORDER BY o.id),",
 			"before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id),"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPositionsTellNothingOfOtherTenants"},

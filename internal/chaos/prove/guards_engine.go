@@ -8,7 +8,7 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./background", Test: "TestApplyGuards"},
 	},
 	{
-		Name: "an attempt is ended by who holds its token",
+		Name: "only the holder of its token ends an attempt",
 		Edits: []Edit{{"background/transition.go",
 			"now.State != Running || now.Attempt != tr.Run.Attempt || now.Token != tr.Run.Token ||", "now.State != Running ||"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestApplyGuards"},
@@ -28,17 +28,17 @@ var engineGuards = []Guard{
 		CaughtBy:  Detector{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
 	},
 	{
-		Name:     "what is executed stays so, whatever a later call tells",
+		Name:     "an executed outcome stays, whatever a later call answers",
 		Edits:    []Edit{{"background/transition.go", "	case now.Class == Executed:\n	case class == Executed", "	case class == Executed"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestMergeOutcome"},
 	},
 	{
-		Name:     "a run of which many calls are out is not called again",
+		Name:     "a run with many outstanding calls is not called again",
 		Edits:    []Edit{{"background/transition.go", "case len(now.OutstandingCalls) >= MaxOutstandingCalls:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestARunWithTooManyOutstandingCallsIsNotClaimed"},
 	},
 	{
-		Name:     "an answer is of its own attempt, once",
+		Name:     "an answer counts for its own attempt, once",
 		Edits:    []Edit{{"background/transition.go", "!awaited && (!tellsNew || now.Class == Executed) {", "!awaited && (!tellsNew || now.Class == Executed) && false {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestACallIsOutstandingUntilItsOwnAnswer"},
 	},
@@ -54,7 +54,7 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPanicIsAnAttemptOfUnknownOutcome"},
 	},
 	{
-		Name:     "the other side is asked before a letter of unknown outcome is opened",
+		Name:     "a lookup precedes a letter of unknown outcome",
 		Edits:    []Edit{{"background/decide.go", "	case lookup == nil:\n		return ending{}, true\n", "	case lookup == nil:\n		return deadLetter, false\n"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestUnknownIsLookedUpBeforeItsLetterIsOpened"},
 	},
@@ -74,7 +74,7 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./background", Test: "TestThreeFailuresMakeADeadLetterArchivedWithItsErrorType"},
 	},
 	{
-		Name:  "nobody calls on a claim that grew old",
+		Name:  "no call is made under a claim that is too old",
 		Edits: []Edit{{"background/claim.go", "age >= bound {", "age >= bound && false {"}},
 		// A worker that wakes often finds that it was declared lost before it calls.
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
@@ -85,7 +85,7 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
-		Name:     "the last byte waits for the age of the claim to be looked at",
+		Name:     "the age of the claim is checked before the last byte",
 		Edits:    []Edit{{"postadjudication/escrowhttp/gatedbody.go", "	if b.fresh != nil {", "	if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestTheLastByteLeavesOnlyWhileTheClaimIsFresh"},
 	},
@@ -95,7 +95,7 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestCallsOfAttemptsFarApartAreToldFromEachOther"},
 	},
 	{
-		Name:     "that a call paid is recorded, whoever awaits it",
+		Name:     "a payment is recorded although its caller has gone",
 		Edits:    []Edit{{"background/transition.go", "!awaited && (!tellsNew || now.Class == Executed)", "!awaited && (!tellsNew || true)"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestALateAnswerThatPaidIsRecordedThoughNobodyAwaitsIt"},
 	},
@@ -105,17 +105,17 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWorkerThatCanNotReadARunCarriesAllOthers"},
 	},
 	{
-		Name:     "what can't be written for its values is an answer, and left to a person",
+		Name:     "an outcome whose values can't be written is left to a person",
 		Edits:    []Edit{{"background/record.go", "ErrUnreadable, ErrUnrecordable,\n", "ErrUnreadable,\n"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPaymentThatCanNotBeSummedIsLeftToAPerson"},
 	},
 	{
-		Name:     "the age of a claim is looked at before the handler is called",
+		Name:     "the age of a claim is checked before the handler is called",
 		Edits:    []Edit{{"background/attempt.go", "if err := fresh.check(); err != nil {", "if err := fresh.check(); err != nil && run.ID.IsZero() {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
-		Name:     "an attempt that has ended lets nothing leave",
+		Name:     "nothing is sent for an attempt that has ended",
 		Edits:    []Edit{{"background/claim.go", "	if f.ctx.Err() != nil {", "	if false {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAnEndedAttemptSendsNothing"},
 	},
@@ -125,12 +125,12 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./background", Test: "TestStaleClaimsPauseClaiming"},
 	},
 	{
-		Name:     "the last byte of a request waits to be let go",
+		Name:     "the last byte of a request waits for its check",
 		Edits:    []Edit{{"postadjudication/escrowhttp/gatedbody.go", "	case !b.released:", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestTheLastByteLeavesOnlyWhileTheClaimIsFresh"},
 	},
 	{
-		Name:     "nothing leaves after the call has ended",
+		Name:     "nothing is sent after the call has ended",
 		Edits:    []Edit{{"postadjudication/escrowhttp/gatedbody.go", "	case b.ended && !b.released:", "	case false:"}, {"postadjudication/escrowhttp/gatedbody.go", "	case b.ended:", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestNothingLeavesAfterTheCall"},
 	},
@@ -140,27 +140,27 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
 	},
 	{
-		Name:     "nobody is accused of removing the task of a run that another process paused",
+		Name:     "the task of a run that another process paused does not count as removed",
 		Edits:    []Edit{{"background/breakerregistry.go", "return last.After(b.m.now().Add(-within))", "return false && last.IsZero()"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAPausedRunsTaskIsNotReportedRemoved"},
 	},
 	{
-		Name:     "a request to cancel leaves its receipt with its mark, or neither",
+		Name:     "a cancel request and its receipt are one commit",
 		Edits:    []Edit{{"internal/postgres/transition.go", "return errCancelNotMarked", "return nil"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARequestToCancelThatComesTooLateLeavesNothing"},
 	},
 	{
-		Name:     "a clock that most do not share is refused",
+		Name:     "a clock that differs from most is refused",
 		Edits:    []Edit{{"background/clock.go", "|| 2*shared >= len(others)", "|| shared >= 0"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestClockFilter"},
 	},
 	{
-		Name:     "another server's clock is gone by once three readings agree",
+		Name:     "another server's clock is used once three readings agree",
 		Edits:    []Edit{{"background/clock.go", "len(j.candidates) >= clockAgreements", "len(j.candidates) >= 1"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestClockFilter"},
 	},
 	{
-		Name:     "a session under which somebody has just claimed is not forgotten",
+		Name:     "a session with a new claim is not forgotten",
 		Edits:    []Edit{{"internal/postgres/sessions.go", "WHERE id = $1 FOR UPDATE", "WHERE id = $1"}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestASessionThatHasJustClaimedIsNotForgotten"},
 	},
@@ -170,7 +170,7 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestABreakerIsLedByAProcessThatCallsItsTarget"},
 	},
 	{
-		Name:     "what is found says nothing of a call made since",
+		Name:     "a finding says nothing of a later call",
 		Edits:    []Edit{{"background/transition.go", "&& now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt {", "&& now.Letter != LetterOpen && !late {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestApplyGuards"},
 	},

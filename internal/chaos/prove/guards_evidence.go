@@ -10,17 +10,17 @@ var evidenceGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsStayOutOfDatabaseAndLog"},
 	},
 	{
-		Name:     "a secret in a payload is refused at the door",
+		Name:     "a secret in a payload is refused at submission",
 		Edits:    []Edit{{"postadjudication/adjudication.go", "redact.Find(p); found {", "redact.Find(p); found && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsInAPayloadAreRefusedAtSubmission"},
 	},
 	{
-		Name:     "a secret in an id is refused at the door",
+		Name:     "a secret in an id is refused at submission",
 		Edits:    []Edit{{"postadjudication/adjudication.go", "	if redact.ContainsSecret(id) {", "	if redact.ContainsSecret(id) && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsAreRefusedAtSubmissionInEveryField"},
 	},
 	{
-		Name:     "a text that breaks off keeps no half of a secret",
+		Name:     "a cut text keeps no half of a secret",
 		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "		raw = []byte(redact.TrimPartial(string(raw)))", "		_ = redact.TrimPartial"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestATruncatedErrorTextKeepsNoHalfOfASecret"},
 	},
@@ -35,7 +35,7 @@ var evidenceGuards = []Guard{
 		CaughtBy: Detector{Package: "./receipts", Test: "TestEveryFieldOfEveryReceiptIsGuarded"},
 	},
 	{
-		Name:     "a run of another tenant is not there",
+		Name:     "a run of another tenant is not found",
 		Edits:    []Edit{{"postadjudication/status.go", "if tenant == \"\" || snap.Run.Tenant != tenant {", "if tenant == \"\" {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
 	},
@@ -65,7 +65,7 @@ var evidenceGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay"},
 	},
 	{
-		Name:     "what a submission fixed is never changed",
+		Name:     "the request of a submission is never changed",
 		Edits:    []Edit{{"internal/postgres/triggers.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},

@@ -44,7 +44,7 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhatTheAnswerOfALookupMeans"},
 	},
 	{
-		Name:     "a lookup is told for how long nothing was sent",
+		Name:     "a lookup gets the time since the last call",
 		Edits:    []Edit{{"postadjudication/lookups.go", "call.SentAgo = max(0, q.sinceLastCall-f.timeLimit)", "call.SentAgo = 24 * time.Hour"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupIsToldWhetherACallMayBeOnItsWay"},
 	},
@@ -69,27 +69,27 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForgottenKeyIsNotTakenForNotExecuted"},
 	},
 	{
-		Name:     "an executor that states nothing of calls on their way is not believed at once",
+		Name:     "an executor without InFlight is not believed at once",
 		Edits:    []Edit{{"postadjudication/lookups.go", "span := f.defaultInFlight", "span := time.Duration(0)"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne"},
 	},
 	{
-		Name:     "a call that is on its way for ever is never over",
+		Name:     "a call with an unlimited InFlight is never over",
 		Edits:    []Edit{{"postadjudication/lookups.go", "	return min(span, maxInFlight)", "	return span"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACallThatIsOnItsWayForEverIsNeverOver"},
 	},
 	{
-		Name:     "a finding knows of the call that may be on its way",
+		Name:     "a finding has to allow for the call that may be on its way",
 		Edits:    []Edit{{"postadjudication/reconcile.go", "if f.Class != NotExecuted || f.CallOutstanding {", "if true {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
 	},
 	{
-		Name:     "no letter is asked about while a call of it can be on its way",
+		Name:     "no letter is looked up while a call of it can be on its way",
 		Edits:    []Edit{{"postadjudication/lookuploop.go", "now.Sub(since) >= bound &&", "now.Sub(since) >= 0*bound &&"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsAskedWhileACallCanBeOnItsWay"},
 	},
 	{
-		Name:     "a letter is cleared only when it is said twice",
+		Name:     "a letter is cleared only by two lookups",
 		Edits:    []Edit{{"postadjudication/lookuploop.go", "case found.Class == NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:", "case found.Class == NotExecuted && minGap >= 0:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupThatLiesOnceIsNotBelieved"},
 	},
@@ -119,7 +119,7 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
 	},
 	{
-		Name:     "what a plan does is done to what it saw",
+		Name:     "a plan acts only on the versions that it was made of",
 		Edits:    []Edit{{"postadjudication/bulkguard.go", "if a.head != nil && s.Case.Head != *a.head {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPlanLeavesAloneWhatItsFilterSelectsNoMore"},
 	},
@@ -134,7 +134,7 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestASuccessIsOnlyWhatItsBodyProves"},
 	},
 	{
-		Name:     "what is settled stays settled",
+		Name:     "a settled case stays settled",
 		Edits:    []Edit{{"settlement/apply.go", "	if !moves && !slices.Contains(r.stays, s.Progression) {", "	if false {"}},
 		CaughtBy: Detector{Package: "./settlement", Test: "TestWhatIsNotInTheTableIsRefused"},
 	},
@@ -145,11 +145,11 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a decision that was cancelled stays so",
-		Edits:    []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, closed by a person's finding, or what it had reserved was freed", "	return Created"}},
+		Edits:    []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, closed by a person's finding, or by freeing its reservation", "	return Created"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhatIsCancelledStaysCancelled"},
 	},
 	{
-		Name:     "what contradicts a case that has ended is refused",
+		Name:     "an adjudication that contradicts an ended case is refused",
 		Edits:    []Edit{{"postadjudication/admission.go", "	case c.State.Progression.Ended():\n		return CaseEnded\n", "	case c.State.Progression.Ended():\n		return AlreadyExecuted\n"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAReversalOfAnEndedCaseIsRefusedWithAReceipt"},
 	},
@@ -159,7 +159,7 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./settlement", Test: "TestPaymentsUnderAnOlderKey"},
 	},
 	{
-		Name:     "a lookup by hand says nothing of a call that was made while it was asked",
+		Name:     "a lookup by hand says nothing of a call made meanwhile",
 		Edits:    []Edit{{"postadjudication/reconcile.go", "case answered == NotExecuted && seen.Run.Attempt != f.attempt:", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupSaysNothingOfACallThatWasMadeMeanwhile"},
 	},
@@ -180,12 +180,12 @@ var escrowGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestTheSumOfAnEscrowIsRightAtEveryMoment"},
 	},
 	{
-		Name:     "what a move adds to or frees from its escrow is recorded with it",
+		Name:     "the escrow delta of a transition is recorded with it",
 		Edits:    []Edit{{"internal/postgres/statement_hottransition.go", "FROM ok WHERE delta <> 0", "FROM ok WHERE false"}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionNeverWaitsForItsEscrow"},
 	},
 	{
-		Name:     "the fold waits for nobody who holds an escrow",
+		Name:     "the fold waits for no lock of an escrow",
 		Edits:    []Edit{{"internal/postgres/escrow.go", "FOR NO KEY UPDATE OF e SKIP LOCKED", "FOR NO KEY UPDATE OF e"}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionNeverWaitsForItsEscrow"},
 	},
@@ -195,7 +195,7 @@ var escrowGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction"},
 	},
 	{
-		Name: "naming an escrow waits for nobody who has changed it",
+		Name: "naming an escrow waits for no lock of it",
 		Edits: []Edit{{"internal/postgres/escrow.go",
 			"WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting"},

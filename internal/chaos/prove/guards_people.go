@@ -3,17 +3,17 @@ package prove
 // peopleGuards is what guards money from one person alone, and what is reserved from being freed.
 var peopleGuards = []Guard{
 	{
-		Name:     "nobody lets run alone what they planned for money",
+		Name:     "nobody runs alone a plan for money of their own",
 		Edits:    []Edit{{"postadjudication/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},
 	},
 	{
-		Name:     "who made the other's key is the same person",
+		Name:     "whoever made the other's key counts as the same person",
 		Edits:    []Edit{{"internal/access/principal.go", " || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
 	{
-		Name:     "no program lets run what takes two people",
+		Name:     "no program runs a plan that takes two people",
 		Edits:    []Edit{{"postadjudication/secondperson.go", "case by.unattended():", "case by.unattended() && false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
@@ -38,12 +38,12 @@ var peopleGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
 	},
 	{
-		Name:     "what is closed takes the finding that it was paid after all",
+		Name:     "a closed letter takes a finding that it was paid",
 		Edits:    []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed"},
 	},
 	{
-		Name:     "what is found of a case since its plan was made makes that stale",
+		Name:     "a finding after a plan was made makes the plan stale",
 		Edits:    []Edit{{"postadjudication/bulkguard.go", "	return true\n}\n", "	return false\n}\n"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingMakesAPlanStale"},
 	},

@@ -3,7 +3,7 @@ package prove
 // storeGuards is what guards the statements that write.
 var storeGuards = []Guard{
 	{
-		Name: "a move is decided on the newest head of its case",
+		Name: "a transition is decided on the newest head of its case",
 		Edits: []Edit{
 			{"internal/postgres/statement_hottransition.go",
 				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
@@ -13,7 +13,7 @@ var storeGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionDecidedOnAnOlderHeadIsDecidedAgain/narrow"},
 	},
 	{
-		Name: "a move is decided on the newest head of its case (wide statement alone)",
+		Name: "a transition is decided on the newest head of its case (wide statement only)",
 		Edits: []Edit{
 			{"internal/postgres/statement_transition.go",
 				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
@@ -49,17 +49,17 @@ var storeGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
-		Name:     "a circuit breaker bars the claims of its runs",
+		Name:     "a circuit breaker blocks the claims of its runs",
 		Edits:    []Edit{{"internal/postgres/statement_transition.go", " AND u.run NOT IN (SELECT id FROM barred)", ""}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
-		Name:     "a circuit breaker is led by who steps its version",
+		Name:     "the process that raises the version of a circuit breaker leads it",
 		Edits:    []Edit{{"internal/postgres/breakers.go", "AND version = $4 - 1 AND state = $8", "AND state = $8"}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
-		Name:     "a tenant is told of an opening once",
+		Name:     "a tenant gets one receipt of an opening",
 		Edits:    []Edit{{"internal/postgres/breakers.go", "err != nil || row.RecordedOpening >= now.Openings {", "err != nil {"}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATenantsTrailRecordsEachOpeningOnce"},
 	},

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// runTimeout is within what the loss of a guard must be seen.
+	// runTimeout is within which a detector must fail.
 	runTimeout = 90 * time.Second
-	// buildTimeout is for a build, which is not counted.
+	// buildTimeout is for a build, which is not part of runTimeout.
 	buildTimeout = 10 * time.Minute
-	// detectorBinary is what a build makes.
+	// detectorBinary is the file name of a built detector.
 	detectorBinary = "catcher"
 )
 
-// verdict is what became of one guard.
+// verdict is the result for one guard.
 type verdict string
 
 const (
@@ -39,17 +39,18 @@ const (
 	alreadyFailing verdict = "RED ANYWAY"
 )
 
-// prover builds and runs in a directory of its own.
+// prover builds and runs detectors in a directory of its own.
 type prover struct {
 	root     string
 	dir      string
 	env      []string
 	progress io.Writer
-	baseline map[string]verdict // of what catches, as the product is
+	baseline map[string]verdict // of detectors, with all guards
 }
 
-// Run takes the guards away whose name contains one of the parts of only, which | parts,
-// one after the other, and reports whether each was caught. The table goes to out, the progress to tell.
+// Run removes the guards whose name contains one of the parts of only, which are separated by |,
+// one after the other, and reports whether each was caught. It writes the table to out, and the
+// progress to progress.
 func Run(ctx context.Context, out, progress io.Writer, only string) (ok bool, err error) {
 	p := &prover{progress: progress, baseline: map[string]verdict{}}
 	if p.root, err = moduleRoot(ctx); err != nil {
@@ -95,7 +96,7 @@ func Run(ctx context.Context, out, progress io.Writer, only string) (ok bool, er
 	return found == tried && tried > 0, err
 }
 
-// prove takes one guard away.
+// prove removes one guard.
 func (p *prover) prove(ctx context.Context, g Guard) (verdict, time.Duration, error) {
 	v, seen := p.baseline[g.CaughtBy.String()]
 	if !seen {
@@ -145,15 +146,15 @@ func (p *prover) report(guard, what string, verbose bool, result runResult) {
 	}
 }
 
-// runResult is how a try ended.
+// runResult is the result of a try.
 type runResult struct {
 	passed, failed bool
-	verdict        verdict // why it says nothing; "" when it says something
+	verdict        verdict // why the try proves nothing; "" when it is conclusive
 	took           time.Duration
 	output         string
 }
 
-// try builds what catches, with an overlay or without, and runs it.
+// try builds a detector, with an overlay or without, and runs it.
 func (p *prover) try(ctx context.Context, c Detector, overlay string) (runResult, error) {
 	binary := filepath.Join(p.dir, detectorBinary)
 	args := []string{"test", "-c", "-o", binary}
@@ -193,7 +194,7 @@ func (p *prover) try(ctx context.Context, c Detector, overlay string) (runResult
 	return o, nil
 }
 
-// exact is the pattern of a test, or a subtest, and no other.
+// exact returns the pattern of exactly one test or subtest.
 func exact(test string) string {
 	parts := strings.Split(test, "/")
 	for i, name := range parts {
@@ -207,7 +208,7 @@ var (
 	errLimit = errors.New("prove: it did not end in time")
 )
 
-// command runs a program in a process group of its own and keeps the end of what it says.
+// command runs a program in a process group of its own and returns the end of its output.
 func (p *prover) command(ctx context.Context, limit time.Duration, dir, name string, args ...string) (time.Duration, string, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -231,7 +232,7 @@ func (p *prover) command(ctx context.Context, limit time.Duration, dir, name str
 	return took, output.String(), err
 }
 
-// moduleRoot is where the module's go.mod is.
+// moduleRoot returns the directory of the module's go.mod.
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	file := strings.TrimSpace(string(out))

@@ -10,16 +10,16 @@ import (
 
 const root = "../../.."
 
-// A guard whose text has changed would be taken away by nothing, and be thought proven.
+// An edit whose text has changed in the product would not remove its guard.
 func TestEveryTextOfTheTableOccursOnce(t *testing.T) {
 	t.Parallel()
 	names, taken := map[string]bool{}, map[string]string{}
 	for _, g := range Guards {
 		if g.Name == "" || names[g.Name] || len(g.Edits) == 0 {
-			t.Errorf("guard %q is there twice, or has no name or no text", g.Name)
+			t.Errorf("guard %q is listed twice, or has no name or no text", g.Name)
 		}
 		names[g.Name] = true
-		// One that is taken away twice, and caught by the same, would be counted twice.
+		// Two guards with the same edits and the same detector would be counted twice.
 		what := fmt.Sprint(g.Edits, g.CaughtBy)
 		if taken[what] != "" {
 			t.Errorf("guard %q is %q by another name", g.Name, taken[what])
@@ -29,7 +29,7 @@ func TestEveryTextOfTheTableOccursOnce(t *testing.T) {
 			t.Errorf("%s: %v", g.Name, err)
 		}
 		if g.Redundant == "" && len(g.Edits) == 0 {
-			t.Errorf("%s: nothing is taken away", g.Name)
+			t.Errorf("%s: no edit removes it", g.Name)
 		}
 	}
 	if len(Guards) < 25 {
@@ -50,7 +50,7 @@ func TestTheGuidesCountTheGuards(t *testing.T) {
 	}
 }
 
-// A test that is not there would catch nothing.
+// A missing test would catch nothing.
 func TestEveryDetectorExists(t *testing.T) {
 	t.Parallel()
 	for _, g := range Guards {
@@ -95,7 +95,7 @@ func TestAnEditThatChangesNothingIsRefused(t *testing.T) {
 	}
 }
 
-// What proves nothing is told apart from what is caught.
+// A try that proves nothing has another verdict than a guard that is caught.
 func TestTheProverDistinguishesItsResults(t *testing.T) {
 	t.Parallel()
 	p := &prover{root: mustAbs(t, root), dir: t.TempDir(), env: os.Environ(), progress: t.Output(), baseline: map[string]verdict{}}

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// What a worker can be told to do.
+// The commands of a worker, with the members that each uses.
 const (
 	Submit         = "submit"    // Adjudication
 	SubmitTx       = "submit-tx" // Adjudication, in a transaction of the worker's own
@@ -30,13 +30,13 @@ const (
 	Bulk           = "bulk"      // all of Tenant's open letters are forked by a plan
 	CancelBulk     = "break"     // the same, slowly, and the plan is cancelled
 	Free           = "free"      // what all of Tenant's cases have reserved, by a plan
-	People         = "people"    // how many people Tenant's money takes: Attempts
-	Rule           = "rule"      // one that replays all of Tenant's open letters: Attempts times
+	People         = "people"    // sets how many people Tenant's money takes to Attempts
+	Rule           = "rule"      // sets one that replays all of Tenant's open letters Attempts times
 	OpenBreaker    = "pull"      // the circuit breaker of Tenant's escrow service
 	ReleaseBreaker = "release"   // the same
 	SetPolicy      = "tune"      // Tenant's settlement policy: Attempts
-	UseKeys        = "keys"      // one of Tenant is made, used and revoked
-	Refuse         = "refuse"    // Tenant something, about Run if there is one
+	UseKeys        = "keys"      // makes, uses and revokes a key of Tenant
+	Refuse         = "refuse"    // an action of Tenant is refused, about Run if given
 	Request        = "request"   // of Tenant, under an idempotency key
 	Clock          = "clock"     // Offset: a step of the worker's clock
 	Stats          = "stats"     // count what the process is doing
@@ -54,7 +54,7 @@ type Command struct {
 	Attempts     int                           `json:",omitempty"`
 }
 
-// Reply is one line of its output. The first has no ID: the worker is open.
+// Reply is one line of its output. The first one has no ID: the worker is open.
 type Reply struct {
 	ID      int
 	Reply   postadjudication.Reply `json:",omitempty"` // of a submission
@@ -64,13 +64,13 @@ type Reply struct {
 	Error   string                 `json:",omitempty"`
 }
 
-// Operator is in whose name a worker does what it is told to.
+// Operator is the actor of a worker's commands.
 const Operator = "operator:chaos"
 
 const (
 	tenant      = "chaos"
 	actor       = Operator
-	secondActor = "operator:second" // who lets run what takes two
+	secondActor = "operator:second" // who runs plans that take two people
 	reason      = "chaos"
 )
 
@@ -134,8 +134,8 @@ func (r *Reply) submitted(s postadjudication.Submitted, err error) {
 	}
 }
 
-// submitTx hands over beside a statement of the caller's own, in one transaction, which
-// may stay open for a while. What was rolled back has no reply.
+// submitTx submits in one transaction with a statement of the caller. The transaction may stay
+// open for a while. A rolled back submission has no reply.
 func (p *process) submitTx(ctx context.Context, c Command) (s postadjudication.Submitted, err error) {
 	tx, err := p.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -165,7 +165,7 @@ func (p *process) submitTx(ctx context.Context, c Command) (s postadjudication.S
 	if err := tx.Commit(); err != nil {
 		return s, err
 	}
-	// A bell that fails is no failure: the run is committed, and the sweeper rings.
+	// A failed notification is no failure: the run is committed, and the sweeper notifies.
 	_ = s.Notify(ctx)
 	return s, nil
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// How an executor misbehaves beyond what its escrow service does; a request says it
-// in payload.executor.
+// How an executor misbehaves beyond its escrow service; a request has it in
+// payload.executor.
 const (
-	IgnoresCancel = "stubborn" // its calls go on when their context has ended
-	Misreports    = "lies"     // it says that twice as much was moved
+	IgnoresCancel = "stubborn" // its calls continue after their context has ended
+	Misreports    = "lies"     // it reports twice the sum that was moved
 )
 
-// misbehavingExecutor is an executor that does what the request says.
+// misbehavingExecutor is an executor that misbehaves as the request asks.
 type misbehavingExecutor struct{ *fakeescrow.Panicking }
 
 func (o misbehavingExecutor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
@@ -42,10 +42,10 @@ func (o misbehavingExecutor) Execute(ctx context.Context, c postadjudication.Cal
 	return a
 }
 
-// attemptKey is the key of a context's attempt.
+// attemptKey is the context key of the attempt.
 type attemptKey struct{}
 
-// callTagger tells the escrow service which attempt of which worker a call is.
+// callTagger adds headers with the worker and the attempt to each call.
 type callTagger struct {
 	worker string
 	next   http.RoundTripper
@@ -69,7 +69,7 @@ const (
 	idleLimit       = 30 * time.Second
 )
 
-// taggedClient is as the executor's own, and names its calls.
+// taggedClient returns a client as the executor's own, with a callTagger.
 func taggedClient(worker string) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

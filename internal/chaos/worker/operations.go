@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// annotate does what people do with a letter that they do not fork.
+// annotate holds, releases or marks a letter.
 func (p *process) annotate(ctx context.Context, c Command) error {
 	id, err := receipts.ParseRunID(c.Run)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *process) purge(ctx context.Context, tenant string) error {
 	return err
 }
 
-// configureRetention has letters kept as the settings say.
+// configureRetention sets the retention of letters by the settings.
 func (s Settings) configureRetention(c *postadjudication.Config) (err error) {
 	if s.Archive == "" {
 		return nil
@@ -61,7 +61,7 @@ func (s Settings) configureRetention(c *postadjudication.Config) (err error) {
 	return err
 }
 
-// free frees what the tenant's cases have reserved, by a plan.
+// free frees the reservations of the tenant's cases, by a plan.
 func (p *process) free(ctx context.Context, c Command) error {
 	b, err := p.service.PlanFree(ctx, postadjudication.FreeRequest{Tenant: c.Tenant, All: true, Actor: actor, Reason: reason, Reference: "chaos"})
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *process) free(ctx context.Context, c Command) error {
 	return err
 }
 
-// unlessNothing returns the error of a plan, nil where there was nothing to plan.
+// unlessNothing returns the error of a plan; nil where nothing was selected.
 func unlessNothing(err error) error {
 	var nothing *postadjudication.NothingSelectedError
 	if errors.As(err, &nothing) {
@@ -80,11 +80,11 @@ func unlessNothing(err error) error {
 	return err
 }
 
-// bulk forks all letters of a tenant by a plan, or begins to and cancels it.
+// bulk forks all letters of a tenant by a plan, or cancels the plan in the middle of it.
 func (p *process) bulk(ctx context.Context, c Command) error {
 	q := postadjudication.BulkRequest{Tenant: c.Tenant, All: true, Action: postadjudication.BulkFork, Actor: actor, Reason: reason}
 	if c.Do == CancelBulk {
-		q.Throttle = 1 // so that it is not done before it is cancelled
+		q.Throttle = 1 // so that it does not finish before the cancel
 	}
 	b, err := p.service.PlanBulk(ctx, q)
 	if err != nil {
@@ -97,15 +97,15 @@ func (p *process) bulk(ctx context.Context, c Command) error {
 	return err
 }
 
-// rule has all letters of a tenant replayed so many times.
+// rule sets a rule that replays all letters of a tenant a number of times.
 func (p *process) rule(ctx context.Context, c Command) error {
 	_, err := p.service.SetRule(ctx, postadjudication.RuleChange{Tenant: c.Tenant, Actor: actor, Reason: reason,
 		Rule: postadjudication.Rule{Name: "all", Enabled: true, All: true, Delay: "0s", MaxReplays: c.Attempts}})
 	return err
 }
 
-// access does what faces ask of the journal: keys, refusals, and requests that must
-// not be done twice.
+// access does what the API does with the journal: keys, refusals, and requests that must
+// not be executed twice.
 func (p *process) access(ctx context.Context, c Command) error {
 	switch c.Do {
 	case UseKeys:

@@ -28,16 +28,16 @@ import (
 
 const plainFamilyName = "chore"
 
-// PlainFamily is a family beside the settlements. Its tasks succeed, and a second one of
-// the same retry key runs again.
+// PlainFamily is a family that moves no money. Its tasks succeed, and a second one of the
+// same retry key runs again.
 func PlainFamily() postadjudication.PlainFamily {
 	return postadjudication.PlainFamily{Name: plainFamilyName, Handle: func(context.Context, background.Attempt) background.Result {
 		return background.Result{Class: background.Executed}
 	}}
 }
 
-// Main runs a worker and reports true if the environment asks for one; a program
-// calls it first and then ends with the code.
+// Main runs a worker and returns true if the environment has Settings. A program calls it first,
+// and exits with the code if it was a worker.
 func Main() (code int, isWorker bool) {
 	text, isWorker := os.LookupEnv(Variable)
 	if !isWorker {
@@ -92,9 +92,9 @@ func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err err
 	select {
 	case cause := <-commands:
 		err = errors.Join(err, cause)
-	default: // ended by a signal; a read of the input can't be
+	default: // ended by a signal; the read of the input can't be interrupted
 	}
-	_ = p.db.Close() // a connection that broke before has no farewell to fail
+	_ = p.db.Close() // a connection that broke before may return an error
 	return errors.Join(err, p.service.Close())
 }
 
@@ -142,7 +142,7 @@ func (p *process) open(ctx context.Context) error {
 	return err
 }
 
-// serve reads commands and does each beside the others, until the input ends.
+// serve reads commands and executes them concurrently, until the input ends.
 func (p *process) serve(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -182,17 +182,17 @@ type Settings struct {
 	BaseDelay     time.Duration
 	Slots         int
 	ClockOffset   time.Duration // of this process from the machine's clock
-	KeyLifetime   time.Duration // that the executor states
-	InFlight      time.Duration // the same; longer than any fault keeps a call from the escrow service
+	KeyLifetime   time.Duration // of the executor
+	InFlight      time.Duration // of the executor; longer than any fault delays a call
 	Handled       bool          // dead letters of settlements have a handler, which succeeds
-	Archive       string        // directory that letters go into; none when empty
+	Archive       string        // directory of archived letters; none when empty
 	Retain        string        // how long letters of settlements are kept, as ISO 8601; needs Archive
 	Shards        int           // as of postadjudication.Config
-	NoPlainFamily bool          // the plain family is not known
+	NoPlainFamily bool          // without the plain family
 	CommandsOnly  bool          // answer commands, execute nothing
 }
 
-// Environment is the variable that makes a program such a worker.
+// Environment returns the variable that makes a program such a worker.
 func (s Settings) Environment() (string, error) {
 	text, err := json.Marshal(s)
 	return Variable + "=" + string(text), err

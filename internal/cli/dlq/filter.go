@@ -33,7 +33,7 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	if l.defined = f; l.queueFlag == "" {
 		l.queueFlag = "queue"
 	}
-	f.StringVar(&l.status, "standing", "open", "open, forked, reconciled or superseded; empty for all")
+	f.StringVar(&l.status, "status", "open", "open, forked, reconciled or superseded; empty for all")
 	f.StringVar(&l.filter.Family, "family", "", "family, such as settlement")
 	f.StringVar(&l.filter.Queue, l.queueFlag, "", "queue, such as settlement:0")
 	f.StringVar(&l.filter.JobType, "type", "", "job type; the family's name for settlements")
@@ -93,7 +93,7 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 		errs = append(errs, parseNumber("--min-"+r.name, r.text[0], r.least), parseNumber("--max-"+r.name, r.text[1], r.most))
 	}
 	l.defined.VisitAll(func(f *pflag.Flag) {
-		if said := f.Value.String(); f.Changed && f.Name != "standing" && (said == "" || said == "0s") {
+		if said := f.Value.String(); f.Changed && f.Name != "status" && (said == "" || said == "0s") {
 			errs = append(errs, errors.New("--"+f.Name+" says nothing; leave it out"))
 		}
 	})

@@ -25,7 +25,7 @@ func stats(sh *shell.Shell) *cobra.Command {
 			if err != nil {
 				return shell.Usage(cmd, err)
 			}
-			if !cmd.Flags().Changed("standing") {
+			if !cmd.Flags().Changed("status") {
 				filter.Status = "" // all are counted, by how they stand
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {

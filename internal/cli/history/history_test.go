@@ -15,7 +15,15 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 func TestOperationLogsAreListed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	defer stop()
+	refused := strings.Replace(clitest.Line, "{", `{"simulate":["refused"],`, 1)
+	p.Run(refused, "submit", "-").Check(t, "submit", 0, "")
+	for dead := false; !dead; { // bounded by the time limit of go test
+		listed := p.Run("", "dlq", "list", "--tenant", "acme", "--json")
+		listed.Check(t, "list", 0, "")
+		dead = len(listed.Object(t)["letters"].([]any)) == 1
+	}
 	p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator", "--actor", "root", "--reason", "on call").Check(t, "key", 0, "")
 	p.Run("", "breaker", "open", "--tenant", "acme", "--actor", "user:ada", "--reason", "their bank is down").Check(t, "open", 0, "")
 	p.Run("", "breaker", "release", "--tenant", "acme", "--actor", "user:bob", "--reason", "it is up").Check(t, "release", 0, "")

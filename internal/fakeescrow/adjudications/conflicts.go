@@ -5,19 +5,19 @@ import "fmt"
 // lineMaker makes lines out of ordinary ones.
 type lineMaker struct {
 	ordinary []line
-	used     map[string]bool // transactions that something was made of
+	used     map[string]bool // transactions that already have a derived line
 	made     []line
 }
 
-// The places of a made line: right behind the ordinary one, some lines later, or
-// behind all ordinary lines, when those have come to rest.
+// The places of a derived line: right after the ordinary one, some lines later, or
+// after all ordinary lines, when those have ended.
 const (
 	distanceNext     = 0.5
 	distanceLater    = 30.5
 	distanceAfterAll = 1000
 )
 
-// conflictLines makes the lines that contradict, repeat or supersede ordinary ones.
+// conflictLines returns the lines that contradict, repeat or supersede ordinary ones.
 func conflictLines(ordinary []line) []line {
 	m := &lineMaker{ordinary: ordinary, used: map[string]bool{}}
 	m.addRepeats()
@@ -83,14 +83,14 @@ func (m *lineMaker) addEscrowConflicts() {
 
 func anyLine(line) bool { return true }
 
-// pick chooses n ordinary lines of a kind that nothing was made of yet.
+// pick returns n ordinary lines of a kind that have no derived line yet.
 func (m *lineMaker) pick(n int, kind string, fits func(line) bool) []line {
 	var out []line
 	for i, o := range m.ordinary {
 		if len(out) == n {
 			break
 		}
-		// One in three, so that what is made of them is spread over the file.
+		// One in three, so that the derived lines are spread over the file.
 		if o.kind != kind || m.used[o.TransactionReceiptID] || !fits(o) || kind == "ok" && hashBelow(3, "take %d", i) > 0 {
 			continue
 		}
@@ -103,7 +103,7 @@ func (m *lineMaker) pick(n int, kind string, fits func(line) bool) []line {
 	return out
 }
 
-// addCopy puts an unchanged copy at a distance.
+// addCopy adds an unchanged copy at a distance.
 func (m *lineMaker) addCopy(o line, kind string, distance float64) *line {
 	o.kind = kind
 	o.at += distance
@@ -111,8 +111,8 @@ func (m *lineMaker) addCopy(o line, kind string, distance float64) *line {
 	return &m.made[len(m.made)-1]
 }
 
-// addReadjudication is another adjudication of the same transaction. The pointer is good until
-// the next line is made.
+// addReadjudication adds another adjudication of the same transaction. The pointer is valid until
+// the next line is added.
 func (m *lineMaker) addReadjudication(o line, kind string, distance float64) *line {
 	l := m.addCopy(o, kind, distance)
 	label := fmt.Sprint("made ", len(m.made))
@@ -122,7 +122,7 @@ func (m *lineMaker) addReadjudication(o line, kind string, distance float64) *li
 	return l
 }
 
-// addOnSameEscrow is a transaction of its own on the same escrow.
+// addOnSameEscrow adds another transaction on the same escrow.
 func (m *lineMaker) addOnSameEscrow(o line, kind string, distance float64) *line {
 	l := m.addReadjudication(o, kind, distance)
 	l.TransactionReceiptID = id("txr_", l.at, fmt.Sprint("made ", len(m.made)))

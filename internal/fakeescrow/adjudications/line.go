@@ -38,7 +38,7 @@ type line struct {
 	text []byte // as it is written
 }
 
-// build makes every line, in the order of the file.
+// build returns every line, in the order of the file.
 func build() ([]line, error) {
 	ordinary := ordinaryLines()
 	lines := slices.Concat(ordinary, conflictLines(ordinary))
@@ -67,7 +67,7 @@ func file(lines []line) []byte {
 	return b.Bytes()
 }
 
-// kindTable counts the lines by kind, in the order of the kinds.
+// kindTable returns the number of lines by kind, in the order of the kinds.
 func kindTable(lines []line) []byte {
 	counts := map[string]int{}
 	for _, l := range lines {
@@ -82,14 +82,14 @@ func kindTable(lines []line) []byte {
 	return b.Bytes()
 }
 
-// hashBelow is a number below n that depends on its label alone. It is a hash, not a
-// random generator, so that a change in one place leaves the other lines alone.
+// hashBelow returns a number below n that depends on its label only. It is a hash, not a
+// random generator, so that a change in one place leaves the other lines unchanged.
 func hashBelow(n int, label string, args ...any) int {
 	sum := sha256.Sum256(fmt.Appendf(nil, "adjudications/1 "+label, args...))
 	return int(binary.BigEndian.Uint64(sum[:]) % uint64(n))
 }
 
-// startTime is when the first line was decided; a line is decided each pace.
+// startTime is when the first line was decided; each line is one pace later.
 var startTime = time.Date(2026, 2, 2, 8, 0, 0, 0, time.UTC)
 
 const (
@@ -97,7 +97,7 @@ const (
 	crockford    = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 )
 
-// id is a prefixed ULID with the time of the place.
+// id returns a prefixed ULID with the time of the place.
 func id(prefix string, at float64, label string) string {
 	var out [26]byte
 	ms := startTime.Add(time.Duration(at*float64(lineInterval/time.Millisecond)) * time.Millisecond).UnixMilli()

@@ -1,9 +1,9 @@
 // Command adjudications writes testdata/adjudications.jsonl: made-up adjudications
-// of several tenants, with the misbehaviour that package fakeescrow plays, and with
-// the conflicts and damaged lines that a door has to refuse.
+// of several tenants, with the misbehaviour that package fakeescrow simulates, and with
+// the conflicts and damaged lines that a reader has to refuse.
 //
-// The same bytes come out every time. -table prints what the file holds, as a table
-// in Markdown. The command may import the standard library only.
+// The output is always the same to the byte. -table prints the number of lines by kind,
+// as a table in Markdown. The command may import the standard library only.
 package main
 
 import (
@@ -29,8 +29,8 @@ func main() {
 	}
 }
 
-// kind is a sort of line. Ordinary kinds say how many there are and what they ask
-// the escrow service to play; the others are made from ordinary lines.
+// kind is a kind of line. Ordinary kinds have a number and the words that the escrow
+// service simulates; the others are derived from ordinary lines.
 type kind struct {
 	name     string
 	count    int // of ordinary lines
@@ -55,19 +55,19 @@ var kinds = []kind{
 	{"partial", 5, "partial", "half is moved: partially settled"},
 	{"dark", 2, "dark", "paid without an answer, and no lookup says so: dead letter, unknown"},
 	{"lost", 2, "lost", "the same, but nothing was moved"},
-	{name: duplicate, meaning: "the run that is there already: nothing new"},
+	{name: duplicate, meaning: "the existing run: nothing new"},
 	{name: otherContent, meaning: "refused: `retry_key_mismatch`"},
-	{name: opposite, meaning: "refused: the case goes, or has gone, the other way"},
+	{name: opposite, meaning: "refused: the case has, or had, the other outcome"},
 	{name: afterLive, meaning: "generation 2 while 1 is live, so refused: `conflicting_adjudication`"},
 	{name: afterDead, meaning: "generation 2 supersedes the dead letter of 1"},
 	{name: afterPartial, meaning: "generation 2 moves the rest"},
 	{name: stale, meaning: "generation 1 again, after 2: refused, `stale_generation`"},
 	{name: exceeds, meaning: "refused: `exceeds_held`"},
 	{name: otherHeld, meaning: "refused: `escrow_mismatch`"},
-	{name: malformed, meaning: "refused at the door, naming what is wrong"},
+	{name: malformed, meaning: "refused at submission, naming the error"},
 }
 
-// The kinds that are made from ordinary lines.
+// The kinds that are derived from ordinary lines.
 const (
 	duplicate    = "exact duplicate"
 	otherContent = "same generation, other content"

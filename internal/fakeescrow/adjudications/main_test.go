@@ -24,7 +24,7 @@ func TestTheFileIsWhatTheCommandWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, file(built(t))) {
-		t.Error("testdata/adjudications.jsonl is another: go generate ./internal/fakeescrow/adjudications")
+		t.Error("testdata/adjudications.jsonl differs: go generate ./internal/fakeescrow/adjudications")
 	}
 	if !bytes.Equal(file(built(t)), file(built(t))) {
 		t.Error("two runs differ")
@@ -158,7 +158,7 @@ func TestEachMadeLineBreaksTheRuleItIsMadeFor(t *testing.T) {
 	}
 }
 
-// sound is what a careful door accepts.
+// sound reports whether a strict reader accepts a line.
 func sound(text []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

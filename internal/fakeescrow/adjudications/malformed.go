@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// corruption spoils a line by replacing a part of its text.
+// corruption replaces a part of the text of a line.
 type corruption struct {
 	what    string
 	replace func(l line) (from, to string)
@@ -62,8 +62,8 @@ func withAmount(l line, format string) string {
 	return fmt.Sprintf(`"amount":{"minor":`+format+`,"currency":%q}`, l.Amount.Minor, l.Amount.Currency)
 }
 
-// malformedLines makes one line of each fault, spread over the file, each of a transaction
-// and an escrow of its own, so that accepting one would show.
+// malformedLines returns one line of each fault, spread over the file. Each has its own
+// transaction and escrow, so that accepting one would show.
 func malformedLines(ordinary []line) ([]line, error) {
 	var out []line
 	for i, f := range corruptions {

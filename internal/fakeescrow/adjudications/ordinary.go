@@ -30,7 +30,7 @@ var prices = map[string]struct{ least, steps, step int }{
 	"KWD": {18000, 16000, 250}, // a thousand fils to the dinar
 }
 
-// ordinaryLines lays the ordinary cases out: in mixed order, one to four on an escrow, which
+// ordinaryLines returns the ordinary cases: in mixed order, one to four on an escrow, which
 // holds their sum or a little more.
 func ordinaryLines() []line {
 	var lines []line
@@ -50,7 +50,7 @@ func ordinaryLines() []line {
 	return lines
 }
 
-// shuffle orders the lines by lot.
+// shuffle orders the lines by a hash.
 func shuffle(lines []line, label string) {
 	lots := map[int]int{}
 	for i := range lines {
@@ -84,7 +84,7 @@ func assignEscrow(lines []line, escrow int) {
 	}
 }
 
-// price leans towards small amounts, as prices do.
+// price returns small amounts more often than large ones, as real prices are.
 func price(currency, label string) int64 {
 	p := prices[currency]
 	steps := hashBelow(p.steps, "price %s", label) * hashBelow(1000, "lean %s", label) / 1000

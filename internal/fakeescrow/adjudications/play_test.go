@@ -12,10 +12,10 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// attempts is the budget that the meanings assume.
+// attempts is the budget that the kinds assume.
 const attempts = 3
 
-// share is how much of the amount a kind moves within the budget.
+// share is the part of the amount that a kind moves within the budget.
 func share(kind string, amount int64) int64 {
 	switch kind {
 	case "retryable", "refused", "hang", "lost":
@@ -52,7 +52,7 @@ func TestOrdinaryLinesPlayAsTheirKindSays(t *testing.T) {
 			}
 		}
 	}
-	s.Repair() // of what was dark, nothing is told before
+	s.Repair() // lookups of dark keys answer only after it
 	for i, l := range lines {
 		if a := e.Lookup(t.Context(), calls[i]); a.Moved != share(l.kind, l.Amount.Minor) {
 			t.Errorf("%s moved %d of %d", l.kind, a.Moved, l.Amount.Minor)
@@ -63,7 +63,7 @@ func TestOrdinaryLinesPlayAsTheirKindSays(t *testing.T) {
 	}
 }
 
-// request is the body that Recourse makes of a line.
+// request returns the body that Recourse sends for a line.
 func request(t *testing.T, l line) []byte {
 	t.Helper()
 	raw, err := json.Marshal(map[string]any{
