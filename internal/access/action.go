@@ -2,37 +2,37 @@ package access
 
 import "slices"
 
-// Action is what somebody asks for.
+// Action is what a caller wants to do.
 type Action string
 
 // The actions.
 const (
-	Submit    Action = "submit"    // hand over an adjudication
+	Submit    Action = "submit"    // submit an adjudication
 	Read      Action = "read"      // one run, case or dead letter by its id; circuit breakers, policies, events
 	List      Action = "list"      // many cases, dead letters and plans: lists, counts, searches, exports, analyses
-	Receipts  Action = "receipts"  // the evidence, and its verification
+	Receipts  Action = "receipts"  // receipts, and their verification
 	Queues    Action = "queues"    // asynqmon, which shows the tasks of all tenants
 	Metrics   Action = "metrics"   // /metrics, which measures all tenants
-	Fork      Action = "fork"      // try a dead letter again
-	Reconcile Action = "reconcile" // record what became of money
-	Cancel    Action = "cancel"    // end a run that waits
+	Fork      Action = "fork"      // fork a dead letter
+	Reconcile Action = "reconcile" // record whether money moved
+	Cancel    Action = "cancel"    // end a waiting run
 	Breaker   Action = "breaker"   // stop and resume the calls of an escrow service
-	Hold      Action = "hold"      // keep a letter from retention, and let go of it
-	Mark      Action = "mark"      // note on a letter whether it should be tried again
+	Hold      Action = "hold"      // hold a letter against retention, and release it
+	Mark      Action = "mark"      // mark a letter as worth a fork or in need of review
 	BulkPlan  Action = "bulk-plan" // plan an action on many letters
-	BulkRun   Action = "bulk-run"  // let a plan run
+	BulkRun   Action = "bulk-run"  // run or resume a plan
 	BulkStop  Action = "bulk-stop" // pause a plan, or cancel it
 	Purge     Action = "purge"     // remove letters by age and filter
 	Clear     Action = "clear"     // remove all letters of a family
-	Rules     Action = "rules"     // of automatic replay
-	Policy    Action = "policy"    // of retries
-	People    Action = "people"    // set how many it takes to state or free money by hand
+	Rules     Action = "rules"     // change the rules of automatic replay
+	Policy    Action = "policy"    // change retry policies
+	People    Action = "people"    // set how many people it takes to state or free money by hand
 	Keys      Action = "keys"      // make, list and revoke access keys
 )
 
-// permissions says who may do what; what is not in it is refused. Whoever submits can't
-// fork, and reads what it has the id of, not all that the tenant has; whoever plans
-// for many letters can't let the plan run, and whoever makes keys moves no money.
+// permissions maps each action to the roles that may do it; any other role is refused. Who
+// submits can't fork, and reads objects by id only. Who plans bulk actions can't run them. Who
+// makes keys moves no money.
 var permissions = map[Action][]Role{
 	Submit:    {Submitter},
 	Read:      {Submitter, Operator, Approver, Auditor, Admin},
@@ -57,15 +57,15 @@ var permissions = map[Action][]Role{
 	Keys:      {Admin},
 }
 
-// Actions lists every action, in the order of the table. The slice is the caller's.
+// Actions returns every action in a fixed order. The caller may change the slice.
 func Actions() []Action {
 	return []Action{Submit, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
 }
 
-// Allowed lists the roles that may do something. The slice is the caller's.
+// Allowed returns the roles that may do a. The caller may change the slice.
 func Allowed(a Action) []Role { return slices.Clone(permissions[a]) }
 
-// May reports whether any of the roles may do something.
+// May reports whether any of the roles may do a.
 func May(roles []Role, a Action) bool {
 	return slices.ContainsFunc(roles, func(r Role) bool { return slices.Contains(permissions[a], r) })
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The whole table, once more and by hand: a cell that changes must be changed here.
+// The whole table, written by hand: a changed permission must be changed here, too.
 const permissionTable = `
             submitter operator approver auditor admin platform
 submit      x         -        -        -       -     -
@@ -59,10 +59,10 @@ func TestWhatIsUnknownIsRefused(t *testing.T) {
 		t.Error("allowed")
 	}
 	if !May([]Role{"root", Auditor, Submitter}, Submit) {
-		t.Error("one of several roles is enough")
+		t.Error("one of several roles must be enough")
 	}
 	Allowed(Read)[0] = "scribbled"
 	if !May([]Role{Submitter}, Read) {
-		t.Error("a caller's change is seen by the next")
+		t.Error("a caller's change of the slice affects the next caller")
 	}
 }

@@ -28,7 +28,7 @@ func FuzzRolesThatAreReadAreKnown(f *testing.F) {
 			t.Errorf("%q reads as no role", text)
 		}
 		for _, role := range roles {
-			if err == nil && !slices.Contains(Roles(), role) { // of a tenant: platform is given beside the database
+			if err == nil && !slices.Contains(Roles(), role) { // roles of a tenant only: platform has its own flag
 				t.Errorf("%q reads as %v", text, roles)
 			}
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// Key is an access key as it is kept: everything but the secret.
+// Key is an access key as it is stored: everything but the secret.
 type Key struct {
 	ID        uuid.UUID `json:"id"`
-	Prefix    string    `json:"prefix"` // finds the key, and may be shown
+	Prefix    string    `json:"prefix"` // identifies the key; not secret
 	Digest    [32]byte  `json:"-"`      // SHA-256 of the token
 	Tenant    string    `json:"tenant"`
-	Principal string    `json:"principal"` // the actor of whatever is done with it
+	Principal string    `json:"principal"` // actor of everything done with the key
 	Roles     []Role    `json:"roles"`
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
-	// SuccessorOf is the prefix of the key that this one was made to replace; empty when there is none.
+	// SuccessorOf is the prefix of the key that this one replaces; empty if it replaces none.
 	SuccessorOf string     `json:"successor_of,omitempty"`
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"` // nil: never
 	RevokedAt   *time.Time `json:"revoked_at,omitempty"`
@@ -29,7 +29,7 @@ type Key struct {
 	LastUsed    *time.Time `json:"last_used_at,omitempty"` // to the minute
 }
 
-// Why a token opens nothing.
+// Errors of a token that gives no access.
 var (
 	ErrUnknown = errors.New("access: no such key")
 	ErrExpired = errors.New("access: the key has expired")
@@ -39,23 +39,23 @@ var (
 const (
 	tokenPrefix = "rck_"
 	prefixLen   = 12
-	secretLen   = 43 // 43 of 62 signs are 256 bits
+	secretLen   = 43 // 43 of 62 characters have 256 bits
 	alphabet    = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// Mint makes a token and what is kept of it. Nobody can make the token again.
+// Mint returns a new token, and what is stored of it. The token can't be recovered.
 func Mint() (token, prefix string, digest [32]byte) {
 	prefix = randomText(prefixLen)
 	token = tokenPrefix + prefix + "_" + randomText(secretLen)
 	return token, prefix, sha256.Sum256([]byte(token))
 }
 
-// randomText is a text of letters and digits, each as likely as the other.
+// randomText returns n random letters and digits, uniformly distributed.
 func randomText(n int) string {
-	const even = 256 - 256%len(alphabet) // bytes from here on would favour the first signs
+	const even = 256 - 256%len(alphabet) // higher bytes would favour the first characters
 	out := make([]byte, 0, n)
 	for buf := make([]byte, 2*n); len(out) < n; {
-		_, _ = rand.Read(buf) // never fails: it ends the process instead
+		_, _ = rand.Read(buf) // never fails: it crashes the process instead
 		for _, b := range buf {
 			if int(b) < even && len(out) < n {
 				out = append(out, alphabet[int(b)%len(alphabet)])
@@ -65,8 +65,8 @@ func randomText(n int) string {
 	return string(out)
 }
 
-// Prefix is the part of a token that finds its key; ok is false when the text has not
-// the form of a token.
+// Prefix returns the part of a token that identifies its key; ok is false if text has not the
+// format of a token.
 func Prefix(token string) (prefix string, ok bool) {
 	rest, ok := strings.CutPrefix(token, tokenPrefix)
 	if !ok || len(rest) != prefixLen+1+secretLen || rest[prefixLen] != '_' {
@@ -80,8 +80,8 @@ func Prefix(token string) (prefix string, ok bool) {
 	return rest[:prefixLen], true
 }
 
-// Authenticate judges a token at a time. Whoever does not know the secret learns nothing of
-// the key: ErrUnknown.
+// Authenticate returns nil if the token is valid at now. Without the right secret it always
+// returns ErrUnknown, so that the status of the key stays hidden.
 func (k *Key) Authenticate(token string, now time.Time) error {
 	digest := sha256.Sum256([]byte(token))
 	switch {
@@ -95,7 +95,7 @@ func (k *Key) Authenticate(token string, now time.Time) error {
 	return nil
 }
 
-// Status is "valid", "revoked" or "expired".
+// Status returns "valid", "revoked" or "expired".
 func (k *Key) Status(now time.Time) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -109,19 +109,19 @@ func (k *Key) Status(now time.Time) string {
 const (
 	day = 24 * time.Hour
 
-	// PersonLifetime is how long a key of a person (user:...) opens when nothing else is said.
+	// PersonLifetime is the default lifetime of a key of a person (user:...).
 	PersonLifetime = 90 * day
-	// ServiceLifetime is how long any other key opens when nothing else is said.
+	// ServiceLifetime is the default lifetime of any other key.
 	ServiceLifetime = 400 * day
-	// MaxLifetime is the most that may be said.
+	// MaxLifetime is the longest lifetime that can be given.
 	MaxLifetime = 2 * 365 * day
-	// ExpiryNotice is the last part of a key's life, in which whoever uses it is told its end.
+	// ExpiryNotice is how long before its expiry a key is announced to expire.
 	ExpiryNotice = 30 * day
-	// UnusedFor is how long a key may go unused before somebody should look whether it is needed.
+	// UnusedFor is how long a key may be unused before it is reported as unused.
 	UnusedFor = 90 * day
 )
 
-// DefaultLifetime returns how long a key of a principal opens when nothing else is said.
+// DefaultLifetime returns the default lifetime of a key of a principal.
 func DefaultLifetime(principal string) time.Duration {
 	if strings.HasPrefix(principal, "user:") {
 		return PersonLifetime
@@ -129,8 +129,8 @@ func DefaultLifetime(principal string) time.Duration {
 	return ServiceLifetime
 }
 
-// ExpiresSoon reports whether a time at which a key ends is near. A key without an end never
-// ends soon.
+// ExpiresSoon reports whether a key that expires at end is within ExpiryNotice of it. A nil
+// end is never.
 func ExpiresSoon(end *time.Time, now time.Time) bool {
 	return end != nil && end.Sub(now) <= ExpiryNotice
 }

@@ -27,10 +27,10 @@ func TestATokenHasItsFormAndNoTwoAreAlike(t *testing.T) {
 		}
 		for _, bad := range []string{token + "x", token[:len(token)-1] + "_", strings.ToUpper(token), token[1:], "", "rck_", "rck_x_y", token[:20] + "é" + token[22:]} {
 			if _, ok := Prefix(bad); ok {
-				t.Errorf("%q has the form of a token", bad)
+				t.Errorf("%q is accepted as a token", bad)
 			}
 			if err := k.Authenticate(bad, time.Now()); !errors.Is(err, ErrUnknown) {
-				t.Errorf("%q opens: %v", bad, err)
+				t.Errorf("%q is accepted: %v", bad, err)
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func TestRolesAreReadStrictly(t *testing.T) {
 	}
 }
 
-// oneKeyStore is a store of one key.
+// oneKeyStore is a Store with one key.
 type oneKeyStore struct {
 	key   Key
 	err   error
@@ -127,7 +127,7 @@ func TestARevokedKeyIsRefusedWithinTheCacheTTL(t *testing.T) {
 	m.key.RevokedAt = &at
 	*clock = at.Add(CacheTTL - 1)
 	if _, err := r.Verify(t.Context(), token); err != nil || m.finds != 1 {
-		t.Errorf("within memory: %v, %d finds", err, m.finds)
+		t.Errorf("within CacheTTL: %v, %d finds", err, m.finds)
 	}
 	*clock = at.Add(CacheTTL)
 	if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrRevoked) {
@@ -164,8 +164,8 @@ func TestAWrongSecretIsRefusedThoughTheKeyIsCached(t *testing.T) {
 	}
 }
 
-// Whoever makes up secrets to a key that is there, or shows one that is revoked, has the
-// store asked as seldom as its owner does.
+// Requests with made-up secrets of an existing key, or with a revoked key, read the store as
+// rarely as requests with the right token.
 func TestAKeyIsLookedUpOnceInACacheTTLWhateverTokenIsShown(t *testing.T) {
 	t.Parallel()
 	token, m, clock, r := newTestKeyring(t)

@@ -9,28 +9,26 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Store is where keys are kept.
+// Store stores keys.
 type Store interface {
-	// FindKey gives the key with a prefix, of whatever tenant; ErrUnknown when there
-	// is none.
+	// FindKey returns the key with a prefix, of any tenant, or ErrUnknown.
 	FindKey(ctx context.Context, prefix string) (Key, error)
-	// UseKey notes that a key was used. It is called at most once a minute and key by
-	// each process.
+	// UseKey records the use of a key. Each process calls it at most once a minute for a key.
 	UseKey(ctx context.Context, id uuid.UUID, at time.Time) error
 }
 
 const (
-	// CacheTTL is how long a key is taken for what it was when it was last read. A
-	// revoked key is refused everywhere at most this much later.
+	// CacheTTL is how long a found key is cached. A revoked key is refused everywhere at most
+	// this much later.
 	CacheTTL = 2 * time.Second
 
-	// useInterval is how often a use is noted.
+	// useInterval is how often the use of a key is recorded.
 	useInterval = time.Minute
 
-	cacheSize = 4096 // keys; the ones that are not used for longest are forgotten first
+	cacheSize = 4096 // keys; the least recently used are dropped first
 )
 
-// Keyring tells what a token opens. It is safe for concurrent use.
+// Keyring verifies tokens. It is safe for concurrent use.
 type Keyring struct {
 	store Store
 	now   func() time.Time
@@ -43,16 +41,18 @@ type cachedKey struct {
 	readAt time.Time
 }
 
-// NewKeyring makes one. warn is told when a use could not be noted; the key opens all
-// the same.
+// NewKeyring returns a Keyring. It calls warn if a use could not be recorded; the key
+// stays valid.
 func NewKeyring(store Store, now func() time.Time, warn func(error)) (*Keyring, error) {
 	seen, err := lru.New[string, cachedKey](cacheSize)
 	return &Keyring{store: store, now: now, warn: warn, cache: seen}, err
 }
 
-// Verify gives the key that a token opens. It is ErrUnknown, ErrExpired or ErrRevoked
-// when it opens none; any other error means that the store could not be asked. For a key
-// that is there the store is asked once in Memory, also when the secret is wrong.
+// Verify returns the key of a token. Errors:
+//   - ErrUnknown, ErrExpired, ErrRevoked: the token is not valid
+//   - any other error: the store could not be read
+//
+// An existing key is read from the store once in CacheTTL, also if the secret is wrong.
 func (r *Keyring) Verify(ctx context.Context, token string) (Key, error) {
 	prefix, ok := Prefix(token)
 	if !ok {
@@ -78,8 +78,8 @@ func (r *Keyring) Verify(ctx context.Context, token string) (Key, error) {
 	return found, nil
 }
 
-// Uncached reports whether a token may be of a key that was not found here before, so that
-// to verify it asks the store. Such look-ups are as many as somebody makes up prefixes.
+// Uncached reports whether Verify would read the store for the token. An attacker can cause
+// any number of such reads with made-up prefixes.
 func (r *Keyring) Uncached(token string) bool {
 	prefix, ok := Prefix(token)
 	return ok && !r.cache.Contains(prefix)
@@ -91,7 +91,7 @@ func (r *Keyring) cached(prefix string) (Key, bool) {
 	return s.key, ok && since >= 0 && since < CacheTTL
 }
 
-// recordUse notes the use of a key, unless that was done within the last minute.
+// recordUse records the use of a key, at most once in useInterval.
 func (r *Keyring) recordUse(ctx context.Context, prefix string, k Key, now time.Time) {
 	if k.LastUsed != nil && now.Sub(*k.LastUsed) < useInterval {
 		return

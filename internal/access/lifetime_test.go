@@ -23,6 +23,6 @@ func TestKeysOfPeopleEndSoonerThanThoseOfServices(t *testing.T) {
 		}
 	}
 	if access.ExpiresSoon(nil, now) {
-		t.Error("a key without an end ends soon")
+		t.Error("a key that never expires expires soon")
 	}
 }

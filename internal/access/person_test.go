@@ -2,8 +2,8 @@ package access
 
 import "testing"
 
-// Whose key was made by whom, and who has to be taken for one person. "ada" has two keys: one
-// that root made beside the database, and one of her own making.
+// Keys by maker, and who counts as one person. "ada" has two keys: one that root made with the
+// local command line, and one that she made.
 func TestWhoIsTheSamePerson(t *testing.T) {
 	t.Parallel()
 	keys := []Key{
@@ -27,7 +27,7 @@ func TestWhoIsTheSamePerson(t *testing.T) {
 		{"keys that a third one made", Person{"ada", "ada1"}, Person{"ben", "ben1"}, false},
 		{"a key that the other made", Person{"ada", "ada1"}, Person{"ben", "ben2"}, true},
 		{"made by one whose key the other made", Person{"ada", "ada1"}, Person{"cem", "cem1"}, true},
-		{"the maker beside the database", Person{"root", ""}, Person{"ben", "ben1"}, true},
+		{"the maker with the local command line", Person{"root", ""}, Person{"ben", "ben1"}, true},
 		{"through the other's own key", Person{"root", ""}, Person{"cem", "cem1"}, true},
 		{"no key proves a name: each key of it counts", Person{"ben", ""}, Person{"ada", "ada1"}, true},
 		{"a key that is not there: each key of the name counts", Person{"ben", "gone"}, Person{"ada", "ada1"}, true},
@@ -36,7 +36,7 @@ func TestWhoIsTheSamePerson(t *testing.T) {
 		{"makers of each other, and a stranger", Person{"dee", "dee1"}, Person{"ben", "ben1"}, false},
 	} {
 		if got, back := SamePerson(c.a, c.b, keys), SamePerson(c.b, c.a, keys); got != c.same || back != c.same {
-			t.Errorf("%s: %v, and asked the other way round %v", c.name, got, back)
+			t.Errorf("%s: %v, and with the arguments swapped %v", c.name, got, back)
 		}
 	}
 }

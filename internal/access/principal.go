@@ -12,24 +12,24 @@ var (
 	bareNames  = regexp.MustCompile(`^[A-Za-z0-9._@+-]{1,100}$`)
 )
 
-// reserved are the kinds of principal that act without a key: the system itself, and rules.
+// reserved are the kinds of principals that act without a key: the system, and rules.
 var reserved = []string{"system", "rule"}
 
-// CheckPrincipal returns what is wrong with the principal of a key: it is a kind and a name,
-// such as user:ada or service:desk, and the kind is none that acts without a key.
+// CheckPrincipal returns an error if text can't be the principal of a key. It must be a kind and
+// a name, such as user:ada or service:desk, and the kind must not be reserved.
 func CheckPrincipal(text string) error {
 	kind, _, _ := strings.Cut(text, ":")
 	switch {
 	case !principals.MatchString(text):
-		return errors.New("must be a kind and a name, such as user:ada or service:desk: small letters, a colon, and 1 to 100 of A-Z a-z 0-9 . _ @ + -")
+		return errors.New("must be a kind and a name, such as user:ada or service:desk: lower-case letters, a colon, and 1 to 100 of A-Z a-z 0-9 . _ @ + -")
 	case slices.Contains(reserved, kind):
-		return errors.New(kind + ": is reserved for what acts without a key")
+		return errors.New(kind + ": is reserved for principals that act without a key")
 	}
 	return nil
 }
 
-// CheckActor returns what is wrong with the name that somebody gives of themselves beside the
-// database, where no key proves it. It may also be a bare name, such as root: no key has one.
+// CheckActor returns an error if text can't be the name that a user of the local command line
+// gives, where no key proves it. It may also be a bare name, such as root, which no key has.
 func CheckActor(text string) error {
 	switch {
 	case text == "local":
@@ -40,20 +40,20 @@ func CheckActor(text string) error {
 	return CheckPrincipal(text)
 }
 
-// Person is who acts: a principal, and the prefix of the key that proves it. Key is empty
-// where nothing proves the name.
+// Person is an actor: a principal, and the prefix of the key that proves it. Key is empty if
+// nothing proves the name.
 type Person struct{ Principal, Key string }
 
-// SamePerson reports whether two who act have to be taken for one person, by the keys that
-// their tenant ever had: they have the same name, or one of them made the other's key, or the
-// key with which that was made, and so on. Who made a key has held it. Two whose keys a third
-// one made are different persons.
+// SamePerson reports whether two actors must be treated as one person. keys are all keys that
+// their tenant ever had. They are one person if they have the same name, or if one of them
+// made the other's key, or the key with which that key was made, and so on: the maker of a key
+// has seen its secret. Two persons whose keys were made by a third are different.
 func SamePerson(a, b Person, keys []Key) bool {
 	return a.Principal == b.Principal || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)
 }
 
-// madeBy reports whether a principal is among the makers of a person's key. Of a maker any
-// key counts, since no receipt tells with which one it made another.
+// madeBy reports whether a principal is among the makers of a person's key. Every key of a
+// maker counts, since receipts do not record with which of them another key was made.
 func madeBy(p Person, maker string, keys []Key) bool {
 	seen := map[string]bool{}
 	next := makersOf(keys, func(k *Key) bool { return k.Prefix == p.Key })
@@ -82,8 +82,7 @@ func makersOf(keys []Key, those func(*Key) bool) (out []string) {
 	return out
 }
 
-// IsProgram reports whether a principal is no person but a program: a service, a rule, or
-// the system itself.
+// IsProgram reports whether a principal is a program: a service, a rule, or the system.
 func IsProgram(principal string) bool {
 	return slices.ContainsFunc([]string{"service:", "rule:", "system:"}, func(kind string) bool { return strings.HasPrefix(principal, kind) })
 }

@@ -8,39 +8,39 @@ import (
 	"time"
 )
 
-// Role is what a key is for. A key may have several.
+// Role says what a key is for. A key may have several roles.
 type Role string
 
 // The roles.
 const (
-	Submitter Role = "submitter" // a program of an escrow service: hands over, and reads what it has the id of, and events
-	Operator  Role = "operator"  // mends: forks, reconciles, cancels, stops calls
-	Approver  Role = "approver"  // the second pair of eyes: lets plans run and letters go
-	Auditor   Role = "auditor"   // looks at everything and changes nothing
+	Submitter Role = "submitter" // a program of an escrow service: submits, reads objects by id, and reads events
+	Operator  Role = "operator"  // repairs: forks, reconciles, cancels, opens circuit breakers
+	Approver  Role = "approver"  // the second person: runs plans, holds, releases and purges letters
+	Auditor   Role = "auditor"   // reads everything and changes nothing
 	Admin     Role = "admin"     // keys, policies and rules; moves no money
 )
 
-// Platform is the role of whoever runs the machines: it opens what shows all tenants at once,
-// and nothing of a single one. It is given beside the database only.
+// Platform is the role of the operator of the machines. It opens the pages that show all
+// tenants, and nothing of a single tenant. Only the local command line grants it.
 const Platform Role = "platform"
 
-// Roles lists every role of a tenant, in the order of the table. The slice is the caller's.
+// Roles returns every role of a tenant in a fixed order. The caller may change the slice.
 func Roles() []Role { return []Role{Submitter, Operator, Approver, Auditor, Admin} }
 
-// ParseRoles reads roles separated by commas. None, an unknown one and one that is
-// given twice are errors, and so is Platform: it has a flag of its own.
+// ParseRoles parses roles separated by commas. An empty list, an unknown role, a repeated role
+// and Platform, which has its own flag, are errors.
 func ParseRoles(text string) ([]Role, error) {
 	var out []Role
 	for word := range strings.SplitSeq(text, ",") {
 		out = append(out, Role(strings.TrimSpace(word)))
 	}
 	if slices.Contains(out, Platform) {
-		return nil, errors.New("platform is given by --platform, beside the database")
+		return nil, errors.New("platform is granted with --platform, by the local command line only")
 	}
 	return out, CheckRoles(out)
 }
 
-// CheckRoles tells what is wrong with the roles of a key.
+// CheckRoles returns an error if a key can't have the roles.
 func CheckRoles(roles []Role) error {
 	if len(roles) == 0 {
 		return fmt.Errorf("must name at least one of %s", joinRoles(Roles()))
@@ -64,12 +64,11 @@ func joinRoles(roles []Role) string {
 	return strings.Join(out, ", ")
 }
 
-// Ungrantable lists those of the roles given that allow something which none of one's own
-// does. Whoever makes a key gives none of them: what one may not do, one does not let
-// oneself do by another key. So an admin makes keys of auditors and admins, and makes
-// those of submitters, operators and approvers with a key that is of their role too;
-// the first of them are made beside the database, by recourse keys create. Platform is
-// given there only, whatever one's own roles.
+// Ungrantable returns the given roles that allow an action which none of the own roles allows.
+// The maker of a key can't grant them, or it could act through the new key. So an admin makes
+// keys of auditors and admins; to make keys of submitters, operators or approvers its key
+// needs that role, too. The first of these keys are made by recourse keys create on the local
+// command line. Platform is granted only there, whatever the own roles are.
 func Ungrantable(own, given []Role) (beyond []Role) {
 	for _, role := range given {
 		if slices.ContainsFunc(Actions(), func(a Action) bool { return May([]Role{role}, a) && !May(own, a) }) || role == Platform {
@@ -79,8 +78,8 @@ func Ungrantable(own, given []Role) (beyond []Role) {
 	return beyond
 }
 
-// Outlives reports whether a key that is made to last until a time, or for ever when
-// that is zero, opens longer than the key that it is made with.
+// Outlives reports whether a key that expires at until, or never if until is zero, expires
+// later than the key that makes it, which expires at own.
 func Outlives(until time.Time, own *time.Time) bool {
 	return own != nil && (until.IsZero() || until.After(*own))
 }

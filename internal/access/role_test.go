@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Every cell, by hand: whoever has the roles at the left gives the role above, or not.
-// Only roles with admin make keys at all; the others are here since Beyond is asked of
-// roles, not of keys.
+// Every cell, by hand: whether a key with the roles on the left can grant the role above. Only
+// roles with admin make keys; the others are here because Ungrantable takes any
+// roles.
 const grantTable = `
                    submitter operator approver auditor admin
 submitter          x         -        -        -       -
@@ -43,7 +43,7 @@ func TestNobodyGrantsMoreThanTheirOwnRolesAllow(t *testing.T) {
 		for i, word := range words[1:] {
 			beyond := Ungrantable(own, []Role{Role(roles[i])})
 			if (len(beyond) == 0) != (word == "x") {
-				t.Errorf("%s gives %s: beyond %v", words[0], roles[i], beyond)
+				t.Errorf("%s grants %s: beyond %v", words[0], roles[i], beyond)
 			}
 		}
 	}
@@ -51,10 +51,10 @@ func TestNobodyGrantsMoreThanTheirOwnRolesAllow(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if all := append(Roles(), Platform); !slices.Equal(Ungrantable(all, all), []Role{Platform}) {
-		t.Errorf("platform is given by who has it: beyond %v", Ungrantable(all, all))
+		t.Errorf("platform is granted by a key that has it: beyond %v", Ungrantable(all, all))
 	}
 	if got := Ungrantable(nil, Roles()); len(got) != len(Roles()) {
-		t.Errorf("nobody gives all but %v", got)
+		t.Errorf("all roles grant every role but %v", got)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestNoKeyOutlivesTheOneItWasMadeWith(t *testing.T) {
 			t.Errorf("%v: %v", until, got)
 		}
 		if Outlives(until, nil) {
-			t.Errorf("%v outlives what lasts for ever", until)
+			t.Errorf("%v outlives a key that never expires", until)
 		}
 	}
 }

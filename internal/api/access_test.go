@@ -42,16 +42,16 @@ func TestWhoFailsTooOftenWaitsAndAGoodKeyDoesNot(t *testing.T) {
 		}
 		a.refused(http.StatusUnauthorized, "key_missing", "")
 		if failed++; failed > 1000 {
-			t.Fatal("a thousand failures, and no end")
+			t.Fatal("no 429 after a thousand failures")
 		}
 	}
 	if failed < 20 {
-		t.Errorf("only %d failures", failed)
+		t.Errorf("429 after only %d failures", failed)
 	}
 	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)
 }
 
-// The evidence of a dead letter is for who may read receipts; the rest is told to whoever has its id.
+// Only a key that may read receipts gets those of a dead letter; the rest is for every key that knows the id.
 func TestASubmitterReadsADeadLetterWithoutItsReceipts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -99,7 +99,7 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.RequireKeys = false })
 	if r.main.KeysRequired {
-		t.Error("it says that keys are needed")
+		t.Error("reports that keys are needed")
 	}
 	r.ask("", http.MethodGet, "/api/v1/breakers", "").refused(http.StatusBadRequest, "tenant_missing", "")
 	r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`, api.TenantHeader, "acme").is(http.StatusOK)
@@ -114,12 +114,12 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.keys WHERE principal = 'user:ada'`); n != 0 {
 		t.Errorf("%d keys made without one", n)
 	}
-	// A page in a browser is not meant: neither under a name of its own nor across origins.
+	// A page in a browser is refused, under another host name and across origins.
 	r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme", "Host", "evil.example").refused(http.StatusForbidden, "host_unknown", "")
 	if a := r.ask("", http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`, api.TenantHeader, "acme", "Sec-Fetch-Site", "cross-site"); a.refused(http.StatusForbidden, "cross_origin", "") == nil {
 		t.Error("no problem")
 	}
-	// A key is judged where it is shown.
+	// A key that is shown is verified.
 	r.ask("rck_wrong", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_invalid", "")
 	r.ask(r.key("acme", access.Auditor), http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
 	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other").refused(http.StatusForbidden, "tenant_mismatch", "")
@@ -131,8 +131,8 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	}
 }
 
-// A circuit breaker over all tenants is moved with a key of the tenant that stands for
-// all, and with no other.
+// A circuit breaker over all tenants can be moved only with a key of the tenant that stands for
+// all.
 func TestABreakerOverAllTenantsNeedsAKeyOfAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -155,7 +155,7 @@ func TestWithARealEscrowServiceAKeyIsNeededOnLoopbackToo(t *testing.T) {
 		o.RequireKeys, o.Embedded, o.EscrowURL, o.KeyLifetime = false, false, "http://127.0.0.1:1", app.Lifetime{Given: true}
 	})
 	if !r.main.KeysRequired {
-		t.Error("it says that no key is needed")
+		t.Error("reports that no key is needed")
 	}
 	r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_missing", "")
 }
@@ -184,7 +184,7 @@ func TestAsynqmonAsksForAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("as a browser shows it: %d, %v", resp.StatusCode, err)
+		t.Errorf("key as the password of basic auth: %d, %v", resp.StatusCode, err)
 	}
 	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
 		if a := r.ask("", http.MethodGet, path, ""); a.status != http.StatusOK {

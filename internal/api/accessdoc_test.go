@@ -14,12 +14,12 @@ import (
 	"github.com/recourse-dev/recourse/internal/api"
 )
 
-// described is an operation as the description tells it.
+// described is an operation of the description.
 type described struct {
 	id, method, path string
 	action           access.Action
 	roles            []access.Role
-	required         []parameter    // in the query
+	required         []parameter    // of the query
 	body             map[string]any // the schema; nil: none
 }
 
@@ -30,9 +30,9 @@ type parameter struct {
 
 func (d described) String() string { return d.method + " " + d.path }
 
-// description is what the API says of itself.
+// description is the description that the API serves.
 type description struct {
-	operations []described // by path; what only reads before what acts
+	operations []described // by path; reads before writes
 	schemas    map[string]any
 }
 
@@ -67,12 +67,12 @@ func (r *rig) description() (out description) {
 		return cmp.Or(cmp.Compare(reads(a), reads(b)), cmp.Compare(a.path, b.path), cmp.Compare(a.method, b.method))
 	})
 	if len(out.operations) < 50 {
-		r.t.Fatalf("%d operations are described only", len(out.operations))
+		r.t.Fatalf("only %d operations are described", len(out.operations))
 	}
 	return out
 }
 
-// example returns a value that a schema takes, with what it requires and nothing else.
+// example returns a minimal valid value of a schema.
 func (d description) example(schema map[string]any) any {
 	if ref, is := schema["$ref"].(string); is {
 		return d.example(d.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any))
@@ -104,12 +104,12 @@ func (d description) example(schema map[string]any) any {
 	return out
 }
 
-// accessDocument is the table operation x role, for people.
+// accessDocument returns the table of operations and roles in Markdown.
 func accessDocument(operations []described) string {
 	var out strings.Builder
-	out.WriteString("# Who may do what\n\nEvery operation of the API, the action that it asks for, and the roles whose keys open it. Without a key, or with one of\n" +
-		"another role, it is refused: 401, or 403 `role_missing` with a receipt. Of another tenant nothing is there: 404.\n" +
-		"Written by `go test ./internal/api -run IsTheOneThatIsCommitted -rewrite`; `TestEveryRoleOfEveryOperation` asks for each cell.\n\n")
+	out.WriteString("# Who may do what\n\nEvery operation of the API, its action, and the roles that may do it. A request without a key, or with a key of\n" +
+		"another role, is refused: 401, or 403 `role_missing` with a receipt. An object of another tenant is not found: 404.\n" +
+		"Written by `go test ./internal/api -run IsTheOneThatIsCommitted -rewrite`; `TestEveryRoleOfEveryOperation` tests each cell.\n\n")
 	roles := append(access.Roles(), access.Platform)
 	out.WriteString("| operation | action |")
 	for _, role := range roles {
@@ -143,6 +143,6 @@ func TestTheAccessDocumentIsTheOneThatIsCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(committed) != text {
-		t.Errorf("who may do what is not as access.md says, first at %s\nif that is meant: go test ./internal/api -run IsTheOneThatIsCommitted -rewrite", difference(string(committed), text))
+		t.Errorf("the roles of the operations differ from access.md, first at %s\nif the change is intended: go test ./internal/api -run IsTheOneThatIsCommitted -rewrite", difference(string(committed), text))
 	}
 }

@@ -15,40 +15,41 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// AccessLogger is the name of the lines that say who asked for what. They are not sampled.
+// AccessLogger is the name of the logger of access. Its lines are not sampled.
 const AccessLogger = "access"
 
 const (
 	// failureLogInterval is how often the failures of an address are logged, after the first.
 	failureLogInterval = time.Minute
-	// maxFailingAddresses bounds the addresses that are counted one by one; the rest are counted together.
+	// maxFailingAddresses bounds the addresses that are counted singly; the rest are counted together.
 	maxFailingAddresses = 1024
 	otherAddresses      = "others"
 )
 
-// accessLog logs who failed to show a key, who exported what, and at a level of its own every
-// request. It is safe for concurrent use.
+// accessLog logs requests without a valid key, exports, and every request at level. It is
+// safe for concurrent use.
 type accessLog struct {
 	log       *zap.Logger
-	level     zapcore.Level // of the lines about single requests
+	level     zapcore.Level // level of the line of each request
 	mu        sync.Mutex
-	byAddress map[string]*failureCount // byAddress address
+	byAddress map[string]*failureCount
 }
 
 type failureCount struct{ sinceLogged, total int } // since the last line, and in all
 
-// logFailure logs the first failure of an address, and counts the others.
+// logFailure logs the first failure of an address and counts the others.
 func (l *accessLog) logFailure(r *http.Request, token, code string) {
 	from, first := l.countFailure(remoteAddress(r))
 	if !first {
 		return
 	}
 	prefix, _ := access.Prefix(token)
-	l.log.Warn("a request without a good key: the first from this address",
+	l.log.Warn("first request without a valid key from this address",
 		zap.String("address", from), zap.String("code", code), zap.String("request", requestName(r)), zap.String("key", prefix))
 }
 
-// countFailure adds a failure to those of an address. It returns the address that is counted, and whether this is its first.
+// countFailure counts a failure of an address. It returns the address that it is counted under,
+// and whether this is its first.
 func (l *accessLog) countFailure(from string) (string, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,8 +67,8 @@ func (l *accessLog) countFailure(from string) (string, bool) {
 	return from, true
 }
 
-// logCounts logs how often addresses failed since it was called last, and forgets those that did
-// not.
+// logCounts logs the failures of each address since the last call, and forgets addresses
+// without any.
 func (l *accessLog) logCounts() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,12 +77,12 @@ func (l *accessLog) logCounts() {
 			delete(l.byAddress, from)
 			continue
 		}
-		l.log.Warn("more requests without a good key", zap.String("address", from), zap.Int("count", f.sinceLogged), zap.Int("in_all", f.total))
+		l.log.Warn("more requests without a valid key", zap.String("address", from), zap.Int("count", f.sinceLogged), zap.Int("in_all", f.total))
 		f.sinceLogged = 0
 	}
 }
 
-// run counts until ctx ends, and once more then.
+// run calls logCounts regularly until ctx ends, and once after that.
 func (l *accessLog) run(ctx context.Context) {
 	tick := time.NewTicker(failureLogInterval)
 	defer tick.Stop()
@@ -96,15 +97,15 @@ func (l *accessLog) run(ctx context.Context) {
 	}
 }
 
-// logExport logs who wrote out which letters, and how many.
+// logExport logs an export: who, which letters and how many.
 func (l *accessLog) logExport(c Caller, filter postadjudication.LetterFilter, where string, did postadjudication.Exported, err error) {
 	text, merr := json.Marshal(filter)
 	l.log.Info("dead letters were exported", zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.String("key", c.Key),
 		zap.String("filter", redact.Text(string(text))), zap.String("where", redact.Text(where)), zap.Int("letters", did.Letters), zap.Bool("complete", err == nil), zap.NamedError("filter_error", merr))
 }
 
-// recordStatus returns a writer that remembers what a request is answered, and what logs it; the
-// writer as it is where such lines are not written.
+// recordStatus returns a writer that records the status of the answer, and a function that
+// logs the request. Where such lines are not logged it returns w itself.
 func (l *accessLog) recordStatus(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
 	if !l.log.Core().Enabled(l.level) {
 		return w, func() {}
@@ -116,18 +117,18 @@ func (l *accessLog) recordStatus(w http.ResponseWriter, r *http.Request) (http.R
 	}
 }
 
-// statusRecorder is an answer whose status is remembered, with who asked.
+// statusRecorder records the status of an answer, and its caller.
 type statusRecorder struct {
 	http.ResponseWriter
-	status int // 0 when nothing was answered
+	status int // 0: no answer
 	caller Caller
 }
 
 // Unwrap is for http.ResponseController.
 func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader ignores a second status: whoever writes an answer may fail after its first byte,
-// and can then no longer say so.
+// WriteHeader ignores a second status: a handler may fail after its first byte, and the
+// status can't change then.
 func (w *statusRecorder) WriteHeader(status int) {
 	if w.status >= http.StatusOK {
 		return
@@ -143,7 +144,7 @@ func (w *statusRecorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// recordCaller notes who asks: for the log of requests, and for whoever shows a key that ends soon.
+// recordCaller records the caller for the log of requests, and announces the expiry of its key.
 func (a *API) recordCaller(w http.ResponseWriter, c Caller) {
 	if rec, is := w.(*statusRecorder); is {
 		rec.caller = c
@@ -151,7 +152,7 @@ func (a *API) recordCaller(w http.ResponseWriter, c Caller) {
 	a.announceExpiry(w, c)
 }
 
-// countRefusal counts a problem that is about access.
+// countRefusal reports a problem of access (401, 403, 429) to Config.OnRefusal.
 func (a *API) countRefusal(p *Problem) {
 	switch p.Status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:

@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// logLines are the logged ones with a text, as maps of their fields.
+// logLines returns the fields of the logged lines whose message contains text.
 func (r *rig) logLines(text string) (out []map[string]any) {
 	for _, l := range r.logs.FilterMessageSnippet(text).All() {
 		out = append(out, l.ContextMap())
@@ -26,7 +26,7 @@ func TestWhoFailsToShowAKeyIsLoggedOnceAndThenCounted(t *testing.T) {
 	for range 30 {
 		r.ask("", http.MethodGet, "/api/v1/breakers", "")
 	}
-	first := r.logLines("the first from this address")
+	first := r.logLines("first request without a valid key")
 	if len(first) != 1 || first[0]["address"] != "127.0.0.1" || first[0]["code"] != "key_invalid" || first[0]["key"] != prefix || first[0]["request"] != "GET /api/v1/breakers" {
 		t.Errorf("%v", first)
 	}
@@ -77,7 +77,7 @@ func TestEachRequestIsLoggedWithItsPrincipalAtTheLevelThatIsSet(t *testing.T) {
 	r.ask(token, http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)
 	r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
 	r.ask("", http.MethodGet, "/api/v1/keys/"+token, "").refused(http.StatusUnauthorized, "key_missing", "")
-	if err := r.main.Close(); err != nil { // a line is written behind the answer
+	if err := r.main.Close(); err != nil { // a line is logged after the answer
 		t.Fatal(err)
 	}
 	found := map[string]map[string]any{}

@@ -17,19 +17,19 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// Whose the things are that an operation is asked about.
+// The owners of the objects that the test requests.
 const (
 	own     = "own"
 	foreign = "foreign"
 	absent  = "absent"
 )
 
-// resources are what the paths name, by the parameter: one of the tenant that asks, one of
-// another, and one that nobody has. What belongs to no tenant is the same for all.
+// resources has the ids of objects for each path parameter, by owner: the tenant of the key,
+// another tenant, and nobody. What belongs to no tenant is the same for all.
 type resources map[string]map[string]string
 
-// requestBodies are what an operation is asked with where the least that its schema requires makes
-// no sense.
+// requestBodies has the bodies of operations for which a minimal valid value of the schema is
+// refused.
 var requestBodies = map[string]string{
 	"plan-bulk":             `{"action":"hold","all":true,"reason":"a"}`,
 	"mark-dead-letter":      `{"reason":"a","reprocess_eligible":true}`,
@@ -41,7 +41,7 @@ var requestBodies = map[string]string{
 
 const ruleBody = `{"reason":"a","rule":{"enabled":false,"filter":{"error_type":"http.refused"},"delay":"1h","max_replays":2}}`
 
-// newResources gives two tenants one of each, so that what is asked about is there.
+// newResources creates one object of each kind for two tenants.
 func (r *rig) newResources() resources {
 	r.t.Helper()
 	all := resources{
@@ -49,27 +49,27 @@ func (r *rig) newResources() resources {
 		"run": {absent: uuid.NewString()}, "case": {absent: uuid.NewString()}, "bulk": {absent: uuid.NewString()},
 		"prefix": {absent: "aaaaaaaaaaaa"}, "transaction": {absent: "txr_none"}, "rule": {absent: "none"},
 	}
-	for n, of := range []struct{ tenant, whose, transaction, rule string }{{"acme", own, "txr_1", "ours"}, {"other", foreign, "txr_2", "theirs"}} {
+	for n, of := range []struct{ tenant, owner, transaction, rule string }{{"acme", own, "txr_1", "ours"}, {"other", foreign, "txr_2", "theirs"}} {
 		run := r.letter(of.tenant, n+1, `"refused"`)
-		all["run"][of.whose], all["transaction"][of.whose], all["rule"][of.whose] = run, of.transaction, of.rule
-		all["case"][of.whose] = r.ask(r.key(of.tenant, access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
-		all["bulk"][of.whose] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", requestBodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
-		all["prefix"][of.whose] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:leaves","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
+		all["run"][of.owner], all["transaction"][of.owner], all["rule"][of.owner] = run, of.transaction, of.rule
+		all["case"][of.owner] = r.ask(r.key(of.tenant, access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
+		all["bulk"][of.owner] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", requestBodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
+		all["prefix"][of.owner] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:leaves","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
 		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/rules/"+of.rule, ruleBody).is(http.StatusOK)
 	}
 	return all
 }
 
-// path gives the path of an operation about things, which of them it names, and whether it
-// can name any of those.
-func (all resources) path(t *testing.T, d described, whose string) (path string, names []string, ok bool) {
+// path returns the path of an operation for the objects of an owner, their ids, and whether
+// the operation can name an object of that owner.
+func (all resources) path(t *testing.T, d described, owner string) (path string, names []string, ok bool) {
 	t.Helper()
-	path, ok = d.path, whose == own
+	path, ok = d.path, owner == own
 	for parameter, values := range all {
 		if !strings.Contains(path, "{"+parameter+"}") {
 			continue
 		}
-		name := values[whose]
+		name := values[owner]
 		if name == "" {
 			name = values[own]
 		} else {
@@ -79,19 +79,19 @@ func (all resources) path(t *testing.T, d described, whose string) (path string,
 		names = append(names, name)
 	}
 	if strings.Contains(path, "{") {
-		t.Fatalf("%s: the test has no such thing", d)
+		t.Fatalf("%s: the test has no object for it", d)
 	}
 	return path, names, ok
 }
 
-// tryOperation asks for an operation, and leaves a stream at once.
+// tryOperation requests an operation, and closes a stream at once.
 func (r *rig) tryOperation(token string, all description, d described, path string) (status int, text string) {
 	r.t.Helper()
 	query := url.Values{}
 	for _, p := range d.required {
 		value, is := all.example(p.schema).(string)
 		if !is {
-			r.t.Fatalf("%s: the test can't write %s", d, p.name)
+			r.t.Fatalf("%s: the test has no value for %s", d, p.name)
 		}
 		query.Set(p.name, value)
 	}
@@ -123,7 +123,7 @@ func (r *rig) tryOperation(token string, all description, d described, path stri
 	return resp.StatusCode, string(read)
 }
 
-// contents are the rows of a tenant, by the table: of all tables that have tenants.
+// contents returns the rows of a tenant in every table that has tenants.
 func (r *rig) contents(tenant string) map[string]string {
 	r.t.Helper()
 	rows, err := r.db.Query(`SELECT table_name FROM information_schema.columns WHERE table_schema = 'recourse' AND column_name = 'tenant' ORDER BY 1`)
@@ -148,10 +148,10 @@ func (r *rig) contents(tenant string) map[string]string {
 	return out
 }
 
-// Every operation that is described, asked with a key of every role and with none, about
-// what is the tenant's own, another's, and nobody's. A role of the table comes to the
-// operation; any other is refused with the reason and leaves a receipt. What is another's is
-// answered as what is nobody's, and nothing of it is told or changed.
+// Requests every described operation with a key of every role and with none, for objects of
+// the key's tenant, of another, and of nobody. A role of the table reaches the operation; any
+// other is refused with the reason and leaves a receipt. An object of another tenant is
+// answered like an unknown one, and nothing of it is shown or changed.
 func TestEveryRoleOfEveryOperation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work()
@@ -169,37 +169,37 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 		}
 		for _, role := range append(access.Roles(), access.Platform) {
 			answers := map[string]string{}
-			for _, whose := range []string{own, foreign, absent} {
-				path, names, ok := about.path(t, d, whose)
+			for _, owner := range []string{own, foreign, absent} {
+				path, names, ok := about.path(t, d, owner)
 				if !ok {
 					continue
 				}
-				status, text := r.tryOperation(r.keyAbout(role, whose), all, d, path)
+				status, text := r.tryOperation(r.keyAbout(role, owner), all, d, path)
 				if !slices.Contains(d.roles, role) {
 					refusals++
 					if status != http.StatusForbidden || !strings.Contains(text, `"code":"role_missing"`) || !strings.Contains(text, string(d.roles[0])) {
-						t.Errorf("%s may not %s, asked of what is %s: %d %s", role, d, whose, status, text)
+						t.Errorf("%s may not %s, of an object that is %s: %d %s", role, d, owner, status, text)
 					}
 					continue
 				}
-				r.checkAnswer(d, role, whose, status, text)
-				if whose != own {
-					answers[whose] = http.StatusText(status)
+				r.checkAnswer(d, role, owner, status, text)
+				if owner != own {
+					answers[owner] = http.StatusText(status)
 				}
-				if whose != own && status >= 400 {
+				if owner != own && status >= 400 {
 					for _, name := range names {
 						text = strings.ReplaceAll(text, name, "NAME")
 					}
-					answers[whose] += text
+					answers[owner] += text
 				}
 				for parameter, values := range about {
 					if theirs := values[foreign]; theirs != "" && parameter != "rule" && !slices.Contains(names, theirs) && strings.Contains(text, theirs) {
-						t.Errorf("%s of %s tells %s of another tenant: %s", d, role, theirs, text)
+						t.Errorf("%s by %s shows %s of another tenant: %s", d, role, theirs, text)
 					}
 				}
 			}
 			if answers[foreign] != answers[absent] {
-				t.Errorf("%s of %s tells another's from what is not there:\n%s\n%s", d, role, answers[foreign], answers[absent])
+				t.Errorf("%s by %s answers differently for another's object and an unknown one:\n%s\n%s", d, role, answers[foreign], answers[absent])
 			}
 		}
 		if status, text := r.tryOperation("", all, d, strings.NewReplacer("{", "", "}", "").Replace(d.path)); status != http.StatusUnauthorized && status != http.StatusTooManyRequests ||
@@ -208,11 +208,11 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 		}
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('access-refused', 'refused') AND body LIKE '%role_missing%'`) - began; n != refusals || refusals < 200 {
-		t.Errorf("%d receipts of %d refusals", n, refusals)
+		t.Errorf("%d receipts for %d refusals", n, refusals)
 	}
 	for _, a := range access.Actions() {
-		if !asked[a] && !slices.Equal(access.Allowed(a), []access.Role{access.Platform}) { // what shows all tenants is no operation
-			t.Errorf("no operation asks for %s", a)
+		if !asked[a] && !slices.Equal(access.Allowed(a), []access.Role{access.Platform}) { // pages that show all tenants are no operations
+			t.Errorf("no operation has the action %s", a)
 		}
 	}
 	for table, rows := range r.contents("other") {
@@ -225,29 +225,29 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 	}
 }
 
-// keyAbout is a key of acme with a role. What is refused is counted by the key, so that there is
-// one for each of those whom it is asked about.
-func (r *rig) keyAbout(role access.Role, whose string) string {
+// keyAbout returns a key of acme with a role. Refusals are counted by key, so there is a key
+// for each owner of objects.
+func (r *rig) keyAbout(role access.Role, owner string) string {
 	r.t.Helper()
-	name := string(role) + " about " + whose
+	name := string(role) + " about " + owner
 	if r.keys[name] == "" {
-		r.keys[name] = r.keyNamed("acme", "user:"+string(role)+"."+whose, role)
+		r.keys[name] = r.keyNamed("acme", "user:"+string(role)+"."+owner, role)
 	}
 	return r.keys[name]
 }
 
-// checkAnswer checks that a role came to an operation, and found only what is its tenant's.
-func (r *rig) checkAnswer(d described, role access.Role, whose string, status int, text string) {
+// checkAnswer checks that a role reached an operation, and found only objects of its tenant.
+func (r *rig) checkAnswer(d described, role access.Role, owner string, status int, text string) {
 	r.t.Helper()
 	refused := status == http.StatusForbidden && !strings.Contains(text, `"code":"beyond_reach"`)
 	if refused || status == http.StatusUnauthorized || status == http.StatusTooManyRequests || status >= 500 {
-		r.t.Errorf("%s may %s, asked of what is %s: %d %s", role, d, whose, status, text)
+		r.t.Errorf("%s may %s, of an object that is %s: %d %s", role, d, owner, status, text)
 	}
 	byID := slices.ContainsFunc([]string{"{run}", "{case}", "{bulk}", "{prefix}", "{transaction}"}, func(p string) bool { return strings.Contains(d.path, p) })
 	switch {
-	case whose == own && d.method == http.MethodGet && status != http.StatusOK:
-		r.t.Errorf("%s of %s: %d %s", d, role, status, text)
-	case whose != own && byID && status != http.StatusNotFound:
-		r.t.Errorf("%s of %s, asked of what is %s: %d %s", d, role, whose, status, text)
+	case owner == own && d.method == http.MethodGet && status != http.StatusOK:
+		r.t.Errorf("%s by %s: %d %s", d, role, status, text)
+	case owner != own && byID && status != http.StatusNotFound:
+		r.t.Errorf("%s by %s, of an object that is %s: %d %s", d, role, owner, status, text)
 	}
 }

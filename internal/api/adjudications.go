@@ -18,27 +18,27 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// maxBatchItems is how many adjudications one request may hand over.
+// maxBatchItems is how many adjudications one request may submit.
 const maxBatchItems = 1000
 
-// longBody is the length in bytes from which on reading an adjudication takes its tenant's turn.
+// longBody is the length in bytes from which reading an adjudication waits for the tenant's turn.
 const longBody = 2 << 10
 
-// Adjudication is the body of a submission, for the description: it is read by package
-// intake, as the lines of recourse submit are.
+// Adjudication describes the body of a submission. Package intake reads the body, as it reads
+// the lines of recourse submit.
 type Adjudication struct {
 	TransactionReceiptID string          `json:"transaction_receipt_id" minLength:"1" maxLength:"128" example:"txr_1"`
 	SubmissionReceiptID  string          `json:"submission_receipt_id" minLength:"1" maxLength:"128" example:"sub_1"`
 	AdjudicationID       string          `json:"adjudication_id" minLength:"1" maxLength:"128" example:"adj_1"`
 	EscrowReference      string          `json:"escrow_reference" minLength:"1" maxLength:"128" example:"esc_1"`
-	Tenant               string          `json:"tenant,omitempty" doc:"The key's, if it is given at all"`
+	Tenant               string          `json:"tenant,omitempty" doc:"If given, the tenant of the key"`
 	Outcome              string          `json:"outcome" enum:"release,refund"`
 	Generation           int             `json:"generation,omitempty" minimum:"1" default:"1" doc:"Higher for a re-adjudication"`
-	Amount               Sum             `json:"amount" doc:"To move"`
-	Held                 Sum             `json:"held" doc:"All that the escrow holds"`
+	Amount               Sum             `json:"amount" doc:"Amount to move"`
+	Held                 Sum             `json:"held" doc:"Total that the escrow holds"`
 	Target               string          `json:"target,omitempty" maxLength:"64" default:"escrow" doc:"The escrow service"`
 	Payload              json.RawMessage `json:"payload,omitempty" doc:"An object for the escrow service, without secrets"`
-	Simulate             json.RawMessage `json:"simulate,omitempty" doc:"A word or words for the escrow service of the demonstration"`
+	Simulate             json.RawMessage `json:"simulate,omitempty" doc:"One or more outcomes for the demonstration's escrow service to simulate"`
 }
 
 // Sum is an amount of money in the minor unit of its currency.
@@ -47,18 +47,18 @@ type Sum struct {
 	Currency string `json:"currency" minLength:"3" maxLength:"3" example:"USD"`
 }
 
-// Submitted is what became of an adjudication that was accepted.
+// Submitted is the result of an accepted adjudication.
 type Submitted struct {
 	Reply      postadjudication.Reply      `json:"reply" enum:"created,deduplicated,already_executed,superseded"`
-	Run        background.RunID            `json:"run_id" format:"uuid" doc:"The new run, or the one that stands in its place; of superseded the one that it made"`
+	Run        background.RunID            `json:"run_id" format:"uuid" doc:"The new run, or the run that already exists for it; with superseded the run that it made"`
 	Case       background.CaseID           `json:"case_id" format:"uuid"`
-	State      background.State            `json:"state" doc:"Of the run"`
-	Settlement postadjudication.Settlement `json:"settlement" doc:"Of the case now; of superseded its generation is the one that took this one's place"`
+	State      background.State            `json:"state" doc:"State of the run"`
+	Settlement postadjudication.Settlement `json:"settlement" doc:"Settlement of the case now; with superseded its generation is the one that superseded this adjudication"`
 }
 
-// Item is what became of one of many adjudications: accepted, or why not.
+// Item is the result of one of many adjudications: accepted, or why not.
 type Item struct {
-	Reply    postadjudication.Reply `json:"reply,omitempty" doc:"Absent when the item could not be read or judged: see problem"`
+	Reply    postadjudication.Reply `json:"reply,omitempty" doc:"Absent when the item could not be read or decided: see problem"`
 	Accepted bool                   `json:"accepted"`
 	Run      *background.RunID      `json:"run_id,omitempty" format:"uuid"`
 	Case     *background.CaseID     `json:"case_id,omitempty" format:"uuid"`
@@ -66,7 +66,7 @@ type Item struct {
 	Problem  *Problem               `json:"problem,omitempty"`
 }
 
-// Items are the answers in the order of the request.
+// Items are the results in the order of the request.
 type Items struct {
 	Results  []Item `json:"results"`
 	Accepted int    `json:"accepted"`
@@ -80,7 +80,7 @@ type submitInput struct {
 	RawBody []byte `contentType:"application/json"`
 }
 
-// batchInput has no body for huma: see batchItems.
+// batchInput declares no body to huma: batchItems returns it.
 type batchInput struct{}
 
 type submitOutput struct {
@@ -94,19 +94,19 @@ type batchOutput struct{ Body Items }
 func (a *API) adjudicationOperations(h huma.API) {
 	register(a, h, operation{
 		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, maxBody: maxItemBytes, idempotent: true, raw: true,
-		summary:     "Hand over an adjudication",
-		description: "201 when it is new, 200 when it was accepted before and is being executed, was executed, or was superseded; 409 with the reply as code and the run in its way when it contradicts what is known, is at a dead letter or was cancelled. It is safe to repeat.",
+		summary:     "Submit an adjudication",
+		description: "201 if it is new; 200 if it was accepted before and is being executed, was executed or was superseded; 409 with the reply as code and the blocking run if it contradicts the case, is dead-lettered or was cancelled. Safe to repeat.",
 	}, a.submit)
 	register(a, h, operation{
 		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, maxBody: maxBatchBytes, idempotent: true, raw: true, itemized: true,
-		summary:     "Hand over up to 1000 adjudications",
-		description: "Each is judged alone and answered in its place; those of one transaction are taken in their order. It is safe to repeat. An item is at most 64 KiB, a batch 16 MiB; 429 too_many_batches while 16 MiB of the tenant are worked on.",
+		summary:     "Submit up to 1000 adjudications",
+		description: "Each is decided separately, and its result has the same position as in the request; those of one transaction are decided in order. Safe to repeat. An item has at most 64 KiB, a batch 16 MiB; 429 too_many_batches while 16 MiB of the tenant are being processed.",
 	}, a.submitBatch)
-	// huma knows the bodies as bytes or not at all: what they are is said here.
+	// huma describes a raw body as bytes or not at all, so its schema is set here.
 	setBodySchema[Adjudication](h, "/adjudications")
 	setBodySchema[batch](h, "/adjudications/batch")
 	answers := h.OpenAPI().Paths[Prefix+"/adjudications"].Post.Responses
-	answers["200"] = &huma.Response{Description: "It was handed over before", Content: answers["201"].Content}
+	answers["200"] = &huma.Response{Description: "It was submitted before", Content: answers["201"].Content}
 }
 
 func setBodySchema[T any](h huma.API, path string) {
@@ -147,14 +147,14 @@ func readAdjudication(text []byte, c Caller) (postadjudication.Adjudication, *Pr
 		adjudication.Actor = c.Principal
 		return adjudication, nil
 	}
-	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the adjudication can't be taken as it is")
+	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the adjudication is invalid")
 	for _, w := range wrong {
 		p.withField(w.Field, w.Problem)
 	}
 	return adjudication, p
 }
 
-// declinedProblem tells why an adjudication was not accepted; the reply is the code.
+// declinedProblem returns the problem of an adjudication that was not accepted; the reply is the code.
 func declinedProblem(s postadjudication.Submitted) *Problem {
 	p := newProblem(http.StatusConflict, string(s.Reply), "%s", replyDetails[s.Reply])
 	if s.Reply == postadjudication.Busy {
@@ -168,16 +168,16 @@ func declinedProblem(s postadjudication.Submitted) *Problem {
 }
 
 var replyDetails = map[postadjudication.Reply]string{
-	postadjudication.DeadLettered:     "the run named died on it: fork that one",
-	postadjudication.ReconcileFirst:   "it is not known whether the run named moved money: reconcile it first",
-	postadjudication.RetryKeyMismatch: "the same generation came with other content",
+	postadjudication.DeadLettered:     "its run is dead-lettered: fork that run",
+	postadjudication.ReconcileFirst:   "it is not known whether its run moved money: reconcile that run first",
+	postadjudication.RetryKeyMismatch: "the same generation was submitted with other content",
 	postadjudication.StaleGeneration:  "a higher generation was accepted before",
-	postadjudication.Cancelled:        "it was accepted and cancelled since: only a higher generation begins anew",
+	postadjudication.Cancelled:        "it was accepted and later cancelled: only a higher generation starts a new run",
 	postadjudication.CaseEnded:        "the case is settled or refunded by another adjudication",
-	postadjudication.Conflicting:      "another outcome, or a higher generation while the run named is live",
-	postadjudication.ExceedsHeld:      "the escrow holds less than this and what it has committed",
-	postadjudication.EscrowMismatch:   "the escrow is known with another sum or currency",
-	postadjudication.Busy:             "another transaction holds the case or its escrow: ask again",
+	postadjudication.Conflicting:      "another outcome, or a higher generation while the run of the case is active",
+	postadjudication.ExceedsHeld:      "the escrow holds less than this amount plus what is already committed",
+	postadjudication.EscrowMismatch:   "the escrow was submitted before with another held amount or currency",
+	postadjudication.Busy:             "another transaction has locked the case or its escrow: try again",
 }
 
 func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchOutput, error) {
@@ -210,7 +210,7 @@ func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchO
 func (a *API) fillItem(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
 	if err != nil {
 		answer := a.problemOf(ctx, outageOfSubmit, err)
-		item.Problem, _ = answer.(*Problem) // refuse gives nothing else
+		item.Problem, _ = answer.(*Problem) // always a *Problem
 		return
 	}
 	item.Reply, item.Accepted, item.State = s.Reply, s.Reply.Accepted(), s.State
@@ -222,25 +222,25 @@ func (a *API) fillItem(ctx context.Context, item *Item, s postadjudication.Submi
 	}
 }
 
-// Bytes of batches that are worked on at once.
+// Bytes of batches in work at once.
 const (
 	maxProcessBatchBytes = 48 << 20
 	maxTenantBatchBytes  = 16 << 20
 )
 
-// batchRead is how many bytes of a batch are read at once: each read gives the processor away.
+// batchRead is how many bytes of a batch are read at once: each read yields the processor.
 const batchRead = 64 << 10
 
 type itemsKey struct{}
 
-// batchItems are the items of a batch, as they were written.
+// batchItems returns the items of a batch as raw JSON.
 func batchItems(ctx context.Context) []json.RawMessage {
 	items, _ := ctx.Value(itemsKey{}).([]json.RawMessage)
 	return items
 }
 
-// readBatch reads a batch item by item, and calls next with them. It takes room for the
-// length that the request states, or the longest one.
+// readBatch reads a batch item by item and calls next with the items. It reserves the length
+// that the request states, or else the maximum, in the batch quota.
 func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c Caller, next func(*http.Request)) {
 	if err := checkContentType(r); err != nil {
 		a.writeProblem(w, err)
@@ -252,7 +252,7 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c Caller, next f
 	}
 	release, exceeded := a.batchQuota.acquire(c, length)
 	if exceeded != scopeNone {
-		a.writeProblem(w, newProblem(http.StatusTooManyRequests, "too_many_batches", "batches of %d MiB of a tenant and %d MiB of a process are worked on at once: hand over smaller ones, or one after the other", maxTenantBatchBytes>>20, maxProcessBatchBytes>>20).withRetryAfter(1))
+		a.writeProblem(w, newProblem(http.StatusTooManyRequests, "too_many_batches", "at most %d MiB of batches of a tenant and %d MiB of a process are processed at once: submit smaller batches, or one after the other", maxTenantBatchBytes>>20, maxProcessBatchBytes>>20).withRetryAfter(1))
 		return
 	}
 	defer release()
@@ -268,7 +268,7 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c Caller, next f
 	case errors.As(err, &refused) && refused.Malformed:
 		a.writeProblem(w, newProblem(http.StatusBadRequest, "malformed", "the body can't be read").withField(refused.Field, refused.Problem))
 	case errors.As(err, &refused):
-		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").withField(refused.Field, refused.Problem))
+		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch is invalid").withField(refused.Field, refused.Problem))
 	case err != nil:
 		a.writeProblem(w, unreadBodyProblem(err, maxBatchBytes))
 	default:

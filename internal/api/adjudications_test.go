@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// What was accepted is answered so whatever has become of it: 200 where nothing is to
-// be done, 409 where a person acts or has acted.
+// A repeated submission is answered by the status of its run: 200 if nothing has to be done, 409
+// if a person has to act or has acted.
 func TestAnAdjudicationThatIsSentAgainIsAnsweredByWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -26,7 +26,7 @@ func TestAnAdjudicationThatIsSentAgainIsAnsweredByWhatBecameOfIt(t *testing.T) {
 	}
 	next := send(second(adjudication(1, `"ok"`))).is(http.StatusCreated)["run_id"]
 	if next == cancelled {
-		t.Errorf("run %s again", next)
+		t.Errorf("the same run %s", next)
 	}
 	if v := send(adjudication(1, `"ok"`)).is(http.StatusOK); v["reply"] != "superseded" || v["run_id"] != cancelled || v["state"] != "cancelled" || v["settlement"].(map[string]any)["generation"] != 2.0 {
 		t.Errorf("%v", v)

@@ -12,14 +12,14 @@ import (
 
 type analysisInput struct {
 	LetterFilter
-	Step  string `query:"step" enum:"hour,day" default:"day" doc:"How finely times are told"`
-	Steps int    `query:"steps" minimum:"1" maximum:"1000" default:"30" doc:"How many of them"`
+	Step  string `query:"step" enum:"hour,day" default:"day" doc:"Width of a time step"`
+	Steps int    `query:"steps" minimum:"1" maximum:"1000" default:"30" doc:"Number of time steps"`
 }
 
 type groupsInput struct {
 	LetterFilter
 	Sort  string `query:"sort" default:"largest" enum:"largest,newest,signature"`
-	After string `query:"after" doc:"next of the page before; of the same filter and sort"`
+	After string `query:"after" doc:"next of the previous page, with the same filter and sort"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -31,15 +31,15 @@ type statsOutput struct{ Body postadjudication.LetterStats }
 
 func (a *API) analysisOperations(h huma.API) {
 	register(a, h, operation{
-		id: "analyze-dead-letters", method: http.MethodGet, path: "/dead-letters/analysis", action: access.List, summary: "Tell what dead letters have in common",
-		description: "By signature, type, reason, class, queue and time, with the money at risk: exact, of those that the parameters of list-dead-letters select.",
+		id: "analyze-dead-letters", method: http.MethodGet, path: "/dead-letters/analysis", action: access.List, summary: "Analyze what dead letters have in common",
+		description: "Exact counts and money at risk by signature, type, reason, class, queue and time, of the letters that the parameters of list-dead-letters select.",
 	}, a.analyze)
 	register(a, h, operation{
 		id: "list-dead-letter-groups", method: http.MethodGet, path: "/dead-letters/groups", action: access.List, summary: "List the causes of dead letters",
-		description: "Letters of one signature are a group. A group's sample_run_id is one of its letters.",
+		description: "Letters with one signature are a group. sample_run_id is one letter of the group.",
 	}, a.groups)
 	register(a, h, operation{
-		id: "get-dead-letter-stats", method: http.MethodGet, path: "/dead-letters/stats", action: access.List, summary: "Tell how many dead letters there are, how old, and how much money they keep",
+		id: "get-dead-letter-stats", method: http.MethodGet, path: "/dead-letters/stats", action: access.List, summary: "Get the number, age and blocked money of dead letters",
 	}, a.stats)
 }
 

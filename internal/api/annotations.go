@@ -13,16 +13,16 @@ import (
 type holdInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 	}
 }
 
 type markInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
-		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
-		Reprocess *bool  `json:"reprocess_eligible,omitempty" doc:"Trying again is worth while"`
-		Review    *bool  `json:"manual_review_required,omitempty" doc:"A person should look first"`
+		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
+		Reprocess *bool  `json:"reprocess_eligible,omitempty" doc:"A fork is expected to succeed"`
+		Review    *bool  `json:"manual_review_required,omitempty" doc:"A person should review the letter first"`
 	}
 }
 
@@ -30,15 +30,15 @@ type annotationsOutput struct{ Body postadjudication.Annotations }
 
 func (a *API) annotationOperations(h huma.API) {
 	register(a, h, operation{
-		id: "hold-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/hold", action: access.Hold, summary: "Keep a dead letter from retention and purges",
+		id: "hold-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/hold", action: access.Hold, summary: "Hold a dead letter: exempt it from retention and purges",
 		description: "409 with the gate as code: not_open, held.",
 	}, a.hold)
 	register(a, h, operation{
-		id: "release-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/release", action: access.Hold, summary: "Let a held dead letter go",
+		id: "release-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/release", action: access.Hold, summary: "Release the hold of a dead letter",
 		description: "409 with the gate as code: not_open, not_held.",
 	}, a.releaseHold)
 	register(a, h, operation{
-		id: "mark-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/mark", action: access.Mark, summary: "Note on a dead letter what to do with it",
+		id: "mark-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/mark", action: access.Mark, summary: "Mark a dead letter as worth a fork, or as in need of review",
 	}, a.mark)
 }
 

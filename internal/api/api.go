@@ -16,26 +16,26 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Prefix is where the API is.
+// Prefix is the path prefix of the API.
 const Prefix = "/api/v1"
 
-// DescriptionPath is where it says what it is. No key is needed there.
+// DescriptionPath is the path of the OpenAPI description. It needs no key.
 const DescriptionPath = Prefix + "/openapi.json"
 
-// Keyless lets requests without a key pass, as Local with every role. It is for loopback.
+// Keyless admits requests without a key as Local, with every role. It is for loopback only.
 type Keyless struct {
-	Tenant string // of requests that name none; empty: they must
+	Tenant string // of requests that name none; empty: a request must name one
 }
 
-// Config says what an API is made of.
+// Config holds what an API needs.
 type Config struct {
 	Service *postadjudication.Service
 	Keyless *Keyless         // nil: a key is always needed
 	Log     *zap.Logger      // none when nil
 	Now     func() time.Time // time.Now when nil
 
-	RequestLevel zapcore.Level     // at which each request is logged
-	OnRefusal    func(code string) // of each request that is refused for who asks (401, 403, 429); it must not block; nil: nobody is told
+	RequestLevel zapcore.Level     // level of the log line of each request
+	OnRefusal    func(code string) // called for each request refused with 401, 403 or 429; must not block; may be nil
 }
 
 // API serves /api/v1. It is safe for concurrent use.
@@ -45,25 +45,25 @@ type API struct {
 	log          *zap.Logger
 	now          func() time.Time
 	keys         *access.Keyring
-	keyFailures  *keyedLimiter // to show a key
-	keyLookups   *keyedLimiter // of keys that were never found here, by addresses that failed too often
-	keyRefusals  *keyedLimiter // by keys, wherever that leaves a receipt
+	keyFailures  *keyedLimiter // requests without a valid key, by address
+	keyLookups   *keyedLimiter // lookups of uncached keys, by addresses that failed too often
+	keyRefusals  *keyedLimiter // refusals that leave a receipt, by key
 	expiringKeys expiringKeys
 	access       *accessLog
 	onRefusal    func(code string)
 
 	mux         *http.ServeMux
 	description *huma.OpenAPI
-	actions     map[string]access.Action // of each operation, by its id
-	streamQuota *quota                   // streamQuota and long polls that are open
-	batchQuota  *quota                   // bytes of batches that are worked on
-	ctx         context.Context          // ends with Stop
+	actions     map[string]access.Action // by operation id
+	streamQuota *quota                   // open streams and long polls
+	batchQuota  *quota                   // bytes of batches in work
+	ctx         context.Context          // done after Stop
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
 	handler     http.Handler
 }
 
-// New makes one. Stop ends it.
+// New returns an API whose background loops run until Stop.
 func New(c Config) (*API, error) {
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -81,7 +81,7 @@ func New(c Config) (*API, error) {
 	}
 	a.access = &accessLog{log: c.Log.Named(AccessLogger), level: c.RequestLevel, byAddress: map[string]*failureCount{}}
 	var err error
-	if a.keys, err = access.NewKeyring(c.Service.KeyStore(), c.Now, func(err error) { c.Log.Warn("the use of a key was not noted", zap.Error(err)) }); err != nil {
+	if a.keys, err = access.NewKeyring(c.Service.KeyStore(), c.Now, func(err error) { c.Log.Warn("failed to record the use of a key", zap.Error(err)) }); err != nil {
 		return nil, err
 	}
 	if a.keyFailures, err = newKeyedLimiter(failuresPerSecond, failureBurst); err != nil {
@@ -98,31 +98,32 @@ func New(c Config) (*API, error) {
 		a.stop()
 		return nil, err
 	}
-	// A page of another origin, opened in a browser that can reach us, changes nothing.
+	// A page of another origin, opened in a browser that can reach this server, changes nothing.
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		a.writeProblem(w, newProblem(http.StatusForbidden, "cross_origin", "a page of another origin may not change anything here"))
+		a.writeProblem(w, newProblem(http.StatusForbidden, "cross_origin", "a page of another origin may not change anything"))
 	}))
 	a.handler = crossOrigin.Handler(http.HandlerFunc(a.serve))
 	a.loops.Go(func() { a.access.run(a.ctx) })
 	return a, nil
 }
 
-// Stop ends the streams and the waiting, so that the server can shut down.
+// Stop ends the streams and long polls, so that the server can shut down, and waits for the
+// background loops.
 func (a *API) Stop() {
 	a.stop()
 	a.loops.Wait()
 }
 
-// ServeHTTP answers everything under Prefix.
+// ServeHTTP serves every path under Prefix.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		panicked := recover()
 		if panicked == nil {
 			return
 		}
-		if panicked != http.ErrAbortHandler { // that one was told where it arose
-			a.log.Error("a request broke", zap.String("request", requestName(r)), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
+		if panicked != http.ErrAbortHandler { // its cause is already logged
+			a.log.Error("a request panicked", zap.String("request", requestName(r)), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
 		}
 		panic(http.ErrAbortHandler)
 	}()
@@ -153,20 +154,20 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r.WithContext(a.withCaller(r.Context(), c)))
 }
 
-// noRouteProblem tells a path that is not there from a method that it does not have, as the
-// mux does in plain text.
+// noRouteProblem returns the problem of a request that no route matches: 404 for an unknown
+// path, 405 for a method that the path does not have. The mux answers both in plain text.
 func noRouteProblem(handler http.Handler, r *http.Request) *Problem {
 	answer := &headRecorder{header: http.Header{}}
 	handler.ServeHTTP(answer, r)
 	if answer.status == http.StatusMethodNotAllowed {
-		p := newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not for %s: see %s", r.URL.Path, r.Method, DescriptionPath)
+		p := newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not allow %s: see %s", r.URL.Path, r.Method, DescriptionPath)
 		p.allow = answer.header.Get("Allow")
 		return p
 	}
-	return newProblem(http.StatusNotFound, "no_such_path", "there is no %s: see %s", r.URL.Path, DescriptionPath)
+	return newProblem(http.StatusNotFound, "no_such_path", "there is no path %s: see %s", r.URL.Path, DescriptionPath)
 }
 
-// headRecorder keeps the head of an answer and throws its body away.
+// headRecorder keeps the status and the header of an answer and discards its body.
 type headRecorder struct {
 	header http.Header
 	status int
@@ -176,7 +177,7 @@ func (m *headRecorder) Header() http.Header         { return m.header }
 func (m *headRecorder) WriteHeader(status int)      { m.status = status }
 func (m *headRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
-// Description is the OpenAPI 3.1 document, as it is served and committed.
+// Description returns the OpenAPI 3.1 document as it is served and committed.
 func (a *API) Description() ([]byte, error) {
 	text, err := json.MarshalIndent(a.description, "", " ")
 	return append(text, '\n'), err

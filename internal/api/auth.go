@@ -15,15 +15,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// TenantHeader names the tenant where no key does.
+// TenantHeader names the tenant of a request without a key.
 const TenantHeader = "Recourse-Tenant"
 
-// authenticate tells who asks. It is a *Problem for whoever may not; the caller is told with it
-// when a key opened.
+// authenticate returns the caller of a request. Its errors are of type *Problem; with
+// tenant_mismatch it also returns the caller.
 //
 //	401 key_missing    no Authorization: Bearer rck_...
-//	401 key_invalid    no key opens with it
-//	401 key_expired    only told to who knows the secret, as key_revoked is
+//	401 key_invalid    no such key
+//	401 key_expired, key_revoked  only after the secret was verified
 //	403 tenant_mismatch  Recourse-Tenant names another tenant than the key
 //	429 too_many_failures
 //	400 header_doubled
@@ -38,7 +38,7 @@ func (a *API) authenticate(r *http.Request) (Caller, error) {
 		return a.authenticateLocal(r)
 	}
 	if token == "" {
-		return Caller{}, a.keyFailure(r, "key_missing", "show an access key: Authorization: Bearer rck_...; one is made by recourse keys create")
+		return Caller{}, a.keyFailure(r, "key_missing", "send an access key: Authorization: Bearer rck_...; recourse keys create makes one")
 	}
 	if err := a.limitLookups(r, token); err != nil {
 		return Caller{}, err
@@ -46,7 +46,7 @@ func (a *API) authenticate(r *http.Request) (Caller, error) {
 	key, err := a.keys.Verify(r.Context(), token)
 	switch {
 	case errors.Is(err, access.ErrUnknown):
-		return Caller{}, a.keyFailure(r, "key_invalid", "no access key opens with this")
+		return Caller{}, a.keyFailure(r, "key_invalid", "there is no such access key")
 	case errors.Is(err, access.ErrExpired):
 		return Caller{}, a.keyFailure(r, "key_expired", "the access key has expired")
 	case errors.Is(err, access.ErrRevoked):
@@ -58,18 +58,18 @@ func (a *API) authenticate(r *http.Request) (Caller, error) {
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
 		err := a.recordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Rule: "tenant_mismatch"})
 		if err == nil {
-			err = newProblem(http.StatusForbidden, "tenant_mismatch", "the access key is of another tenant; leave %s out", TenantHeader)
+			err = newProblem(http.StatusForbidden, "tenant_mismatch", "the access key belongs to another tenant; leave %s out", TenantHeader)
 		}
 		return c, err
 	}
 	return c, nil
 }
 
-// authenticateLocal admits whoever is on this machine. A page in a browser of this machine is not
-// meant by that: the name that it was asked for must be the machine's own.
+// authenticateLocal admits any process of this machine. The Host header must name loopback:
+// a page in a browser of this machine, loaded under another name, is refused.
 func (a *API) authenticateLocal(r *http.Request) (Caller, error) {
 	if !IsLoopbackHost(r.Host) {
-		return Caller{}, newProblem(http.StatusForbidden, "host_unknown", "without a key this is answered under the names of loopback only")
+		return Caller{}, newProblem(http.StatusForbidden, "host_unknown", "without a key only requests to a loopback host name are answered")
 	}
 	tenant := r.Header.Get(TenantHeader)
 	if tenant == "" {
@@ -81,7 +81,7 @@ func (a *API) authenticateLocal(r *http.Request) (Caller, error) {
 	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil
 }
 
-// IsLoopbackHost reports whether a Host header names this machine itself.
+// IsLoopbackHost reports whether a Host header names this machine.
 func IsLoopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -91,7 +91,7 @@ func IsLoopbackHost(hostport string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// keyFailure counts the failure of whoever shows no good key.
+// keyFailure counts a request without a valid key and returns its *Problem.
 func (a *API) keyFailure(r *http.Request, code, detail string) error {
 	a.access.logFailure(r, bearerToken(r), code)
 	if wait := a.keyFailures.take(remoteAddress(r)); wait > 0 {
@@ -100,8 +100,9 @@ func (a *API) keyFailure(r *http.Request, code, detail string) error {
 	return newProblem(http.StatusUnauthorized, code, "%s", detail)
 }
 
-// limitLookups refuses what would have Postgres asked for one more key that is not there. A key
-// that was found here before is looked up whatever others at its address do.
+// limitLookups limits how often an address that failed too often makes Postgres look up
+// unknown keys. A key that this process has found before is always looked up, whatever
+// others at its address do.
 func (a *API) limitLookups(r *http.Request, token string) error {
 	from := remoteAddress(r)
 	if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) {
@@ -116,11 +117,11 @@ func (a *API) limitLookups(r *http.Request, token string) error {
 }
 
 func tooManyFailures(wait int) *Problem {
-	return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a good key came from here").withRetryAfter(wait)
+	return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a valid key came from this address").withRetryAfter(wait)
 }
 
-// bearerToken is the token that a request shows. Browsers, which only look, may show it as
-// the password of any name.
+// bearerToken returns the token that a request shows. Browsers may send it as the password
+// of any user name, for read-only pages.
 func bearerToken(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
@@ -132,7 +133,7 @@ func bearerToken(r *http.Request) string {
 	return strings.TrimSpace(r.Header.Get("Authorization"))
 }
 
-// authorize asks the table, and leaves a receipt when it refuses.
+// authorize checks the caller's roles. A refusal leaves a receipt.
 func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 	if access.May(c.Roles, action) {
 		return nil
@@ -142,34 +143,35 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 	if err := a.recordRefusal(r.Context(), c, refusal); err != nil {
 		return err
 	}
-	p := newProblem(http.StatusForbidden, "role_missing", "the access key does not open this: %s", action)
+	p := newProblem(http.StatusForbidden, "role_missing", "the roles of the access key do not allow %s", action)
 	for _, role := range access.Allowed(action) {
 		p.Needs = append(p.Needs, string(role))
 	}
 	return p
 }
 
-// recordRefusal leaves the receipt of a refusal. It is a *Problem when there were too many: then
-// that is the refusal, and leaves none.
+// recordRefusal writes the receipt of a refusal. If the key was refused too often it writes
+// none and returns the *Problem of that.
 func (a *API) recordRefusal(ctx context.Context, c Caller, refusal postadjudication.AccessRefusal) error {
 	if wait := a.limitRefusals(c); wait > 0 {
 		return tooManyRefusals(wait)
 	}
 	refusal.Tenant, refusal.Actor = c.Tenant, c.Principal
 	if err := a.service.RecordRefusal(ctx, refusal); err != nil {
-		a.log.Error("a refusal could not be told in a receipt", zap.String("key", c.Key), zap.String("action", refusal.Action), zap.Error(err))
+		a.log.Error("failed to write the receipt of a refusal", zap.String("key", c.Key), zap.String("action", refusal.Action), zap.Error(err))
 	}
 	return nil
 }
 
-// limitRefusals counts a refusal of a key. It gives the seconds to wait when there were too many.
+// limitRefusals counts a refusal of a key. It returns the seconds to wait if there were too
+// many, else 0.
 func (a *API) limitRefusals(c Caller) int { return a.keyRefusals.take(c.Tenant + " " + c.Key) }
 
 func tooManyRefusals(wait int) *Problem {
 	return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").withRetryAfter(wait)
 }
 
-// Guard lets only those pass to a handler who may do an action.
+// Guard returns a handler that passes only the requests of callers who may do action.
 func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w, logged := a.access.recordStatus(w, r)
@@ -191,7 +193,8 @@ func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
 	})
 }
 
-// authenticateViewer admits to what belongs to no tenant, so that none need be named.
+// authenticateViewer authenticates for pages that belong to no tenant, so that the request
+// need not name one.
 func (a *API) authenticateViewer(r *http.Request) (Caller, error) {
 	if bearerToken(r) == "" && a.keyless != nil && IsLoopbackHost(r.Host) {
 		return Caller{Principal: Local, Roles: append(access.Roles(), access.Platform)}, nil
@@ -199,25 +202,25 @@ func (a *API) authenticateViewer(r *http.Request) (Caller, error) {
 	return a.authenticate(r)
 }
 
-// Local is the principal of whoever asks where no key is needed.
+// Local is the principal of a caller without a key.
 const Local = "local"
 
-// Caller is who asks: what the key says, or Local.
+// Caller is the caller of a request: what the key says, or Local.
 type Caller struct {
 	Tenant      string
 	Principal   string
 	Roles       []access.Role
 	Key         string     // prefix of the key; empty for Local
-	expiresAt   *time.Time // when the key ends; nil: never
-	token       string     // to see later whether it still opens; never told
-	requestName string     // what is asked for, as the log names it
+	expiresAt   *time.Time // nil: never
+	token       string     // for later checks that the key is still valid; never shown
+	requestName string     // the request's name in the log
 }
 
-// maxRequestName is how much of the name of a request is read, in bytes. A longer name keeps at least half of that.
+// maxRequestName is how many bytes of a request's name are read. A longer name keeps at least half of that.
 const maxRequestName = 2 << 10
 
-// requestName names a request as the log may: what looks like a secret is redacted. The query stays out: it is the
-// caller's.
+// requestName returns the name of a request for the log, with possible secrets redacted. The
+// query is left out: it may hold anything.
 func requestName(r *http.Request) string {
 	text := r.Method + " " + r.URL.Path
 	if len(text) > maxRequestName {
@@ -228,7 +231,7 @@ func requestName(r *http.Request) string {
 
 type callerKey struct{}
 
-// withCaller gives a context that carries who asks. The refusals of a key are counted
+// withCaller returns a context that carries the caller. The refusals of a key are counted
 // together, whether the API or the library refuses.
 func (a *API) withCaller(ctx context.Context, c Caller) context.Context {
 	known := postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""}
@@ -239,7 +242,7 @@ func (a *API) withCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// callerOf is who asks; the door lets no request pass without one.
+// callerOf returns the caller; authenticate lets no request pass without one.
 func callerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c

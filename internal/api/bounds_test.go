@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// keyNamed makes one more key of a tenant.
+// keyNamed makes another key of a tenant.
 func (r *rig) keyNamed(tenant, principal string, roles ...access.Role) string {
 	r.t.Helper()
 	token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{Tenant: tenant, Principal: principal, Roles: roles, Actor: "test", Reason: "test"})
@@ -24,7 +24,7 @@ func (r *rig) keyNamed(tenant, principal string, roles ...access.Role) string {
 	return token
 }
 
-// eventually asks until it is so.
+// eventually polls until is returns true.
 func (r *rig) eventually(is func() bool) {
 	r.t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
@@ -35,12 +35,12 @@ func (r *rig) eventually(is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.t.Fatal("still not so")
+			r.t.Fatal("the condition did not become true")
 		}
 	}
 }
 
-// A key has eight streams and long polls, a tenant 32; what is closed is free again.
+// A key may have eight open streams and long polls, a tenant 32; a closed one does not count.
 func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -68,7 +68,7 @@ func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
 	r.listen(ctx, r.key("other", access.Auditor), "/api/v1/events/stream")
 	leave()
 	for _, one := range open {
-		for range one { // until it has ended
+		for range one { // until the stream ends
 		}
 	}
 	r.eventually(func() bool {
@@ -76,7 +76,7 @@ func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
 	})
 }
 
-// An item of which JSON says two things is refused alone; what is no list as a whole.
+// Only the item with ambiguous JSON is refused; a body without a list is refused as a whole.
 func TestABatchIsReadItemByItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -99,7 +99,7 @@ func TestABatchIsReadItemByItem(t *testing.T) {
 	}
 }
 
-// One batch of the greatest length is the tenant's share.
+// One batch of the maximum length uses the tenant's whole quota.
 func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

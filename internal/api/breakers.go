@@ -20,8 +20,8 @@ type breakersOutput struct {
 
 type breakerInput struct {
 	Body struct {
-		Target string `json:"target,omitempty" minLength:"1" maxLength:"64" default:"escrow" doc:"The escrow service, or a plain family by its name"`
-		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Target string `json:"target,omitempty" minLength:"1" maxLength:"64" default:"escrow" doc:"An escrow service, or the name of a plain family"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 	}
 }
 
@@ -29,15 +29,15 @@ type breakerOutput struct{ Body postadjudication.Breaker }
 
 func (a *API) breakerOperations(h huma.API) {
 	register(a, h, operation{
-		id: "list-breakers", method: http.MethodGet, path: "/breakers", action: access.Read, summary: "List the circuit breakers that were opened for the tenant, and those over all tenants",
+		id: "list-breakers", method: http.MethodGet, path: "/breakers", action: access.Read, summary: "List the circuit breakers opened for the tenant or for all tenants",
 	}, a.breakers)
 	register(a, h, operation{
-		id: "open-breaker", method: http.MethodPost, path: "/breakers/open", action: access.Breaker, summary: "Stop calling an escrow service: open its circuit breaker by hand",
-		description: "What is handed over is accepted and paused until a person releases the circuit breaker. For the tenant alone; with the tenant " + postadjudication.AllTenants + ", over all tenants.",
+		id: "open-breaker", method: http.MethodPost, path: "/breakers/open", action: access.Breaker, summary: "Open the circuit breaker of an escrow service by hand",
+		description: "The service is not called any more. New submissions are accepted and paused until a person releases the circuit breaker. It applies to the key's tenant; with the tenant " + postadjudication.AllTenants + ", to all tenants.",
 	}, a.openBreaker)
 	register(a, h, operation{
-		id: "release-breaker", method: http.MethodPost, path: "/breakers/release", action: access.Breaker, summary: "Let the paused work go: at once; over all tenants by probes first, and at once when it is said twice",
-		description: "409 breaker_not_open when there is nothing to release.",
+		id: "release-breaker", method: http.MethodPost, path: "/breakers/release", action: access.Breaker, summary: "Release paused work: at once for a tenant; for all tenants by probes first, and at once on a second release",
+		description: "409 breaker_not_open if there is nothing to release.",
 	}, a.releaseBreaker)
 }
 

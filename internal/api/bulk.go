@@ -17,17 +17,17 @@ import (
 type bulkPlanInput struct {
 	Body struct {
 		Action    string          `json:"action" enum:"fork,reconcile_by_lookup,purge,mark,hold,release"`
-		Filter    json.RawMessage `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters are meant"`
-		Where     string          `json:"where,omitempty" minLength:"1" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON: of those that the filter selects, only letters that meet it are meant" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
-		All       bool            `json:"all,omitempty" doc:"All open letters: in the place of a filter and a condition"`
-		Reason    string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
-		Policy    *PolicyBody     `json:"policy,omitempty" doc:"Of forks: another retry policy; absent keeps the letters'"`
-		Queue     string          `json:"queue,omitempty" minLength:"1" doc:"Of forks: another queue of the family; absent keeps the letters'"`
-		Reprocess *bool           `json:"reprocess_eligible,omitempty" doc:"With mark"`
-		Review    *bool           `json:"manual_review_required,omitempty" doc:"With mark"`
-		Limit     int64           `json:"limit,omitempty" minimum:"1" doc:"At most so many letters, the oldest; absent: all"`
-		Parallel  int             `json:"parallel,omitempty" minimum:"1" maximum:"64" doc:"Letters worked on at once; 10 when absent"`
-		Throttle  int             `json:"throttle,omitempty" minimum:"1" maximum:"10000" doc:"Letters a second; as fast as it goes when absent"`
+		Filter    json.RawMessage `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters match"`
+		Where     string          `json:"where,omitempty" minLength:"1" maxLength:"4096" doc:"A CEL condition over the members of a letter's JSON: selects those letters of the filter that meet it" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
+		All       bool            `json:"all,omitempty" doc:"All open letters; instead of a filter and a condition"`
+		Reason    string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipts"`
+		Policy    *PolicyBody     `json:"policy,omitempty" doc:"For fork: another retry policy; absent: the letter's own"`
+		Queue     string          `json:"queue,omitempty" minLength:"1" doc:"For fork: another queue of the family; absent: the letter's own"`
+		Reprocess *bool           `json:"reprocess_eligible,omitempty" doc:"For mark"`
+		Review    *bool           `json:"manual_review_required,omitempty" doc:"For mark"`
+		Limit     int64           `json:"limit,omitempty" minimum:"1" doc:"Maximum number of letters, the oldest first; absent: all"`
+		Parallel  int             `json:"parallel,omitempty" minimum:"1" maximum:"64" doc:"Letters processed at once; absent: 10"`
+		Throttle  int             `json:"throttle,omitempty" minimum:"1" maximum:"10000" doc:"Letters per second; absent: no limit"`
 	}
 }
 
@@ -38,27 +38,27 @@ type bulkInput struct {
 type bulkRunInput struct {
 	Bulk string `path:"bulk" format:"uuid"`
 	Body struct {
-		Hash       string `json:"hash" minLength:"64" maxLength:"64" doc:"The plan's: it says that you have seen what is going to be done"`
-		BreakGlass string `json:"break_glass,omitempty" minLength:"1" maxLength:"255" doc:"The incident for which one approver lets run alone what they planned; it raises an alarm"`
-		Reason     string `json:"reason,omitempty" minLength:"1" maxLength:"1024" doc:"With break_glass: why nobody else could"`
+		Hash       string `json:"hash" minLength:"64" maxLength:"64" doc:"The plan's hash: it confirms that you have seen what will be done"`
+		BreakGlass string `json:"break_glass,omitempty" minLength:"1" maxLength:"255" doc:"The incident for which one approver runs their own plan alone; it raises an alarm"`
+		Reason     string `json:"reason,omitempty" minLength:"1" maxLength:"1024" doc:"With break_glass: why nobody else could approve"`
 	}
 }
 
 type bulkChangeInput struct {
 	Bulk string `path:"bulk" format:"uuid"`
 	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 	}
 }
 
 type bulksInput struct {
-	After string `query:"after" doc:"next of the page before"`
+	After string `query:"after" doc:"next of the previous page"`
 }
 
 type bulkItemsInput struct {
 	Bulk    string `path:"bulk" format:"uuid"`
 	Outcome string `query:"outcome" doc:"pending, done, refused, refused:<gate>, plan_stale or failed" example:"refused:reconcile_first"`
-	After   string `query:"after" doc:"next of the page before"`
+	After   string `query:"after" doc:"next of the previous page"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -77,34 +77,34 @@ type bulkItemsOutput struct {
 
 func (a *API) bulkOperations(h huma.API) {
 	register(a, h, operation{
-		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan one thing for many dead letters",
-		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. Where no letter is selected there is none either, and no receipt: 422 nothing_selected. It is refused as a search with a condition is while two of the tenant are worked on. " + forkAttemptsDoc,
+		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan an action on many dead letters",
+		description: "Stores the selected letters, each with its version and its money, and reports what would be refused now. Nothing is done before run-bulk. With where, scanned is the number of letters that the condition was evaluated on, and undecided the number where it had no result; if not all letters could be evaluated no plan is made: 422 naming where. If no letter is selected no plan and no receipt is made: 422 nothing_selected. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are running.  " + forkAttemptsDoc,
 	}, a.planBulk)
 	register(a, h, operation{
 		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.List, summary: "List plans, the newest first",
 	}, a.listBulk)
 	register(a, h, operation{
-		id: "get-bulk", method: http.MethodGet, path: "/bulk/{bulk}", action: access.List, summary: "Tell of a plan and how far it has got",
+		id: "get-bulk", method: http.MethodGet, path: "/bulk/{bulk}", action: access.List, summary: "Get a plan and its progress",
 	}, a.getBulk)
 	register(a, h, operation{
-		id: "list-bulk-items", method: http.MethodGet, path: "/bulk/{bulk}/items", action: access.List, summary: "List the letters of a plan, and what became of each",
+		id: "list-bulk-items", method: http.MethodGet, path: "/bulk/{bulk}/items", action: access.List, summary: "List the letters of a plan with the outcome of each",
 	}, a.bulkItems)
 	register(a, h, operation{
-		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Let a plan run",
-		description: "It survives restarts and never acts twice on a letter; one that changed since the plan was made is left alone. 409 plan_stale when the hash is not the plan's, bulk_state when it was cancelled, second_person_required when it states or frees money, forks settlements or purges them, and the caller is the person who planned it, or a program.",
+		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Run a plan",
+		description: "It survives restarts and never acts twice on a letter. A letter that changed since planning is skipped. 409: plan_stale if the hash is not the plan's; bulk_state if the plan was cancelled; second_person_required if the plan states or frees money, or forks or purges settlements, and the caller planned it or is a program.",
 	}, a.runBulk)
 	for _, change := range []struct {
 		word, summary string
 		action        access.Action
 		do            func(context.Context, string, uuid.UUID, string, string) (postadjudication.Bulk, error)
 	}{
-		{"pause", "Let a running plan stop within a second", access.BulkStop, a.service.PauseBulk},
-		{"resume", "Let a paused plan go on", access.BulkRun, a.service.ResumeBulk},
-		{"cancel", "End a plan for good", access.BulkStop, a.service.CancelBulk},
+		{"pause", "Pause a running plan within a second", access.BulkStop, a.service.PauseBulk},
+		{"resume", "Resume a paused plan", access.BulkRun, a.service.ResumeBulk},
+		{"cancel", "Cancel a plan for good", access.BulkStop, a.service.CancelBulk},
 	} {
 		register(a, h, operation{
 			id: change.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + change.word, action: change.action, summary: change.summary,
-			description: "What was done stays done. 409 bulk_state when it can't be from where it stands.",
+			description: "What was done stays done. 409 bulk_state if the plan's state does not allow it.",
 		}, func(ctx context.Context, c Caller, in *bulkChangeInput) (*bulkOutput, error) {
 			id, err := parseBulkID(in.Bulk)
 			if err != nil {
@@ -170,7 +170,7 @@ func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOut
 		return &bulkOutput{b}, bulkProblem(err)
 	}
 	if in.Body.Reason != "" {
-		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan has its reason").withField("reason", "is given with break_glass only")
+		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan already has a reason").withField("reason", "is given with break_glass only")
 	}
 	b, err := a.service.RunBulk(ctx, c.Tenant, id, in.Body.Hash, c.Principal)
 	return &bulkOutput{b}, bulkProblem(err)
@@ -179,12 +179,12 @@ func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOut
 func parseBulkID(text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan is named by its id").withField("bulk", "is no UUID")
+		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "a plan is named by its id").withField("bulk", "is no UUID")
 	}
 	return id, nil
 }
 
-// bulkProblem tells the refusals that only plans have, by the names of the parameters.
+// bulkProblem returns the problems that only plans have, naming the parameters of the request.
 func bulkProblem(err error) error {
 	var state *postadjudication.BulkStateError
 	var field *postadjudication.FieldError
@@ -192,7 +192,7 @@ func bulkProblem(err error) error {
 	case errors.As(err, &state):
 		return newProblem(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Requested)
 	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(postadjudication.OutcomePlanStale)):
-		return newProblem(http.StatusConflict, string(postadjudication.OutcomePlanStale), "the hash is not that of the plan as it is stored: make a new plan, and look at it").withField("hash", field.Problem)
+		return newProblem(http.StatusConflict, string(postadjudication.OutcomePlanStale), "the hash is not that of the stored plan: make a new plan and review it").withField("hash", field.Problem)
 	case errors.As(err, &field) && field.Field == "cursor":
 		return &postadjudication.FieldError{Field: "after", Problem: field.Problem}
 	}

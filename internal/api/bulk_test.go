@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// Who plans can't let the plan run, who lets it run must show its hash, and what was
-// planned is done once, each letter with its outcome.
+// The planner can't run the plan, the person who runs it must send its hash, and the plan is
+// executed once, each letter with its outcome.
 func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -54,7 +54,7 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND tenant = 'acme'`); n != 2 {
 		t.Errorf("%d letters are open", n)
 	}
-	// Somebody else is faster with one of them.
+	// Another fork of one of the letters comes first.
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+second+"/fork", `{"reason":"mine"}`).is(http.StatusCreated)
 	if b := run(approver, hash).is(http.StatusOK); b["started_by"] != "user:approver@acme" {
 		t.Errorf("%v", b)
@@ -87,8 +87,8 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	}
 }
 
-// A plan may name its letters by a condition; it says how many it was asked of, and keeps
-// it with its hash.
+// A plan may select its letters by a condition. It reports how many letters were scanned, and
+// the condition is part of its hash.
 func TestAPlanMayCarryACondition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -111,7 +111,7 @@ func TestAPlanMayCarryACondition(t *testing.T) {
 	}
 }
 
-// A plan of nothing is refused: it leaves neither a plan nor a receipt.
+// A plan without letters is refused and leaves no plan and no receipt.
 func TestAPlanOfNothingIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()

@@ -25,10 +25,10 @@ type transactionInput struct {
 }
 
 type casesInput struct {
-	States      []string `query:"state" doc:"Any of these" enum:"pending,in-progress,review-needed,approved-for-settlement,partially-settled,settled,dispute-ready,refunded"`
-	Reserved    bool     `query:"reserved" doc:"Only those that have something reserved"`
-	Transaction string   `query:"transaction_receipt_id" maxLength:"128" doc:"Only that of this transaction"`
-	After       string   `query:"after" doc:"next of the page before"`
+	States      []string `query:"state" doc:"Only cases in one of these states" enum:"pending,in-progress,review-needed,approved-for-settlement,partially-settled,settled,dispute-ready,refunded"`
+	Reserved    bool     `query:"reserved" doc:"Only cases with money reserved"`
+	Transaction string   `query:"transaction_receipt_id" maxLength:"128" doc:"Only the case of this transaction"`
+	After       string   `query:"after" doc:"next of the previous page"`
 	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -36,12 +36,12 @@ type casesOutput struct{ Body postadjudication.CasePage }
 
 type freeInput struct {
 	Body struct {
-		States      []string `json:"states,omitempty" doc:"Cases that stand at any of these" enum:"review-needed,partially-settled,dispute-ready"`
+		States      []string `json:"states,omitempty" doc:"Cases in one of these states" enum:"review-needed,partially-settled,dispute-ready"`
 		Transaction string   `json:"transaction_receipt_id,omitempty" minLength:"1" maxLength:"128" doc:"The case of this transaction"`
-		All         bool     `json:"all,omitempty" doc:"All that have something reserved: in the place of the others"`
-		Limit       int      `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"At most so many cases that can be freed, the oldest; absent: all, of which there may be 1000"`
-		Reason      string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
-		Reference   string   `json:"reference" minLength:"1" maxLength:"255" doc:"Where it can be checked that nothing will be paid for them"`
+		All         bool     `json:"all,omitempty" doc:"All cases with money reserved; instead of the others"`
+		Limit       int      `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Maximum number of cases that can be freed, the oldest first; absent: all, at most 1000"`
+		Reason      string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipts"`
+		Reference   string   `json:"reference" minLength:"1" maxLength:"255" doc:"Where one can check that nothing will be paid for them"`
 	}
 }
 
@@ -51,11 +51,11 @@ type receiptsInput struct {
 	Case   string `path:"case" format:"uuid"`
 	After  int64  `query:"after" minimum:"0" doc:"Begin after this sequence number"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Verify bool   `query:"verify" doc:"Check the whole chain of the case, and its stored state, too"`
+	Verify bool   `query:"verify" doc:"Also verify the whole chain of the case and its stored state"`
 }
 
-// Receipt is a fact of the trail. Payload are its particulars, and Body the exact text
-// that the link covers.
+// Receipt is a receipt of the trail. Payload holds its details, and Body the exact text that
+// the link covers.
 type Receipt struct {
 	ID       string            `json:"id"`
 	Sequence int64             `json:"sequence"`
@@ -67,47 +67,47 @@ type Receipt struct {
 	At       time.Time         `json:"at"`
 	Payload  json.RawMessage   `json:"payload"`
 	Body     string            `json:"body" doc:"RFC 8785 canonical JSON"`
-	Link     string            `json:"link" doc:"Hex SHA-256 over the link before, the sequence and the body's SHA-256"`
+	Link     string            `json:"link" doc:"Hex SHA-256 over the previous link, the sequence and the body's SHA-256"`
 }
 
 // Trail is a page of receipts.
 type Trail struct {
 	Receipts     []Receipt     `json:"receipts"`
-	Next         int64         `json:"next" doc:"Give it as after to go on"`
+	Next         int64         `json:"next" doc:"after of the next page"`
 	More         bool          `json:"more"`
 	Verification *Verification `json:"verification,omitempty"`
 }
 
-// Verification is what a check of a case found.
+// Verification is the result of verifying a case.
 type Verification struct {
 	OK       bool              `json:"ok"`
-	Receipts int64             `json:"receipts" doc:"That were checked"`
-	Head     string            `json:"head,omitempty" doc:"Link of the last one, in hex: keep it elsewhere to notice a missing tail"`
-	Sequence int64             `json:"sequence" doc:"Of the last one"`
-	Broken   map[string]string `json:"broken" doc:"Rule, and the first thing that breaks it"`
+	Receipts int64             `json:"receipts" doc:"Number of receipts checked"`
+	Head     string            `json:"head,omitempty" doc:"Link of the last receipt, in hex: store it elsewhere to detect a truncated chain"`
+	Sequence int64             `json:"sequence" doc:"Sequence of the last receipt"`
+	Broken   map[string]string `json:"broken" doc:"For each broken rule, its first violation"`
 
-	Breaks []postadjudication.Break `json:"breaks" doc:"Everything that is broken"`
+	Breaks []postadjudication.Break `json:"breaks" doc:"Every violation"`
 }
 
 type receiptsOutput struct{ Body Trail }
 
 func (a *API) caseOperations(h huma.API) {
 	register(a, h, operation{
-		id: "get-case", method: http.MethodGet, path: "/cases/{case}", action: access.Read, summary: "Tell everything about a case",
+		id: "get-case", method: http.MethodGet, path: "/cases/{case}", action: access.Read, summary: "Get everything about a case",
 	}, a.caseByID)
 	register(a, h, operation{
 		id: "find-case", method: http.MethodGet, path: "/transactions/{transaction}", action: access.Read, summary: "Find the case of a transaction",
 	}, a.findCase)
 	register(a, h, operation{
 		id: "list-cases", method: http.MethodGet, path: "/cases", action: access.List, summary: "List cases, the oldest first",
-		description: "Also those whose dead letter was purged, with why nothing of them runs and what may be done.",
+		description: "Includes cases whose dead letter was purged, with why no run of theirs is active and what may be done.",
 	}, a.listCases)
 	register(a, h, operation{
-		id: "plan-free", method: http.MethodPost, path: "/cases/free", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan that what cases have reserved be freed",
-		description: "For adjudications that will not be carried out, of dead letters and of their cancelled forks. Somebody else lets it run by run-bulk. A case is refused while a run of it is live, its money is unknown, a call may be on its way, or its letter is held. Then it is review-needed, and a higher generation may begin anew. Where no case is selected there is no plan and no receipt: 422 nothing_selected.",
+		id: "plan-free", method: http.MethodPost, path: "/cases/free", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan to free the money that cases have reserved",
+		description: "For adjudications that will not be carried out: of dead letters and of their cancelled forks. Another person runs the plan with run-bulk. A case is refused while a run of it is active, its money is unknown, a call may be outstanding, or its letter is held. A freed case is review-needed, and a higher generation may start a new run. If no case is selected no plan and no receipt is made: 422 nothing_selected.",
 	}, a.planFree)
 	register(a, h, operation{
-		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "Read, and verify, the receipts of a case",
+		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "List, and verify, the receipts of a case",
 	}, a.listReceipts)
 }
 
@@ -150,7 +150,7 @@ func (a *API) listReceipts(ctx context.Context, c Caller, in *receiptsInput) (*r
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 { // behind the last one, or of no case
+	if len(found) == 0 { // after the last one, or no such case
 		if first, err := a.service.Receipts(ctx, c.Tenant, id, 0, 1); err != nil || len(first) == 0 {
 			return nil, errors.Join(err, notFoundIfNone(first))
 		}
@@ -210,17 +210,17 @@ type runOutput struct{ Body postadjudication.Status }
 type cancelInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 	}
 }
 
 func (a *API) runOperations(h huma.API) {
 	register(a, h, operation{
-		id: "get-run", method: http.MethodGet, path: "/runs/{run}", action: access.Read, summary: "Tell how a run is",
+		id: "get-run", method: http.MethodGet, path: "/runs/{run}", action: access.Read, summary: "Get the status of a run",
 	}, a.getRun)
 	register(a, h, operation{
 		id: "cancel-run", method: http.MethodPost, path: "/runs/{run}/cancel", action: access.Cancel, summary: "Cancel a run",
-		description: "A run that waits and has moved no money ends now. Of a running one it is asked: see cancel_asked. What it had reserved is freed; of a fork it stays reserved, until it is freed by plan-free. 409 ended, reconcile_first.",
+		description: "A waiting run that has moved no money ends at once. A running one is only asked to end: see cancel_asked. The money that the run had reserved is freed; the money of a fork stays reserved until plan-free frees it. 409 ended, reconcile_first.",
 	}, a.cancelRun)
 }
 

@@ -2,22 +2,22 @@
 //
 // # Promise
 //
-// Who asks is known by an access key, and so is whose rows are meant: the tenant is the
-// key's, the actor of whatever is done is the key's principal, and what the key's roles
-// don't allow is refused with a receipt. A request is refused as a whole, naming the
-// field, when it says anything that is not understood: a member or a query parameter
-// that is unknown, one that is given twice or is null, a number that is not whole. Every refusal
-// is application/problem+json (RFC 9457) with a code that does not change.
+// An access key identifies the caller. The key gives the tenant, and its principal is the
+// actor of every action. An action that the key's roles don't allow is refused with a
+// receipt. A request with anything that the API does not understand is refused as a whole,
+// naming the field: an unknown member or query parameter, a member that is given twice or is
+// null, a number that is not whole. Every refusal is application/problem+json (RFC 9457)
+// with a stable code.
 //
-// An Idempotency-Key makes a POST that changes something safe to repeat: for 24 hours
-// the same request gets the answer that it was given, and what was refused may be tried
-// again. Handing over adjudications needs none, the retry key does it.
+// An Idempotency-Key makes a POST that changes something safe to repeat: for 24 hours the
+// same request gets the same answer. A refused request may be sent again under its key.
+// Submitting adjudications needs no Idempotency-Key: the retry key makes it safe to repeat.
 //
-//	request ──▶ door: key ──▶ Caller, or 401/429
-//	        ──▶ entry: role, size, JSON, Idempotency-Key ──▶ or 403/409/413/422
+//	request ──▶ authenticate: key ──▶ Caller, or 401/429
+//	        ──▶ Handle: role, size, JSON, Idempotency-Key ──▶ or 403/409/413/422
 //	        ──▶ an operation: postadjudication.Service ──▶ answer, or problem
 //
-// Whoever fails to show a good key too often, by remote address, waits; a good key always
+// An address that too often fails to show a valid key has to wait. A valid key always
 // passes, also from behind the same proxy.
 //
 // With curl:
@@ -27,14 +27,14 @@
 //	     --json '{"reason":"the escrow service is mended"}' $URL/api/v1/dead-letters/$RUN/fork
 //	curl -N -H "Authorization: Bearer $RECOURSE_KEY" $URL/api/v1/events/stream
 //
-// What the API is, is written down in openapi.json and served; a test compares the two.
-// After a change rewrite it:
+// The API serves its description, openapi.json. A test compares the committed file with
+// the code. After a change rewrite the file:
 //
 //	go test ./internal/api -run TestTheOpenAPIDescriptionIsTheOneThatIsCommitted -rewrite
 //
 // # House
 //
 // May import postadjudication, internal/access, internal/intake, background and
-// receipts for their words, and huma. It decides nothing about retries, settlements or
-// gates, and knows no SQL.
+// receipts for their types, and huma. It decides nothing about retries, settlements or
+// gates, and contains no SQL.
 package api

@@ -20,15 +20,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// outage is what is known of a request whose servers could not be reached. That a
-// statement failed proves nothing: its connection may have broken behind the commit, and
-// the driver may have sent it twice.
+// outage is the problem of a request whose servers could not be reached. A failed statement
+// proves nothing: its connection may have broken after the commit, and the driver may have
+// sent it twice.
 type outage struct {
 	done   Done
 	detail string
 }
 
-// Done is what is known to have been done.
+// Done says what is known to have been done.
 type Done string
 
 // The values of Done.
@@ -37,12 +37,12 @@ const (
 	DoneUnknown Done = "unknown"
 )
 
-const outageDetail = "Postgres or Redis can't be reached, or broke off; "
+const outageDetail = "Postgres or Redis can't be reached or closed the connection; "
 
 var (
-	outageNothingDone = outage{DoneNothing, "nothing was done: ask the same again"}
-	outageOfSubmit    = outage{DoneUnknown, "it is not known whether anything was accepted. To hand over the same again is safe: what was accepted is answered as accepted, and nothing is executed twice"}
-	outageOfAction    = outage{DoneUnknown, "it is not known whether anything was done: ask the same again; what was done is not done twice"}
+	outageNothingDone = outage{DoneNothing, "nothing was done: send the same request again"}
+	outageOfSubmit    = outage{DoneUnknown, "it is not known whether anything was accepted. Submitting the same again is safe: an accepted adjudication is answered as accepted, and nothing is executed twice"}
+	outageOfAction    = outage{DoneUnknown, "it is not known whether anything was done: send the same request again; nothing is done twice"}
 )
 
 func (o operation) outage() outage {
@@ -55,29 +55,29 @@ func (o operation) outage() outage {
 	return outageOfAction
 }
 
-// problemOf tells the problem behind an error of the service. What nobody outside can
-// make good is logged, and said without particulars.
+// problemOf returns the problem of an error of the service. An error that the caller can't
+// correct is logged, and answered without details.
 func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) error {
 	var p *Problem
 	var gate *postadjudication.RefusedError
-	var second *postadjudication.SecondPersonError
-	var often *postadjudication.TooManyRefusalsError
-	var nothing *postadjudication.NothingSelectedError
+	var secondPerson *postadjudication.SecondPersonError
+	var tooMany *postadjudication.TooManyRefusalsError
+	var empty *postadjudication.NothingSelectedError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &p):
 		return p
-	case errors.As(err, &often):
-		return tooManyRefusals(int(math.Ceil(often.After.Seconds())))
+	case errors.As(err, &tooMany):
+		return tooManyRefusals(int(math.Ceil(tooMany.After.Seconds())))
 	case errors.As(err, &gate):
 		return gateProblem(gate)
-	case errors.As(err, &second):
-		return secondPersonProblem(second)
-	case errors.As(err, &nothing):
-		return nothingSelected(nothing)
+	case errors.As(err, &secondPerson):
+		return secondPersonProblem(secondPerson)
+	case errors.As(err, &empty):
+		return nothingSelected(empty)
 	case errors.Is(err, postadjudication.ErrNotFound):
-		return newProblem(http.StatusNotFound, "not_found", "the tenant has none such")
+		return newProblem(http.StatusNotFound, "not_found", "the tenant has no such object")
 	}
 	if fields := fieldProblems(err); len(fields) > 0 {
 		p := newProblem(http.StatusUnprocessableEntity, "invalid", "%s %s", fields[0].Field, fields[0].Problem)
@@ -96,32 +96,32 @@ func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) 
 		p.Done = &whenUnavailable.done
 		return p
 	}
-	return newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
+	return newProblem(http.StatusInternalServerError, "internal", "internal error; the log has its cause")
 }
 
-// sentinelProblem tells the refusals that are single values.
+// sentinelProblem returns the problem of an error that is a single value, or nil.
 func sentinelProblem(err error) *Problem {
 	for _, known := range []struct {
-		err    error
-		status int
-		code   string
-		detail string
-		again  int
+		err        error
+		status     int
+		code       string
+		detail     string
+		retryAfter int
 	}{
 		{postadjudication.ErrReconcileFirst, http.StatusConflict, "reconcile_first", "it is not known whether money moved: reconcile first", 0},
 		{postadjudication.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
-		{postadjudication.ErrUnreadable, http.StatusConflict, "unreadable", "the run is of a version that this process can't read: ask a newer one", 0},
-		{postadjudication.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "it has values that can't be recorded: nothing was done", 0},
+		{postadjudication.ErrUnreadable, http.StatusConflict, "unreadable", "the run was written by a newer version that this process can't read: use a newer process", 0},
+		{postadjudication.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "the request has values that can't be recorded: nothing was done", 0},
 		{postadjudication.ErrBreakerNotOpen, http.StatusConflict, "breaker_not_open", "the circuit breaker is not open: there is nothing to release", 0},
-		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process knows no escrow service to ask", 0},
-		{postadjudication.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "as many searches, exports and plans with a condition are worked on as may be at once: ask again when one has ended", 2},
-		{postadjudication.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: ask one that does", 0},
+		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process has no escrow service to call", 0},
+		{postadjudication.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "the maximum number of searches, exports and plans with a condition is running: try again when one has ended", 2},
+		{postadjudication.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: use one that does", 0},
 		{postadjudication.ErrRequestMismatch, http.StatusUnprocessableEntity, "idempotency_mismatch", "the Idempotency-Key was used for another request within 24 hours", 0},
-		{postadjudication.ErrRequestBusy, http.StatusConflict, "idempotency_in_progress", "the request with this Idempotency-Key is being worked on", 1},
-		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction holds the case: ask again", 1},
+		{postadjudication.ErrRequestBusy, http.StatusConflict, "idempotency_in_progress", "the request with this Idempotency-Key is still in progress", 1},
+		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction has locked the case: try again", 1},
 	} {
 		if errors.Is(err, known.err) {
-			return newProblem(known.status, known.code, "%s", known.detail).withRetryAfter(known.again)
+			return newProblem(known.status, known.code, "%s", known.detail).withRetryAfter(known.retryAfter)
 		}
 	}
 	return nil
@@ -142,20 +142,20 @@ func gateProblem(e *postadjudication.RefusedError) *Problem {
 	return p
 }
 
-// nothingSelected tells that there is nothing to plan.
+// nothingSelected returns the problem of a plan that selects nothing.
 func nothingSelected(e *postadjudication.NothingSelectedError) *Problem {
-	p := newProblem(http.StatusUnprocessableEntity, "nothing_selected", "nothing is selected, and no plan was made")
+	p := newProblem(http.StatusUnprocessableEntity, "nothing_selected", "nothing is selected: no plan was made")
 	if e.Undecided > 0 {
-		p.Detail += fmt.Sprintf("; of %d letters that were looked at, the condition could not be told of %d", e.Scanned, e.Undecided)
+		p.Detail += fmt.Sprintf("; of %d letters scanned, the condition had no result for %d", e.Scanned, e.Undecided)
 	}
 	p.Scanned, p.Undecided = e.Scanned, e.Undecided
 	return p
 }
 
-// secondPersonProblem tells that something was planned which somebody else has to let run: 202; or
-// that whoever asks may not let it run: 409.
+// secondPersonProblem returns 202 if an action was planned that another person has to run, and
+// 409 if the caller may not run the plan.
 func secondPersonProblem(e *postadjudication.SecondPersonError) *Problem {
-	status, detail := http.StatusAccepted, "it is planned, and takes another person to let it run: POST "+Prefix+"/bulk/"+e.Plan.ID.String()+"/run with its hash, by another principal's key"
+	status, detail := http.StatusAccepted, "it is planned, and another person has to run it: POST "+Prefix+"/bulk/"+e.Plan.ID.String()+"/run with its hash, by another principal's key"
 	if e.Because != "" {
 		status, detail = http.StatusConflict, e.Because
 	}
@@ -164,7 +164,7 @@ func secondPersonProblem(e *postadjudication.SecondPersonError) *Problem {
 	return p
 }
 
-// fieldProblems are the wrong fields in a joined error.
+// fieldProblems returns the field errors in a joined error.
 func fieldProblems(err error) (out []FieldProblem) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -179,7 +179,7 @@ func fieldProblems(err error) (out []FieldProblem) {
 	return out
 }
 
-// isOutage reports whether a server could not be reached, or broke off.
+// isOutage reports whether a server could not be reached or closed the connection.
 func isOutage(err error) bool {
 	var network net.Error
 	var state interface{ SQLState() string }
@@ -198,16 +198,17 @@ func isOutage(err error) bool {
 	return false
 }
 
-// writeProblem writes a problem outside of huma.
+// writeProblem writes a problem outside of huma. An error that is no *Problem is written as
+// 500 internal.
 func (a *API) writeProblem(w http.ResponseWriter, err error) {
 	var p *Problem
 	if !errors.As(err, &p) {
-		p = newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
+		p = newProblem(http.StatusInternalServerError, "internal", "internal error; the log has its cause")
 	}
 	a.countRefusal(p)
 	body, merr := json.Marshal(p)
 	if merr != nil {
-		a.log.Error("a problem can't be told", zap.Error(merr))
+		a.log.Error("failed to encode a problem", zap.Error(merr))
 	}
 	for name := range p.GetHeaders() {
 		w.Header().Add(name, p.GetHeaders().Get(name))
@@ -215,6 +216,6 @@ func (a *API) writeProblem(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	if _, err := w.Write(append(body, '\n')); err != nil {
-		a.log.Debug("a problem was not read to its end", zap.Error(err))
+		a.log.Debug("failed to write a problem", zap.Error(err))
 	}
 }

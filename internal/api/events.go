@@ -12,32 +12,32 @@ import (
 )
 
 type eventsInput struct {
-	After int64 `query:"after" minimum:"0" maximum:"9007199254740991" doc:"Begin after this position: the next of the answer before"`
+	After int64 `query:"after" minimum:"0" maximum:"9007199254740991" doc:"Start after this position: next of the previous answer"`
 	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	// Less than the time in which the server must have answered.
-	Wait int `query:"wait" minimum:"0" maximum:"25" doc:"Seconds to wait when there is none yet"`
+	// Wait is at most less than answerTimeout, so that the answer is in time.
+	Wait int `query:"wait" minimum:"0" maximum:"25" doc:"Seconds to wait if there is no event yet"`
 }
 
 type eventsOutput struct {
 	Body struct {
 		Events []postadjudication.Event  `json:"events"`
-		Next   postadjudication.Position `json:"next" doc:"Give it as after: nothing is missed, and nothing comes twice"`
+		Next   postadjudication.Position `json:"next" doc:"after of the next request: no event is missed or repeated"`
 	}
 }
 
 type streamInput struct {
-	After int64 `query:"after" minimum:"0" maximum:"9007199254740991" doc:"Begin after this position"`
-	Last  int64 `header:"Last-Event-ID" minimum:"0" maximum:"9007199254740991" doc:"The same, as browsers say it when they come again; it prevails"`
+	After int64 `query:"after" minimum:"0" maximum:"9007199254740991" doc:"Start after this position"`
+	Last  int64 `header:"Last-Event-ID" minimum:"0" maximum:"9007199254740991" doc:"The same, as browsers send it when they reconnect; it has precedence"`
 }
 
 func (a *API) eventOperations(h huma.API) {
 	register(a, h, operation{
-		id: "list-events", method: http.MethodGet, path: "/events", action: access.Read, summary: "Read what happened, in order, from a position on",
-		description: "With wait it takes a place as a stream does. 422 invalid naming after, also of a stream, when the position is beyond the newest one of the tenant.",
+		id: "list-events", method: http.MethodGet, path: "/events", action: access.Read, summary: "List events in order, starting after a position",
+		description: "With wait it counts as an open stream. 422 invalid naming after, also for a stream, if the position is beyond the tenant's newest event.",
 	}, a.events)
 	register(a, h, operation{
-		id: "stream-events", method: http.MethodGet, path: "/events/stream", action: access.Read, summary: "The same as server-sent events",
-		description: "The id of an event is its position, its type is event, data is the event as JSON. A comment every 15 seconds shows that the stream lives. It ends when the server stops or the key no longer opens. A key has 8 streams and long polls at once and a tenant 32 of each process; 429 too_many_streams beyond.",
+		id: "stream-events", method: http.MethodGet, path: "/events/stream", action: access.Read, summary: "Stream events as server-sent events",
+		description: "id is the position of the event, event its type, data the event as JSON. A comment every 15 seconds keeps the stream alive. It ends when the server stops or the key is no longer valid. A process allows 8 streams and long polls of a key and 32 of a tenant at once; 429 too_many_streams beyond that.",
 	}, a.stream)
 	h.OpenAPI().Paths[Prefix+"/events/stream"].Get.Responses["200"] = &huma.Response{
 		Description: "OK", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}},
@@ -53,10 +53,10 @@ func (a *API) events(ctx context.Context, c Caller, in *eventsInput) (*eventsOut
 		}
 		defer release()
 		read = a.service.WaitEvents
-		var enough context.CancelFunc
-		ctx, enough = context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second)
-		defer enough()
-		defer context.AfterFunc(a.ctx, enough)()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second)
+		defer cancel()
+		defer context.AfterFunc(a.ctx, cancel)()
 	}
 	events, next, err := read(ctx, c.Tenant, postadjudication.Position(in.After), in.Limit)
 	out := &eventsOutput{}

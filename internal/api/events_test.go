@@ -103,7 +103,7 @@ func TestAStreamGoesOnWhereItsReaderLeft(t *testing.T) {
 		seen = append(seen, <-live)
 	}
 	leave()
-	for range live { // until it has ended
+	for range live { // until the stream ends
 	}
 	var data struct {
 		Position int64

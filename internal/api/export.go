@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Trailers of an export, which come when it is whole.
+// Trailers of an export. A server sends them only after a complete export.
 const (
 	ExportedLetters   = "Recourse-Letters"
 	ExportedScanned   = "Recourse-Scanned"
@@ -25,36 +25,36 @@ const (
 
 type exportInput struct {
 	LetterFilter
-	Where  string `query:"where" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
+	Where  string `query:"where" maxLength:"4096" doc:"A CEL condition over the members of a letter's JSON" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
 	Format string `query:"format" enum:"json,jsonl,csv" default:"json"`
 }
 
 type searchInput struct {
 	LetterFilter
-	Where string `query:"where" required:"true" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
+	Where string `query:"where" required:"true" maxLength:"4096" doc:"A CEL condition over the members of a letter's JSON" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
 	Sort  string `query:"sort" default:"newest" enum:"newest,oldest,highest_amount,lowest_amount,most_attempts,last_seen"`
-	After string `query:"after" doc:"next of the answer before; of the same filter, condition and sort"`
+	After string `query:"after" doc:"next of the previous answer, with the same filter, condition and sort"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Scan  int    `query:"scan" minimum:"1" maximum:"100000" default:"20000" doc:"How many letters may be looked at for the answer"`
+	Scan  int    `query:"scan" minimum:"1" maximum:"100000" default:"20000" doc:"Maximum number of letters to scan for the answer"`
 }
 
 type searchOutput struct {
 	Body postadjudication.LettersFound
 }
 
-// exportTypes are the media types of the formats.
+// exportTypes maps each format to its media type.
 var exportTypes = map[postadjudication.ExportFormat]string{
 	postadjudication.JSON: "application/json", postadjudication.JSONL: "application/jsonl", postadjudication.CSV: "text/csv; charset=utf-8",
 }
 
 func (a *API) exportOperations(h huma.API) {
 	register(a, h, operation{
-		id: "search-dead-letters", method: http.MethodGet, path: "/dead-letters/search", action: access.List, summary: "Find dead letters by a condition",
-		description: "Looks through what the other parameters select; scanned and complete tell how far it came, next goes on. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are worked on.",
+		id: "search-dead-letters", method: http.MethodGet, path: "/dead-letters/search", action: access.List, summary: "Search dead letters by a condition",
+		description: "Scans the letters that the other parameters select. scanned and complete report how far the scan came; next continues it. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are running.",
 	}, a.search)
 	register(a, h, operation{
-		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.List, summary: "Write out dead letters, the oldest first",
-		description: "As a stream of json (one array), jsonl or csv. Only a whole one ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; else the connection is cut. With where it may take two minutes, and is refused as a search is.",
+		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.List, summary: "Export dead letters, the oldest first",
+		description: "A stream of json (one array), jsonl or csv. Only a complete export ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; otherwise the connection is cut. With where it takes at most two minutes, and 429 too_many_conditions as for a search.",
 	}, a.export)
 }
 
@@ -69,8 +69,8 @@ func (a *API) search(ctx context.Context, c Caller, in *searchInput) (*searchOut
 	return &searchOutput{found}, err
 }
 
-// export writes while it reads. What fails before the first byte is refused. What fails
-// behind it cuts the connection, so that nobody takes a part for the whole.
+// export writes while it reads. A failure before the first byte is answered as a problem. A
+// failure after it cuts the connection, so that nobody takes a part for the whole.
 func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.StreamResponse, error) {
 	filter, err := in.filter()
 	if err != nil {
@@ -78,9 +78,9 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 	}
 	format := postadjudication.ExportFormat(in.Format)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		ctx, end := context.WithCancel(hc.Context())
-		defer end()
-		defer context.AfterFunc(a.ctx, end)()
+		ctx, cancel := context.WithCancel(hc.Context())
+		defer cancel()
+		defer context.AfterFunc(a.ctx, cancel)()
 		r, w := humago.Unwrap(hc)
 		out := &deadlineWriter{Writer: w, ctl: http.NewResponseController(w)}
 		w.Header().Set("Content-Type", exportTypes[format])
@@ -96,7 +96,7 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 			a.writeProblem(w, a.problemOf(hc.Context(), outageNothingDone, err))
 			return
 		case err != nil:
-			a.log.Warn("an export was cut off", zap.String("tenant", c.Tenant), zap.Int("letters", did.Letters), zap.Error(err))
+			a.log.Warn("export cut off", zap.String("tenant", c.Tenant), zap.Int("letters", did.Letters), zap.Error(err))
 			panic(http.ErrAbortHandler)
 		case head:
 			return
@@ -107,7 +107,7 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 	}}, nil
 }
 
-// exportTo writes an export. Of one that is asked for its head only it checks the condition.
+// exportTo writes an export. For a HEAD request it only checks the condition.
 func (a *API) exportTo(ctx context.Context, c Caller, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, head bool, out io.Writer) (postadjudication.Exported, error) {
 	if !head {
 		return a.service.Export(ctx, c.Tenant, f, where, format, out)
@@ -115,7 +115,8 @@ func (a *API) exportTo(ctx context.Context, c Caller, f postadjudication.LetterF
 	return postadjudication.Exported{}, a.service.CheckCondition(ctx, c.Tenant, where)
 }
 
-// deadlineWriter gives whoever reads some time for each part, however long all takes.
+// deadlineWriter sets a new write deadline for each part, so that a long export is not cut off
+// while its reader keeps reading.
 type deadlineWriter struct {
 	io.Writer
 	ctl     *http.ResponseController

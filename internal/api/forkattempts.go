@@ -12,26 +12,26 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-var forkAttemptsDoc = fmt.Sprintf("403 beyond_reach when policy has more attempts than the policy of new runs of the family and than %d, and the key may not set policies.", postadjudication.ForkAttempts)
+var forkAttemptsDoc = fmt.Sprintf("403 beyond_reach if policy has more attempts than both the family's policy for new runs and %d, and the key may not set policies.", postadjudication.ForkAttempts)
 
-// checkForkAttempts refuses to give the fork of a letter more attempts than the caller may, and
+// checkForkAttempts refuses a fork with more attempts than the caller may give it. A refusal
 // leaves a receipt.
 func (a *API) checkForkAttempts(ctx context.Context, c Caller, run background.RunID, p *retrypolicy.Policy) error {
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
 	}
-	now, err := a.service.Status(ctx, c.Tenant, run)
+	status, err := a.service.Status(ctx, c.Tenant, run)
 	if errors.Is(err, postadjudication.ErrNotFound) {
-		return nil // the fork is refused so
+		return nil // Fork returns this error itself
 	}
 	if err != nil {
 		return err
 	}
-	return a.checkAttempts(ctx, c, now.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
+	return a.checkAttempts(ctx, c, status.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
 }
 
-// checkPlanAttempts refuses to plan forks with more attempts than the caller may give them, and
-// leaves a receipt. Where the plan is for no family alone, the strictest policy counts.
+// checkPlanAttempts refuses a plan of forks with more attempts than the caller may give them. A
+// refusal leaves a receipt. If the plan names no single family, the strictest policy counts.
 func (a *API) checkPlanAttempts(ctx context.Context, c Caller, family string, p *retrypolicy.Policy) error {
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
@@ -44,24 +44,24 @@ func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *ret
 	if err != nil {
 		return err
 	}
-	most := maxForkAttempts(policies, family)
-	if p.Normalize().MaxRetryAttempts <= most {
+	limit := maxForkAttempts(policies, family)
+	if p.Normalize().MaxRetryAttempts <= limit {
 		return nil
 	}
 	refusal.Rule = "beyond_reach"
 	if err := a.recordRefusal(ctx, c, refusal); err != nil {
 		return err
 	}
-	refused := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not give a fork so many attempts: who may set policies may").
-		withField("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", most))
+	refused := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not give a fork so many attempts: a key that may set policies may").
+		withField("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", limit))
 	for _, role := range access.Allowed(access.Policy) {
 		refused.Needs = append(refused.Needs, string(role))
 	}
 	return refused
 }
 
-// maxForkAttempts returns how many attempts a fork may have by the policies of a tenant: of
-// one family, or of whichever has the fewest when none is named.
+// maxForkAttempts returns how many attempts a fork of the family may have by the policies of
+// a tenant. With no family it takes the policy with the fewest attempts.
 func maxForkAttempts(policies []postadjudication.FamilyPolicy, family string) int {
 	fewest := 0
 	for _, p := range policies {

@@ -10,11 +10,11 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// Policies are the admin's: an operator gives a fork, alone or in a plan, no more attempts
+// Only an admin sets policies: an operator can't give a fork, alone or in a plan, more attempts
 // than the policy of new runs has, or ten.
 func TestAnOperatorGivesAForkNoMoreAttemptsThanThePolicy(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work() // what is refused is known to be
+	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work() // a refused call has a known outcome
 	operator, admin := r.key("acme", access.Operator), r.key("acme", access.Admin)
 	run := r.letter("acme", 1, `"refused"`)
 	fork := "/api/v1/dead-letters/" + run + "/fork"
@@ -44,10 +44,10 @@ func TestAnOperatorGivesAForkNoMoreAttemptsThanThePolicy(t *testing.T) {
 		t.Errorf("%d runs", n)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE run_id = $1 AND subtype = 'refused' AND body LIKE '%"asked_for":"fork"%' AND body LIKE '%"refused_by":"beyond_reach"%'`, run); n != 3 {
-		t.Errorf("%d receipts of the forks that were refused", n)
+		t.Errorf("%d receipts of refused forks", n)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND body LIKE '%"asked_for":"bulk-plan"%' AND body LIKE '%"refused_by":"beyond_reach"%'`); n != 3 {
-		t.Errorf("%d receipts of the plans that were refused", n)
+		t.Errorf("%d receipts of refused plans", n)
 	}
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/00000000-0000-7000-8000-000000000000/fork", body("11")).refused(http.StatusNotFound, "not_found", "")
 	both := r.keyNamed("acme", "user:both", access.Operator, access.Admin)

@@ -10,10 +10,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// HistoryPage says which entries are asked for. It is exported so that it can be embedded: huma
-// passes over what is not.
+// HistoryPage selects the entries to return. It is exported because huma ignores embedded
+// fields that are not.
 type HistoryPage struct {
-	After int64 `query:"after" minimum:"0" default:"0" doc:"Begin after this sequence number"`
+	After int64 `query:"after" minimum:"0" default:"0" doc:"Start after this sequence number"`
 	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -28,25 +28,25 @@ type historyOutput struct {
 	}
 }
 
-// historyOperations tell what was done with things that have no case, from their receipts.
+// historyOperations register the operation logs of keys, refusals, plans and circuit breakers.
 func (a *API) historyOperations(h huma.API) {
 	for _, r := range []struct {
 		id, path, summary string
 		of                postadjudication.OperationLog
 	}{
-		{"key-history", "/keys/history", "Tell who made and revoked which access key, from the receipts", postadjudication.OperationLogKeys},
-		{"access-history", "/access/history", "Tell who was refused what where no case was named, from the receipts", postadjudication.OperationLogRefusals},
-		{"bulk-history", "/bulk/history", "Tell who made, started, paused, resumed and cancelled which plan, from the receipts", postadjudication.OperationLogBulks},
+		{"key-history", "/keys/history", "List who made and revoked access keys, from the receipts", postadjudication.OperationLogKeys},
+		{"access-history", "/access/history", "List refusals that name no case, from the receipts", postadjudication.OperationLogRefusals},
+		{"bulk-history", "/bulk/history", "List who made, started, paused, resumed and cancelled plans, from the receipts", postadjudication.OperationLogBulks},
 	} {
 		register(a, h, operation{
-			id: r.id, method: http.MethodGet, path: r.path, action: access.Receipts, summary: r.summary, description: "The first one first.",
+			id: r.id, method: http.MethodGet, path: r.path, action: access.Receipts, summary: r.summary, description: "Oldest first.",
 		}, func(ctx context.Context, c Caller, in *HistoryPage) (*historyOutput, error) {
 			return historyResult(a.service.OperationHistory(ctx, c.Tenant, r.of, in.After, in.Limit))
 		})
 	}
 	register(a, h, operation{
-		id: "breaker-history", method: http.MethodGet, path: "/breakers/{target}/history", action: access.Receipts, summary: "Tell who moved the circuit breaker of an escrow service, from the receipts",
-		description: "The first one first. It also says when the one over all tenants paused the tenant's runs; with the tenant " + postadjudication.AllTenants + " it is that one's own.",
+		id: "breaker-history", method: http.MethodGet, path: "/breakers/{target}/history", action: access.Receipts, summary: "List who opened and released the circuit breaker of an escrow service, from the receipts",
+		description: "Oldest first. Includes when the circuit breaker over all tenants paused the tenant's runs; with the tenant " + postadjudication.AllTenants + " it is the history of that circuit breaker.",
 	}, func(ctx context.Context, c Caller, in *breakerHistoryInput) (*historyOutput, error) {
 		return historyResult(a.service.BreakerHistory(ctx, c.Tenant, in.Target, in.After, in.Limit))
 	})

@@ -25,20 +25,20 @@ import (
 	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
 
-// hostileVariable makes the test binary the hostile clients, so that their work is no work of the
-// process that serves.
+// hostileVariable makes the test binary run as the hostile clients, so that their load is not
+// in the server's process.
 const hostileVariable = "RECOURSE_TEST_HOSTILE"
 
-// target is whom the hostile clients ask, and with which keys of one tenant.
+// target is the server of the hostile clients, and their keys of one tenant.
 type target struct{ URL, Submitter, Auditor string }
 
-// felt is what the hostile clients were answered, by request and status, and what went wrong.
-type felt struct {
+// clientReport holds the answers of the hostile clients by request and status, and their errors.
+type clientReport struct {
 	Answers map[string]int
 	Wrong   []string
 }
 
-// hostile are requests of a submitter and an auditor that cost as much as they can.
+// hostile returns the most expensive requests of a submitter and an auditor.
 func (to target) hostile() map[string]func() (*http.Request, error) {
 	list := "[" + strings.TrimSuffix(strings.Repeat("1,", 30), ",") + "]"
 	costly := url.QueryEscape(list + `.all(a, ` + list + `.all(b, a == b || error.message.matches("(x|y){300}$")))`)
@@ -73,7 +73,7 @@ func (to target) hostile() map[string]func() (*http.Request, error) {
 	}
 }
 
-// percentile99 asks so often for a run of its own tenant.
+// percentile99 returns the 99th percentile of the latency of so many reads of a run.
 func (r *rig) percentile99(token, run string, asks int) time.Duration {
 	r.t.Helper()
 	took := make([]time.Duration, asks)
@@ -86,8 +86,8 @@ func (r *rig) percentile99(token, run string, asks int) time.Duration {
 	return took[asks*99/100]
 }
 
-// beHostile asks with eight clients at once until the end of its input, which is read after the
-// target, and writes what they felt.
+// beHostile reads the target from in, sends requests with eight clients at once until in ends,
+// and writes a clientReport.
 func beHostile(in io.Reader, out io.Writer) error {
 	text := json.NewDecoder(in)
 	var to target
@@ -97,12 +97,12 @@ func beHostile(in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		defer stop()
-		_ = text.Decode(&to) // it returns at the end of the input, or when the parent is gone
+		_ = text.Decode(&to) // returns at the end of the input, or when the parent has died
 	}()
 	requests := to.hostile()
 	names := []string{"search", "export", "huge search", "many items", "wide items", "huge export", "search", "wide items"}
 	var mu sync.Mutex
-	all := felt{Answers: map[string]int{}}
+	all := clientReport{Answers: map[string]int{}}
 	var clients sync.WaitGroup
 	for i := range len(names) {
 		clients.Go(func() {
@@ -122,7 +122,7 @@ func beHostile(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(all)
 }
 
-// answered asks, and reads the whole answer.
+// answered sends a request and reads the whole answer.
 func answered(request func() (*http.Request, error)) (status int, err error) {
 	req, err := request()
 	if err != nil {
@@ -136,9 +136,9 @@ func answered(request func() (*http.Request, error)) (status int, err error) {
 	return resp.StatusCode, errors.Join(err, resp.Body.Close())
 }
 
-// attack starts the hostile clients in a process of their own. The function that it returns ends
+// attack starts the hostile clients in another process. The returned function ends
 // them.
-func (r *rig) attack(to target) (end func() felt) {
+func (r *rig) attack(to target) (end func() clientReport) {
 	r.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *rig) attack(to target) (end func() felt) {
 	if err := json.NewEncoder(in).Encode(to); err != nil {
 		r.t.Fatal(err)
 	}
-	return func() (all felt) {
+	return func() (all clientReport) {
 		r.t.Helper()
 		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 			r.t.Fatal(err)
@@ -171,19 +171,19 @@ func (r *rig) attack(to target) (end func() felt) {
 	}
 }
 
-// held is the memory that the runtime of this process holds, in MiB.
+// held returns the memory in use by the runtime of this process, in MiB.
 func held() int64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return int64(samples[0].Value.Uint64()-samples[1].Value.Uint64()) >> 20
 }
 
-// mostMemory is how many MiB eight hostile clients may cost the process that serves.
+// mostMemory is how much more memory, in MiB, the server may use under eight hostile clients.
 const mostMemory = 200
 
-// Eight clients with the keys of one tenant at once are answered or refused, never by an error of
-// the server, and cost it little memory. How long another tenant then waits is reported: it
-// measures, and so runs alone.
+// Eight clients with the keys of one tenant at once are answered or refused, never with a server
+// error, and cost the server little memory. The latency of another tenant meanwhile is only
+// logged. The test measures, and so is not parallel.
 func TestEightHostileClientsAreBounded(t *testing.T) {
 	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work()
 	to := target{r.main.URL, r.key("acme", access.Submitter), r.key("acme", access.Auditor)}
@@ -240,8 +240,8 @@ func TestEightHostileClientsAreBounded(t *testing.T) {
 	}
 }
 
-// What takes long to compute waits for a processor that the limit gives; what another tenant reads
-// and hands over does not wait behind it.
+// Only long computations wait for a slot of the processor limit; reads and submissions of
+// another tenant do not wait behind them.
 func TestWhatComputesLittleWaitsForNoProcessorOfTheLimit(t *testing.T) {
 	r := newRig(t).work()
 	to := target{r.main.URL, r.key("acme", access.Submitter), r.key("acme", access.Auditor)}
@@ -278,7 +278,7 @@ func TestWhatComputesLittleWaitsForNoProcessorOfTheLimit(t *testing.T) {
 		r.ask(victim, http.MethodPost, "/api/v1/adjudications", strings.Replace(adjudication(10+i, `"ok"`), `"acme"`, `"other"`, 1)).is(http.StatusCreated)
 	}
 	if n := ended.Load(); n > 0 {
-		t.Errorf("%d hostile requests were answered without a processor", n)
+		t.Errorf("%d hostile requests were answered without a slot of the limit", n)
 	}
 	close(release)
 	holders.Wait()

@@ -13,16 +13,16 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// ReplayedHeader says of an answer that it is the one given before.
+// ReplayedHeader marks an answer that repeats an earlier one.
 const ReplayedHeader = "Idempotency-Replayed"
 
-// storedHeaders are the headers of an answer that are repeated with it.
+// storedHeaders are the headers that are stored with an answer and repeated with it.
 var storedHeaders = []string{"Content-Type", "Location"}
 
-// doOnce does a request once, however often it comes under its Idempotency-Key, and
-// repeats the answer. What was refused changed nothing: its key is free again. When
-// the process dies over it, the same request is done again two minutes later at the
-// earliest, and the action's own guard keeps it from acting twice.
+// doOnce handles a request once per Idempotency-Key and repeats the stored answer. A refusal
+// changed nothing, so it frees the key. If the process dies during the request, the same
+// request can run again after two minutes at the earliest; the guard of the action keeps it
+// from acting twice.
 func (a *API) doOnce(w http.ResponseWriter, r *http.Request, o operation, c Caller, keys []string, body []byte, do func(http.ResponseWriter)) {
 	if len(keys) != 1 {
 		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").withField("Idempotency-Key", "is given twice"))
@@ -32,11 +32,11 @@ func (a *API) doOnce(w http.ResponseWriter, r *http.Request, o operation, c Call
 		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").withField("Idempotency-Key", "must be 1 to 255 bytes of plain text"))
 		return
 	}
-	own := keys[0] // empty: refused as it is
-	if own != "" {
-		own = c.Principal + " " + own // nobody takes a key from another principal
+	key := keys[0] // empty: BeginRequest refuses it
+	if key != "" {
+		key = c.Principal + " " + key // principals don't share keys
 	}
-	stored, request, err := a.service.BeginRequest(r.Context(), c.Tenant, own, requestDigest(r, c, body))
+	stored, request, err := a.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, body))
 	if err != nil {
 		a.writeProblem(w, a.problemOf(r.Context(), outageNothingDone, err))
 		return
@@ -48,11 +48,11 @@ func (a *API) doOnce(w http.ResponseWriter, r *http.Request, o operation, c Call
 	a.doAndStore(w, r, o, request, do)
 }
 
-// doAndStore does a request, and keeps its answer before anybody is told.
+// doAndStore handles a request, and stores its answer before the caller gets it.
 func (a *API) doAndStore(w http.ResponseWriter, r *http.Request, o operation, request *postadjudication.IdempotentRequest, do func(http.ResponseWriter)) {
 	recorded := &recorder{header: w.Header()}
 	defer func() {
-		ctx := context.WithoutCancel(r.Context()) // it is done, whoever still waits for it
+		ctx := context.WithoutCancel(r.Context()) // the request was handled, so its answer is stored even if the caller left
 		var err error
 		if recorded.status >= 200 && recorded.status < 300 {
 			err = request.Answer(ctx, recorded.response(o))
@@ -60,20 +60,21 @@ func (a *API) doAndStore(w http.ResponseWriter, r *http.Request, o operation, re
 			err = request.Drop(ctx)
 		}
 		if err != nil {
-			a.log.Error("the answer to a request with an idempotency key was not kept", zap.Error(err))
+			a.log.Error("failed to store the answer of a request with an idempotency key", zap.Error(err))
 		}
 		if recorded.status == 0 {
-			return // it broke
+			return // do panicked
 		}
 		w.WriteHeader(recorded.status)
 		if _, err := w.Write(recorded.body.Bytes()); err != nil {
-			a.log.Debug("an answer was not read to its end", zap.Error(err))
+			a.log.Debug("failed to write an answer", zap.Error(err))
 		}
 	}()
 	do(recorded)
 }
 
-// requestDigest is of all that makes a request the same: who asks for what.
+// requestDigest returns a hash of what makes two requests the same: principal, method, path,
+// query and body.
 func requestDigest(r *http.Request, c Caller, body []byte) [32]byte {
 	h := sha256.New()
 	for _, part := range []string{"recourse request 1", c.Principal, r.Method, r.URL.Path, r.URL.RawQuery} {
@@ -96,11 +97,11 @@ func (a *API) writeStored(w http.ResponseWriter, stored *postadjudication.Stored
 	w.Header().Set(ReplayedHeader, "true")
 	w.WriteHeader(stored.Status)
 	if _, err := w.Write(stored.Body); err != nil {
-		a.log.Debug("an answer was not read to its end", zap.Error(err))
+		a.log.Debug("failed to write an answer", zap.Error(err))
 	}
 }
 
-// recorder takes an answer down instead of giving it.
+// recorder is a ResponseWriter that records an answer.
 type recorder struct {
 	header http.Header
 	status int
@@ -120,7 +121,7 @@ func (t *recorder) Write(b []byte) (int, error) {
 	return t.body.Write(b)
 }
 
-// response is what is kept. A secret is shown once and not kept.
+// response returns the answer to store, without the members that may be shown only once.
 func (t *recorder) response(o operation) postadjudication.StoredResponse {
 	headers := map[string]string{}
 	for _, k := range storedHeaders {
@@ -135,9 +136,9 @@ func (t *recorder) response(o operation) postadjudication.StoredResponse {
 			members = nil
 		}
 		delete(members, "token")
-		out.Body, _ = json.Marshal(members) // raw messages that were just read
+		out.Body, _ = json.Marshal(members) // can't fail: valid raw messages
 	}
-	text, _ := json.Marshal(headers) // texts
+	text, _ := json.Marshal(headers) // can't fail: strings
 	out.Headers = string(text)
 	return out
 }

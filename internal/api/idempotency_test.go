@@ -34,7 +34,7 @@ func TestARepeatedRequestIsAnsweredAsBeforeAndDoneOnce(t *testing.T) {
 	}
 	r.ask(operator, http.MethodPost, path, `{"reason":"another"}`, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
 	r.ask(operator, http.MethodPost, "/api/v1/breakers/open", body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
-	// The key and the request are the asker's.
+	// An Idempotency-Key belongs to a principal of a tenant.
 	r.ask(r.key("other", access.Operator), http.MethodPost, "/api/v1/breakers/open", body, idempotency, "ticket-1").is(http.StatusOK)
 	token := r.ask(r.keyOf("user:boss", time.Time{}, access.Admin, access.Operator), http.MethodPost, "/api/v1/keys", `{"principal":"user:bob","roles":["operator"],"reason":"x"}`).is(http.StatusCreated)["token"].(string)
 	r.ask(token, http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusConflict, "not_open", "")
@@ -100,7 +100,7 @@ func TestOneOfManyEqualRequestsAtOnceIsDone(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.keys WHERE principal = 'user:ada'`); n != 1 {
 		t.Errorf("%d keys", n)
 	}
-	// The secret is shown once, and is kept nowhere.
+	// The secret is shown once, and stored nowhere.
 	again := r.ask(admin, http.MethodPost, "/api/v1/keys", body, idempotency, "k").is(http.StatusCreated)
 	if again["token"] != nil || again["prefix"] == nil {
 		t.Errorf("%v", again)

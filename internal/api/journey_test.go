@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// An operator takes a dead letter from what broke to settled, each step under a key of
-// the role that may.
+// An operator takes a dead letter from its failure to settled, each step with a key of the
+// role for it.
 func TestADeadLetterIsFoundForkedAndSettled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -62,8 +62,8 @@ func TestADeadLetterIsFoundForkedAndSettled(t *testing.T) {
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+next+"/fork", `{"reason":"x"}`).refused(http.StatusConflict, "not_a_letter", "")
 }
 
-// checkReceipts reads a case's receipts page by page and verifies them; who must be the actor
-// of one.
+// checkReceipts reads the receipts of a case page by page and verifies them; who must be the
+// actor of one.
 func (r *rig) checkReceipts(token, caseID, who string) {
 	r.t.Helper()
 	seen, actors := 0.0, map[string]bool{}
@@ -94,7 +94,7 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 		o.Embedded, o.EscrowURL, o.KeyLifetime = false, broken.URL, app.Lifetime{Given: true}
 	}).work()
 	operator := r.key("acme", access.Operator)
-	run := r.letter("acme", 1, `"ok"`) // no key lifetime is stated: nothing is called again
+	run := r.letter("acme", 1, `"ok"`) // without a key lifetime nothing is called again
 	path := "/api/v1/dead-letters/" + run
 	seen := r.ask(operator, http.MethodGet, path, "").is(http.StatusOK)["letter"].(map[string]any)
 	if seen["can_fork"] != false || seen["refused_by"] != "reconcile_first" || seen["outcome_class"] != "unknown" {
@@ -178,7 +178,7 @@ func TestManyAdjudicationsAreAnsweredOneByOne(t *testing.T) {
 	}
 }
 
-// Nothing of a tenant's is told to another, whoever asks for it by whatever name.
+// No request shows anything of one tenant to another.
 func TestAnotherTenantsIsNotThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -216,7 +216,7 @@ func TestAnotherTenantsIsNotThere(t *testing.T) {
 	}
 }
 
-// What is not understood is refused, naming it, and changes nothing.
+// A request that is not understood is refused, naming the field, and changes nothing.
 func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -304,7 +304,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		t.Errorf("%v", a.header)
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.brakes) + (SELECT count(*) FROM recourse.keys) - 5 + (SELECT count(*) FROM recourse.policies)`); n != 0 {
-		t.Errorf("%d things were changed", n)
+		t.Errorf("%d rows were changed", n)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestLettersAreReadPageByPage(t *testing.T) {
 		page := r.ask(auditor, http.MethodGet, "/api/v1/dead-letters?limit=2&sort=oldest"+cursor, "").is(http.StatusOK)
 		for _, l := range page["letters"].([]any) {
 			if run := l.(map[string]any)["run_id"].(string); !runs[run] {
-				t.Errorf("%s again, or nobody's", run)
+				t.Errorf("%s is repeated or unknown", run)
 			} else {
 				delete(runs, run)
 			}
@@ -377,7 +377,7 @@ func TestAPolicyIsSetForNewRuns(t *testing.T) {
 	}
 }
 
-// What another transaction holds for too long is a 503 that says when to ask again, and
+// If another transaction has a row locked for too long the answer is 503 with Retry-After, and
 // nothing is done.
 func TestARowThatIsLockedElsewhereIsToBeAskedForAgain(t *testing.T) {
 	t.Parallel()

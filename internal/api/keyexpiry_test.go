@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A key that is rotated or revoked is not shown any more: an alarm about its end can be cleared.
+// A rotated or revoked key is no longer used, and its expiry alarm clears.
 func TestAnExpiringKeyThatIsNotUsedAnyMoreIsForgotten(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -20,13 +20,13 @@ func TestAnExpiringKeyThatIsNotUsedAnyMoreIsForgotten(t *testing.T) {
 		}
 	}
 	if e.prune(began.Add(63 * time.Hour)); len(e.byPrefix) != 1 {
-		t.Error("it is forgotten, and was shown within a day")
+		t.Error("a key that was used within a day is forgotten")
 	}
 	if e.prune(began.Add(64 * time.Hour)); len(e.byPrefix) != 0 {
-		t.Error("it is remembered a day after it was shown last")
+		t.Error("a key is remembered a day after its last use")
 	}
 	e.record("bbb", began.Add(time.Hour), began)
 	if e.prune(began.Add(time.Hour)); len(e.byPrefix) != 0 {
-		t.Error("it is remembered, and has ended")
+		t.Error("an expired key is remembered")
 	}
 }

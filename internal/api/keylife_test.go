@@ -23,7 +23,7 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	if b := r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`).is(http.StatusOK); b["actor"] != "user:ada" {
 		t.Errorf("%v", b)
 	}
-	r.waitFor("its use is noted", `SELECT last_used_at IS NOT NULL FROM recourse.keys WHERE prefix = $1`, prefix)
+	r.waitFor("its use is recorded", `SELECT last_used_at IS NOT NULL FROM recourse.keys WHERE prefix = $1`, prefix)
 	gone := r.ask(admin, http.MethodDelete, "/api/v1/keys/"+prefix+"?reason=left", "").is(http.StatusOK)
 	if gone["revoked_by"] != "user:admin@acme" {
 		t.Errorf("%v", gone)
@@ -51,7 +51,7 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	}
 }
 
-// keyOf is a token of acme with some roles.
+// keyOf returns a token of acme with some roles.
 func (r *rig) keyOf(principal string, until time.Time, roles ...access.Role) string {
 	r.t.Helper()
 	token, _, err := r.main.Service.CreateKey(r.t.Context(), postadjudication.NewKey{
@@ -63,8 +63,8 @@ func (r *rig) keyOf(principal string, until time.Time, roles ...access.Role) str
 	return token
 }
 
-// Each cell of whose key makes a key of which role: what reaches further than the maker
-// is refused with a receipt, and no key is made.
+// Each pair of the maker's role and the new key's role: a key that allows more than its maker's
+// is refused with a receipt, and not made.
 func TestNobodyMakesAKeyWithMoreRightsThanTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -102,7 +102,7 @@ func TestAKeyThatExpiresMakesNoneThatExpiresLater(t *testing.T) {
 	token := r.keyOf("user:ada", end, access.Admin)
 	body := func(until string) string { return `{"principal":"user:p","roles":["admin"],"reason":"x"` + until + `}` }
 	if cut := r.ask(token, http.MethodPost, "/api/v1/keys", body("")).is(http.StatusCreated); cut["expires_at"] != end.Format(time.RFC3339) {
-		t.Errorf("a key of which no end is said ends %v, not with its maker's, %s", cut["expires_at"], end)
+		t.Errorf("a key without a given expiry expires at %v, its maker's at %s", cut["expires_at"], end)
 	}
 	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"never_expires":"a sealed device"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
 	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"2999-01-01T00:00:00Z"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
@@ -120,13 +120,13 @@ func TestTheExpiryOfAKeyInItsLastDaysIsInAnswersLogAndMetrics(t *testing.T) {
 			t.Errorf("%v: %d %q", asked, a.status, a.header.Get(api.KeyExpiresHeader))
 		}
 		if a := r.ask(other, asked[0], asked[1], ""); a.header.Get(api.KeyExpiresHeader) != "" {
-			t.Errorf("%v: a key that ends later: %q", asked, a.header.Get(api.KeyExpiresHeader))
+			t.Errorf("%v: a key that expires later: %q", asked, a.header.Get(api.KeyExpiresHeader))
 		}
 	}
 	if a := r.ask(ending, http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other"); a.header.Get(api.KeyExpiresHeader) == "" {
-		t.Error("a refusal of the key for its tenant does not tell")
+		t.Error("the refusal of a key for its tenant has no expiry header")
 	}
-	lines := r.logs.FilterMessageSnippet("ends soon").All()
+	lines := r.logs.FilterMessageSnippet("expires soon").All()
 	if len(lines) != 1 || lines[0].ContextMap()["key"] != prefix || lines[0].ContextMap()["principal"] != "user:ada" {
 		t.Errorf("%v", lines)
 	}
@@ -155,7 +155,7 @@ func TestAKeyIsRotatedOverHTTPByWhoMayMakeIt(t *testing.T) {
 	r.ask(admin, http.MethodPost, path, `{"reason":"x","never_expires":"because"}`).refused(http.StatusForbidden, "beyond_reach", "expires_at")
 }
 
-// Platform is given beside the database only, even by a key that has it.
+// Platform can't be granted over HTTP, even with a key that has it.
 func TestNobodyGivesThePlatformOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

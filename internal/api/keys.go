@@ -22,30 +22,30 @@ type keysOutput struct {
 
 type keyInput struct {
 	Body struct {
-		Principal string        `json:"principal" minLength:"1" maxLength:"128" pattern:"^[a-z]+:[A-Za-z0-9._@+-]{1,100}$" patternDescription:"a kind and a name, such as user:ada or service:desk" doc:"Who will hold it; the actor of what is done with it. A kind and a name; user: is a person, system: and rule: are reserved" example:"user:ada"`
+		Principal string        `json:"principal" minLength:"1" maxLength:"128" pattern:"^[a-z]+:[A-Za-z0-9._@+-]{1,100}$" patternDescription:"a kind and a name, such as user:ada or service:desk" doc:"The holder of the key and actor of its actions: a kind and a name. user: is a person; system: and rule: are reserved" example:"user:ada"`
 		Roles     []access.Role `json:"roles" minItems:"1" enum:"submitter,operator,approver,auditor,admin"`
-		Reason    string        `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Reason    string        `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 		KeyExpiry
 	}
 }
 
-// KeyExpiry is when a new key ends.
+// KeyExpiry says when a new key expires.
 type KeyExpiry struct {
-	ExpiresAt    time.Time `json:"expires_at,omitempty" doc:"At most 2 years ahead. Absent: after 90 days for a person (user:...), else after 400, and not after the end of the key that makes it"`
-	NeverExpires string    `json:"never_expires,omitempty" maxLength:"512" doc:"Why the key has no end; it stands in the receipt. Not together with expires_at"`
+	ExpiresAt    time.Time `json:"expires_at,omitempty" doc:"At most 2 years ahead. Absent: 90 days ahead for a person (user:...), else 400 days, and not after the expiry of the key that makes it"`
+	NeverExpires string    `json:"never_expires,omitempty" maxLength:"512" doc:"Why the key does not expire; recorded in the receipt. Not together with expires_at"`
 }
 
 type rotateInput struct {
 	Prefix string `path:"prefix" minLength:"12" maxLength:"12"`
 	Body   struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 		KeyExpiry
 	}
 }
 
-// NewKey is a key with its token, which is shown once.
+// NewKey is a key with its token, which is shown only once.
 type NewKey struct {
-	Token string `json:"token,omitempty" doc:"Shown once; a repeated answer has none" example:"rck_..."`
+	Token string `json:"token,omitempty" doc:"Shown only once; a repeated answer has none" example:"rck_..."`
 	access.Key
 }
 
@@ -53,7 +53,7 @@ type newKeyOutput struct{ Body NewKey }
 
 type revokeInput struct {
 	Prefix string `path:"prefix" minLength:"12" maxLength:"12"`
-	Reason string `query:"reason" required:"true" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+	Reason string `query:"reason" required:"true" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 }
 
 type keyOutput struct{ Body access.Key }
@@ -64,15 +64,15 @@ func (a *API) keyOperations(h huma.API) {
 	}, a.listKeys)
 	register(a, h, operation{
 		id: "create-key", method: http.MethodPost, path: "/keys", action: access.Keys, status: http.StatusCreated, secret: true,
-		summary: "Make an access key", description: "Its token is shown once. Nobody makes a key with a role that reaches further than their own, nor one that opens longer (403 beyond_reach).",
+		summary: "Make an access key", description: "The answer shows the token, once. The new key can't have a role that allows more, or expire later, than the key that makes it (403 beyond_reach).",
 	}, a.createKey)
 	register(a, h, operation{
 		id: "rotate-key", method: http.MethodPost, path: "/keys/{prefix}/rotate", action: access.Keys, status: http.StatusCreated, secret: true,
-		summary: "Make the successor of an access key", description: "It has the same principal and roles, and its token is shown once. The other key opens beside it until it ends or is revoked. Who may not make such a key may not make it as a successor either (403 beyond_reach).",
+		summary: "Make the successor of an access key", description: "The successor has the same principal and roles; the answer shows its token, once. The old key stays valid until it expires or is revoked. The limits of create-key apply (403 beyond_reach).",
 	}, a.rotateKey)
 	register(a, h, operation{
 		id: "revoke-key", method: http.MethodDelete, path: "/keys/{prefix}", action: access.Keys, summary: "Revoke an access key",
-		description: "It is refused everywhere at most 2 seconds later; streams end within 8. To revoke it again changes nothing.",
+		description: "Every process refuses the key after at most 2 seconds; its streams end within 8. Revoking it again changes nothing.",
 	}, a.revokeKey)
 }
 
@@ -109,8 +109,8 @@ func (a *API) rotateKey(ctx context.Context, c Caller, in *rotateInput) (*newKey
 	return &newKeyOutput{NewKey{token, k}}, err
 }
 
-// cappedBy returns the end, or where none was given the default one, no later than the end of the
-// key that makes the new one.
+// cappedBy returns the expiry for a new key. A default expiry is capped at the expiry of the
+// caller's key.
 func (e KeyExpiry) cappedBy(c Caller, principal string, now time.Time) KeyExpiry {
 	if e.NeverExpires == "" && e.ExpiresAt.IsZero() {
 		e.ExpiresAt = now.Add(access.DefaultLifetime(principal))
@@ -121,11 +121,11 @@ func (e KeyExpiry) cappedBy(c Caller, principal string, now time.Time) KeyExpiry
 	return e
 }
 
-// checkGrant refuses to make a key that opens more than the key it is made with, or
-// for longer, and leaves a receipt.
+// checkGrant refuses to make a key that allows more, or expires later, than the caller's key. A
+// refusal leaves a receipt.
 func (a *API) checkGrant(ctx context.Context, c Caller, roles []access.Role, expiry KeyExpiry) error {
-	if c.Key == "" { // else whoever reaches the machine would keep access once keys are needed
-		return newProblem(http.StatusForbidden, "key_needed", "nobody makes an access key without one: make the first with recourse keys create, beside the database")
+	if c.Key == "" { // a local caller would keep its access after keys are required
+		return newProblem(http.StatusForbidden, "key_needed", "making an access key takes an access key: make the first with recourse keys create and access to the database")
 	}
 	beyond := access.Ungrantable(c.Roles, roles)
 	longer := access.Outlives(expiry.ExpiresAt, c.expiresAt)
@@ -135,12 +135,12 @@ func (a *API) checkGrant(ctx context.Context, c Caller, roles []access.Role, exp
 	if err := a.recordRefusal(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Rule: "beyond_reach"}); err != nil {
 		return err
 	}
-	p := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not make one that opens more than itself")
+	p := newProblem(http.StatusForbidden, "beyond_reach", "an access key may not make one that allows more than itself")
 	if len(beyond) > 0 {
-		p = p.withField("roles", fmt.Sprintf("%v may do what the key may not", beyond))
+		p = p.withField("roles", fmt.Sprintf("must not allow more than the access key: %v", beyond))
 	}
 	if longer {
-		p = p.withField("expires_at", "must not be after the end of the key itself, which is "+c.expiresAt.Format(time.RFC3339))
+		p = p.withField("expires_at", "must not be after the expiry of the access key, which is "+c.expiresAt.Format(time.RFC3339))
 	}
 	return p
 }
@@ -150,27 +150,27 @@ func (a *API) revokeKey(ctx context.Context, c Caller, in *revokeInput) (*keyOut
 	return &keyOutput{k}, err
 }
 
-// KeyExpiresHeader is the header that tells whoever shows a key in its last 30 days when it ends.
+// KeyExpiresHeader is the header that shows when the caller's key expires, in its last 30 days.
 const KeyExpiresHeader = "Recourse-Key-Expires"
 
 const (
-	// expiryLogInterval is how often a process logs that a key which is used ends soon, and for how
-	// long it remembers one that is not shown any more, as when it was rotated or revoked.
+	// expiryLogInterval is how often a process logs that a key in use expires soon. A key that was
+	// not shown for so long, for example because it was rotated or revoked, is forgotten.
 	expiryLogInterval = 24 * time.Hour
-	// maxExpiringKeys bounds how many keys that end soon are remembered, so that metrics stay small.
+	// maxExpiringKeys bounds how many expiring keys are remembered, so that metrics stay small.
 	maxExpiringKeys = 256
 )
 
-// expiringKeys remembers the keys that were shown in the last part of their lives. It is safe for
+// expiringKeys remembers the keys that were shown in their last 30 days. It is safe for
 // concurrent use.
 type expiringKeys struct {
 	mu       sync.Mutex
-	byPrefix map[string]expiringKey // byPrefix prefix
+	byPrefix map[string]expiringKey
 }
 
 type expiringKey struct{ expiresAt, loggedAt, usedAt time.Time }
 
-// record remembers a key. It reports whether the log is to be told.
+// record remembers a key. It reports whether its expiry should be logged now.
 func (e *expiringKeys) record(prefix string, end, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -188,7 +188,7 @@ func (e *expiringKeys) record(prefix string, end, now time.Time) bool {
 	return due
 }
 
-// prune drops the keys that have ended, and those that nobody shows any more.
+// prune drops expired keys, and keys that were not shown for expiryLogInterval.
 func (e *expiringKeys) prune(now time.Time) {
 	for prefix, k := range e.byPrefix {
 		if !now.Before(k.expiresAt) || now.Sub(k.usedAt) >= expiryLogInterval {
@@ -197,8 +197,8 @@ func (e *expiringKeys) prune(now time.Time) {
 	}
 }
 
-// ExpiringKeys returns when keys end that were shown to this process in their last 30 days, by
-// their prefixes.
+// ExpiringKeys returns the expiry, by prefix, of each key that this process was shown in the
+// key's last 30 days.
 func (a *API) ExpiringKeys() map[string]time.Time {
 	a.expiringKeys.mu.Lock()
 	defer a.expiringKeys.mu.Unlock()
@@ -210,7 +210,7 @@ func (a *API) ExpiringKeys() map[string]time.Time {
 	return out
 }
 
-// announceExpiry tells whoever shows a key that it ends soon, and the log once a day.
+// announceExpiry sets KeyExpiresHeader for a key that expires soon, and logs it once a day.
 func (a *API) announceExpiry(w http.ResponseWriter, c Caller) {
 	now := a.now()
 	if !access.ExpiresSoon(c.expiresAt, now) {
@@ -218,15 +218,15 @@ func (a *API) announceExpiry(w http.ResponseWriter, c Caller) {
 	}
 	w.Header().Set(KeyExpiresHeader, c.expiresAt.UTC().Format(time.RFC3339))
 	if a.expiringKeys.record(c.Key, *c.expiresAt, now) {
-		a.log.Warn("an access key that is used ends soon: recourse keys rotate makes its successor",
+		a.log.Warn("an access key in use expires soon: make its successor with recourse keys rotate",
 			zap.String("key", c.Key), zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.Time("expires_at", *c.expiresAt))
 	}
 }
 
-// describeExpiryHeader adds the header to every answer in the description.
+// describeExpiryHeader adds KeyExpiresHeader to every answer in the description.
 func describeExpiryHeader(doc *huma.OpenAPI) {
 	doc.Components.Headers = map[string]*huma.Header{"KeyExpires": {
-		Description: "When the access key that was shown ends; only in its last 30 days, on every answer", Schema: &huma.Schema{Type: "string", Format: "date-time"},
+		Description: "When the access key of the request expires; on every answer in its last 30 days", Schema: &huma.Schema{Type: "string", Format: "date-time"},
 	}}
 	for _, path := range doc.Paths {
 		for _, op := range []*huma.Operation{path.Get, path.Post, path.Delete} {

@@ -11,13 +11,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// lettersInput has a parameter for each member of postadjudication.LetterFilter, by
-// the same name. They are read as that filter is, so that the same is refused wherever
-// a filter is given.
+// lettersInput has a parameter for each member of postadjudication.LetterFilter, with the same
+// name. The parameters are parsed as that filter's JSON, so that a filter is valid here if it
+// is valid anywhere.
 type lettersInput struct {
 	LetterFilter
 	Sort  string `query:"sort" default:"newest" enum:"newest,oldest,highest_amount,lowest_amount,most_attempts,last_seen"`
-	After string `query:"after" doc:"next of the page before; of the same filter and sort"`
+	After string `query:"after" doc:"next of the previous page, with the same filter and sort"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -28,15 +28,15 @@ type LetterFilter struct {
 	Queue          string `query:"queue"`
 	JobType        string `query:"job_type"`
 	Outcome        string `query:"outcome" enum:"release,refund"`
-	ReasonCode     string `query:"reason_code" doc:"Of the death" example:"retry_exhausted"`
+	ReasonCode     string `query:"reason_code" doc:"Reason of the death" example:"retry_exhausted"`
 	Class          string `query:"outcome_class" enum:"executed,not_executed,unknown"`
 	ErrorType      string `query:"error_type" example:"http.refused"`
-	ErrorText      string `query:"error_text" doc:"Contained in the last failure's message"`
-	Signature      string `query:"signature" doc:"As a letter gives it"`
+	ErrorText      string `query:"error_text" doc:"Substring of the last failure's message"`
+	Signature      string `query:"signature" doc:"signature of a letter"`
 	From           string `query:"died_from" format:"date-time" doc:"Died at or after"`
 	To             string `query:"died_to" format:"date-time" doc:"Died before"`
-	OlderThan      string `query:"older_than" example:"30d" doc:"Died at least so long ago"`
-	YoungerThan    string `query:"younger_than" example:"36h" doc:"Died less long ago"`
+	OlderThan      string `query:"older_than" example:"30d" doc:"Died at least this long ago"`
+	YoungerThan    string `query:"younger_than" example:"36h" doc:"Died less than this long ago"`
 	MinAttempts    string `query:"min_attempts" pattern:"^[0-9]{1,16}$"`
 	MaxAttempts    string `query:"max_attempts" pattern:"^[0-9]{1,16}$"`
 	MinAmount      string `query:"min_amount" pattern:"^[0-9]{1,16}$" doc:"In minor units"`
@@ -46,13 +46,13 @@ type LetterFilter struct {
 	Submission     string `query:"submission_receipt_id"`
 	Escrow         string `query:"escrow_reference"`
 	Dispatch       string `query:"dispatch_reference"`
-	ReplayedBy     string `query:"replayed_by" doc:"Who last tried it again"`
+	ReplayedBy     string `query:"replayed_by" doc:"Actor of the last fork"`
 	MinReplays     string `query:"min_replays" pattern:"^[0-9]{1,16}$"`
 	MaxReplays     string `query:"max_replays" pattern:"^[0-9]{1,16}$"`
 	Held           string `query:"held" enum:"true,false"`
 	Reprocess      string `query:"reprocess_eligible" enum:"true,false"`
 	Review         string `query:"manual_review_required" enum:"true,false"`
-	ExpiringWithin string `query:"expiring_within" example:"7d" doc:"Open, and let go by retention no later than that from now"`
+	ExpiringWithin string `query:"expiring_within" example:"7d" doc:"Open, and purged by retention within this time"`
 }
 
 type lettersOutput struct {
@@ -65,7 +65,7 @@ type countOutput struct {
 	Body postadjudication.LetterCount
 }
 
-// filter reads the parameters as the JSON of a filter.
+// filter parses the parameters as the JSON of a filter.
 func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
 	members := map[string]any{}
 	v := reflect.ValueOf(f)
@@ -87,8 +87,8 @@ func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
 	return postadjudication.ParseLetterFilter(text)
 }
 
-// memberKinds are the types of the members of postadjudication.LetterFilter that are not
-// written as texts.
+// memberKinds holds the kinds of those members of postadjudication.LetterFilter that are not
+// strings in JSON.
 var memberKinds = func() map[string]reflect.Kind {
 	out := map[string]reflect.Kind{}
 	t := reflect.TypeFor[postadjudication.LetterFilter]()
@@ -117,7 +117,7 @@ func (LetterFilter) parseMember(name, text string) (any, error) {
 	case reflect.Invalid:
 		return text, nil
 	}
-	return nil, fmt.Errorf("api: the filter's member %s is of a kind that no parameter has", name)
+	return nil, fmt.Errorf("api: no parameter can have the kind of the filter member %s", name)
 }
 
 func (a *API) listLetters(ctx context.Context, c Caller, in *lettersInput) (*lettersOutput, error) {

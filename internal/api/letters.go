@@ -18,13 +18,13 @@ type inspectOutput struct {
 type forkInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
-		Reason string      `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
-		Policy *PolicyBody `json:"policy,omitempty" doc:"Another retry policy; absent keeps the letter's"`
-		Queue  string      `json:"queue,omitempty" minLength:"1" doc:"Another queue of the family; absent keeps the letter's"`
+		Reason string      `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
+		Policy *PolicyBody `json:"policy,omitempty" doc:"Another retry policy; absent: the letter's own"`
+		Queue  string      `json:"queue,omitempty" minLength:"1" doc:"Another queue of the family; absent: the letter's own"`
 	}
 }
 
-// Forked is the new run, and the letter that it tries again.
+// Forked is the new run, with the run of the letter that it forks.
 type Forked struct {
 	Run    background.RunID  `json:"run_id" format:"uuid"`
 	Case   background.CaseID `json:"case_id" format:"uuid"`
@@ -40,48 +40,48 @@ type forkOutput struct {
 type retryInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 	}
 }
 
 type reconcileInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
-		Lookup    bool   `json:"lookup,omitempty" doc:"Ask the escrow service; then nothing else may be given"`
+		Lookup    bool   `json:"lookup,omitempty" doc:"Look the money up at the escrow service; excludes all other members"`
 		Finding   string `json:"finding,omitempty" enum:"executed,not_executed"`
-		Moved     int64  `json:"moved,omitempty" minimum:"1" doc:"What was moved, in minor units; with executed"`
-		Other     bool   `json:"other_amount,omitempty" doc:"Moved is meant, though it is not what was left to be moved; a finding can't be taken back"`
-		Known     bool   `json:"call_outstanding,omitempty" doc:"not_executed is meant, though a call may still be on its way: it is known that it will not be executed"`
+		Moved     int64  `json:"moved,omitempty" minimum:"1" doc:"Amount moved, in minor units; for executed"`
+		Other     bool   `json:"other_amount,omitempty" doc:"Confirms moved although it differs from the amount that was left; a finding can't be taken back"`
+		Known     bool   `json:"call_outstanding,omitempty" doc:"Confirms not_executed although a call may be outstanding: it is known that the call will not be executed"`
 		Reason    string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
-		Reference string `json:"reference,omitempty" maxLength:"255" doc:"Where it can be checked"`
+		Reference string `json:"reference,omitempty" maxLength:"255" doc:"Where one can check it"`
 	}
 }
 
 func (a *API) letterOperations(h huma.API) {
 	register(a, h, operation{
 		id: "list-dead-letters", method: http.MethodGet, path: "/dead-letters", action: access.List, summary: "List dead letters",
-		description: "What is given must all be met. A parameter that is unknown, empty, or makes no sense is refused.",
+		description: "A letter must match every given parameter. A parameter that is unknown, empty or invalid is refused.",
 	}, a.listLetters)
 	register(a, h, operation{
 		id: "count-dead-letters", method: http.MethodGet, path: "/dead-letters/count", action: access.List, summary: "Count dead letters",
-		description: "Exactly, by the same parameters.",
+		description: "Exact. Takes the parameters of list-dead-letters.",
 	}, a.countLetters)
 	register(a, h, operation{
-		id: "get-dead-letter", method: http.MethodGet, path: "/dead-letters/{run}", action: access.Read, summary: "Tell everything about a dead letter",
-		description: "With every attempt and its error, the whole case, and what may be done now: can_fork, or refused_by. Receipts are for who may read them; others get none.",
+		id: "get-dead-letter", method: http.MethodGet, path: "/dead-letters/{run}", action: access.Read, summary: "Get everything about a dead letter",
+		description: "Includes every attempt with its error, the whole case, and whether it can be forked now: can_fork, or refused_by. Receipts are included if the key may read them.",
 	}, a.inspect)
 	register(a, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
-		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key. " + forkAttemptsDoc,
+		summary: "Fork a dead letter: start a new run of it", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key. " + forkAttemptsDoc,
 	}, a.fork)
 	register(a, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
-		summary: "Try a job again, by any run of it", description: "Forks its newest run, with the same gates.",
+		summary: "Fork the newest run of a job, named by any of its runs", description: "The gates are those of fork-dead-letter.",
 	}, a.retry)
 	register(a, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, plannable: true,
-		summary:     "Record what became of the money of a dead letter, or of a run that waits",
-		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. A run that waits takes it while money is unknown. That it was executed takes two people: 202 second_person_required with the plan that somebody else lets run, unless the tenant takes one. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
+		summary:     "Record whether a dead letter or a waiting run moved its money",
+		description: "Give a finding with its reference, or {\"lookup\":true} to look it up at the escrow service. A waiting run can be reconciled while its money is unknown. The finding executed takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
 	}, a.reconcile)
 }
 
@@ -128,7 +128,7 @@ func (a *API) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput,
 	return a.forkAnswer(ctx, c, f)
 }
 
-// forkAnswer tells of a new run, and which one it tries again.
+// forkAnswer returns the new run with the run that it forks.
 func (a *API) forkAnswer(ctx context.Context, c Caller, f postadjudication.Submitted) (*forkOutput, error) {
 	s, err := a.service.Status(ctx, c.Tenant, f.Run)
 	if err != nil {
@@ -149,7 +149,7 @@ func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*cas
 	b := in.Body
 	if b.Lookup {
 		if b.Finding != "" || b.Moved != 0 || b.Other || b.Known || b.Reason != "" || b.Reference != "" {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").withField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").withField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
 		}
 		status, err := a.service.ReconcileByLookup(ctx, c.Tenant, id, c.Principal)
 		return &caseOutput{status}, err

@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// A remote address may fail to show a key this often at once, and then this often
-	// a second.
+	// A remote address may fail to show a valid key this often at once, and then this often a
+	// second.
 	failureBurst      = 20
 	failuresPerSecond = 0.5
 
-	// An address that failed so often may still have this many keys looked up at once that
-	// were not found here before, and then this many a second: whoever shares the address,
-	// as behind a proxy, must not be kept out.
+	// An address that failed too often may still look up this many uncached keys at once, and
+	// then this many a second: other clients at the same address, for example behind a proxy,
+	// must not be locked out.
 	lookupBurst      = 50
 	lookupsPerSecond = 50
 
-	// A key may be refused so that a receipt is left this often at once, and then this often a
+	// A key may cause this many refusals that leave a receipt at once, and then this many a
 	// second: by its roles, by a gate, or because a second person is required.
 	refusalBurst      = 120
 	refusalsPerSecond = 2
 
-	// limiterCacheSize is how many addresses and keys are kept in mind; the ones that were
-	// quiet for longest are forgotten first.
+	// limiterCacheSize is how many addresses and keys are remembered; the least recently used
+	// are forgotten first.
 	limiterCacheSize = 8192
 )
 
-// keyedLimiter counts what goes wrong by who does it, so that guessing is slow and the
-// trail is not flooded.
+// keyedLimiter limits failures by who causes them, so that guessing is slow and refusals do
+// not flood the trail.
 type keyedLimiter struct {
 	perSecond rate.Limit
 	burst     int
@@ -45,14 +45,14 @@ func newKeyedLimiter(perSecond rate.Limit, burst int) (*keyedLimiter, error) {
 	return &keyedLimiter{perSecond, burst, limiters}, err
 }
 
-// take counts a failure. It gives the seconds to wait when there were too many, else 0.
+// take counts a failure. It returns the seconds to wait if there were too many, else 0.
 func (f *keyedLimiter) take(who string) int {
 	fresh := rate.NewLimiter(f.perSecond, f.burst)
 	limiter, known, _ := f.limiters.PeekOrAdd(who, fresh)
 	if !known {
 		limiter = fresh
 	}
-	f.limiters.Get(who) // it was heard of just now
+	f.limiters.Get(who) // marks it as recently used
 	r := limiter.Reserve()
 	if wait := r.Delay(); wait > 0 {
 		r.Cancel()
@@ -61,13 +61,13 @@ func (f *keyedLimiter) take(who string) int {
 	return 0
 }
 
-// exhausted reports whether the next failure would be one too many.
+// exhausted reports whether take would return more than 0.
 func (f *keyedLimiter) exhausted(who string) bool {
 	limiter, known := f.limiters.Get(who)
 	return known && limiter.Tokens() < 1
 }
 
-// remoteAddress is where a request comes from, without its port.
+// remoteAddress returns the remote address of a request without its port.
 func remoteAddress(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -76,10 +76,10 @@ func remoteAddress(r *http.Request) string {
 	return host
 }
 
-// quota divides a room of the process among keys and tenants, so that one of them can't
-// take all of it.
+// quota shares a limit of the process among keys and tenants, so that none of them can use
+// all of it.
 type quota struct {
-	process, tenant, key int64 // bounds; of the key 0: none
+	process, tenant, key int64 // limits; key 0: no limit of a key
 
 	mu              sync.Mutex
 	used            int64
@@ -90,7 +90,7 @@ func newQuota(process, tenant, key int64) *quota {
 	return &quota{process: process, tenant: tenant, key: key, byTenant: map[string]int64{}, byKey: map[string]int64{}}
 }
 
-// quotaScope is what is full when nothing can be taken.
+// quotaScope is the limit that an acquire exceeded.
 type quotaScope string
 
 const (
@@ -100,8 +100,9 @@ const (
 	scopeProcess quotaScope = "process"
 )
 
-// acquire takes n for a caller until release is called, once. It returns what is full
-// otherwise. Whoever needs no key has the share of the tenant only.
+// acquire takes n for a caller until release is called, which must happen once. If a limit
+// would be exceeded, it takes nothing and returns the limit. A caller without a key is
+// limited by tenant only.
 func (s *quota) acquire(c Caller, n int64) (release func(), exceeded quotaScope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +128,7 @@ func (s *quota) add(c Caller, n int64) {
 	addTo(s.byKey, c.Key, n)
 }
 
-// addTo keeps no names of which nothing is taken.
+// addTo adds n to an entry, and deletes the entry at 0.
 func addTo(by map[string]int64, name string, n int64) {
 	if by[name] += n; by[name] == 0 {
 		delete(by, name)

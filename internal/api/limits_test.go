@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// countingStore has some keys, and counts how often it is asked.
+// countingStore has some keys, and counts its calls.
 type countingStore struct {
 	keys  map[string]access.Key
 	finds int
@@ -38,8 +38,8 @@ func (s *countingStore) mint() string {
 	return token
 }
 
-// Keys that are not there cost the store a bounded number of look-ups, and keep nobody out
-// who shares the address and was here before.
+// Unknown keys cause a bounded number of look-ups in the store, and do not lock out a client at
+// the same address whose key was found before.
 func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	t.Parallel()
 	store := &countingStore{keys: map[string]access.Key{}}
@@ -57,7 +57,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// show says with which status a token is refused; 0 when it is not.
+	// show returns the status with which a token is refused; 0: it is not refused.
 	show := func(token, from string) int {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
@@ -86,7 +86,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	if store.finds != 3+4 || answers[http.StatusUnauthorized] != 3 || answers[http.StatusTooManyRequests] != 497 {
 		t.Errorf("%d look-ups, answers %v", store.finds, answers)
 	}
-	now = now.Add(access.CacheTTL) // the key is asked for anew
+	now = now.Add(access.CacheTTL) // the key is looked up again
 	if status := show(before, "10.0.0.1"); status != 0 || store.finds != 8 {
 		t.Errorf("a key that was here before: %d, %d look-ups", status, store.finds)
 	}
@@ -94,7 +94,7 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 		t.Errorf("a key from elsewhere: %d", status)
 	}
 	if status := show("rck_nonsense", "10.0.0.3"); status != http.StatusUnauthorized || store.finds != 9 {
-		t.Errorf("what has no form of a key: %d, %d look-ups", status, store.finds)
+		t.Errorf("a malformed key: %d, %d look-ups", status, store.finds)
 	}
 	var p *Problem
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
@@ -115,7 +115,7 @@ func TestFailuresAreLimitedByWhoMakesThem(t *testing.T) {
 			t.Fatalf("waits %d", wait)
 		}
 	}
-	for range 3 { // to be refused costs nothing more
+	for range 3 { // a refused failure is not counted
 		if wait := f.take("a"); wait < 900 || wait > 1000 {
 			t.Errorf("waits %d", wait)
 		}
@@ -127,11 +127,11 @@ func TestFailuresAreLimitedByWhoMakesThem(t *testing.T) {
 		f.take(fmt.Sprint(i))
 	}
 	if f.limiters.Len() > limiterCacheSize {
-		t.Errorf("%d are kept in mind", f.limiters.Len())
+		t.Errorf("%d are remembered", f.limiters.Len())
 	}
 }
 
-// What is full is told by whose share it is, and what is released can be taken again.
+// acquire returns the exceeded scope, and released amounts can be acquired again.
 func TestQuotasAreDividedAmongKeysAndTenants(t *testing.T) {
 	t.Parallel()
 	s := newQuota(6, 4, 2)
@@ -161,11 +161,11 @@ func TestQuotasAreDividedAmongKeysAndTenants(t *testing.T) {
 		release()
 	}
 	if s.used != 0 || len(s.byTenant) != 0 || len(s.byKey) != 0 {
-		t.Errorf("%d are taken, by %v and %v", s.used, s.byTenant, s.byKey)
+		t.Errorf("%d are acquired, by %v and %v", s.used, s.byTenant, s.byKey)
 	}
 	take("the key again", one, 2, scopeNone)
 	unbounded := newQuota(6, 4, 0)
 	if _, full := unbounded.acquire(one, 4); full != scopeNone {
-		t.Errorf("without a bound of keys: %q", full)
+		t.Errorf("without a limit of keys: %q", full)
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// answerTimeout is how long a reader may take for an answer; streams set their own.
+// answerTimeout is how long a reader may take to read an answer; streams set their own deadline.
 const answerTimeout = 30 * time.Second
 
-// Handle takes an operation of huma's in, behind the entry: role, size, JSON and
+// Handle registers a huma operation behind the checks of role, size, JSON and
 // Idempotency-Key, in this order.
 func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 	o := op.Metadata["operation"].(operation) // register puts it there
@@ -60,8 +60,8 @@ func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 	})
 }
 
-// deadlineResponse begins the time that a reader has for an answer with the answer: what took long to do
-// is told all the same.
+// deadlineResponse starts the write deadline with the first byte of the answer, so that an
+// operation that took long can still be answered.
 type deadlineResponse struct {
 	http.ResponseWriter
 	started bool
@@ -85,11 +85,11 @@ func (w *deadlineResponse) start() {
 		return
 	}
 	w.started = true
-	// A writer without deadlines has none to move, and of a connection that is gone Write tells.
+	// A writer may not support deadlines; on a closed connection Write returns the error.
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout))
 }
 
-// readBody reads the whole of a body, which is one JSON object or nothing.
+// readBody reads a whole body, which must be one JSON object or empty.
 func readBody(w http.ResponseWriter, r *http.Request, o operation) ([]byte, error) {
 	most := o.maxBody
 	if most == 0 {
@@ -108,13 +108,13 @@ func readBody(w http.ResponseWriter, r *http.Request, o operation) ([]byte, erro
 	if err := strictjson.CheckObject(body); err != nil {
 		return nil, malformedProblem(err)
 	}
-	if o.raw { // what is handed over is read by package intake
+	if o.raw { // package intake checks it
 		return body, nil
 	}
 	return body, rejectNulls(body)
 }
 
-// malformedProblem tells what is wrong with the JSON of a body.
+// malformedProblem returns the problem of a body that is invalid JSON.
 func malformedProblem(err error) *Problem {
 	p := newProblem(http.StatusBadRequest, "malformed", "the body can't be read")
 	var wrong *strictjson.Error
@@ -136,7 +136,7 @@ func checkContentType(r *http.Request) error {
 	return nil
 }
 
-// unreadBodyProblem is the refusal of a body that could not be read to its end.
+// unreadBodyProblem returns the problem of a body that could not be read to its end.
 func unreadBodyProblem(err error, most int64) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
@@ -145,7 +145,7 @@ func unreadBodyProblem(err error, most int64) error {
 	return newProblem(http.StatusRequestTimeout, "too_slow", "the body did not arrive")
 }
 
-// idsInPath is the run or the case that a path names.
+// idsInPath returns the run or the case in a path.
 func idsInPath(r *http.Request) (run background.RunID, caseID background.CaseID) {
 	if id, err := receipts.ParseRunID(r.PathValue("run")); err == nil {
 		run = id
@@ -159,7 +159,7 @@ func idsInPath(r *http.Request) (run background.RunID, caseID background.CaseID)
 func parseRunID(text string) (background.RunID, error) {
 	id, err := receipts.ParseRunID(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the run is named by its id").withField("run", "is no UUID")
+		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "a run is named by its id").withField("run", "is no UUID")
 	}
 	return id, nil
 }
@@ -167,7 +167,7 @@ func parseRunID(text string) (background.RunID, error) {
 func parseCaseID(text string) (background.CaseID, error) {
 	id, err := receipts.ParseCaseID(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the case is named by its id").withField("case", "is no UUID")
+		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "a case is named by its id").withField("case", "is no UUID")
 	}
 	return id, nil
 }

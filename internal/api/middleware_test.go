@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An answer that took longer than the server's own limit arrives all the same.
+// An answer that takes longer than the server's write timeout still arrives.
 func TestAnAnswerHasADeadlineOfItsOwn(t *testing.T) {
 	t.Parallel()
 	answer := func(w http.ResponseWriter) {
@@ -37,6 +37,6 @@ func TestAnAnswerHasADeadlineOfItsOwn(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 	if _, err := get(func(w http.ResponseWriter) http.ResponseWriter { return w }); err == nil {
-		t.Error("the limit of the server cuts nothing off: this test shows nothing")
+		t.Error("the server's write timeout cuts nothing off, so this test proves nothing")
 	}
 }

@@ -21,7 +21,7 @@ application/problem+json with a code that does not change. A POST that changes
 something may carry an Idempotency-Key: for 24 hours the same request is then given
 the same answer; to hand over adjudications needs none, the retry key does it.`
 
-// describe makes the operations and their description.
+// describe registers the operations and builds their description.
 func (a *API) describe() error {
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -39,7 +39,7 @@ func (a *API) describe() error {
 	}
 	h := huma.NewAPI(config, a)
 	a.description = h.OpenAPI()
-	// What writes its own JSON is described by what it writes.
+	// Types with their own MarshalJSON are described by what they write.
 	a.description.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[retrypolicy.Policy](), reflect.TypeFor[PolicyBody]())
 	a.adjudicationOperations(h)
 	a.runOperations(h)
@@ -67,28 +67,28 @@ func (a *API) describe() error {
 	a.mux.HandleFunc("GET "+DescriptionPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		if _, err := w.Write(text); err != nil {
-			a.log.Debug("the description was not read to its end", zap.Error(err))
+			a.log.Debug("failed to write the description", zap.Error(err))
 		}
 	})
 	return nil
 }
 
-// schemaName names a schema for its type, without the case of Go.
+// schemaName names a schema after its type.
 func schemaName(t reflect.Type, hint string) string {
 	return huma.DefaultSchemaNamer(t, hint)
 }
 
-// operation is one of the API.
+// operation describes an operation of the API.
 type operation struct {
 	id, method, path, summary, description string
 	action                                 access.Action
-	status                                 int   // of success; 200 when 0
-	maxBody                                int64 // at most so many bytes; maxBodyBytes when 0
+	status                                 int   // on success; 0: 200
+	maxBody                                int64 // in bytes; 0: maxBodyBytes
 	idempotent                             bool  // safe to repeat without an Idempotency-Key
-	secret                                 bool  // its answer holds what is not kept
+	secret                                 bool  // its answer has members that must not be stored
 	raw                                    bool  // reads its body itself
-	itemized                               bool  // its body is a list that is read item by item, see batchItems
-	plannable                              bool  // may be planned only, for somebody else to let run
+	itemized                               bool  // its body is a list, read item by item: see batchItems
+	plannable                              bool  // may answer 202 with a plan that another person has to run
 }
 
 const (
@@ -97,11 +97,11 @@ const (
 	maxBatchBytes = 16 << 20
 )
 
-// register adds an operation whose errors are told as problems.
+// register adds an operation. Its errors are answered as problems.
 func register[I, O any](a *API, h huma.API, o operation, do func(context.Context, Caller, *I) (*O, error)) {
 	op := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: Prefix + o.path, Summary: o.summary, Description: o.description, DefaultStatus: o.status,
-		MaxBodyBytes:     -1, // the entry bounds it
+		MaxBodyBytes:     -1, // Handle limits it
 		SkipValidateBody: o.raw,
 		Metadata:         map[string]any{"operation": o},
 		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
@@ -115,7 +115,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 	if o.plannable {
 		schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
 		op.Responses = map[string]*huma.Response{"202": {
-			Description: "second_person_required: it is planned, and another person lets it run",
+			Description: "second_person_required: it is planned, and another person has to run it",
 			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: schema}},
 		}}
 	}

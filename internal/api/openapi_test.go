@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write openapi.json and access.md anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite openapi.json and access.md")
 
 func TestTheOpenAPIDescriptionIsTheOneThatIsCommitted(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestTheOpenAPIDescriptionIsTheOneThatIsCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(committed) != served.text {
-		t.Errorf("what is served is not openapi.json, first at %s\nif that is meant: go test ./internal/api -run %s -rewrite", difference(string(committed), served.text), t.Name())
+		t.Errorf("the served description differs from openapi.json, first at %s\nif the change is intended: go test ./internal/api -run %s -rewrite", difference(string(committed), served.text), t.Name())
 	}
 }
 
@@ -46,8 +46,8 @@ func difference(a, b string) string {
 	return "its end"
 }
 
-// Every member of the filter is a parameter, so that nothing can be filtered by in one
-// face and not in the other.
+// Every member of the filter is a parameter, so that HTTP and the library filter by the
+// same members.
 func TestEveryMemberOfTheFilterIsAParameter(t *testing.T) {
 	t.Parallel()
 	members, parameters := map[string]bool{}, map[string]bool{}
@@ -63,7 +63,7 @@ func TestEveryMemberOfTheFilterIsAParameter(t *testing.T) {
 	}
 }
 
-// What is said of an adjudication is what is read of it.
+// The described members of an adjudication are those that are parsed.
 func TestTheDescribedAdjudicationIsTheOneThatIsRead(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{

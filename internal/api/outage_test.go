@@ -11,14 +11,14 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// postgresProxy is the network between a recourse and its Postgres.
+// postgresProxy is a proxy between a recourse server and its Postgres.
 type postgresProxy struct {
 	listener net.Listener
 	to       string
 
 	mu           sync.Mutex
-	refuses      bool // on whoever connects
-	dropsAnswers bool // what is asked arrives, and the connection breaks before the answer
+	refuses      bool // closes new connections
+	dropsAnswers bool // forwards a statement, and closes the connection before the answer
 	conns        []net.Conn
 	work         sync.WaitGroup
 }
@@ -44,13 +44,13 @@ func newPostgresProxy(t *testing.T, o *app.Options) *postgresProxy {
 	return w
 }
 
-// set changes what the wire does, and breaks what is connected when it hangs up.
+// set changes the behaviour, and closes open connections if it hangs up.
 func (w *postgresProxy) set(hangsUp, mute bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.refuses, w.dropsAnswers = hangsUp, mute; hangsUp {
 		for _, c := range w.conns {
-			_ = c.Close() // its other end may have gone first
+			_ = c.Close() // its other end may be closed already
 		}
 		w.conns = nil
 	}
@@ -95,8 +95,8 @@ func (w *postgresProxy) relay(to, from net.Conn, answers bool) {
 	}
 }
 
-// A connection that breaks off is no fault of the program: whoever asked is told what is
-// known to have been done, and that a submission may be repeated.
+// A broken connection is answered with what is known to have been done, and that a submission
+// may be repeated.
 func TestABrokenConnectionIsUnavailableAndSaysWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	var w *postgresProxy
@@ -114,7 +114,7 @@ func TestABrokenConnectionIsUnavailableAndSaysWhatIsKnown(t *testing.T) {
 			t.Errorf("%s: %v %s", a.what, a.header, a.text)
 		}
 	}
-	// The connection breaks when nothing was sent, and behind what was.
+	// The connection breaks before the statement is sent, and after it.
 	for n, broken := range []struct{ hangsUp, mute bool }{{true, false}, {false, true}} {
 		w.set(broken.hangsUp, broken.mute)
 		unavailable(r.ask("", http.MethodGet, "/api/v1/dead-letters", ""), "nothing")
@@ -123,9 +123,9 @@ func TestABrokenConnectionIsUnavailableAndSaysWhatIsKnown(t *testing.T) {
 		unavailable(r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"x"}`, "Idempotency-Key", fmt.Sprint("k", n)), "nothing")
 		w.set(true, false)
 		w.set(false, false)
-		// What is handed over again is answered, whether or not it was accepted before.
+		// A repeated submission is answered, whether or not it was accepted before.
 		if a := r.ask("", http.MethodPost, "/api/v1/adjudications", submission(n)); a.status != http.StatusCreated && a.status != http.StatusOK {
-			t.Errorf("handed over again: %d %s", a.status, a.text)
+			t.Errorf("submitted again: %d %s", a.status, a.text)
 		}
 	}
 }

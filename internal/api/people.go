@@ -12,8 +12,8 @@ import (
 
 type peopleInput struct {
 	Body struct {
-		People int    `json:"people" minimum:"1" maximum:"2" doc:"How many people it takes to state or free money by hand"`
-		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		People int    `json:"people" minimum:"1" maximum:"2" doc:"How many people have to agree to state or free money by hand"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 	}
 }
 
@@ -32,20 +32,20 @@ type peopleHistoryOutput struct {
 
 func (a *API) peopleOperations(h huma.API) {
 	register(a, h, operation{
-		id: "get-people", method: http.MethodGet, path: "/people", action: access.Read, summary: "Tell how many people it takes to state or free money by hand",
+		id: "get-people", method: http.MethodGet, path: "/people", action: access.Read, summary: "Get how many people it takes to state or free money by hand",
 	}, func(ctx context.Context, c Caller, _ *noInput) (*peopleOutput, error) {
 		p, err := a.service.People(ctx, c.Tenant)
 		return &peopleOutput{p}, err
 	})
 	register(a, h, operation{
 		id: "set-people", method: http.MethodPost, path: "/people", action: access.People, summary: "Set how many people it takes to state or free money by hand",
-		description: "Findings that money was moved, purges of settlements, plans that fork or purge settlements, and freeing what is reserved. Receipts of what one person did say so.",
+		description: "It applies to findings that money was moved, purges of settlements, plans that fork or purge settlements, and plans that free reserved money. Receipts of actions that one person did alone say so.",
 	}, func(ctx context.Context, c Caller, in *peopleInput) (*peopleOutput, error) {
 		p, err := a.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: in.Body.People, Actor: c.Principal, Reason: in.Body.Reason})
 		return &peopleOutput{p}, err
 	})
 	register(a, h, operation{
-		id: "people-history", method: http.MethodGet, path: "/people/history", action: access.Receipts, summary: "Tell the changes of how many people it takes, from their receipts",
+		id: "people-history", method: http.MethodGet, path: "/people/history", action: access.Receipts, summary: "List the changes of how many people it takes, from their receipts",
 	}, func(ctx context.Context, c Caller, in *peopleHistoryInput) (*peopleHistoryOutput, error) {
 		found, err := a.service.PeopleHistory(ctx, c.Tenant, in.After, in.Limit)
 		out := &peopleHistoryOutput{}

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// madeBy is a token of a principal's key that somebody made.
+// madeBy returns a token of a principal, whose key maker made.
 func (r *rig) madeBy(maker, principal string, roles ...access.Role) string {
 	r.t.Helper()
 	token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{Tenant: "acme", Principal: principal, Roles: roles, Actor: maker, Reason: "test"})
@@ -24,9 +24,9 @@ func (r *rig) madeBy(maker, principal string, roles ...access.Role) string {
 
 const executed = `{"finding":"executed","moved":1000,"reason":"the bank says so","reference":"stmt-7"}`
 
-// Every cell over HTTP: who may run what user:ada planned, by whose key, where how many people
-// are asked for. The plans are cancelled before, so that who may run one is told that, and
-// nothing moves that other cells are about.
+// Each combination over HTTP: which principal may run a plan of user:ada, by which maker's key,
+// and how many people are required. The plans are cancelled first, so that running one only
+// reports whether it is allowed, and moves nothing.
 func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -34,7 +34,7 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 	ada := r.madeBy("user:root", "user:ada", access.Operator, access.Approver)
 	runners := []struct {
 		name, token string
-		two, one    string // the code that a run is answered, where two people are asked for and where one is
+		two, one    string // code of the answer to run-bulk where two people are required, and where one is
 	}{
 		{"who planned it", ada, "second_person_required", "bulk_state"},
 		{"another key of theirs", r.madeBy("user:ada", "user:ada", access.Approver), "second_person_required", "bulk_state"},
@@ -49,7 +49,7 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 	plans := map[string]func() (id, hash string){
 		"finding": func() (string, string) {
 			p := r.ask(ada, http.MethodPost, "/api/v1/dead-letters/"+run+"/reconcile", executed)
-			if p.status == http.StatusOK { // one person is asked for: it would be done
+			if p.status == http.StatusOK { // one person is enough: the action was done
 				t.Fatalf("%s", p.text)
 			}
 			o := p.is(http.StatusAccepted)
@@ -77,7 +77,7 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 			r.ask(ada, http.MethodPost, "/api/v1/bulk/"+id+"/cancel", `{"reason":"test"}`).is(http.StatusOK)
 			for _, by := range runners {
 				want := map[int]string{2: by.two, 1: by.one}[people]
-				if action == "hold" && want == "second_person_required" { // it takes one person
+				if action == "hold" && want == "second_person_required" { // one person is enough
 					want = "bulk_state"
 				}
 				got := r.ask(by.token, http.MethodPost, "/api/v1/bulk/"+id+"/run", `{"hash":"`+hash+`"}`)
@@ -95,14 +95,14 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 	}
 }
 
-// plan makes a plan and gives its id and hash.
+// plan makes a plan and returns its id and hash.
 func (r *rig) plan(token, path, body string) (id, hash string) {
 	r.t.Helper()
 	made := r.ask(token, http.MethodPost, "/api/v1"+path, body).is(http.StatusCreated)
 	return made["id"].(string), made["hash"].(string)
 }
 
-// A finding that money was moved is planned, and another principal lets it run; asked again
+// A finding that money was moved is planned, and another principal runs the plan. Repeated
 // under its Idempotency-Key it is planned once.
 func TestAFindingIsRunByAnotherPrincipal(t *testing.T) {
 	t.Parallel()
@@ -131,7 +131,7 @@ func TestAFindingIsRunByAnotherPrincipal(t *testing.T) {
 	}
 }
 
-// Who asks a thousand times to run their own plan leaves one receipt.
+// A thousand attempts to run one's own plan leave one receipt.
 func TestThatASecondPersonIsRequiredLeavesOneReceiptADayAndPlan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -151,8 +151,8 @@ func TestThatASecondPersonIsRequiredLeavesOneReceiptADayAndPlan(t *testing.T) {
 	}
 }
 
-// What gates refuse and what roles refuse is counted together: a key that is refused too often
-// leaves no more receipts, and is told so.
+// Refusals by gates and by roles are counted together: a key that is refused too often leaves
+// no more receipts, and gets 429.
 func TestRefusalsOfAKeyAreBoundedWhoeverRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -174,14 +174,14 @@ func TestRefusalsOfAKeyAreBoundedWhoeverRefuses(t *testing.T) {
 		recorded++
 	}
 	if often[true] == 0 || often[false] == 0 || recorded < 120 {
-		t.Errorf("refused too often by %v, %d told", often, recorded)
+		t.Errorf("refused too often by %v, %d recorded", often, recorded)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('refused', 'access-refused') AND actor = 'user:operator@acme'`); n != recorded {
 		t.Errorf("%d receipts of %d refusals", n, recorded)
 	}
 }
 
-// One approver alone lets run what they planned only with an incident and a reason.
+// An approver runs their own plan alone only with an incident and a reason.
 func TestBreakGlassOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
@@ -200,8 +200,8 @@ func TestBreakGlassOverHTTP(t *testing.T) {
 	r.waitFor("the case is settled", `SELECT progression = 'settled' FROM recourse.cases WHERE kind = 'settlement'`)
 }
 
-// Where no keys are needed nobody can be told from another, so that one person does it, and the
-// receipt says so. Who shows a key there all the same is one of two.
+// Where no keys are required persons can't be told apart, so one person is enough, and the
+// receipt says so. A caller with a key still counts as one of two persons.
 func TestOnePersonDoesWhereNoKeysAreNeeded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *app.Options) { o.RequireKeys = false }).work()
@@ -213,7 +213,7 @@ func TestOnePersonDoesWhereNoKeysAreNeeded(t *testing.T) {
 	}
 }
 
-// Cases are listed page by page, and what they have reserved is freed by two.
+// Cases are listed page by page, and their reserved money is freed by two people.
 func TestCasesAreListedAndFreedOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()

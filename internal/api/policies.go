@@ -14,18 +14,18 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// PolicyBody is a retry policy. What is left out has its default.
+// PolicyBody is a retry policy. An absent member has its default.
 type PolicyBody struct {
-	MaxRetryAttempts int      `json:"max_retry_attempts,omitempty" minimum:"1" maximum:"10000" doc:"Attempts in all, the first included" example:"3"`
-	BaseDelay        string   `json:"base_delay,omitempty" minLength:"2" doc:"After the first attempt" example:"25ms"`
-	MaxDelay         string   `json:"max_delay,omitempty" minLength:"2" doc:"No delay is longer" example:"5m0s"`
-	Coefficient      float64  `json:"coefficient,omitempty" minimum:"1" doc:"Each delay to the one before" example:"2"`
-	Jitter           float64  `json:"jitter,omitempty" minimum:"0" maximum:"1" doc:"Share of a delay that may be added or taken away"`
-	NonRetryable     []string `json:"non_retryable,omitempty" maxItems:"100" doc:"Error types that are final; prefix.* is any that begins so"`
+	MaxRetryAttempts int      `json:"max_retry_attempts,omitempty" minimum:"1" maximum:"10000" doc:"Maximum number of attempts, including the first" example:"3"`
+	BaseDelay        string   `json:"base_delay,omitempty" minLength:"2" doc:"Delay after the first attempt" example:"25ms"`
+	MaxDelay         string   `json:"max_delay,omitempty" minLength:"2" doc:"Maximum delay" example:"5m0s"`
+	Coefficient      float64  `json:"coefficient,omitempty" minimum:"1" doc:"Ratio of each delay to the previous one" example:"2"`
+	Jitter           float64  `json:"jitter,omitempty" minimum:"0" maximum:"1" doc:"Fraction of a delay that is randomly added or subtracted at most"`
+	NonRetryable     []string `json:"non_retryable,omitempty" maxItems:"100" doc:"Error types that are final; prefix.* matches every type with that prefix"`
 	OnExhaustion     string   `json:"on_exhaustion,omitempty" enum:"dead_letter"`
 }
 
-// policy reads a policy as strictly as an operator's; nil for none.
+// policy parses a policy as strictly as retrypolicy does; nil for none.
 func (b *PolicyBody) policy() (*retrypolicy.Policy, error) {
 	if b == nil {
 		return nil, nil
@@ -38,7 +38,7 @@ func (b *PolicyBody) policy() (*retrypolicy.Policy, error) {
 	if err == nil {
 		return &p, nil
 	}
-	refused := newProblem(http.StatusUnprocessableEntity, "invalid", "the policy can't be taken")
+	refused := newProblem(http.StatusUnprocessableEntity, "invalid", "the policy is invalid")
 	var wrong *retrypolicy.FieldError
 	if errors.As(err, &wrong) {
 		return nil, refused.withField("policy."+wrong.Field, wrong.Problem)
@@ -55,17 +55,17 @@ type policiesOutput struct {
 type policyInput struct {
 	Family string `path:"family" minLength:"1" maxLength:"32" example:"settlement"`
 	Body   struct {
-		Policy    PolicyBody `json:"policy" doc:"Whole: what is left out becomes the default"`
-		Reason    string     `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
-		IfVersion *int64     `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the present version"`
+		Policy    PolicyBody `json:"policy" doc:"The whole policy: an absent member gets its default"`
+		Reason    string     `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
+		IfVersion *int64     `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the current version"`
 	}
 }
 
 type policyResetInput struct {
 	Family string `path:"family" minLength:"1" maxLength:"32" example:"settlement"`
 	Body   struct {
-		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
-		IfVersion *int64 `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the present version"`
+		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
+		IfVersion *int64 `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the current version"`
 	}
 }
 
@@ -77,11 +77,11 @@ func (a *API) policyOperations(h huma.API) {
 	}, a.policies)
 	register(a, h, operation{
 		id: "set-policy", method: http.MethodPost, path: "/policies/{family}", action: access.Policy, summary: "Set the retry policy of new runs of a family",
-		description: "Runs that exist keep theirs. 409 policy_version when if_version is not the present one.",
+		description: "Existing runs keep their policy. 409 policy_version if if_version is not the current version.",
 	}, a.setPolicy)
 	register(a, h, operation{
-		id: "reset-policy", method: http.MethodPost, path: "/policies/{family}/reset", action: access.Policy, summary: "Let new runs of a family have the retry policy that is configured again",
-		description: "With a receipt, and the next version. Runs that exist keep theirs. 409 policy_version when if_version is not the present one.",
+		id: "reset-policy", method: http.MethodPost, path: "/policies/{family}/reset", action: access.Policy, summary: "Reset the retry policy of new runs of a family to the configured one",
+		description: "Writes a receipt and increments the version. Existing runs keep their policy. 409 policy_version if if_version is not the current version.",
 	}, a.resetPolicy)
 }
 
@@ -123,7 +123,7 @@ func policyResult(now postadjudication.FamilyPolicy, family string, err error) (
 
 type policyHistoryInput struct {
 	Family string `path:"family" minLength:"1" maxLength:"32" example:"settlement"`
-	After  int64  `query:"after" minimum:"0" default:"0" doc:"Versions after this one"`
+	After  int64  `query:"after" minimum:"0" default:"0" doc:"Only versions after this one"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -135,8 +135,8 @@ type policyHistoryOutput struct {
 
 func (a *API) policyHistoryOperations(h huma.API) {
 	register(a, h, operation{
-		id: "policy-history", method: http.MethodGet, path: "/policies/{family}/history", action: access.Receipts, summary: "Tell the changes of a family's policy, from their receipts",
-		description: "The first one first. There is none while the policy is as configured.",
+		id: "policy-history", method: http.MethodGet, path: "/policies/{family}/history", action: access.Receipts, summary: "List the changes of a family's policy, from their receipts",
+		description: "Oldest first. Empty if the policy was never changed.",
 	}, func(ctx context.Context, c Caller, in *policyHistoryInput) (*policyHistoryOutput, error) {
 		found, err := a.service.PolicyHistory(ctx, c.Tenant, in.Family, in.After, in.Limit)
 		out := &policyHistoryOutput{}

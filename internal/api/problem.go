@@ -12,40 +12,40 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Problem is why a request is refused, as RFC 9457 says it. Code is for programs and
-// does not change; Detail is for people and may.
+// Problem is a refusal in the format of RFC 9457. Code is for programs and is stable;
+// Detail is for people and may change.
 //
 //	{"type":"urn:recourse:problem:reconcile_first","title":"Conflict","status":409,
 //	 "code":"reconcile_first","detail":"...","run_id":"0198..."}
 type Problem struct {
-	Type   string         `json:"type" doc:"urn:recourse:problem: and the code"`
-	Title  string         `json:"title" doc:"What the status means"`
+	Type   string         `json:"type" doc:"urn:recourse:problem: followed by the code"`
+	Title  string         `json:"title" doc:"Name of the status"`
 	Status int            `json:"status"`
-	Code   string         `json:"code" doc:"For programs; it does not change" example:"reconcile_first"`
-	Detail string         `json:"detail" doc:"For people"`
-	Errors []FieldProblem `json:"errors,omitempty" doc:"What is wrong with single fields"`
+	Code   string         `json:"code" doc:"For programs; stable" example:"reconcile_first"`
+	Detail string         `json:"detail" doc:"For people; may change"`
+	Errors []FieldProblem `json:"errors,omitempty" doc:"Problems of single fields"`
 
-	Run       *background.RunID        `json:"run_id,omitempty" format:"uuid" doc:"The run that stands in the way"`
-	ActiveRun *background.RunID        `json:"holder_run_id,omitempty" format:"uuid" doc:"The run that holds the case now"`
-	Letter    *background.LetterStatus `json:"letter,omitempty" doc:"How the letter stands"`
-	Needs     []string                 `json:"needs_one_of,omitempty" doc:"Roles, one of which the key would need"`
+	Run       *background.RunID        `json:"run_id,omitempty" format:"uuid" doc:"The run that the refusal is about"`
+	ActiveRun *background.RunID        `json:"holder_run_id,omitempty" format:"uuid" doc:"The active run of the case"`
+	Letter    *background.LetterStatus `json:"letter,omitempty" doc:"Status of the letter"`
+	Needs     []string                 `json:"needs_one_of,omitempty" doc:"Roles that allow it; the key needs one of them"`
 
-	Done   *Done                  `json:"done,omitempty" enum:"nothing,unknown" doc:"Of unavailable: what is known to have been done"`
-	PlanID string                 `json:"plan_id,omitempty" format:"uuid" doc:"The plan that somebody else has to let run"`
-	Hash   string                 `json:"hash,omitempty" doc:"Of that plan"`
+	Done   *Done                  `json:"done,omitempty" enum:"nothing,unknown" doc:"With unavailable: what is known to have been done"`
+	PlanID string                 `json:"plan_id,omitempty" format:"uuid" doc:"The plan that another person has to run"`
+	Hash   string                 `json:"hash,omitempty" doc:"Hash of that plan"`
 	Plan   *postadjudication.Bulk `json:"plan,omitempty" doc:"That plan"`
 
-	Scanned   int64 `json:"scanned,omitempty" doc:"Of nothing_selected: the letters of which the condition was asked"`
-	Undecided int64 `json:"undecided,omitempty" doc:"Of these: the condition could not be told"`
+	Scanned   int64 `json:"scanned,omitempty" doc:"With nothing_selected: letters that the condition was evaluated on"`
+	Undecided int64 `json:"undecided,omitempty" doc:"With nothing_selected: scanned letters on which the condition had no result"`
 
-	CancelledBy string `json:"cancelled_by,omitempty" doc:"Who cancelled what is submitted again"`
+	CancelledBy string `json:"cancelled_by,omitempty" doc:"Who cancelled the adjudication"`
 	Reason      string `json:"reason,omitempty" doc:"Why it was cancelled"`
 
-	retryAfter int // seconds; 0: no Retry-After
+	retryAfter int // in seconds; 0: no Retry-After
 	allow      string
 }
 
-// FieldProblem is one field and what is wrong with it.
+// FieldProblem is a field and its problem.
 type FieldProblem struct {
 	Field   string `json:"field" doc:"As in the request; empty for the body as a whole" example:"amount.minor"`
 	Problem string `json:"problem"`
@@ -57,13 +57,13 @@ func newProblem(status int, code, format string, args ...any) *Problem {
 	}
 }
 
-// withRetryAfter asks to try again some seconds later.
+// withRetryAfter sets Retry-After to some seconds; 0: none.
 func (p *Problem) withRetryAfter(seconds int) *Problem {
 	p.retryAfter = seconds
 	return p
 }
 
-// withField adds what is wrong with a field.
+// withField adds the problem of a field.
 func (p *Problem) withField(field, problem string) *Problem {
 	p.Errors = append(p.Errors, FieldProblem{field, problem})
 	return p
@@ -71,13 +71,13 @@ func (p *Problem) withField(field, problem string) *Problem {
 
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
-// GetStatus makes it an answer of huma.
+// GetStatus implements huma.StatusError.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType makes it application/problem+json.
+// ContentType implements huma.ContentTypeFilter.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders are those that go with it.
+// GetHeaders returns the headers of the answer; it implements huma.HeadersError.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	if p.retryAfter > 0 {
@@ -95,14 +95,14 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// humaCodes name what huma refuses by itself.
+// humaCodes are the codes of the statuses that huma itself refuses with.
 var humaCodes = map[int]string{
 	http.StatusBadRequest: "malformed", http.StatusNotAcceptable: "not_acceptable", http.StatusRequestTimeout: "too_slow",
 	http.StatusRequestEntityTooLarge: "too_large", http.StatusUnsupportedMediaType: "unsupported_media_type", http.StatusUnprocessableEntity: "invalid",
 }
 
-// What huma refuses by itself, whether a list may be null, and whether the name of a
-// member may differ in case from the documented one, are variables of its package.
+// Package variables of huma hold the function that makes its errors, whether a list may be
+// null, and whether the name of a member may differ in case from the documented one.
 func init() {
 	huma.DefaultArrayNullable = false
 	huma.ValidateStrictCasing = true
@@ -113,7 +113,7 @@ func init() {
 		}
 		p := newProblem(status, code, "%s", detail)
 		if status >= http.StatusInternalServerError {
-			return p // what broke is for the log
+			return p // the cause is only logged
 		}
 		for _, err := range errs {
 			if err == nil {
@@ -130,7 +130,7 @@ func init() {
 	}
 }
 
-// fieldOf is a field as in the request: huma says where it stands, too.
+// fieldOf returns the name of a field as in the request. huma prefixes its location.
 func fieldOf(location string) string {
 	for _, where := range []string{"body", "query", "path", "header"} {
 		if location == where {
@@ -143,8 +143,8 @@ func fieldOf(location string) string {
 	return location
 }
 
-// missingField names the member that is missing, where huma names only what it is missing
-// in.
+// missingField returns the name of a missing member, where huma names only the object that it
+// is missing in.
 func missingField(field, message string) (name, problem string) {
 	var member string
 	if n, err := fmt.Sscanf(message, validation.MsgExpectedRequiredProperty, &member); err != nil || n != 1 {

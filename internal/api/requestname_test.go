@@ -26,7 +26,7 @@ func TestARequestIsLoggedWithoutSecretsAndNotAtAnyLength(t *testing.T) {
 	}
 }
 
-// nullFields are the fields that rejectNulls names.
+// nullFields returns the fields that rejectNulls names.
 func nullFields(t *testing.T, body string) (fields []string) {
 	t.Helper()
 	var p *Problem

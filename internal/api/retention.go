@@ -19,8 +19,8 @@ type retentionOutput struct {
 
 func (a *API) retentionOperations(h huma.API) {
 	register(a, h, operation{
-		id: "get-retention", method: http.MethodGet, path: "/retention", action: access.Read, summary: "Tell how long dead letters are kept",
-		description: "By this server's configuration. A letter says itself when it may go: expires_at.",
+		id: "get-retention", method: http.MethodGet, path: "/retention", action: access.Read, summary: "Get how long dead letters are kept",
+		description: "From this server's configuration. expires_at of a letter is when it may be purged.",
 	}, func(context.Context, Caller, *noInput) (*retentionOutput, error) {
 		out := &retentionOutput{}
 		out.Body.Retention = a.service.Retention()
@@ -30,15 +30,15 @@ func (a *API) retentionOperations(h huma.API) {
 
 type purgePlanInput struct {
 	Body struct {
-		Filter json.RawMessage `json:"filter" doc:"An object of the parameters of list-dead-letters; it must say something"`
+		Filter json.RawMessage `json:"filter" doc:"An object of the parameters of list-dead-letters; must not be empty"`
 	}
 }
 
 type purgeInput struct {
 	Body struct {
-		Filter  json.RawMessage `json:"filter" doc:"An object of the parameters of list-dead-letters; it must say something"`
-		Reason  string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
-		Confirm string          `json:"confirm" minLength:"1" doc:"How many letters the plan counts, in digits; when it is another number by now, nothing is done"`
+		Filter  json.RawMessage `json:"filter" doc:"An object of the parameters of list-dead-letters; must not be empty"`
+		Reason  string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipts"`
+		Confirm string          `json:"confirm" minLength:"1" doc:"Number of letters that the plan counted, in digits; if the number has changed, nothing is done"`
 	}
 }
 
@@ -51,8 +51,8 @@ type clearPlanInput struct {
 type clearInput struct {
 	Body struct {
 		Family  string `json:"family" minLength:"1" maxLength:"32"`
-		Reason  string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
-		Confirm string `json:"confirm" minLength:"1" doc:"The name of the family, once more"`
+		Reason  string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipts"`
+		Confirm string `json:"confirm" minLength:"1" doc:"The name of the family, repeated"`
 	}
 }
 
@@ -65,15 +65,15 @@ func (a *API) purgeOperations(h huma.API) {
 		id: "plan-purge", method: http.MethodPost, path: "/dead-letters/purge/plan", action: access.Purge, idempotent: true, summary: "Count what a purge would remove",
 	}, a.planPurge)
 	register(a, h, operation{
-		id: "purge-dead-letters", method: http.MethodPost, path: "/dead-letters/purge", action: access.Purge, plannable: true, summary: "Remove dead letters by a filter",
-		description: "Held ones and those with unknown money stay, and so do cases, reservations and receipts. Its work may outlast the answer; asked again, it goes on. Where letters of settlements are among them it takes two people: 202 second_person_required with the plan that somebody else lets run, unless the tenant takes one.",
+		id: "purge-dead-letters", method: http.MethodPost, path: "/dead-letters/purge", action: access.Purge, plannable: true, summary: "Purge the dead letters that a filter selects",
+		description: "Held letters and letters with unknown money stay, as do cases, reservations and receipts. A purge may be unfinished when it is answered; the same request continues it. A purge of letters of settlements takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run.",
 	}, a.purge)
 	register(a, h, operation{
 		id: "plan-clear", method: http.MethodPost, path: "/dead-letters/clear/plan", action: access.Clear, idempotent: true, summary: "Count what a clear would remove",
 	}, a.planClear)
 	register(a, h, operation{
-		id: "clear-dead-letters", method: http.MethodPost, path: "/dead-letters/clear", action: access.Clear, plannable: true, summary: "Remove all dead letters of a family",
-		description: "As a purge does.",
+		id: "clear-dead-letters", method: http.MethodPost, path: "/dead-letters/clear", action: access.Clear, plannable: true, summary: "Clear a family: purge all its dead letters",
+		description: "With the limits of a purge.",
 	}, a.clear)
 }
 

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// rig is a running recourse on real servers, with the escrow service for
-// demonstrations, whose money moves as the words in a payload say.
+// rig is a running recourse on real servers, with the escrow service of the demonstration,
+// which simulates the outcomes in a payload.
 type rig struct {
 	t    *testing.T
 	main *app.Main
@@ -78,7 +78,7 @@ func newRig(t *testing.T, change ...func(*app.Options)) *rig {
 	return r
 }
 
-// work executes until the end of the test.
+// work runs the workers until the end of the test.
 func (r *rig) work() *rig {
 	ctx, stop := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
@@ -92,7 +92,7 @@ func (r *rig) work() *rig {
 	return r
 }
 
-// key is a token of a tenant with one role; its principal is role@tenant.
+// key returns a token of a tenant with one role; its principal is role@tenant.
 func (r *rig) key(tenant string, role access.Role) string {
 	r.t.Helper()
 	name := tenant + "/" + string(role)
@@ -108,7 +108,7 @@ func (r *rig) key(tenant string, role access.Role) string {
 	return r.keys[name]
 }
 
-// answer is what a request was answered.
+// answer is the answer to a request.
 type answer struct {
 	t      *testing.T
 	what   string
@@ -154,7 +154,7 @@ func (r *rig) request(ctx context.Context, token, method, path, body string, hea
 	return req
 }
 
-// object reads the JSON object of an answer.
+// object parses the JSON object of an answer.
 func (a answer) object() map[string]any {
 	a.t.Helper()
 	var v map[string]any
@@ -165,7 +165,7 @@ func (a answer) object() map[string]any {
 	return v
 }
 
-// is checks the status and gives the object.
+// is checks the status and returns the object.
 func (a answer) is(status int) map[string]any {
 	a.t.Helper()
 	if a.status != status {
@@ -193,13 +193,13 @@ func (a answer) refused(status int, code, field string) map[string]any {
 	return p
 }
 
-// adjudication is a body; words say what the escrow service does.
+// adjudication returns a body; words are the outcomes that the escrow service simulates.
 func adjudication(n int, words string) string {
 	return fmt.Sprintf(`{"transaction_receipt_id":"txr_%d","submission_receipt_id":"sub_%d","adjudication_id":"adj_%d","escrow_reference":"esc_%d",`+
 		`"outcome":"release","amount":{"minor":1000,"currency":"USD"},"held":{"minor":1000,"currency":"USD"},"simulate":[%s]}`, n, n, n, n, words)
 }
 
-// letter hands over what the escrow service refuses, and gives the run that died of it.
+// letter submits an adjudication that the escrow service refuses, and returns its dead-lettered run.
 func (r *rig) letter(tenant string, n int, words string) string {
 	r.t.Helper()
 	run := r.ask(r.key(tenant, access.Submitter), "POST", "/api/v1/adjudications", adjudication(n, words)).is(http.StatusCreated)["run_id"].(string)
@@ -207,7 +207,7 @@ func (r *rig) letter(tenant string, n int, words string) string {
 	return run
 }
 
-// waitFor waits for a condition in the database; the query gives one bool.
+// waitFor waits for a condition in the database; the query returns one bool.
 func (r *rig) waitFor(what, query string, args ...any) {
 	r.t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
@@ -225,7 +225,7 @@ func (r *rig) waitFor(what, query string, args ...any) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.t.Fatalf("still not so: %s", what)
+			r.t.Fatalf("not reached in time: %s", what)
 		}
 	}
 }

@@ -12,31 +12,31 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// RuleBody is a rule, but for its name.
+// RuleBody is a rule without its name.
 type RuleBody struct {
 	Enabled    bool                       `json:"enabled"`
-	Filter     json.RawMessage            `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters are meant"`
-	All        bool                       `json:"all,omitempty" doc:"All open letters: in the place of a filter"`
-	Delay      string                     `json:"delay" minLength:"2" doc:"Since death" example:"PT1H"`
-	MaxReplays int                        `json:"max_replays,omitempty" minimum:"1" maximum:"100" doc:"Of a letter with everything that it is a fork of; not with mark"`
-	Policy     *PolicyBody                `json:"policy,omitempty" doc:"Another retry policy; absent keeps the letters'"`
-	Mark       *postadjudication.RuleMark `json:"mark,omitempty" doc:"Mark, and do not replay"`
+	Filter     json.RawMessage            `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters match"`
+	All        bool                       `json:"all,omitempty" doc:"All open letters; instead of a filter"`
+	Delay      string                     `json:"delay" minLength:"2" doc:"Time since death" example:"PT1H"`
+	MaxReplays int                        `json:"max_replays,omitempty" minimum:"1" maximum:"100" doc:"Maximum number of replays of a letter together with all letters it is a fork of; not with mark"`
+	Policy     *PolicyBody                `json:"policy,omitempty" doc:"Another retry policy; absent: the letter's own"`
+	Mark       *postadjudication.RuleMark `json:"mark,omitempty" doc:"Mark instead of replay"`
 }
 
 type ruleInput struct {
 	Name string `path:"rule" minLength:"1" maxLength:"64"`
 	Body struct {
-		Rule      RuleBody `json:"rule" doc:"Whole: what is left out is not kept"`
-		Reason    string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it is told with every replay"`
-		IfVersion *int64   `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the present version; 0: unless there is none"`
+		Rule      RuleBody `json:"rule" doc:"The whole rule: an absent member is not kept"`
+		Reason    string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded with every replay"`
+		IfVersion *int64   `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the current version; 0: unless there is no such rule"`
 	}
 }
 
 type ruleRemovalInput struct {
 	Name string `path:"rule" minLength:"1" maxLength:"64"`
 	Body struct {
-		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
-		IfVersion *int64 `json:"if_version,omitempty" minimum:"1" doc:"Refused unless this is the present version"`
+		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
+		IfVersion *int64 `json:"if_version,omitempty" minimum:"1" doc:"Refused unless this is the current version"`
 	}
 }
 
@@ -62,19 +62,19 @@ func (a *API) ruleOperations(h huma.API) {
 		id: "list-rules", method: http.MethodGet, path: "/rules", action: access.Read, summary: "List the rules of automatic replay",
 	}, a.rules)
 	register(a, h, operation{
-		id: "set-rule", method: http.MethodPost, path: "/rules/{rule}", action: access.Rules, summary: "Make or change a rule",
-		description: "Only what is known to be not executed is replayed, never a held letter. 409 rule_version when if_version is not the present one, too_many_rules.",
+		id: "set-rule", method: http.MethodPost, path: "/rules/{rule}", action: access.Rules, summary: "Create or change a rule",
+		description: "A rule replays only letters that are known to be not executed, and never a held one. 409 rule_version if if_version is not the current version, too_many_rules.",
 	}, a.setRule)
 	register(a, h, operation{
-		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, idempotent: true, summary: "Tell what a rule would do now, and change nothing",
+		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, idempotent: true, summary: "Report what a rule would do now, without changes",
 	}, a.tryRule)
 	register(a, h, operation{
 		id: "delete-rule", method: http.MethodPost, path: "/rules/{rule}/delete", action: access.Rules, summary: "Delete a rule",
-		description: "What it replayed stays counted. 409 rule_version when if_version is not the present one.",
+		description: "Its replays stay counted. 409 rule_version if if_version is not the current version.",
 	}, a.deleteRule)
 	register(a, h, operation{
-		id: "rule-history", method: http.MethodGet, path: "/rules/{rule}/history", action: access.Receipts, summary: "Tell the changes of a rule, from their receipts",
-		description: "The first one first. A rule that was deleted and made again goes on with its versions.",
+		id: "rule-history", method: http.MethodGet, path: "/rules/{rule}/history", action: access.Receipts, summary: "List the changes of a rule, from their receipts",
+		description: "Oldest first. A rule that is deleted and created again continues its versions.",
 	}, a.ruleHistory)
 }
 
@@ -97,7 +97,7 @@ func (a *API) ruleHistory(ctx context.Context, c Caller, in *ruleHistoryInput) (
 	return out, err
 }
 
-// rule reads a rule as strictly as the library does.
+// rule parses a rule as strictly as the library does.
 func (b RuleBody) rule(name string) (postadjudication.Rule, error) {
 	text, err := json.Marshal(struct {
 		Name string `json:"name"`
@@ -142,14 +142,14 @@ func (a *API) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*
 	return &ruleOutput{was}, ruleProblem(err)
 }
 
-// ruleProblem tells the refusals that only rules have.
+// ruleProblem returns the problems that only rules have.
 func ruleProblem(err error) error {
 	var other *postadjudication.RuleVersionError
 	switch {
 	case errors.As(err, &other):
 		return newProblem(http.StatusConflict, "rule_version", "the rule is at version %d", other.Current.Version)
 	case errors.Is(err, postadjudication.ErrTooManyRules):
-		return newProblem(http.StatusConflict, "too_many_rules", "the tenant has as many rules as it can have")
+		return newProblem(http.StatusConflict, "too_many_rules", "the tenant has the maximum number of rules")
 	}
 	return err
 }

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// Streams and long polls of this process that are open at once.
+	// Open streams and long polls of this process at once.
 	maxStreams       = 256
 	maxTenantStreams = 32
 	maxKeyStreams    = 8
 
-	// keyCheckInterval is how often a stream that is still looks whether its key still opens;
-	// every checksPerHeartbeat times it shows that it lives.
+	// keyCheckInterval is how often an idle stream checks that its key is still valid. After
+	// every checksPerHeartbeat checks it sends a heartbeat.
 	keyCheckInterval   = 5 * time.Second
 	checksPerHeartbeat = 3
 
-	// streamWriteTimeout is how long a reader may take for what is written at once.
+	// streamWriteTimeout is how long a reader may take to read one write.
 	streamWriteTimeout = 10 * time.Second
 	streamPage         = 200
 	streamType         = "text/event-stream"
 )
 
-// stream writes events as they come:
+// stream writes events as they arrive:
 //
 //	id: 4711
 //	event: run.dead_lettered
@@ -46,7 +46,7 @@ func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.Stre
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := a.service.Events(ctx, c.Tenant, after, 1); err != nil { // a stream that has begun can't refuse
+	if _, _, err := a.service.Events(ctx, c.Tenant, after, 1); err != nil { // once started, a stream can't be refused
 		release()
 		return nil, err
 	}
@@ -64,21 +64,21 @@ func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.Stre
 	}}, nil
 }
 
-// acquireStream takes a place for a stream or a long poll.
+// acquireStream counts a stream or a long poll until release is called.
 //
-//	429 too_many_streams  the key or the tenant has its share
-//	503 too_many_streams  the process has no more
+//	429 too_many_streams  the key or the tenant is at its limit
+//	503 too_many_streams  the process is at its limit
 func (a *API) acquireStream(c Caller) (release func(), err error) {
 	release, exceeded := a.streamQuota.acquire(c, 1)
 	switch exceeded {
 	case scopeNone:
 		return release, nil
 	case scopeKey:
-		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of this key are open, as many as may be: close one, or read /events without wait", maxKeyStreams).withRetryAfter(10)
+		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "the key has %d streams and long polls open, the maximum: close one, or read /events without wait", maxKeyStreams).withRetryAfter(10)
 	case scopeTenant:
-		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of the tenant are open, as many as may be: close one, or read /events without wait", maxTenantStreams).withRetryAfter(10)
+		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "the tenant has %d streams and long polls open, the maximum: close one, or read /events without wait", maxTenantStreams).withRetryAfter(10)
 	}
-	return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "%d streams and long polls are open, as many as may be: read /events without wait", maxStreams).withRetryAfter(10)
+	return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "the process has %d streams and long polls open, the maximum: read /events without wait", maxStreams).withRetryAfter(10)
 }
 
 type stream struct {
@@ -88,17 +88,17 @@ type stream struct {
 	ctl    *http.ResponseController
 }
 
-// run ends when the reader leaves, the server stops, or the key no longer opens.
+// run returns when the reader disconnects, the server stops, or the key is no longer valid.
 func (s *stream) run(ctx context.Context, after postadjudication.Position) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	defer context.AfterFunc(s.ctx, end)()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	s.w.Header().Set("Content-Type", streamType)
-	s.w.Header().Set("X-Accel-Buffering", "no") // proxies hold nothing back
+	s.w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer
 	if err := s.send([]byte(": recourse\n\n")); err != nil {
 		return err
 	}
-	for still := 0; ctx.Err() == nil; {
+	for idleChecks := 0; ctx.Err() == nil; {
 		if s.caller.token != "" {
 			if _, err := s.keys.Verify(ctx, s.caller.token); err != nil {
 				return err
@@ -109,9 +109,9 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 		case err != nil:
 			return err
 		case len(events) > 0:
-			still, err = 0, s.write(events)
+			idleChecks, err = 0, s.write(events)
 		default:
-			if still++; still%checksPerHeartbeat == 0 {
+			if idleChecks++; idleChecks%checksPerHeartbeat == 0 {
 				err = s.send(fmt.Appendf(nil, ": still here\nid: %d\n\n", next))
 			}
 		}
@@ -124,15 +124,15 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 }
 
 func (s *stream) wait(ctx context.Context, after postadjudication.Position) ([]postadjudication.Event, postadjudication.Position, error) {
-	ctx, enough := context.WithTimeout(ctx, keyCheckInterval)
-	defer enough()
+	ctx, cancel := context.WithTimeout(ctx, keyCheckInterval)
+	defer cancel()
 	return s.service.WaitEvents(ctx, s.caller.Tenant, after, streamPage)
 }
 
 func (s *stream) write(events []postadjudication.Event) error {
 	var out bytes.Buffer
 	for _, e := range events {
-		data, err := json.Marshal(e) // on one line
+		data, err := json.Marshal(e) // one line
 		if err != nil {
 			return err
 		}

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxNulls is how many members that are null one refusal names.
+	// maxNulls is how many null members one refusal names.
 	maxNulls = 20
-	// maxPathNames is how many names the path of one has.
+	// maxPathNames is how many names the path of a member has at most.
 	maxPathNames = 16
 )
 
-// rejectNulls refuses members that are null, however deep. Read as absent, a filter, a limit,
-// a version or an end for which a script had no value would make more of a request than
+// rejectNulls refuses null members at any depth. If null were read as absent, a script that
+// has no value for a filter, a limit, a version or an expiry would send a wider request than
 // was meant.
 func rejectNulls(body []byte) error {
 	var read any
@@ -34,20 +34,20 @@ func rejectNulls(body []byte) error {
 	if len(n.paths) == 0 {
 		return nil
 	}
-	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the request says null where it is to say something")
+	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the request has members that are null")
 	for _, field := range slices.Sorted(maps.Keys(n.paths)) {
 		p.withField(redact.Text(field), "is null; leave it out")
 	}
 	return p
 }
 
-// nullFinder are the members of a body that are null.
+// nullFinder collects the members of a body that are null.
 type nullFinder struct {
-	paths map[string]bool // by their paths
-	names []string        // the names of the members around the value that is read
+	paths map[string]bool // set of paths
+	names []string        // path of the current value
 }
 
-// find adds the members below a value, in the order of their names, up to maxNulls.
+// find adds the null members below a value, in order of their names, up to maxNulls.
 func (n *nullFinder) find(read any) {
 	if len(n.paths) == maxNulls {
 		return
@@ -68,7 +68,7 @@ func (n *nullFinder) find(read any) {
 	}
 }
 
-// currentPath is that of the member that is read.
+// currentPath returns the path of the current value.
 func (n *nullFinder) currentPath() string {
 	names := make([]string, 0, maxPathNames+1)
 	for _, name := range n.names[:min(len(n.names), maxPathNames)] {
@@ -80,15 +80,14 @@ func (n *nullFinder) currentPath() string {
 	return strings.Join(names, ".")
 }
 
-// checkQuery refuses a query that could be understood in two ways: one that is broken,
-// a parameter that is given twice, and one that is given and empty. huma refuses what
-// is unknown.
+// checkQuery refuses an ambiguous query: one that can't be parsed, a parameter that is given
+// twice, and one that is empty. huma refuses unknown parameters.
 func checkQuery(r *http.Request) error {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return newProblem(http.StatusBadRequest, "malformed", "the query can't be read")
 	}
-	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the query can't be taken as it is")
+	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the query is invalid")
 	for name, given := range values {
 		switch {
 		case len(given) > 1:
@@ -104,7 +103,7 @@ func checkQuery(r *http.Request) error {
 	return p
 }
 
-// memberName is the name of a member in JSON.
+// memberName returns the JSON name of a member.
 func memberName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// What a script had no value for is refused, by its name: as good as absent it would make
-// more of the request than was meant.
+// A null member is refused by name: read as absent, a value that a script lacked would make
+// the request wider than was meant.
 func TestNullIsNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()

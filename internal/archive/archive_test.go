@@ -65,8 +65,8 @@ func TestWhatWasWrittenTwiceIsReadOnce(t *testing.T) {
 	}
 }
 
-// What was written last need not be what was taken: a slow process may write an older
-// reading after a newer one. Of equals the last counts, also within a file.
+// The record that is written last is not always the newest: a slow process may write an older
+// reading after a newer one. Among equal ranks the last counts, also within a file.
 func TestOfRecordsWithTheSameIDTheHighestRankIsRead(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -78,7 +78,7 @@ func TestOfRecordsWithTheSameIDTheHighestRankIsRead(t *testing.T) {
 	}
 }
 
-// A crash before the rename leaves a file that nobody takes for an archive.
+// A crash before the rename leaves a file that readers ignore.
 func TestAnUnfinishedFileIsNotRead(t *testing.T) {
 	t.Parallel()
 	s, root := open(t)
@@ -111,7 +111,7 @@ func TestADamagedFileIsAnErrorAndNotAnEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	flipped := bytes.Clone(whole)
-	flipped[len(flipped)-6] ^= 1 // of the checksum
+	flipped[len(flipped)-6] ^= 1 // a byte of the checksum
 	for name, content := range map[string][]byte{"cut": whole[:len(whole)-4], "flipped": flipped, "no gzip": []byte("{}"), "empty": {}} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -157,20 +157,20 @@ func TestNothingIsLeftOfAPutThatFails(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "taken"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Put(context.Background(), "taken", []byte("x")); err == nil { // a folder stands there
+	if err := s.Put(context.Background(), "taken", []byte("x")); err == nil { // a folder has this name
 		t.Error("a folder was replaced")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := s.Put(ctx, "late", []byte("x")); err == nil {
-		t.Error("written after the end")
+		t.Error("written after the context ended")
 	}
 	left, err := os.ReadDir(root)
 	if err != nil || len(left) != 1 || left[0].Name() != "taken" {
 		t.Errorf("%v, %v", left, err)
 	}
 	if _, err := archive.OpenDir(""); err == nil {
-		t.Error("no directory was opened")
+		t.Error("a store without a directory was opened")
 	}
 	file := filepath.Join(root, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -193,7 +193,7 @@ func TestFilesAreForTheirOwnerAlone(t *testing.T) {
 	}
 }
 
-// vanishingStore lists a file, when it is asked for all, that is gone by the time that it is
+// vanishingStore lists a file in a full listing that is removed before it can be
 // opened.
 type vanishingStore struct{ *archive.Dir }
 
@@ -211,7 +211,7 @@ func TestWhatWasPutForNothingIsRemoved(t *testing.T) {
 	s, dir := open(t)
 	put(t, s, "acme/0.jsonl.gz", letter{ID: "a", Text: "1"})
 	put(t, s, "acme/1.jsonl.gz", letter{ID: "b", Text: "1"})
-	for range 2 { // twice is once
+	for range 2 { // a second removal changes nothing
 		if err := archive.Remover(s).Remove(context.Background(), "acme/0.jsonl.gz"); err != nil {
 			t.Error(err)
 		}
@@ -226,9 +226,9 @@ func TestWhatWasPutForNothingIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := read(s, ""); err == nil {
-		t.Errorf("a file that leads nowhere was passed over: %v", got)
+		t.Errorf("a file that can't be opened was skipped: %v", got)
 	}
 	if err := s.Remove(context.Background(), "../x"); err == nil {
-		t.Error("it left its place")
+		t.Error("a name led out of the directory")
 	}
 }

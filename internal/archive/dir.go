@@ -15,15 +15,15 @@ import (
 // Dir is a Store in a directory. Only the owner of the process may read it.
 type Dir struct{ root string }
 
-// unfinishedPrefix marks files that were not renamed: a crash leaves them, nobody reads
-// them, and they may be removed by hand.
+// unfinishedPrefix marks files that were not renamed: a crash leaves them, nobody reads them,
+// and they may be removed by hand.
 const unfinishedPrefix = ".unfinished-"
 
-// OpenDir uses a directory, which is made when it is not there, and finds out now
-// whether it can be written.
+// OpenDir returns the Dir of a directory. It makes a missing one, and returns an error if the
+// directory is not writable.
 func OpenDir(root string) (*Dir, error) {
 	if root == "" {
-		return nil, errors.New("archive: no directory is named")
+		return nil, errors.New("archive: no directory is given")
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -40,7 +40,7 @@ func OpenDir(root string) (*Dir, error) {
 	return d, errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// DirAt uses a directory that is there, and writes nothing to find out.
+// DirAt returns the Dir of an existing directory. It writes nothing.
 func DirAt(root string) (*Dir, error) {
 	info, err := os.Stat(root)
 	if err == nil && !info.IsDir() {
@@ -95,21 +95,21 @@ func (d *Dir) write(folder, path string, content []byte) (err error) {
 		return err
 	}
 	for ; ; folder = filepath.Dir(folder) {
-		// Those above too: another process may have made them a moment ago.
+		// The folders above, too: another process may have made them a moment ago.
 		if err := syncFolder(folder); err != nil || folder == d.root {
 			return err
 		}
 	}
 }
 
-// makeFolder makes a folder and those above it that are missing.
+// makeFolder makes a folder and its missing parents, and syncs them.
 func (d *Dir) makeFolder(folder string) error {
 	if _, err := os.Stat(folder); err == nil {
 		return nil
 	}
 	above := filepath.Dir(folder)
 	if above == folder {
-		return fmt.Errorf("%s is not there", folder)
+		return fmt.Errorf("%s does not exist", folder)
 	}
 	if err := d.makeFolder(above); err != nil {
 		return err
@@ -128,7 +128,7 @@ func syncFolder(folder string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Remove implements Remover. After a crash the file may be there again.
+// Remove implements Remover. After a crash the file may exist again.
 func (d *Dir) Remove(_ context.Context, name string) error {
 	path, err := d.path(name)
 	if err != nil {
@@ -182,11 +182,11 @@ func (d *Dir) Names(ctx context.Context, prefix string) iter.Seq2[string, error]
 	}
 }
 
-// path is where a name is kept. A name can't lead out of the directory.
+// path returns the path of a name. A name can't lead out of the directory.
 func (d *Dir) path(name string) (string, error) {
 	local := filepath.FromSlash(name)
 	if !filepath.IsLocal(local) || strings.HasPrefix(filepath.Base(local), unfinishedPrefix) {
-		return "", fmt.Errorf("archive: %q is no name of a file", name)
+		return "", fmt.Errorf("archive: %q is not a valid name", name)
 	}
 	return filepath.Join(d.root, local), nil
 }

@@ -12,7 +12,7 @@ import (
 	"iter"
 )
 
-// Encode is the content of a file of records: one JSON object a line, compressed.
+// Encode returns the content of a file of records: JSON lines, gzipped.
 func Encode[T any](records []T) ([]byte, error) {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -29,12 +29,12 @@ func Encode[T any](records []T) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Read gives the records of all files whose names begin with a prefix, in the order
-// of the names, each id once: the record with the highest rank, and of those with the
-// same the last. It reads all files twice, first for what they hold: it remembers their
-// names and ids, and nothing else. Files that are put meanwhile are not read. A file that
-// can't be read ends the reading with its error; none is passed over, but for one that is
-// removed before it is first opened. One that is removed later ends the reading, too.
+// Read returns the records of all files whose names begin with prefix, in the order of the
+// names. Of each id it returns one record: the one with the highest rank, and among those the
+// last. It reads every file twice, first to find these records; in memory it keeps the names
+// and ids only. It does not read files that are put after it started. An error of a file ends
+// the reading. No file is skipped, except one that is removed before it is first opened; a
+// file that is removed later ends the reading with an error.
 func Read[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -59,13 +59,13 @@ func Read[T any, ID comparable](ctx context.Context, s Store, prefix string, id 
 	}
 }
 
-// recordPlace is where the best record of an id is.
+// recordPlace is the place of the best record of an id.
 type recordPlace struct {
 	rank       int64
 	file, line int
 }
 
-// indexRecords lists the files, and finds the best record of each id.
+// indexRecords lists the files and finds the best record of each id.
 func indexRecords[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) (names []string, best map[ID]recordPlace, err error) {
 	best = map[ID]recordPlace{}
 	for name, err := range s.Names(ctx, prefix) {
@@ -75,7 +75,7 @@ func indexRecords[T any, ID comparable](ctx context.Context, s Store, prefix str
 		here, gone := recordPlace{file: len(names)}, false
 		for record, err := range lines[T](ctx, s, name) {
 			if gone = here.line == 0 && errors.Is(err, fs.ErrNotExist) && !stillListed(ctx, s, name); gone {
-				break // nothing came of it, see Remover
+				break // removed as needless: see Remover
 			}
 			if err != nil {
 				return nil, nil, fmt.Errorf("archive: read %s: %w", name, err)
@@ -93,7 +93,7 @@ func indexRecords[T any, ID comparable](ctx context.Context, s Store, prefix str
 	return names, best, nil
 }
 
-// stillListed reports whether a file is still among the names, or can't be known not to be.
+// stillListed reports whether a file is still listed. It returns true if the listing fails.
 func stillListed(ctx context.Context, s Store, name string) bool {
 	for now, err := range s.Names(ctx, name) {
 		if err != nil || now == name {
@@ -118,7 +118,7 @@ func lines[T any](ctx context.Context, s Store, name string) iter.Seq2[T, error]
 	}
 }
 
-// decode gives each line. more is false when nobody wants another.
+// decode yields each line. more is false when yield returned false.
 func decode[T any](f io.Reader, yield func(T, error) bool) (more bool, err error) {
 	z, err := gzip.NewReader(f)
 	if err != nil {
@@ -128,7 +128,7 @@ func decode[T any](f io.Reader, yield func(T, error) bool) (more bool, err error
 		var record T
 		err := d.Decode(&record)
 		if errors.Is(err, io.EOF) {
-			return true, nil // also the checksum of what was read is right
+			return true, nil // io.EOF also means that the checksum is right
 		}
 		if err != nil {
 			return true, err

@@ -19,7 +19,7 @@ func zipped(f *testing.F, text string) []byte {
 	return out.Bytes()
 }
 
-// A file is read whole, or with an error: what is cut or altered does not pass.
+// A file is read completely or with an error: a cut or altered file is an error.
 func FuzzAFileIsReadToItsEndOrWithAnError(f *testing.F) {
 	for _, seed := range []string{"", "{\"a\":1}\n", "{\"a\":1}\n{\"a\":2}\n", "{", "7", "\xff"} {
 		whole := zipped(f, seed)
@@ -36,7 +36,7 @@ func FuzzAFileIsReadToItsEndOrWithAnError(f *testing.F) {
 			return true
 		})
 		if !more {
-			t.Error("the reader wanted more")
+			t.Error("decode returned more after the last yield")
 		}
 		if err == nil && records > 0 && len(file) > 18 {
 			if _, err := decode(bytes.NewReader(file[:len(file)-1]), func(json.RawMessage, error) bool { return true }); err == nil {

@@ -9,31 +9,30 @@ import (
 	"strings"
 )
 
-// Store keeps files by name. Names are paths with slashes, made of Segments. It is
-// small enough for object storage: a whole object at a time, and a listing by prefix.
-// Implementations are safe for concurrent use.
+// Store stores files by name. Names are paths with slashes, made of Segments. An object store
+// can implement it: whole objects, and a listing by prefix. Implementations are safe for
+// concurrent use.
 type Store interface {
-	// Put keeps the content under the name. When it returns nil the content outlives a
-	// crash of everything; when it returns an error, the name may be there with the
-	// whole content, or not be there. The same name put again is replaced whole.
+	// Put stores content under a name and replaces an earlier content. When it returns nil the
+	// content is durable. When it returns an error, the name has either the whole content or
+	// what it had before.
 	Put(ctx context.Context, name string, content []byte) error
-	// Open reads what is kept under a name; fs.ErrNotExist when nothing is.
+	// Open reads the content of a name. It returns fs.ErrNotExist if there is none.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Names lists what is kept under names that begin with the prefix, in the order of
-	// the names.
+	// Names lists the names that begin with prefix, in order.
 	Names(ctx context.Context, prefix string) iter.Seq2[string, error]
 }
 
-// Remover is a Store that can take back what was put for nothing. What is not there is
-// removed.
+// Remover is a Store that can remove a file that turned out to be needless. Removing a
+// missing file is no error.
 type Remover interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// Segment makes one segment of a name out of any text, so that different texts give
-// different segments, and none of them leaves its place: lower-case letters, digits,
-// dashes and underscores stay, every other byte becomes %XX. What would be too long for
-// the name of a file ends in a digest of the whole text instead.
+// Segment returns a segment of a name for any text. Different texts give different segments,
+// and a segment has no path separators: lower-case letters, digits, dashes and underscores
+// stay, every other byte becomes %XX. A segment that would be longer than maxSegment ends in a
+// digest of the whole text.
 func Segment(text string) string {
 	segment := escapeSegment(text)
 	if len(segment) <= maxSegment {
@@ -43,7 +42,7 @@ func Segment(text string) string {
 	return segment[:maxSegment-2*sha256.Size] + "=" + hex.EncodeToString(whole[:])
 }
 
-// maxSegment leaves room in the 255 bytes that file systems give a name.
+// maxSegment leaves room in the 255 bytes that file systems allow for a name.
 const maxSegment = 200
 
 func escapeSegment(text string) string {

@@ -1,4 +1,4 @@
-// Package build tells what this program was built from, as the Go toolchain recorded it.
+// Package build reports what this program was built from, as recorded by the Go toolchain.
 // It imports the standard library only.
 package build
 
@@ -7,17 +7,17 @@ import (
 	"runtime/debug"
 )
 
-// Info is what the program was built from. What was not recorded, as by go test, is
+// Info is what the program was built from. A value that was not recorded, as with go test, is
 // "unknown".
 type Info struct {
-	Version  string `json:"version"`  // of the module
-	Revision string `json:"revision"` // of the sources; with +dirty when they were changed
+	Version  string `json:"version"`  // version of the module
+	Revision string `json:"revision"` // revision of the sources; ends in +dirty if they were modified
 	Go       string `json:"go"`
 }
 
 const unknown = "unknown"
 
-// Read reads what was recorded.
+// Read returns the recorded Info.
 func Read() Info {
 	recorded, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -46,7 +46,7 @@ func infoOf(recorded *debug.BuildInfo) Info {
 	return out
 }
 
-// String is one line for people.
+// String returns the Info in one line.
 func (i Info) String() string {
 	return "recourse " + i.Version + ", revision " + i.Revision + ", " + i.Go
 }

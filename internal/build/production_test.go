@@ -11,8 +11,8 @@ import (
 
 const program = "github.com/recourse-dev/recourse/cmd/recourse"
 
-// onlyDemonstrates are the packages that a program built for production does not have: servers
-// that it would start, a Lua interpreter, and an escrow service that invents payments.
+// onlyDemonstrates are the packages that a production build must not have: servers to
+// start, a Lua interpreter, and an escrow service that invents payments.
 var onlyDemonstrates = []string{
 	"github.com/alicebob/miniredis/v2",
 	"github.com/yuin/gopher-lua",
@@ -26,7 +26,7 @@ var onlyDemonstrates = []string{
 // module is the directory of the module.
 var module = filepath.Join("..", "..")
 
-// packages lists what the program is made of.
+// packages returns the packages of the program.
 func packages(t *testing.T, flags ...string) []string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}"}, flags, []string{program})...)
@@ -55,8 +55,8 @@ func packages(t *testing.T, flags ...string) []string {
 	return names
 }
 
-// read reads a directory. The go command runs a test again when a file has changed that the
-// test itself looked at; it does not know what the list above read, in another process.
+// read reads a directory. The go command reruns a cached test if a file changed that the test
+// itself opened; it does not see what go list reads in another process.
 func read(t *testing.T, dir string) {
 	t.Helper()
 	if _, err := os.ReadDir(dir); err != nil {
@@ -69,10 +69,10 @@ func TestAProgramForProductionHasNoDemonstration(t *testing.T) {
 	all, production := packages(t), packages(t, "-tags", "production")
 	for _, name := range onlyDemonstrates {
 		if !slices.Contains(all, name) {
-			t.Errorf("%s is not in the program without the tag either: name what is there in its place", name)
+			t.Errorf("%s is not in the program without the tag either: name the package that replaced it", name)
 		}
 		if slices.Contains(production, name) {
-			t.Errorf("%s is in a program for production", name)
+			t.Errorf("%s is in the production program", name)
 		}
 	}
 }

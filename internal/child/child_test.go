@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// sleeper starts a child that does nothing until it is signalled.
+// sleeper starts a child that does nothing until it gets a signal.
 func sleeper(t *testing.T, spec Spec) *Process {
 	t.Helper()
 	spec.Path, spec.Args = "/bin/sh", []string{"-c", "sleep 1000 & wait"}
@@ -89,7 +89,7 @@ func TestWatchdogSignalsWhenWeDieAndNotWhenReleased(t *testing.T) {
 				t.Fatal(err)
 			}
 			watchdogs[1].release()
-			if err := watchdogs[0].pipe.Close(); err != nil { // as the kernel does when we die
+			if err := watchdogs[0].pipe.Close(); err != nil { // as the kernel does when this process dies
 				t.Fatal(err)
 			}
 			<-p.Done()
@@ -98,7 +98,7 @@ func TestWatchdogSignalsWhenWeDieAndNotWhenReleased(t *testing.T) {
 			}
 			select {
 			case <-spared.Done():
-				t.Error("a released watchdog bit")
+				t.Error("a released watchdog sent its signal")
 			default:
 			}
 		})
@@ -131,7 +131,7 @@ func TestTempDirRemovesOnlyDirectoriesOfDeadProcesses(t *testing.T) {
 		return nil
 	})
 	if err := errors.Join(err, held.Close()); err != nil {
-		// A root that is not there is passed over without an error.
+		// A missing root is skipped without an error.
 		t.Fatal(err)
 	}
 	if len(cleaned) != 1 || cleaned[0] != "recourse-pg-"+dead+"-1" {
@@ -180,7 +180,7 @@ func TestCanReachNamesTheClosedDirectory(t *testing.T) {
 	}
 }
 
-// failingServer is a server that says words and ends.
+// failingServer is a server that prints words and ends.
 func failingServer(words string, ports *[]int) Server {
 	return Server{
 		Name: "failing", InUse: func(output string) bool { return strings.Contains(output, "in use") },
@@ -225,7 +225,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Errorf("Serve = %v", err)
 	}
 	if processExists(pid) {
-		t.Errorf("process %d lives", pid)
+		t.Errorf("process %d is still running", pid)
 	}
 	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		t.Error(err)

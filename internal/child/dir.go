@@ -12,17 +12,17 @@ import (
 	"syscall"
 )
 
-// lockName is the file that the owner of a temporary directory keeps locked: a pid alone says nothing about a process
-// of another container that shares the directory.
+// lockName is the file that the owner of a temporary directory keeps locked: a process id alone does not identify a
+// process in another container that shares the directory.
 const lockName = "owner.lock"
 
-// Dir is a server's directory.
+// Dir is the directory of a server.
 type Dir struct {
 	Path string
-	lock *os.File // nil: kept by the caller
+	lock *os.File // nil: a persistent directory
 }
 
-// PersistentDir is a directory that outlives the server. It is made if it isn't there.
+// PersistentDir returns a directory that Close keeps. It makes a missing one.
 func PersistentDir(path string, as *Identity) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -34,8 +34,8 @@ func PersistentDir(path string, as *Identity) (*Dir, error) {
 	return &Dir{Path: path}, as.CanReach(path)
 }
 
-// TempDir makes a directory in the first of the roots that as may reach, named recourse-<kind>-<our pid>-<random>,
-// after sweeping those that dead processes left there. Before a directory is swept, forget is called with its path.
+// TempDir makes a directory recourse-<kind>-<own pid>-<random> in the first of the roots that as can reach. First it
+// removes such directories of dead processes, calling cleanup with the path of each before.
 func TempDir(kind string, roots []string, as *Identity, cleanup func(path string) error) (*Dir, error) {
 	var errs error
 	for _, root := range roots {
@@ -58,13 +58,13 @@ func TempDir(kind string, roots []string, as *Identity, cleanup func(path string
 		}
 		return d, nil
 	}
-	return nil, fmt.Errorf("no place for a private server: %w", errs)
+	return nil, fmt.Errorf("no directory for a private server: %w", errs)
 }
 
 // Temporary reports whether Close removes the directory.
 func (d *Dir) Temporary() bool { return d.lock != nil }
 
-// Close removes a temporary directory; a kept one stays.
+// Close removes a temporary directory, and keeps a persistent one.
 func (d *Dir) Close() error {
 	if !d.Temporary() {
 		return nil
@@ -81,7 +81,7 @@ func (d *Dir) close() error {
 	return err
 }
 
-// lock opens and locks a file; the kernel lets go of it when we die. EWOULDBLOCK: another process holds it.
+// lock opens and locks a file; the kernel unlocks it when this process dies. EWOULDBLOCK: another process has the lock.
 func lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -93,7 +93,7 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the directories of this kind whose owner is dead, and reports those that it can never remove.
+// sweep removes the directories of this kind with a dead owner. It returns an error for those that it can never remove.
 func sweep(root, kind string, cleanup func(path string) error) error {
 	prefix := "recourse-" + kind + "-"
 	entries, err := os.ReadDir(root)
@@ -109,14 +109,14 @@ func sweep(root, kind string, cleanup func(path string) error) error {
 		path := filepath.Join(root, entry.Name())
 		owner, err := lock(filepath.Join(path, lockName))
 		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
-			continue // alive where we can't see it, or swept by another just now
+			continue // its owner lives in another container, or another process is sweeping it
 		}
 		if err == nil {
 			d := Dir{Path: path, lock: owner}
 			err = errors.Join(cleanup(path), d.close())
 		}
 		if errors.Is(err, syscall.ENOTEMPTY) {
-			continue // its server is still shutting down in there: for the next start to sweep
+			continue // its server is still shutting down: a later start sweeps it
 		}
 		errs = errors.Join(errs, err)
 	}
@@ -140,14 +140,14 @@ func processExists(pid int) bool {
 func ownedByUs(entry os.DirEntry) bool {
 	info, err := entry.Info()
 	if err != nil || !info.IsDir() {
-		return false // gone meanwhile, or a file that only looks alike
+		return false // removed in the meantime, or no such directory
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// TempRoots are the places for temporary directories, best first: in memory when nothing need be durable and there is
-// memory for it, then the system's temporary directory, then those that every Unix has.
+// TempRoots returns the roots for temporary directories, best first: in memory if nothing need be durable and there is
+// enough memory, then the system's temporary directory, then those of every Unix.
 func TempRoots(durable bool) []string {
 	roots := []string{os.TempDir(), "/tmp", "/var/tmp"}
 	if memory := memoryRoot(); memory != "" && !durable {

@@ -1,9 +1,9 @@
-// Package child runs a private server as a child process: its life tied to ours, its user, its directory, its port.
+// Package child runs a private server as a child process: its lifetime, user, directory and port.
 //
-// A child never outlives the process that started it, even when that one is killed with SIGKILL: on Linux the kernel
-// signals it (parent death signal), elsewhere a small shell watches a pipe. Its directory cannot be removed then; it
-// carries our pid and a file lock, and the next start sweeps it.
+// A child never outlives the process that started it, even if that one is killed with SIGKILL: on Linux the kernel
+// signals the child (parent death signal), elsewhere a small shell watches a pipe. Its directory remains in that case;
+// it has the process id in its name and a file lock, and the next start removes it.
 //
-// The package serves internal/localpg, internal/localredis and cmd/sandbox, and knows nothing of what they run. Unix
+// internal/localpg, internal/localredis and cmd/sandbox use the package; it knows nothing of the servers. Unix
 // only. It may import the standard library.
 package child

@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// Identity is another user to run as. A nil Identity is the user we are.
+// Identity is another user to run as. A nil Identity is the current user.
 type Identity struct {
 	Name     string
 	UID, GID uint32
 }
 
-// Unprivileged returns the first of the named users that exists, to run as in place of root, else nobody. It is nil
-// when we are not root.
+// Unprivileged returns the first of the named users that exists, else nobody, to run as instead of root. It returns
+// nil if the current user is not root.
 func Unprivileged(names ...string) (*Identity, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -53,7 +53,7 @@ func (id *Identity) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: id.UID, Gid: id.GID}
 }
 
-// MakeDir makes a directory that only the identity may use, if it isn't there.
+// MakeDir makes a directory that only the identity may use, if it does not exist.
 func (id *Identity) MakeDir(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -64,7 +64,7 @@ func (id *Identity) MakeDir(path string) error {
 	return os.Chown(path, int(id.UID), int(id.GID))
 }
 
-// CanReach returns an error naming the first directory on the way to path that the identity may not pass.
+// CanReach returns an error that names the first directory in path that the identity may not enter.
 func (id *Identity) CanReach(path string) error {
 	if id == nil {
 		return nil
@@ -79,7 +79,7 @@ func (id *Identity) CanReach(path string) error {
 			return err
 		}
 		if !id.canEnter(info) {
-			return fmt.Errorf("user %s may not enter %s: choose another place, or chmod o+x %s", id.Name, dir, dir)
+			return fmt.Errorf("user %s may not enter %s: choose another directory, or chmod o+x %s", id.Name, dir, dir)
 		}
 		if dir == filepath.Dir(dir) {
 			return nil
@@ -100,11 +100,10 @@ func (id *Identity) canEnter(info os.FileInfo) bool {
 	return mode&0o001 != 0
 }
 
-// Password returns a new password of at least 128 random bits. A URL, a file and a shell take it without quoting.
+// Password returns a new password with at least 128 random bits. It needs no quoting in a URL, a file or a shell.
 func Password() string { return rand.Text() }
 
-// WriteSecret writes a file that only the identity and root may read. A file that is there is replaced; one that is
-// being written is never at that path.
+// WriteSecret writes a file that only the identity and root may read. It replaces an existing file atomically.
 func (id *Identity) WriteSecret(path, content string) (err error) {
 	unfinished := path + ".new"
 	if err := os.Remove(unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -2,10 +2,10 @@ package child
 
 import "syscall"
 
-// minMemory is what a server with small tests may fill; containers often have 64 MB only.
+// minMemory is what a server with small tests may need; containers often have only 64 MB.
 const minMemory = 1 << 30
 
-// memoryRoot is a file system in memory with room for a server, or empty.
+// memoryRoot returns a file system in memory with room for a server, or "".
 func memoryRoot() string {
 	const shm = "/dev/shm"
 	var st syscall.Statfs_t

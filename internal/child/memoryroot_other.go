@@ -2,5 +2,5 @@
 
 package child
 
-// memoryRoot is empty: there is no agreed file system in memory here.
+// memoryRoot returns "": this system has no standard file system in memory.
 func memoryRoot() string { return "" }

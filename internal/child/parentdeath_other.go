@@ -4,5 +4,5 @@ package child
 
 import "syscall"
 
-// tie reports that this system knows no parent death signal: a watchdog does its work.
-func tie(*syscall.SysProcAttr, syscall.Signal) bool { return false }
+// setParentDeathSignal returns false: this system has no parent death signal, so a watchdog is needed.
+func setParentDeathSignal(*syscall.SysProcAttr, syscall.Signal) bool { return false }

@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// Spec says what to run. Everything not set is empty: no environment, no input, output discarded.
+// Spec says what to run. The zero value of a field means none: no environment, no input, output discarded.
 type Spec struct {
 	Path string
-	Args []string // without the program's own name
+	Args []string // without the program's name
 	Dir  string   // must be readable by As
 	Env  []string
-	As   *Identity // nil: the user we are
+	As   *Identity // nil: the current user
 
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	// ParentDeathSignal is the signal that the child gets when we die.
+	// ParentDeathSignal is sent to the child when this process dies.
 	ParentDeathSignal syscall.Signal
-	// ShareGroup leaves the child in our process group; else it leads one of its own.
+	// ShareGroup keeps the child in this process's group; else it leads a new one.
 	ShareGroup bool
-	// KillGroupWithParent kills the child's whole group with SIGKILL when we die, so that its own children go as well.
+	// KillGroupWithParent kills the child's group with SIGKILL when this process dies, so that the child's children end, too.
 	KillGroupWithParent bool
 }
 
-// pipeGrace is how long output is read after the child ended while its own children still hold it open.
+// pipeGrace is how long output is read after the child ended while its children still have it open.
 const pipeGrace = 2 * time.Second
 
-// Process is a started child. Its methods may be called by any goroutine.
+// Process is a started child. It is safe for concurrent use.
 type Process struct {
 	cmd      *exec.Cmd
 	ownGroup bool
 	done     chan struct{}
 }
 
-// Start runs spec. The child is running when it returns; someone must not forget to stop it, but needn't wait for it.
+// Start runs spec. The child is running when Start returns. The caller must stop it, but need not wait for it.
 func Start(spec Spec) (*Process, error) {
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Dir, cmd.Env = spec.Dir, spec.Env
@@ -67,8 +67,8 @@ func Start(spec Spec) (*Process, error) {
 	return p, <-started
 }
 
-// run starts the child and waits for its end on one thread: the parent death signal is sent when the thread that
-// started the child ends, not the process.
+// run starts the child and waits for its end on one thread: the parent death signal is sent at the end of the thread
+// that started the child, not of the process.
 func (p *Process) run(started chan<- error, guard func() ([]*watchdog, error)) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -82,7 +82,7 @@ func (p *Process) run(started chan<- error, guard func() ([]*watchdog, error)) {
 		err = errors.Join(err, p.cmd.Process.Kill())
 	}
 	started <- err
-	// Wait's error repeats the state that Code reports, or that someone still held the output open.
+	// Wait's error repeats the state that Code returns, or says that another process still had the output open.
 	_ = p.cmd.Wait()
 	for _, w := range watchdogs {
 		w.release()
@@ -90,13 +90,13 @@ func (p *Process) run(started chan<- error, guard func() ([]*watchdog, error)) {
 	close(p.done)
 }
 
-// PID is the child's process id, also after its end.
+// PID returns the child's process id, also after its end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the child has ended and its output was read.
+// Done returns a channel that is closed when the child has ended and its output was read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Code is the exit code of an ended child as shells count: 128 and the signal's number when a signal ended it.
+// Code returns the exit code of an ended child as shells do: 128 plus the signal's number if a signal ended it.
 func (p *Process) Code() int {
 	<-p.done
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -106,7 +106,7 @@ func (p *Process) Code() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Signal sends sig to the child alone. An ended child is no error.
+// Signal sends sig to the child only. An ended child is no error.
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := p.cmd.Process.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -115,7 +115,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// SignalGroup sends sig to the child's group, to the child alone when it shares ours. A group that is gone is no error.
+// SignalGroup sends sig to the child's group, or only to the child if it shares this process's group. An ended group is no error.
 func (p *Process) SignalGroup(sig syscall.Signal) error {
 	if !p.ownGroup {
 		return p.Signal(sig)
@@ -126,8 +126,8 @@ func (p *Process) SignalGroup(sig syscall.Signal) error {
 	return nil
 }
 
-// Stop sends each signal in turn, giving the child that long to end after each, then SIGKILL, and returns when the
-// child has ended.
+// Stop sends each signal in turn and waits up to grace for the end of the child after each. Then it sends SIGKILL. It
+// returns when the child has ended.
 func (p *Process) Stop(grace time.Duration, signals ...syscall.Signal) error {
 	for _, sig := range signals {
 		if err := p.Signal(sig); err != nil {

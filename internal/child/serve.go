@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// portTries bounds how often another port is tried when one was taken between the probe and the server's bind.
+	// portTries is how many ports are tried, if one is taken between the probe and the server's bind.
 	portTries = 5
-	// readyPoll is the time between two questions whether a server is ready.
+	// readyPoll is the time between two checks whether a server is ready.
 	readyPoll = 10 * time.Millisecond
-	// startLimit bounds a start whose context has no end.
+	// startLimit bounds a start whose context has no deadline.
 	startLimit = 90 * time.Second
 )
 
-// Server says how to start a server on a port of loopback and how to know that it is ready.
+// Server says how to start a server on a port of loopback, and how to check that it is ready.
 type Server struct {
 	Name          string
 	WellKnownPort int                      // its well-known port, never used
 	Spec          func(port int) Spec      // output is set by Serve
-	Ready         ReadyFunc                // asked again and again
-	InUse         func(output string) bool // whether its last words mean that port or directory are still in use
-	Log           io.Writer                // its output goes here too; may be nil
+	Ready         ReadyFunc                // called repeatedly
+	InUse         func(output string) bool // whether its last output means that its port or directory is still in use
+	Log           io.Writer                // receives a copy of its output; may be nil
 }
 
-// ReadyFunc asks the server on port, which must be the process pid, whether it answers.
+// ReadyFunc returns nil if the server on port answers and is the process pid.
 type ReadyFunc func(ctx context.Context, port, pid int) error
 
-// Serve starts the server on port, or on a free one when port is 0, and returns when it is ready. A server that finds its
-// port or directory in use is tried again: on another port, or on the given one until the context ends.
+// Serve starts the server on port, or on a free one if port is 0, and returns when it is ready. If its port or
+// directory is in use it is started again: on another free port, or on the given port until the context ends.
 func (s Server) Serve(ctx context.Context, port int) (*Process, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -63,7 +63,7 @@ func (s Server) Serve(ctx context.Context, port int) (*Process, int, error) {
 	}
 }
 
-// startOnce starts the server and waits until it is ready, has ended, or the context has.
+// startOnce starts the server and waits until it is ready, it has ended, or the context has ended.
 func (s Server) startOnce(ctx context.Context, port int, output *tail) (*Process, error) {
 	spec := s.Spec(port)
 	spec.Stdout, spec.Stderr = output, output
@@ -98,7 +98,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// freePort returns a port of loopback that nobody listens on now.
+// freePort returns a port of loopback that is free now.
 func freePort(excluded int) (int, error) {
 	for {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -115,7 +115,7 @@ func freePort(excluded int) (int, error) {
 	}
 }
 
-// summary is the end of a server's output in one line, for an error.
+// summary returns the end of a server's output in one line, for an error.
 func (t *tail) summary() string {
 	lines := strings.Split(strings.TrimSpace(t.String()), "\n")
 	lines = lines[max(0, len(lines)-5):]
@@ -125,17 +125,17 @@ func (t *tail) summary() string {
 	return ""
 }
 
-// tailSize is how much of a server's output is kept to explain its end.
+// tailSize is how much of a server's output is kept for errors.
 const tailSize = 4 << 10
 
-// tail keeps the end of what is written and passes it on.
+// tail keeps the end of the output and copies the output to another writer.
 type tail struct {
 	mu   sync.Mutex
 	buf  []byte
 	next io.Writer
 }
 
-// Write never fails: a log that refuses must not stop a server.
+// Write never fails: an error of the log must not stop the server.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

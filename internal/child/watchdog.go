@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// watchdog is a shell that waits for the end of a pipe that only we hold open, and signals its target then: a
-// process, or a group when negative.
+// watchdog is a shell that waits for the end of a pipe that only this process has open. Then it signals its target: a
+// process, or a group if negative.
 type watchdog struct {
 	target int
 	signal syscall.Signal
@@ -50,11 +50,11 @@ func (w *watchdog) start() error {
 	return read.Close()
 }
 
-// release ends the watchdog without its signal: it must not see the end of the pipe, for the target's number may
-// belong to another by now.
+// release ends the watchdog without its signal. The watchdog must not see the end of the pipe: the target's process id
+// may have been reused.
 func (w *watchdog) release() {
 	if w.cmd.Process.Kill() == nil {
-		_ = w.cmd.Wait() // killed, and says so
+		_ = w.cmd.Wait() // its error says only that it was killed
 	}
 	_ = w.pipe.Close() // nothing was ever written to it
 }

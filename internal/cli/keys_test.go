@@ -86,7 +86,7 @@ func TestIncompleteKeyCommandsAreBadUsage(t *testing.T) {
 		"keys revoke x --tenant t --actor rule:nightly --reason b":                             "rule: is reserved",
 		"cancel x --tenant t --actor system:escrow --reason b":                                 "system: is reserved",
 		"breaker open --tenant t --actor local --reason b":                                     "local is reserved",
-		"keys create --principal user:p --roles platform" + who:                                "given by --platform",
+		"keys create --principal user:p --roles platform" + who:                                "granted with --platform",
 		"keys create --principal user:p --platform --server http://127.0.0.1:1 --reason b":     "--platform is not for --server",
 		"keys rotate" + who:        "PREFIX is missing",
 		"keys rotate x --tenant t": "--actor and --reason",
@@ -117,8 +117,8 @@ func TestKeysAreKeptAtAServer(t *testing.T) {
 	if !strings.HasPrefix(token, "rck_"+prefix+"_") || key["created_by"] != "user:root" || key["expires_at"] == nil || key["tenant"] != "acme" {
 		t.Errorf("%v", key)
 	}
-	at(root, "keys", "create", "--principal", "user:ada", "--roles", "operator", "--reason", "more").Check(t, "more than its own", 1, "[operator] may do what the key may not")
-	at(token, "keys", "list").Check(t, "an auditor", 1, "it takes the role admin")
+	at(root, "keys", "create", "--principal", "user:ada", "--roles", "operator", "--reason", "more").Check(t, "more than its own", 1, "must not allow more than the access key: [operator]")
+	at(token, "keys", "list").Check(t, "an auditor", 1, "it needs the role admin")
 	at(token, "dlq", "list").Check(t, "an auditor's list", 0, "")
 	list := at(root, "keys", "list")
 	if list.Check(t, "list", 0, ""); !strings.Contains(list.Out, "user:ada") || !strings.Contains(list.Out, "2 keys of the key's tenant") || strings.Contains(list.Out, token[17:]) {

@@ -24,7 +24,7 @@ func (k Keys) List(ctx context.Context) ([]access.Key, error) {
 	return out.Keys, err
 }
 
-// Create makes a key. It fails when the first answer was lost: the secret was in that one only.
+// Create makes a key. It fails if the first answer was lost: only that one had the secret.
 func (k Keys) Create(ctx context.Context, q postadjudication.NewKey) (api.NewKey, error) {
 	return k.make(ctx, "/keys", map[string]any{"principal": q.Principal, "roles": q.Roles, "reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
 }
@@ -46,7 +46,7 @@ func (k Keys) make(ctx context.Context, path string, body map[string]any, end ti
 		return api.NewKey{}, err
 	}
 	if made.Token == "" {
-		return api.NewKey{}, errors.New("a key was made, but the answer that showed it was lost: revoke " + made.Prefix + ", and make another")
+		return api.NewKey{}, errors.New("a key was made, but the answer with its secret was lost: revoke " + made.Prefix + ", and make another")
 	}
 	return made, nil
 }
@@ -57,15 +57,15 @@ func (k Keys) Revoke(ctx context.Context, prefix, reason string) (out access.Key
 	return out, err
 }
 
-// OperationLogs are the requests about what was done to keys and plans, and what keys were refused.
+// OperationLogs are the requests about the logs of keys, plans and refusals.
 type OperationLogs struct{ *connection }
 
-// historyPaths are where a server tells of its registers.
+// historyPaths are the paths of the logs.
 var historyPaths = map[postadjudication.OperationLog]string{
 	postadjudication.OperationLogKeys: "/keys/history", postadjudication.OperationLogRefusals: "/access/history", postadjudication.OperationLogBulks: "/bulk/history",
 }
 
-// History returns the entries of a register after one.
+// History returns the entries of a log after sequence number after.
 func (r OperationLogs) History(ctx context.Context, of postadjudication.OperationLog, after int64, limit int) ([]postadjudication.OperationLogEntry, error) {
 	var out struct {
 		Entries []postadjudication.OperationLogEntry `json:"entries"`

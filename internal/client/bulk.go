@@ -17,7 +17,7 @@ type Bulk struct{ *connection }
 
 func bulkPath(id uuid.UUID, verb string) string { return "/bulk/" + id.String() + verb }
 
-// Plan stores which dead letters are meant, and starts nothing.
+// Plan stores a plan with the selected dead letters. It starts nothing.
 func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out postadjudication.Bulk, err error) {
 	body := struct {
 		reasonBody
@@ -40,7 +40,7 @@ func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out pos
 	return out, err
 }
 
-// Run lets a plan run; alone is for one person who does it for an incident, else nil.
+// Run starts a plan. breakGlass lets one person run it alone for an incident; it may be nil.
 func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass) (out postadjudication.Bulk, err error) {
 	body := map[string]string{"hash": hash}
 	if breakGlass != nil {
@@ -50,17 +50,17 @@ func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *po
 	return out, err
 }
 
-// Pause stops a plan that runs.
+// Pause pauses a running plan.
 func (b Bulk) Pause(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
 	return b.change(ctx, id, "/pause", reason)
 }
 
-// Resume lets a paused plan go on.
+// Resume resumes a paused plan.
 func (b Bulk) Resume(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
 	return b.change(ctx, id, "/resume", reason)
 }
 
-// Cancel ends a plan for good.
+// Cancel cancels a plan for good.
 func (b Bulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
 	return b.change(ctx, id, "/cancel", reason)
 }
@@ -70,7 +70,7 @@ func (b Bulk) change(ctx context.Context, id uuid.UUID, verb, reason string) (ou
 	return out, err
 }
 
-// Get returns a plan, and how far it has got.
+// Get returns a plan and its progress.
 func (b Bulk) Get(ctx context.Context, id uuid.UUID) (out postadjudication.Bulk, err error) {
 	err = b.get(ctx, bulkPath(id, ""), nil, &out)
 	return out, err

@@ -31,13 +31,13 @@ func (c Cases) List(ctx context.Context, f postadjudication.CaseFilter, after st
 	return out, err
 }
 
-// Run returns how a run stands.
+// Run returns the status of a run.
 func (c Cases) Run(ctx context.Context, run receipts.RunID) (out postadjudication.Status, err error) {
 	err = c.get(ctx, "/runs/"+run.String(), nil, &out)
 	return out, err
 }
 
-// PlanFree stores a plan that frees what cases have reserved.
+// PlanFree stores a plan that frees the reserved money of cases.
 func (c Cases) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (out postadjudication.Bulk, err error) {
 	err = c.post(ctx, "/cases/free", struct {
 		reasonBody

@@ -20,30 +20,30 @@ import (
 
 const (
 	answerTimeout  = time.Minute // for one answer
-	maxAttempts    = 3           // of one request that changes something
-	maxAnswerBytes = 64 << 20    // of an answer that is read at once
+	maxAttempts    = 3           // for a request that changes something
+	maxAnswerBytes = 64 << 20    // for an answer that is read at once
 )
 
-// As of the transport that net/http has by itself.
+// As of net/http's default transport.
 const (
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
 )
 
-// Errors of a Config that can't be meant.
+// Errors of an invalid Config.
 var (
 	ErrURL = errors.New("client: the URL must look like https://host:port, without a path, a name or a password")
-	ErrKey = errors.New("client: the access key has characters that no key has")
+	ErrKey = errors.New("client: the access key has invalid characters")
 )
 
-// InsecureError refuses to show a key over plain http to another machine.
+// InsecureError is returned instead of sending a key over plain http to another machine.
 type InsecureError struct{ Host string }
 
 func (e *InsecureError) Error() string {
-	return "client: the access key would travel to " + e.Host + " in the clear"
+	return "client: the access key would be sent to " + e.Host + " in the clear"
 }
 
-// UnreachableError is the error of a request that got no answer.
+// UnreachableError is the error of a request without an answer.
 type UnreachableError struct {
 	Host string
 	Err  error
@@ -53,20 +53,20 @@ func (e *UnreachableError) Error() string { return "the server " + e.Host + ": "
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Config says which server is asked, and how.
+// Config names a server, and says how to call it.
 type Config struct {
 	URL    string
-	Key    string // empty: none is shown
-	Tenant string // empty: the key says it
+	Key    string // empty: none is sent
+	Tenant string // empty: the tenant of the key
 
-	Insecure             bool // the key may go over plain http to another machine
-	ProxyFromEnvironment bool // else no proxy is used: it would read the key on its way to an http URL
+	Insecure             bool // allows sending the key over plain http to another machine
+	ProxyFromEnvironment bool // without it no proxy is used: one could read a key sent to an http URL
 
-	// WrapError returns what takes the place of the error of a request; nil leaves it as it is.
+	// WrapError replaces the error of a request; nil leaves it as it is.
 	WrapError func(error) error
 }
 
-// Client asks one server in the name of one key. It is safe for concurrent use.
+// Client calls one server with one key. It is safe for concurrent use.
 type Client struct {
 	DeadLetters   DeadLetters
 	Bulk          Bulk
@@ -88,8 +88,8 @@ type connection struct {
 	http        *http.Client
 }
 
-// New returns a client of a server. It fails with ErrURL, ErrKey or an *InsecureError, and
-// sends nothing.
+// New returns a client of a server, without sending a request. Errors: ErrURL, ErrKey,
+// *InsecureError.
 func New(c Config) (*Client, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
@@ -138,7 +138,7 @@ func (c *connection) get(ctx context.Context, path string, query url.Values, out
 	return c.read(text, out)
 }
 
-// post asks for something to be done, once: see order.
+// post sends a request that changes something: see sendIdempotent.
 func (c *connection) post(ctx context.Context, path string, body, out any) error {
 	sent, err := json.Marshal(body)
 	if err != nil {
@@ -147,8 +147,8 @@ func (c *connection) post(ctx context.Context, path string, body, out any) error
 	return c.sendIdempotent(ctx, http.MethodPost, path, nil, sent, out)
 }
 
-// sendIdempotent asks for something to be done. Under its Idempotency-Key it is done once, however
-// often it is sent: when an answer is lost it is asked for again.
+// sendIdempotent sends a request that changes something, and sends it again if its answer is
+// lost. Its Idempotency-Key makes the server do it only once.
 func (c *connection) sendIdempotent(ctx context.Context, method, path string, query url.Values, sent []byte, out any) error {
 	key := rand.Text()
 	for attempt := 1; ; attempt++ {
@@ -168,8 +168,8 @@ func (c *connection) sendIdempotent(ctx context.Context, method, path string, qu
 	}
 }
 
-// retryable reports whether the same request may be sent again after an error, and when:
-// the server asks for it, or it is not known whether it received the request.
+// retryable reports whether a request may be sent again after an error, and how long to wait:
+// if the server asks for a retry, or may not have received the request.
 func retryable(err error) (wait time.Duration, may bool) {
 	var p *ProblemError
 	var dial *net.OpError
@@ -191,14 +191,14 @@ func (c *connection) roundTrip(ctx context.Context, method, path string, query u
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
-	defer resp.Body.Close() // only read from
+	defer resp.Body.Close() // read-only
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
 	switch {
 	case err != nil:
 		return nil, c.unreachable(ctx, err)
 	case len(text) > maxAnswerBytes:
-		return nil, fmt.Errorf("%s answers more than %d bytes", c.base.Host, maxAnswerBytes)
-	case resp.StatusCode/100 != 2 || resp.StatusCode == http.StatusAccepted: // planned, for somebody else to let run
+		return nil, fmt.Errorf("the answer of %s has more than %d bytes", c.base.Host, maxAnswerBytes)
+	case resp.StatusCode/100 != 2 || resp.StatusCode == http.StatusAccepted: // planned: another person has to run it
 		return nil, c.problemError(resp, text)
 	}
 	return text, nil
@@ -227,7 +227,7 @@ func (c *connection) send(ctx context.Context, method, path string, query url.Va
 	return c.http.Do(req)
 }
 
-// unreachable is the error of a request that got no answer.
+// unreachable returns the error of a request without an answer.
 func (c *connection) unreachable(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -237,20 +237,20 @@ func (c *connection) unreachable(ctx context.Context, err error) error {
 	}
 	var asked *url.Error
 	if errors.As(err, &asked) {
-		err = asked.Err // without the URL of the request, which is long and says nothing more
+		err = asked.Err // drop the request's long URL
 	}
 	return &UnreachableError{c.base.Host, err}
 }
 
-// read reads an answer, which must be what this program expects of its servers.
+// read decodes an answer. It fails if the server is not of this version.
 func (c *connection) read(text []byte, out any) error {
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("%s does not answer like a recourse of this version: %w", c.base.Host, err)
+		return fmt.Errorf("%s does not answer like a recourse server of this version: %w", c.base.Host, err)
 	}
 	return nil
 }
 
-// retryAfter returns how long an answer asks to wait; 0 when it does not.
+// retryAfter returns how long an answer asks to wait; 0: it does not ask.
 func retryAfter(h http.Header) time.Duration {
 	n, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || n < 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// newTestClient is a client of a server that answers by a function.
+// newTestClient returns a client of a test server with a handler.
 func newTestClient(t *testing.T, answer http.HandlerFunc) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -31,11 +31,11 @@ func newTestClient(t *testing.T, answer http.HandlerFunc) *client.Client {
 	return c
 }
 
-// problemHandler answers with a problem.
+// problemHandler returns a handler that answers with a problem.
 func problemHandler(status int, problem string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, problem) // a lost answer fails the test by itself
+		_, _ = io.WriteString(w, problem) // a lost answer fails the test anyway
 	}
 }
 
@@ -60,8 +60,8 @@ func TestAConfigThatCannotBeMeantIsRefused(t *testing.T) {
 	}
 }
 
-// What changes something is sent again under the same key when its answer was lost, or when
-// the server asks for it; what only reads is asked once.
+// A request that changes something is sent again under the same key if its answer was lost, or
+// if the server asks for it; a request that only reads is sent once.
 func TestALostAnswerIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	var keys []string
@@ -81,7 +81,7 @@ func TestALostAnswerIsRequestedAgain(t *testing.T) {
 	}
 }
 
-// A refusal is the error that the library refuses with, where it has one.
+// A refusal is returned as the library's error for it, if it has one.
 func TestRefusalsAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	run := receipts.RunID(uuid.New())
@@ -110,6 +110,6 @@ func TestRefusalsAreThoseOfTheLibrary(t *testing.T) {
 	}
 	var described *client.ProblemError
 	if err := ask(http.StatusBadGateway, `<html>`); err == nil || errors.As(err, &described) {
-		t.Errorf("what is no problem of ours: %v", err)
+		t.Errorf("an answer that is no problem of this API: %v", err)
 	}
 }

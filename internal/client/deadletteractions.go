@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// reasonBody is the body of a request that says no more than why.
+// reasonBody is the body of a request with only a reason.
 type reasonBody struct {
 	Reason string `json:"reason"`
 }
@@ -24,7 +24,7 @@ func (d DeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudic
 	return out, err
 }
 
-// policyBody is a policy, or nothing at all.
+// policyBody returns the policy of a request, or nil if it has none.
 func policyBody(q postadjudication.ForkRequest) any {
 	if q.Policy == nil {
 		return nil
@@ -38,7 +38,7 @@ func (d DeadLetters) Retry(ctx context.Context, run receipts.RunID, reason strin
 	return out, err
 }
 
-// Reconcile records what a person found of the money of a run.
+// Reconcile records what a person found out about the money of a run.
 func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postadjudication.Finding) (out postadjudication.CaseStatus, err error) {
 	err = d.post(ctx, letterPath(run, "reconcile"), struct {
 		reasonBody
@@ -51,13 +51,13 @@ func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postad
 	return out, err
 }
 
-// Lookup lets the server ask its escrow service what became of the money of a run.
+// Lookup makes the server look the money of a run up at its escrow service.
 func (d DeadLetters) Lookup(ctx context.Context, run receipts.RunID) (out postadjudication.CaseStatus, err error) {
 	err = d.post(ctx, letterPath(run, "reconcile"), map[string]bool{"lookup": true}, &out)
 	return out, err
 }
 
-// Hold keeps a dead letter whatever its retention says.
+// Hold exempts a dead letter from retention and purges.
 func (d DeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Annotations, err error) {
 	err = d.post(ctx, letterPath(run, "hold"), reasonBody{reason}, &out)
 	return out, err
@@ -69,7 +69,7 @@ func (d DeadLetters) Release(ctx context.Context, run receipts.RunID, reason str
 	return out, err
 }
 
-// Mark says whether a dead letter is worth another try, or needs a person.
+// Mark marks whether a dead letter is worth a fork, or needs review by a person.
 func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (out postadjudication.Annotations, err error) {
 	err = d.post(ctx, letterPath(run, "mark"), struct {
 		reasonBody
@@ -79,7 +79,7 @@ func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudic
 	return out, err
 }
 
-// removalBody is the body of a request that removes letters, or plans to.
+// removalBody is the body of a request that removes letters, or plans their removal.
 type removalBody struct {
 	Filter  json.RawMessage `json:"filter,omitempty"`
 	Family  string          `json:"family,omitempty"`

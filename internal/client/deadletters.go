@@ -20,8 +20,8 @@ func letterPath(run receipts.RunID, verb string) string {
 	return "/dead-letters/" + run.String() + verb
 }
 
-// filterQuery writes a filter as the parameters of a query, which have the names of its
-// members.
+// filterQuery returns a filter as the parameters of a query. Parameters have the names of the
+// filter's members.
 func filterQuery(f postadjudication.LetterFilter) (url.Values, error) {
 	text, err := f.Encode()
 	if err != nil {
@@ -42,7 +42,7 @@ func filterQuery(f postadjudication.LetterFilter) (url.Values, error) {
 	return out, nil
 }
 
-// addPaging asks for a page, in an order and behind a cursor where they are given.
+// addPaging adds the parameters of a page to a query. An empty sort or after is left out.
 func addPaging(query url.Values, limit int, sort, after string) {
 	query.Set("limit", strconv.Itoa(limit))
 	for name, word := range map[string]string{"sort": sort, "after": after} {
@@ -73,7 +73,7 @@ func (d DeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter)
 	return out, err
 }
 
-// Search returns the dead letters that meet a condition, and how far it was looked for.
+// Search returns the dead letters that meet a condition, and how far the scan came.
 func (d DeadLetters) Search(ctx context.Context, q postadjudication.LetterSearch) (out postadjudication.LettersFound, err error) {
 	query, err := filterQuery(q.Filter)
 	if err != nil {

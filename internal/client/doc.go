@@ -1,19 +1,19 @@
-// Package client asks a recourse server that runs elsewhere, over its HTTP API.
+// Package client calls the HTTP API of a remote recourse server.
 //
 // # Promise
 //
-// A request that changes something carries an Idempotency-Key and is done once: when its
+// A request that changes something carries an Idempotency-Key and is done once: if its
 // answer is lost, or the server asks to wait, the client sends the same request again. A
-// refusal is the error that the library refuses with where it has one, else a
-// *ProblemError; a request without an answer is an *UnreachableError. The key is shown to
-// the server of the Config only: a redirect is not followed, no proxy is used unless
-// asked for, and over plain http the key goes to this machine only.
+// refusal is returned as the library's error for it, if it has one, else as a
+// *ProblemError. A request without an answer returns an *UnreachableError. The key is sent
+// to the server of the Config only: the client follows no redirect, uses no proxy unless
+// told to, and over plain http sends the key to this machine only.
 //
 //	Config ──▶ New ──▶ Client ──▶ DeadLetters, Bulk, Rules, Keys, Policies, Cases, ...
 //	                     └──▶ /api/v1, as the tenant and the principal of the key
 //
 // # House
 //
-// May import internal/api and internal/access for their words, and the public packages.
+// May import internal/api and internal/access for their types, and the public packages.
 // It knows no flags, no exit codes and no environment, and opens no database.
 package client

@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Export copies what the server writes, however long it takes. What does not come whole
-// is an error.
+// Export copies an export of the server to out, however long it takes. It returns an error
+// if the export is not complete.
 func (d DeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (done postadjudication.Exported, err error) {
 	query, err := filterQuery(f)
 	if err != nil {
@@ -59,12 +59,12 @@ func (d DeadLetters) copyExport(ctx context.Context, query url.Values, out io.Wr
 		err = errors.Join(err, bad)
 	}
 	if err != nil {
-		return done, fmt.Errorf("%s did not say that the export is whole: is there a proxy that drops trailers?", d.base.Host)
+		return done, fmt.Errorf("%s did not confirm that the export is complete: does a proxy drop trailers?", d.base.Host)
 	}
 	return done, nil
 }
 
-// exportWriter keeps the error of writing, which io.Copy does not tell from that of reading.
+// exportWriter keeps write errors: io.Copy does not tell them from read errors.
 type exportWriter struct {
 	io.Writer
 	err error

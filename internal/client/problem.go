@@ -12,18 +12,18 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// ProblemError is a refusal for which the library has no error of its own, as the server
-// describes it (RFC 9457).
+// ProblemError is a refusal that the library has no error for, as the server describes it
+// (RFC 9457).
 type ProblemError struct {
 	api.Problem
 	Host       string
-	RetryAfter time.Duration // 0: the server does not ask to be asked again
+	RetryAfter time.Duration // 0: the server asks for no retry
 }
 
 func (p *ProblemError) Error() string {
 	text := fmt.Sprintf("%s: %s (%s)", p.Host, p.Detail, p.Code)
 	if len(p.Needs) > 0 {
-		text += "; it takes the role " + strings.Join(p.Needs, " or ")
+		text += "; it needs the role " + strings.Join(p.Needs, " or ")
 	}
 	for _, f := range p.Errors {
 		text += "; " + f.Field + " " + f.Problem
@@ -31,7 +31,7 @@ func (p *ProblemError) Error() string {
 	return text
 }
 
-// Unwrap returns the error that the library refuses with, where it has one.
+// Unwrap returns the library's error for the refusal, or nil.
 func (p *ProblemError) Unwrap() error {
 	switch p.Code {
 	case "not_found":
@@ -48,17 +48,17 @@ func (p *ProblemError) Unwrap() error {
 	return nil
 }
 
-// Unavailable reports whether the server can't reach what it needs.
+// Unavailable reports whether the server can't reach Postgres or Redis.
 func (p *ProblemError) Unavailable() bool {
 	return p.Status == http.StatusServiceUnavailable && p.Code == "unavailable"
 }
 
-// problemError returns the error of an answer that is no success: the one that the library has
-// for the same refusal, else a *ProblemError.
+// problemError returns the error of an answer that is no success: the library's error for the
+// refusal, if it has one, else a *ProblemError.
 func (c *connection) problemError(resp *http.Response, text []byte) error {
 	p := &ProblemError{Host: c.base.Host, RetryAfter: retryAfter(resp.Header)}
 	if err := json.Unmarshal(text, &p.Problem); err != nil || p.Code == "" || p.Status != resp.StatusCode {
-		return fmt.Errorf("%s does not answer like a recourse: %s", c.base.Host, resp.Status)
+		return fmt.Errorf("%s does not answer like a recourse server: %s", c.base.Host, resp.Status)
 	}
 	switch {
 	case p.Unavailable():
@@ -81,7 +81,7 @@ func (c *connection) problemError(resp *http.Response, text []byte) error {
 	return p
 }
 
-// fieldErrors returns the errors that the library has for wrong fields.
+// fieldErrors returns the library's errors for the fields of a problem.
 func fieldErrors(p *ProblemError) error {
 	errs := make([]error, len(p.Errors))
 	for i, f := range p.Errors {
@@ -90,7 +90,7 @@ func fieldErrors(p *ProblemError) error {
 	return errors.Join(errs...)
 }
 
-// gateError returns the error that the library has for a gate.
+// gateError returns the library's error for a refusal by a gate.
 func gateError(p *ProblemError) error {
 	out := &postadjudication.RefusedError{Gate: postadjudication.Gate(p.Code), Run: *p.Run, ActiveRun: *p.Run}
 	if p.Letter != nil {

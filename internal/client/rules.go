@@ -11,7 +11,7 @@ import (
 // Rules are the requests about automatic replay.
 type Rules struct{ *connection }
 
-// ruleMembers is a rule as a server is told it: without its name, which is in the path.
+// ruleMembers returns the JSON members of a rule without its name, which is in the path.
 func ruleMembers(r postadjudication.Rule) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -44,7 +44,7 @@ type ruleBody struct {
 	IfVersion *int64                     `json:"if_version,omitempty"`
 }
 
-// Set makes a rule, or puts another in its place.
+// Set creates or replaces a rule.
 func (r Rules) Set(ctx context.Context, q postadjudication.RuleChange) (out postadjudication.StoredRule, err error) {
 	rule, err := ruleMembers(q.Rule)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r Rules) Try(ctx context.Context, rule postadjudication.Rule) (out postadj
 	return out, err
 }
 
-// History returns the versions of a rule after one.
+// History returns the versions of a rule after version after.
 func (r Rules) History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error) {
 	var out struct {
 		Versions []postadjudication.RuleVersion `json:"versions"`
@@ -73,7 +73,7 @@ func (r Rules) History(ctx context.Context, name string, after int64, limit int)
 	return out.Versions, err
 }
 
-// Delete deletes a rule, and returns what it was.
+// Delete deletes a rule and returns its last version.
 func (r Rules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (out postadjudication.StoredRule, err error) {
 	err = r.post(ctx, rulePath(q.Name, "/delete"), ruleBody{nil, q.Reason, q.IfVersion}, &out)
 	return out, err

@@ -12,7 +12,7 @@ import (
 // Policies are the requests about retry policies.
 type Policies struct{ *connection }
 
-// versionsQuery asks for versions, or entries, after one.
+// versionsQuery returns the query for versions or entries after a number.
 func versionsQuery(after int64, limit int) url.Values {
 	return url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}
 }
@@ -28,7 +28,7 @@ func (p Policies) List(ctx context.Context) ([]postadjudication.FamilyPolicy, er
 	return out.Policies, err
 }
 
-// History returns the versions of the policy of a family after one.
+// History returns the versions of the policy of a family after version after.
 func (p Policies) History(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error) {
 	var out struct {
 		Versions []postadjudication.PolicyVersion `json:"versions"`
@@ -47,7 +47,7 @@ func (p Policies) Set(ctx context.Context, q postadjudication.PolicyChange) (out
 	return out, err
 }
 
-// Reset gives new runs of a family the configured policy again.
+// Reset resets the policy of new runs of a family to the configured one.
 func (p Policies) Reset(ctx context.Context, q postadjudication.PolicyReset) (out postadjudication.FamilyPolicy, err error) {
 	err = p.post(ctx, policyPath(q.Family, "/reset"), struct {
 		reasonBody
@@ -56,7 +56,7 @@ func (p Policies) Reset(ctx context.Context, q postadjudication.PolicyReset) (ou
 	return out, err
 }
 
-// People are the requests about how many people money takes.
+// People are the requests about how many people it takes to state or free money.
 type People struct{ *connection }
 
 // Get returns how many people it takes.
@@ -71,7 +71,7 @@ func (p People) Set(ctx context.Context, q postadjudication.PeopleChange) (out p
 	return out, err
 }
 
-// History returns the changes after one.
+// History returns the changes after sequence number after.
 func (p People) History(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error) {
 	var out struct {
 		Versions []postadjudication.PeopleVersion `json:"versions"`

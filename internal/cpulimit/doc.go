@@ -1,13 +1,14 @@
-// Package cpulimit leaves part of the processors to everything else while requests compute.
+// Package cpulimit limits how many requests compute at the same time, so that part of the
+// processors stays free for everything else.
 //
 // # Promise
 //
-// Of the work that is handed to a Limit, no more runs at the same time than New was given.
-// Tenants that wait take turns: however much one of them asks for, another waits for at most
-// one piece of work of each. A wait ends with its context.
+// A Limit runs no more functions at the same time than New was given. Waiting tenants take
+// turns: however much one tenant requests, another waits for at most one function of each. A
+// wait ends with its context.
 //
 // # House
 //
-// Imports the standard library. Work that is handed over is short: it holds no lock, and waits
-// for nothing but what DoReading gives it to read.
+// Imports the standard library. The functions should be short: they must hold no lock, and
+// may block only on reads from DoReading's reader.
 package cpulimit

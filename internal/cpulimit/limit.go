@@ -8,26 +8,25 @@ import (
 	"sync"
 )
 
-// Limit bounds what is computed at the same time. It is safe for concurrent use.
+// Limit limits how many functions run at the same time. It is safe for concurrent use.
 type Limit struct {
 	mu      sync.Mutex
 	free    int
-	waiting map[string][]chan struct{} // by tenant, in the order in which they came; closed when its place is given
-	tenants []string                   // those that wait, the next one first
+	waiting map[string][]chan struct{} // by tenant, in order of arrival; closed when the waiter gets its slot
+	tenants []string                   // waiting tenants, the next one first
 }
 
-// New returns a limit of so many at once.
+// New returns a Limit of atOnce functions.
 func New(atOnce int) *Limit {
 	return &Limit{free: atOnce, waiting: map[string][]chan struct{}{}}
 }
 
-// OfProcess returns the limit that all of a process share: half of the processors, and at
+// OfProcess returns the limit that the whole process shares: half of the processors, and at
 // least one.
 var OfProcess = sync.OnceValue(func() *Limit { return New(max(1, runtime.GOMAXPROCS(0)/2)) })
 
-// Do runs f when fewer than the limit run: the tenants that wait take turns, and of one tenant
-// it is first come, first served. It returns the context's error, without running f, when that
-// ends first.
+// Do waits for a slot and runs f. Waiting tenants take turns; the calls of one tenant run in
+// order of arrival. If the context ends first, Do returns its error without running f.
 func (l *Limit) Do(ctx context.Context, tenant string, f func()) error {
 	if err := l.acquire(ctx, tenant); err != nil {
 		return err
@@ -37,8 +36,8 @@ func (l *Limit) Do(ctx context.Context, tenant string, f func()) error {
 	return nil
 }
 
-// DoReading is Do of a function that reads. While a read waits for in, others run. After the
-// context's end, reads return its error.
+// DoReading is Do for a function that reads. While a read waits for in, the slot is free for
+// others. After the end of the context, reads return its error.
 func (l *Limit) DoReading(ctx context.Context, tenant string, in io.Reader, f func(io.Reader)) error {
 	if err := l.acquire(ctx, tenant); err != nil {
 		return err
@@ -53,13 +52,13 @@ func (l *Limit) DoReading(ctx context.Context, tenant string, in io.Reader, f fu
 	return nil
 }
 
-// reader has a place whenever it does not read.
+// reader gives its slot up during each read.
 type reader struct {
 	limit  *Limit
 	ctx    context.Context
 	tenant string
 	in     io.Reader
-	ended  error // there is no place since
+	ended  error // set once the slot could not be taken again
 }
 
 func (r *reader) Read(p []byte) (int, error) {
@@ -95,12 +94,12 @@ func (l *Limit) acquire(ctx context.Context, tenant string) error {
 	case <-ctx.Done():
 	}
 	if !l.leave(tenant, given) {
-		l.release() // it was given meanwhile
+		l.release() // the slot was given in the meantime
 	}
 	return ctx.Err()
 }
 
-// leave ends a wait. It returns false when the place was given before.
+// leave ends a wait. It returns false if the slot was already given.
 func (l *Limit) leave(tenant string, given chan struct{}) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +114,7 @@ func (l *Limit) leave(tenant string, given chan struct{}) bool {
 	return true
 }
 
-// release gives the place to the first of the tenant whose turn it is.
+// release gives the slot to the first waiter of the next tenant.
 func (l *Limit) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

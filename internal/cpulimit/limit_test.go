@@ -51,7 +51,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	if err := one.Do(ctx, "acme", func() {
 		leave()
-		if err := one.Do(ctx, "acme", func() { t.Error("it ran beside another") }); !errors.Is(err, context.Canceled) {
+		if err := one.Do(ctx, "acme", func() { t.Error("it ran at the same time as another") }); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
 	}); err != nil {
@@ -63,7 +63,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// However much one tenant has waiting, another one is next but for the place that is taken.
+// However many functions of one tenant wait, another tenant gets the next free slot.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// While one waits for what it reads, others compute; it goes on when it has its place again.
+// While one function blocks on a read, others run; it continues once it has a slot again.
 func TestAReadGivesThePlaceAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestAReadGivesThePlaceAway(t *testing.T) {
 			synctest.Wait()
 			select {
 			case <-ended:
-				t.Error("it ran beside another")
+				t.Error("it ran at the same time as another")
 			default:
 			}
 		}); err != nil {
@@ -143,7 +143,7 @@ func TestAReadGivesThePlaceAway(t *testing.T) {
 	})
 }
 
-// A reader whose context ends has no place to give back, and reads nothing more.
+// A reader whose context ended has no slot to release, and reads nothing more.
 func TestAReadThatFindsNoPlaceEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestAReadThatFindsNoPlaceEnds(t *testing.T) {
 			}
 			busy, stop := context.WithTimeout(t.Context(), time.Second)
 			defer stop()
-			if err := one.Do(busy, "bank", func() { t.Error("it ran beside another") }); !errors.Is(err, context.DeadlineExceeded) {
+			if err := one.Do(busy, "bank", func() { t.Error("it ran at the same time as another") }); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 		}); err != nil {

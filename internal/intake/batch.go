@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Batch reads the items of an object with one list from a stream, each as it was written:
+// Batch reads the items of an object with one list from a stream, as raw JSON:
 //
 //	{"adjudications":[{...},{...}]}
 //
 // It reads no further than the item after the last allowed one, and no further than the
-// allowed length into an item. It returns a *BatchError for what it refuses, and the
-// reader's error for what it can't read. Items are not read strictly: see One.
+// allowed length into an item. Errors: a *BatchError for a refusal, else the reader's error.
+// It does not check the items strictly: see ParseObject.
 func Batch(r io.Reader, name string, items, length int) ([]json.RawMessage, error) {
 	b := batch{r: &boundedReader{in: r}}
 	b.dec = json.NewDecoder(b.r)
 	b.r.until = batchOverhead
-	empty := &BatchError{Field: name, Problem: fmt.Sprintf("must hold 1 to %d, holds 0", items)}
+	empty := &BatchError{Field: name, Problem: fmt.Sprintf("must have 1 to %d items, has 0", items)}
 	if err := b.begin(name); errors.Is(err, errNoList) {
 		return nil, empty
 	} else if err != nil {
@@ -32,7 +32,7 @@ func Batch(r io.Reader, name string, items, length int) ([]json.RawMessage, erro
 			break
 		}
 		if len(out) == items {
-			return nil, &BatchError{Field: name, Problem: fmt.Sprintf("must hold 1 to %d, holds more", items)}
+			return nil, &BatchError{Field: name, Problem: fmt.Sprintf("must have 1 to %d items, has more", items)}
 		}
 		item := fmt.Sprintf("%s[%d]", name, len(out))
 		var text json.RawMessage
@@ -54,7 +54,7 @@ func Batch(r io.Reader, name string, items, length int) ([]json.RawMessage, erro
 	return out, nil
 }
 
-// BatchError is what is wrong with a batch.
+// BatchError is the problem of a batch.
 type BatchError struct {
 	Field     string
 	Problem   string
@@ -63,11 +63,11 @@ type BatchError struct {
 
 func (e *BatchError) Error() string { return strings.TrimSpace(e.Field + " " + e.Problem) }
 
-// batchOverhead is room for what stands around an item: the name of the list, and white space.
+// batchOverhead is room for the text around an item: the name of the list, and white space.
 const batchOverhead = 1024
 
 var (
-	errBound      = errors.New("intake: the bound of an item is reached")
+	errBound      = errors.New("intake: an item is over its limit")
 	errNotOneList = errors.New("must be an object with one list")
 
 	errNoList = errors.New("intake: an object without members")
@@ -111,7 +111,7 @@ func (b batch) end() error {
 	}
 }
 
-// malformed returns what is wrong with the JSON, or the error of reading.
+// malformed returns the problem of the JSON, or the error of reading.
 func (b batch) malformed(err error) error {
 	var syntax *json.SyntaxError
 	switch {
@@ -127,7 +127,7 @@ func (b batch) malformed(err error) error {
 	return &BatchError{Problem: "is not JSON: " + err.Error(), Malformed: true}
 }
 
-// boundedReader fails with errBound when more than a number of bytes is asked for.
+// boundedReader returns errBound when more than its number of bytes is read.
 type boundedReader struct {
 	in          io.Reader
 	read, until int64

@@ -12,13 +12,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/intake"
 )
 
-// counted counts what is read of an endless text.
-type counted struct {
+// countedReader counts how much of an endless text is read.
+type countedReader struct {
 	begin, again string
 	read         int
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countedReader) Read(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
 		at := c.read + n
@@ -32,22 +32,22 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// What is refused is refused where it begins to be wrong, however long the rest is.
+// Batch refuses a bad batch at its first fault, however long the rest is.
 func TestABatchIsReadNoFurtherThanItsBounds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		in             *counted
+		in             *countedReader
 		field, problem string
 	}{
-		"too many":                {&counted{begin: `{"list":[{}`, again: `,{}`}, "list", "must hold 1 to 10, holds more"},
-		"too long":                {&counted{begin: `{"list":[{},{"a":"`, again: `x`}, "list[1]", "is over 1000 bytes"},
-		"too long by white space": {&counted{begin: `{"list":[{},{"a":`, again: ` `}, "list[1]", "is over 1000 bytes"},
-		"too long by a number":    {&counted{begin: `{"list":[`, again: `1`}, "list[0]", "is over 1000 bytes"},
-		"a name without an end":   {&counted{begin: `{"`, again: `list`}, "", "one list"},
-		"white space":             {&counted{again: " "}, "", "one list"},
-		"behind an item":          {&counted{begin: `{"list":[{}`, again: "\n"}, "", "one list"},
-		"behind the list":         {&counted{begin: `{"list":[{}]`, again: "\n"}, "", "one list"},
-		"deep":                    {&counted{begin: `{"list":[`, again: "["}, "list[0]", "is over 1000 bytes"},
+		"too many":                {&countedReader{begin: `{"list":[{}`, again: `,{}`}, "list", "must have 1 to 10 items, has more"},
+		"too long":                {&countedReader{begin: `{"list":[{},{"a":"`, again: `x`}, "list[1]", "is over 1000 bytes"},
+		"too long by white space": {&countedReader{begin: `{"list":[{},{"a":`, again: ` `}, "list[1]", "is over 1000 bytes"},
+		"too long by a number":    {&countedReader{begin: `{"list":[`, again: `1`}, "list[0]", "is over 1000 bytes"},
+		"a name without an end":   {&countedReader{begin: `{"`, again: `list`}, "", "one list"},
+		"white space":             {&countedReader{again: " "}, "", "one list"},
+		"behind an item":          {&countedReader{begin: `{"list":[{}`, again: "\n"}, "", "one list"},
+		"behind the list":         {&countedReader{begin: `{"list":[{}]`, again: "\n"}, "", "one list"},
+		"deep":                    {&countedReader{begin: `{"list":[`, again: "["}, "list[0]", "is over 1000 bytes"},
 	} {
 		_, err := intake.Batch(tc.in, "list", 10, 1000)
 		var refused *intake.BatchError
@@ -101,7 +101,7 @@ func TestABatchThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever is taken is JSON with just these items.
+// Every accepted batch is JSON with exactly these items.
 func FuzzABatchIsItsItems(f *testing.F) {
 	for _, seed := range []string{`{"list":[{}]}`, `{"list":[1,"a",[null]]}`, `{"list":[]}`, `{}`, `{"list":[1],"a":2}`, `{"list":[1 2]}`, " \n{\"list\":[\t{\"a\":\"\\u00e9\"}]}", `{"list":[1,]}`, `{"list":[[[]]]}x`, "\xff"} {
 		f.Add([]byte(seed))

@@ -7,17 +7,16 @@
 //	 "tenant":"northwind","escrow_reference":"esc_1","outcome":"release","amount":{"minor":12500,"currency":"USD"},
 //	 "held":{"minor":50000,"currency":"USD"},"target":"escrow","payload":{},"simulate":["retryable","ok"]}
 //
-// generation is 1, target the default escrow service and payload empty when they
-// are left out. simulate is a word or a list of words for an escrow service that
-// misbehaves on request, and travels in the payload. Lines of nothing but white
-// space are passed over.
+// An absent generation is 1, an absent target the default escrow service, an absent payload
+// empty. simulate is an outcome or a list of outcomes that the demonstration's escrow service
+// simulates; it is sent in the payload. Blank lines are skipped.
 //
-// The reader is strict, for a decision about money that is half understood is
-// worse than one refused: a member that is unknown, repeated or of another type,
-// a number that is not whole, text that is not UTF-8 or has half of a surrogate
-// pair, and anything after the object are errors that name the line and the field. A bad line stops nothing;
-// those after it are read.
+// The reader is strict, because a decision about money that is half understood is worse than
+// a refused one. Errors that name the line and the field are: a member that is unknown, given
+// twice or of another type, a number that is not whole, text that is not UTF-8 or has half of
+// a surrogate pair, and anything after the object. After a bad line the reader goes on with
+// the next one.
 //
-// The package may import postadjudication, settlement, internal/strictjson and internal/redact. It submits nothing, and
-// holds one line at a time.
+// The package may import postadjudication, settlement, internal/strictjson and
+// internal/redact. It submits nothing, and keeps one line at a time in memory.
 package intake

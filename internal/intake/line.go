@@ -11,21 +11,20 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// MaxLine bounds a line without its end, in bytes.
+// MaxLine is the maximum length of a line without its line end, in bytes.
 const MaxLine = 64 << 10
 
-// Line is one line that is not blank.
+// Line is a line that is not blank.
 type Line struct {
-	Number       int // from 1, blank lines counted
+	Number       int // from 1, counting blank lines
 	Adjudication postadjudication.Adjudication
-	Problems     []Problem // empty exactly when the adjudication is readable and valid
-	// Unsafe says that the problems are of secrets and characters of format alone. An adjudication
-	// that was accepted before is answered by Submit all the same.
+	Problems     []Problem // empty if and only if the adjudication is readable and valid
+	// Unsafe reports that all problems are secrets or format characters. Submit may still
+	// answer the adjudication, if it was accepted before.
 	Unsafe bool
 }
 
-// Problem is one thing wrong with a line. Field is empty when it is the line as a
-// whole.
+// Problem is a problem of a line. Field is empty for the line as a whole.
 type Problem struct {
 	Line    int    `json:"line"`
 	Field   string `json:"field,omitempty"`
@@ -39,8 +38,8 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("line %d: %s %s", p.Line, p.Field, p.Problem)
 }
 
-// Lines reads one line after the other. An error is one of reading, and ends it;
-// what is wrong with a line stands in its Problems.
+// Lines yields one line after the other. An error is an error of reading and ends the
+// iteration; the problems of a line are in its Problems.
 func Lines(r io.Reader) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		in := bufio.NewReaderSize(r, MaxLine+2) // with room for "\r\n"
@@ -62,8 +61,8 @@ func Lines(r io.Reader) iter.Seq2[Line, error] {
 	}
 }
 
-// next reads up to the end of a line. Of one that is too long it reads all and
-// gives nothing. The text is valid until the next call.
+// next reads a line. A line that is too long is read to its end and not returned. text is
+// valid until the next call.
 func next(in *bufio.Reader) (text []byte, tooLong bool, err error) {
 	text, err = in.ReadSlice('\n')
 	for errors.Is(err, bufio.ErrBufferFull) {

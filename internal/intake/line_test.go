@@ -19,10 +19,10 @@ import (
 const good = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"sub_1","adjudication_id":"adj_1","tenant":"acme",` +
 	`"escrow_reference":"esc_1","outcome":"release","amount":{"minor":12500,"currency":"USD"},"held":{"minor":50000,"currency":"USD"}%s}`
 
-// with is a good line with more members.
+// with returns a valid line with more members.
 func with(more string) string { return fmt.Sprintf(good, more) }
 
-// instead is a good line with one text replaced.
+// instead returns a valid line with one text replaced.
 func instead(old, new string) string { return strings.Replace(with(""), old, new, 1) }
 
 func read(t *testing.T, in io.Reader) []intake.Line {
@@ -88,7 +88,7 @@ func TestABadLineIsRefusedNamingTheField(t *testing.T) {
 		"number for text":         {instead(`"acme"`, `7`), "tenant", "must be a string, is a number"},
 		"money as text":           {instead(`{"minor":12500,"currency":"USD"}`, `"125.00 USD"`), "amount", "must be an object, is a string"},
 		"payload as list":         {with(`,"payload":[]`), "payload", "must be an object, is a list"},
-		"simulate as number":      {with(`,"simulate":4`), "simulate", "a word or a list of words"},
+		"simulate as number":      {with(`,"simulate":4`), "simulate", "a string or a list of strings"},
 		"simulate with null":      {with(`,"simulate":["ok",null]`), "simulate", "has null"},
 		"simulate twice":          {with(`,"simulate":"ok","payload":{"simulate":"ok"}`), "simulate", "both"},
 		"half a surrogate":        {instead(`"acme"`, `"a\ud800"`), "tenant", "surrogate"},
@@ -102,7 +102,7 @@ func TestABadLineIsRefusedNamingTheField(t *testing.T) {
 	} {
 		lines := read(t, strings.NewReader(tc.line+"\n"+with("")+"\n"))
 		if len(lines) != 2 || len(lines[1].Problems) > 0 || lines[1].Number != 2 {
-			t.Errorf("%s: the line behind it was not read: %+v", name, lines)
+			t.Errorf("%s: the line after it was not read: %+v", name, lines)
 			continue
 		}
 		if len(lines[0].Problems) == 0 {

@@ -9,13 +9,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// member is one member of an object, as it was written.
+// member is a member of an object, as raw JSON.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-// object splits a valid object into its members, in their order.
+// object splits a valid object into its members, in order.
 func object(text []byte) ([]member, error) {
 	if k := strictjson.Kind(text); k != "an object" {
 		return nil, &strictjson.Error{Problem: "must be an object, is " + k}
@@ -30,7 +30,7 @@ func object(text []byte) ([]member, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := member{name: name.(string)} // a key, for the text is valid
+		m := member{name: name.(string)} // always a string: the text is valid
 		if err := dec.Decode(&m.value); err != nil {
 			return nil, err
 		}
@@ -39,8 +39,8 @@ func object(text []byte) ([]member, error) {
 	return out, nil
 }
 
-// describeValue is a number as it was written, and the kind of anything else: a value may
-// be long or secret.
+// describeValue returns a short number as it was written, and the kind of any other value: a
+// value may be long or secret.
 func describeValue(value json.RawMessage) string {
 	if k := strictjson.Kind(value); k != "a number" || len(value) > 32 {
 		return k
@@ -48,10 +48,10 @@ func describeValue(value json.RawMessage) string {
 	return string(value)
 }
 
-// ParseObject reads one object of the format for a tenant, who need not stand in it, and must
-// not be another. The adjudication is readable and not malformed exactly when there are no
-// problems; their Line is 0. A secret is none of them: whoever submits the adjudication is told
-// of it, unless it was accepted before.
+// ParseObject parses an adjudication of a tenant. The object may name the tenant, but no other
+// one. The adjudication is readable and valid if and only if there are no problems; their Line
+// is 0. A secret in it is no problem here: Submit refuses it, unless the adjudication was
+// accepted before.
 func ParseObject(text []byte, tenant string) (postadjudication.Adjudication, []Problem) {
 	p := parser{}
 	a := p.adjudication(text)
@@ -60,7 +60,7 @@ func ParseObject(text []byte, tenant string) (postadjudication.Adjudication, []P
 	case "":
 		a.Tenant = tenant
 	default:
-		p.addProblem("tenant", "is not the one that this is asked for; leave it out")
+		p.addProblem("tenant", "is not the tenant of the request; leave it out")
 	}
 	if len(p.problems) == 0 {
 		if malformed, unsafe := a.Check(); malformed != nil {

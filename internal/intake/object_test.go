@@ -9,7 +9,7 @@ import (
 func TestOneObjectIsReadForItsTenant(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		text, tenant, field string // field: what is wrong, if something is
+		text, tenant, field string // field: the expected problem's field; empty: no problem
 	}{
 		"its own":        {with(""), "acme", ""},
 		"left out":       {instead(`"tenant":"acme",`, ""), "other", ""},
@@ -18,7 +18,7 @@ func TestOneObjectIsReadForItsTenant(t *testing.T) {
 		"twice":          {with(`,"tenant":"acme"`), "acme", "tenant"},
 		"too much":       {instead("12500", "60000"), "acme", "amount.minor"},
 		"no object":      {"[]", "acme", ""},
-		"a secret":       {with(`,"payload":{"card":"4242424242424242"}`), "acme", ""}, // Submit knows if it was accepted
+		"a secret":       {with(`,"payload":{"card":"4242424242424242"}`), "acme", ""}, // Submit decides: it may have been accepted before
 		"secret and bad": {with(`,"payload":{"4242424242424242":1e400}`), "acme", "payload"},
 	} {
 		a, problems := intake.ParseObject([]byte(tc.text), tc.tenant)

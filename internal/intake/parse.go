@@ -12,19 +12,19 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// parser reads one line and collects what is wrong with it.
+// parser parses a line and collects its problems.
 type parser struct {
 	line     int
 	problems []Problem
-	unsafe   bool // the problems are of secrets and characters of format alone
+	unsafe   bool // all problems are secrets or format characters
 }
 
-// addProblem notes a problem. A name that is not known, or a number that is not taken, may be a secret.
+// addProblem adds a problem, redacted: an unknown name or a refused number may be a secret.
 func (p *parser) addProblem(field, format string, args ...any) {
 	p.problems = append(p.problems, Problem{Line: p.line, Field: redact.Text(field), Problem: redact.Text(fmt.Sprintf(format, args...))})
 }
 
-// malformed notes what is wrong with the JSON of a field, or of the line where the field is empty.
+// malformed adds the problem of the JSON of a field; an empty field means the line.
 func (p *parser) malformed(field string, err error) {
 	var wrong *strictjson.Error
 	if !errors.As(err, &wrong) {
@@ -82,16 +82,15 @@ func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
 	return a
 }
 
-// check applies the rules that every submission meets, so that a whole file can be
-// judged before anything is handed over. A generation of zero was written as such:
-// a member that is left out reads as 1.
+// check applies the rules of every submission, so that a whole file can be checked before
+// anything is submitted. A generation of zero was given explicitly: an absent one reads as 1.
 func (p *parser) check(a postadjudication.Adjudication) {
 	malformed, unsafe := a.Check()
 	p.refused(errors.Join(malformed, unsafe))
 	p.unsafe = malformed == nil && unsafe != nil
 }
 
-// refused notes what an adjudication is refused for.
+// refused adds the reasons for which an adjudication is refused.
 func (p *parser) refused(why error) {
 	for _, err := range flatten(why) {
 		var field *postadjudication.FieldError
@@ -174,17 +173,17 @@ func (p *parser) simulateWords(m member) json.RawMessage {
 	case json.Unmarshal(m.value, &list) == nil && len(list) > 0:
 		for _, w := range list {
 			if w == nil {
-				p.addProblem(m.name, "must be a word or a list of words, has null")
+				p.addProblem(m.name, "must be a string or a list of strings, has null")
 				return nil
 			}
 		}
 		return m.value
 	}
-	p.addProblem(m.name, "must be a word or a list of words, is %s", strictjson.Kind(m.value))
+	p.addProblem(m.name, "must be a string or a list of strings, is %s", strictjson.Kind(m.value))
 	return nil
 }
 
-// withSimulate puts simulate into the payload, where the escrow service looks for it.
+// withSimulate adds simulate to the payload, where the escrow service reads it.
 func (p *parser) withSimulate(payload, simulate json.RawMessage) json.RawMessage {
 	members := map[string]json.RawMessage{}
 	if len(payload) > 0 {
@@ -194,7 +193,7 @@ func (p *parser) withSimulate(payload, simulate json.RawMessage) json.RawMessage
 		}
 	}
 	if _, twice := members["simulate"]; twice {
-		p.addProblem("simulate", "stands both in the line and in its payload")
+		p.addProblem("simulate", "is both in the line and in its payload")
 		return payload
 	}
 	members["simulate"] = simulate

@@ -19,11 +19,11 @@ import (
 // superuser owns the cluster.
 const superuser = "postgres"
 
-// initGrace is how long a cancelled initdb may clean up.
+// initGrace is how long a cancelled initdb may take to clean up.
 const initGrace = 5 * time.Second
 
-// initCluster makes the data directory if it isn't there: beside its place and moved in when complete, so that a
-// directory with that name is always whole.
+// initCluster creates the data directory if it does not exist. It creates it beside its place and renames it when
+// complete, so that a directory with that name is always complete.
 func (s *Server) initCluster(ctx context.Context) error {
 	switch _, err := dataVersion(s.data); {
 	case err == nil:
@@ -42,11 +42,11 @@ func (s *Server) initCluster(ctx context.Context) error {
 	if err := s.as.MakeDir(unfinished); err != nil {
 		return err
 	}
-	// MD5 is enough for a password that nobody can guess. SCRAM takes 2.5 ms of each connection, 16 under the race
-	// detector, and tests make thousands.
+	// MD5 is enough for a random password. SCRAM takes 2.5 ms for each connection, 16 ms under the race detector, and
+	// tests make thousands of connections.
 	args := []string{"-D", unfinished, "-A", "md5", "--pwfile", s.passwordFile(), "-U", superuser, "--locale=C", "--encoding=UTF8"}
 	if !s.durable || s.dir.Temporary() {
-		args = append(args, "-N") // no sync: a power cut ends a temporary cluster anyway
+		args = append(args, "-N") // no sync: after a power cut a temporary cluster is useless anyway
 	}
 	if err := s.runInit(ctx, unfinished, args); err != nil {
 		return err
@@ -61,14 +61,14 @@ func (s *Server) initCluster(ctx context.Context) error {
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
-// passwordFile holds the superuser's password: a kept directory is opened again with it.
+// passwordFile has the superuser's password, to open a persistent directory again.
 func (s *Server) passwordFile() string { return filepath.Join(s.dir.Path, "password") }
 
-// readPassword reads the password of a cluster that is there.
+// readPassword reads the password of an existing cluster.
 func (s *Server) readPassword() error {
 	text, err := os.ReadFile(s.passwordFile())
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the cluster in %s has no password: it was made by an earlier version, or its file is gone; choose another directory", s.dir.Path)
+		return fmt.Errorf("the cluster in %s has no password: it was made by an earlier version, or its file was removed; choose another directory", s.dir.Path)
 	}
 	s.password = string(text)
 	return err
@@ -94,7 +94,7 @@ func (s *Server) runInit(ctx context.Context, dir string, args []string) error {
 	return nil
 }
 
-// environment is all that the programs need: English messages that we can read, no PG* variable of the caller.
+// environment is the programs' environment: English messages, which this package parses, and no PG* variable of the caller.
 func environment() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC", "PATH=" + os.Getenv("PATH")}
 	if libraries := os.Getenv("LD_LIBRARY_PATH"); libraries != "" {

@@ -1,10 +1,9 @@
 // Package localpg finds the PostgreSQL binaries of this machine and runs a private instance of them.
 //
-// A private instance listens on loopback alone, on a free port that is never 5432, without a Unix socket, and asks for
-// a random password of its own, which URL has: another user of the machine gets nothing from it. It is for tests,
-// demonstrations and the sandbox. AppURL names a database for a role that owns nothing, as a process in production has
-// one. It dies with the process that started it, even
-// when that one is killed with SIGKILL. Root runs it as the user postgres, else nobody.
+// A private instance listens on loopback only, on a free port that is never 5432, without a Unix socket, and requires a
+// random password, which is in its URL: other users of the machine have no access. It is for tests, demonstrations and
+// the sandbox. AppURL connects as a role that owns nothing, like a process in production. The instance ends with the
+// process that started it, even if that one is killed with SIGKILL. Root runs it as the user postgres, else nobody.
 //
 //	stopped --Start--> running --Restart(mode)--> running
 //	running --Kill--> killed --Restart--> running (recovered)

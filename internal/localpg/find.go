@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// ErrNotFound says that this machine has no PostgreSQL binaries, and in one line how to get them.
+// ErrNotFound reports that this machine has no PostgreSQL binaries, and how to install them.
 var ErrNotFound = errors.New("no PostgreSQL found: `sudo apt-get install postgresql` (Debian, Ubuntu), " +
 	"`brew install postgresql` (macOS), `sudo dnf install postgresql-server` (Fedora), or set PG_BINDIR")
 
-// debianBinaries is where Debian and its kin keep the binaries of each major version, off the PATH.
+// debianBinaries is where Debian and its derivatives install the binaries of each major version, outside the PATH.
 const debianBinaries = "/usr/lib/postgresql/*/bin"
 
-// Find returns the directory that holds initdb and postgres: PG_BINDIR if set (then nothing else will do), the newest
-// version under /usr/lib/postgresql, the directory of the initdb on PATH with its links followed, else ErrNotFound.
+// Find returns the directory of initdb and postgres: PG_BINDIR if set, and then no other; the newest version under
+// /usr/lib/postgresql; the directory of the initdb on PATH, with links resolved; else ErrNotFound.
 func Find() (string, error) {
 	return find(os.Getenv("PG_BINDIR"), debianBinaries, exec.LookPath)
 }
@@ -28,7 +28,7 @@ func Find() (string, error) {
 func find(configured, pattern string, lookPath func(string) (string, error)) (string, error) {
 	if configured != "" {
 		if !hasBinaries(configured) {
-			return "", fmt.Errorf("PG_BINDIR=%s does not hold the programs initdb and postgres", configured)
+			return "", fmt.Errorf("PG_BINDIR=%s does not have the programs initdb and postgres", configured)
 		}
 		return filepath.Abs(configured)
 	}
@@ -59,7 +59,7 @@ func find(configured, pattern string, lookPath func(string) (string, error)) (st
 	return "", ErrNotFound
 }
 
-// hasBinaries reports whether a directory holds both programs.
+// hasBinaries reports whether a directory has both programs.
 func hasBinaries(dir string) bool {
 	for _, program := range [...]string{"initdb", "postgres"} {
 		info, err := os.Stat(filepath.Join(dir, program))
@@ -70,7 +70,7 @@ func hasBinaries(dir string) bool {
 	return true
 }
 
-// dataVersion returns the version that a data directory was made by, as its file PG_VERSION says.
+// dataVersion returns the version in the file PG_VERSION of a data directory.
 func dataVersion(data string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
 	return strings.TrimSpace(string(text)), err

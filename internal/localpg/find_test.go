@@ -76,7 +76,7 @@ func TestErrNotFoundIsOneLineWithEveryCure(t *testing.T) {
 	t.Parallel()
 	for _, cure := range []string{"apt-get", "brew", "dnf", "PG_BINDIR"} {
 		if !strings.Contains(ErrNotFound.Error(), cure) {
-			t.Errorf("no word of %s", cure)
+			t.Errorf("%s is not mentioned", cure)
 		}
 	}
 	if strings.Contains(ErrNotFound.Error(), "\n") {

@@ -16,10 +16,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// standardPort is left to the machine's own server.
+// standardPort is reserved for the machine's own server.
 const standardPort = 5432
 
-// serverSpec says how to start postgres itself; pg_ctl would put a process between it and us.
+// serverSpec says how to start postgres itself; with pg_ctl it would not be a child of this process.
 func (s *Server) serverSpec(o Options) child.Server {
 	connections := o.MaxConnections
 	if connections == 0 {
@@ -45,18 +45,18 @@ func (s *Server) arguments(port, connections int) []string {
 	set("unix_socket_directories", "")
 	set("max_connections", strconv.Itoa(connections))
 	set("shared_buffers", "128MB")
-	set("dynamic_shared_memory_type", "mmap") // in the data directory, where it goes with it
+	set("dynamic_shared_memory_type", "mmap") // in the data directory, and removed with it
 	set("timezone", "UTC")
 	if !s.durable {
 		set("fsync", "off")
 		set("synchronous_commit", "off")
 		set("full_page_writes", "off")
-		set("max_wal_size", "256MB") // the log may lie in memory
+		set("max_wal_size", "256MB") // the log may be in memory
 	}
 	return args
 }
 
-// ready asks for an answer of this very cluster: another server may have got the port.
+// ready returns nil if this cluster answers: another server may have got the port.
 func (s *Server) ready(ctx context.Context, port, _ int) error {
 	db, err := sql.Open("postgres", s.databaseURL(port, "postgres")+"&connect_timeout=5")
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Server) ready(ctx context.Context, port, _ int) error {
 	return errors.Join(err, db.Close())
 }
 
-// portInUse reports whether the server ended because a port, or after a crash the directory, was still in use.
+// portInUse reports whether the server ended because its port or, after a crash, its directory was still in use.
 func portInUse(output string) bool {
 	for _, text := range [...]string{
 		"Address already in use", "pre-existing shared memory block",

@@ -22,30 +22,30 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// DefaultMaxConnections is the limit when Options name none.
+// DefaultMaxConnections is the default of Options.MaxConnections.
 const DefaultMaxConnections = 200
 
-// Options of a private instance. The zero value is one for tests: in memory where possible, nothing synced.
+// Options of a private instance. The zero value is for tests: in memory if possible, nothing synced.
 type Options struct {
-	// Dir keeps the cluster in its subdirectory "data", and is made if it isn't there; Stop leaves it. Empty: a
-	// temporary directory that Stop removes, and if we are killed, the next Start of any process.
+	// Dir is made if it does not exist; its subdirectory "data" has the cluster. Stop keeps it. Empty: a temporary
+	// directory, removed by Stop or, if this process is killed, by the next Start of any process.
 	Dir string
-	// Durable keeps fsync and synchronous commits on: a commit survives a crash of the machine. Else even Kill and
-	// Immediate may lose the last commits, up to about a second of them; what is there stays consistent.
+	// Durable turns fsync and synchronous commits on: a commit survives a crash of the machine. Without it even Kill
+	// and Immediate may lose the commits of about the last second; the data stays consistent.
 	Durable bool
-	// MaxConnections is DefaultMaxConnections when 0.
+	// MaxConnections defaults to DefaultMaxConnections.
 	MaxConnections int
-	// Log gets the server's log. Nil: none is kept.
+	// Log receives the server's log. Nil: it is discarded.
 	Log io.Writer
 }
 
-// Mode is how a running server is shut down before it starts again.
+// Mode is how Restart shuts a running server down.
 type Mode int
 
 const (
 	// Fast ends the sessions, writes a checkpoint and shuts down.
 	Fast Mode = iota
-	// Immediate drops everything; the start recovers from the log, as after a crash: every commit if Durable.
+	// Immediate aborts; the start recovers from the log, as after a crash: every commit if Durable.
 	Immediate
 )
 
@@ -59,7 +59,7 @@ func (m Mode) signal() syscall.Signal {
 // stopGrace is how long a shutdown may take before the next harder one.
 const stopGrace = 20 * time.Second
 
-// Server is a private instance. Its methods may be called by any goroutine.
+// Server is a private instance. It is safe for concurrent use.
 type Server struct {
 	bin, data string
 	password  string
@@ -74,10 +74,10 @@ type Server struct {
 	stopped bool
 }
 
-// ErrStopped is the answer of a server that Stop has ended.
+// ErrStopped is returned by a server after Stop.
 var ErrStopped = errors.New("the private PostgreSQL was stopped")
 
-// Start makes a cluster if need be and runs a server on it. It returns when a connection was answered.
+// Start creates a cluster if necessary, and runs a server on it. It returns when the server has answered a connection.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	bin, err := Find()
 	if err != nil {
@@ -113,7 +113,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// URL of a database of this server, with the password, for lib/pq. The database "postgres" exists.
+// URL returns the URL of a database of this server, with the password, for lib/pq. The database "postgres" exists.
 func (s *Server) URL(database string) string {
 	return s.databaseURL(s.port, database)
 }
@@ -130,15 +130,15 @@ func (s *Server) userURL(port int, database string, user *url.Userinfo) string {
 	return u.String()
 }
 
-// PID of the server's first process, the postmaster; the last one's after Kill and Stop.
+// PID returns the id of the server's first process, the postmaster; after Kill and Stop that of the last one.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process.PID()
 }
 
-// Restart shuts the server down, if it still runs, and starts it again on the same port and data. It returns when a
-// connection was answered; after an error the server is down, and may be restarted again.
+// Restart shuts the server down, if it is running, and starts it again on the same port and data. It returns when the
+// server has answered a connection. After an error the server is down; Restart may be called again.
 func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,8 @@ func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	return nil
 }
 
-// Kill ends the server with SIGKILL, as a crash does: the postmaster, and its sessions where the system tells which they
-// are (else those end by themselves). It returns when the postmaster has ended.
+// Kill ends the server with SIGKILL, like a crash: the postmaster, and its sessions if the system lists them (else they
+// end by themselves). It returns when the postmaster has ended.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +166,7 @@ func (s *Server) Kill() error {
 	}
 	select {
 	case <-s.process.Done():
-		return nil // its process id may be another's by now
+		return nil // its process id may have been reused
 	default:
 	}
 	sessions := childrenOf(s.process.PID())
@@ -193,7 +193,7 @@ func (s *Server) Stop() error {
 	s.stopped = true
 	signals := []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
 	if s.dir.Temporary() {
-		signals = signals[1:] // no checkpoint for data that goes
+		signals = signals[1:] // no checkpoint for data that will be removed
 	}
 	if err := s.process.Stop(stopGrace, signals...); err != nil {
 		return fmt.Errorf("stopping the private PostgreSQL: %w", err)
@@ -204,23 +204,23 @@ func (s *Server) Stop() error {
 	return errors.Join(removeSharedMemory(s.dir.Path), s.dir.Close())
 }
 
-// AppRole is a role of each instance that may connect, and owns nothing. Its name needs no quotes.
+// AppRole is a role of every instance that may connect and owns nothing. Its name needs no quotes.
 const AppRole = "recourse_app"
 
-// AppURL is URL for AppRole.
+// AppURL returns the URL of a database for AppRole.
 func (s *Server) AppURL(database string) string {
 	return s.userURL(s.port, database, url.UserPassword(AppRole, s.appPassword()))
 }
 
-// appPassword returns the password of AppRole. It follows from that of the superuser, so that a
-// kept directory needs no second file, and does not tell it.
+// appPassword returns the password of AppRole. It is derived from the superuser's, so that a
+// persistent directory needs no second file, and does not reveal it.
 func (s *Server) appPassword() string {
 	mac := hmac.New(sha256.New, []byte(s.password))
 	mac.Write([]byte(AppRole))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// makeAppRole makes AppRole unless it is there, or the server takes no writes.
+// makeAppRole creates AppRole unless it exists or the server is read-only.
 func (s *Server) makeAppRole(ctx context.Context) (err error) {
 	db, err := sql.Open("postgres", s.URL("postgres"))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// start runs a server for the test and stops it after.
+// start runs a server and stops it after the test.
 func start(t *testing.T, o Options) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), o)
@@ -35,7 +35,7 @@ func start(t *testing.T, o Options) *Server {
 	return s
 }
 
-// query runs one statement on a connection of its own and returns its only value.
+// query runs a statement on a new connection and returns its only value.
 func query(t *testing.T, s *Server, statement string) string {
 	t.Helper()
 	db, err := sql.Open("postgres", s.URL("postgres"))
@@ -54,7 +54,7 @@ func query(t *testing.T, s *Server, statement string) string {
 	return value
 }
 
-// reachableDir is a temporary directory that the server's user may enter, also when root runs the test.
+// reachableDir returns a temporary directory that the server's user may enter, also if root runs the test.
 func reachableDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "localpg")
@@ -72,7 +72,7 @@ func reachableDir(t *testing.T) string {
 	return dir
 }
 
-// TestMain fails when the servers of all tests together left a directory behind.
+// TestMain fails if any test's server left a directory behind.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for _, root := range child.TempRoots(false) {
@@ -175,7 +175,7 @@ func TestKeptDirectoryServesTheNextStart(t *testing.T) {
 	}
 }
 
-// Another user of the machine can reach the port, list the processes and look into the directory.
+// Another user of the machine can reach the port, list the processes and try to read the directory.
 func TestAConnectionNeedsThePassword(t *testing.T) {
 	t.Parallel()
 	s, other := start(t, Options{}), start(t, Options{})
@@ -194,7 +194,7 @@ func TestAConnectionNeedsThePassword(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := db.PingContext(t.Context()); err == nil {
-			t.Errorf("the password %s opens it", name)
+			t.Errorf("the password %s is accepted", name)
 		}
 		if err := db.Close(); err != nil {
 			t.Error(err)
@@ -209,7 +209,7 @@ func TestAConnectionNeedsThePassword(t *testing.T) {
 	}
 }
 
-// The role is that of a kept directory after each start, and gives no way to more.
+// The role survives restarts on a persistent directory, and has no way to more rights.
 func TestTheAppRoleConnectsAndOwnsNothing(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(reachableDir(t), "pg")
@@ -257,7 +257,7 @@ func TestStartThatCannotSucceedSaysWhy(t *testing.T) {
 	}
 }
 
-// asNobody tells the re-executed test binary that it is the child.
+// asNobody marks the re-executed test binary as the child.
 const asNobody = "LOCALPG_TEST_AS_NOBODY"
 
 func TestOrdinaryUserRunsItAsThemselves(t *testing.T) {

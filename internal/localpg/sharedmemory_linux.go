@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childrenOf lists a process's children; none where the kernel was built without that list.
+// childrenOf returns the children of a process; none if the kernel was built without that list.
 func childrenOf(pid int) []int {
 	id := strconv.Itoa(pid)
 	text, err := os.ReadFile(filepath.Join("/proc", id, "task", id, "children"))
@@ -30,8 +30,8 @@ func childrenOf(pid int) []int {
 // segmentLine is the line of postmaster.pid with the key and id of the server's shared memory.
 const segmentLine = 6
 
-// removeSharedMemory removes what a server killed with SIGKILL leaves outside its directory: a small shared memory segment. A
-// server that shut down has removed it, and its postmaster.pid.
+// removeSharedMemory removes the small shared memory segment that a server killed with SIGKILL leaves outside its directory. A
+// server that shut down has removed the segment, and its postmaster.pid.
 func removeSharedMemory(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -58,13 +58,13 @@ func removeSharedMemory(dir string) error {
 		return ignoreGone(err)
 	}
 	if segment.Perm.Key != int32(key) || segment.Nattch > 0 {
-		return nil // another's by now, or still in use
+		return nil // the id was reused, or is still in use
 	}
 	_, err = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
 	return ignoreGone(err)
 }
 
-// ignoreGone drops the errors for a segment that is gone, or was replaced by a stranger's.
+// ignoreGone drops the errors for a segment that was removed, or replaced by another process's.
 func ignoreGone(err error) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EIDRM) || errors.Is(err, syscall.EACCES) {
 		return nil

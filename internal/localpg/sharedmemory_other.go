@@ -2,9 +2,9 @@
 
 package localpg
 
-// childrenOf is empty: the sessions of a killed postmaster end by themselves.
+// childrenOf returns none: the sessions of a killed postmaster end by themselves.
 func childrenOf(int) []int { return nil }
 
-// forget has nothing to do: a start on the same directory removes the segment of a crashed server, and the watchdog
-// lets an abandoned one shut down in order.
-func forget(string) error { return nil }
+// removeSharedMemory does nothing: a start on the same directory removes the segment of a crashed server, and the
+// watchdog shuts an abandoned server down in order.
+func removeSharedMemory(string) error { return nil }

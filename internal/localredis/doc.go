@@ -1,9 +1,10 @@
 // Package localredis finds redis-server and runs a private instance of it.
 //
-// A private instance listens on loopback alone, on a free port that is never 6379, and asks for a random
-// password of its own, which URL has: another user of the machine gets nothing from it. It is for tests and the sandbox. By default it writes nothing to disk, so that a restart finds it empty. It refuses writes when its memory
-// is full rather than dropping keys. It dies with the process that started it, even when that one is killed with
-// SIGKILL. Root runs it as the user redis, else nobody.
+// A private instance listens on loopback only, on a free port that is never 6379, and requires a random password, which
+// is in its URL: other users of the machine have no access. It is for tests and the sandbox. By default it writes
+// nothing to disk, so after a restart it is empty. When its memory is full it refuses writes; it never drops keys. It
+// ends with the process that started it, even if that one is killed with SIGKILL. Root runs it as the user redis, else
+// nobody.
 //
 // It may import internal/child and the standard library, and knows nothing of what is stored. Unix only.
 package localredis

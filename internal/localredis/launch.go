@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// standardPort is left to the machine's own server.
+	// standardPort is reserved for the machine's own server.
 	standardPort = 6379
 	databases    = 64
-	clusterBus   = 10_000 // how far below its own a node's port for other nodes is
-	// readyTimeout bounds one question whether the server is ready.
+	clusterBus   = 10_000 // how far a node's cluster bus port is below its own
+	// readyTimeout bounds one check whether the server is ready.
 	readyTimeout = 2 * time.Second
 )
 
-// serverSpec says how to start redis-server; its files go to the subdirectory "data" that only it may use.
+// serverSpec says how to start redis-server. Its files are in the subdirectory "data", which only it may use.
 func serverSpec(path string, dir *child.Dir, as *child.Identity, password string, o Options) (child.Server, error) {
 	data := filepath.Join(dir.Path, "data")
 	if err := as.MakeDir(data); err != nil {
 		return child.Server{}, err
 	}
-	config := filepath.Join(data, "redis.conf") // every user of the machine can read the arguments of a process
+	config := filepath.Join(data, "redis.conf") // not an argument: every user of the machine can read those
 	if err := as.WriteSecret(config, "requirepass "+password+"\n"); err != nil {
 		return child.Server{}, err
 	}
@@ -53,7 +53,7 @@ func serverSpec(path string, dir *child.Dir, as *child.Identity, password string
 				"--maxmemory-policy", "noeviction",
 			}
 			if o.Cluster {
-				// The port of the bus is ten thousand higher otherwise, where there may be none.
+				// The default bus port is ten thousand higher, which may be above the last port.
 				args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port-clusterBus))
 			}
 			return child.Spec{Path: path, Dir: data, As: as, ParentDeathSignal: syscall.SIGKILL, Env: []string{"LC_ALL=C", "TZ=UTC"}, Args: args}
@@ -61,8 +61,8 @@ func serverSpec(path string, dir *child.Dir, as *child.Identity, password string
 	}, nil
 }
 
-// ready asks the server on port for its process id: another server may have got the port. A
-// server that still reads its file answers that too, but no PING.
+// ready returns nil if the started process answers on port: another server may have got the port. A
+// server that is still loading its file answers INFO, but not PING.
 func ready(password string) child.ReadyFunc {
 	return func(ctx context.Context, port, pid int) error { return isReady(ctx, password, port, pid) }
 }
@@ -96,18 +96,18 @@ func isReady(ctx context.Context, password string, port, pid int) (err error) {
 
 var errNotReady = errors.New("not this server, or not ready")
 
-// ErrNotFound says that this machine has no redis-server, and in one line how to get it.
+// ErrNotFound reports that this machine has no redis-server, and how to install it.
 var ErrNotFound = errors.New("no redis-server found: `sudo apt-get install redis-server` (Debian, Ubuntu), " +
 	"`brew install redis` (macOS), `sudo dnf install redis` (Fedora), or set REDIS_BINDIR")
 
-// Find returns the path of redis-server: in REDIS_BINDIR if set (then nothing else will do), else on PATH, else
+// Find returns the path of redis-server: in REDIS_BINDIR if set, and then no other; else on PATH; else
 // ErrNotFound.
 func Find() (string, error) {
 	const program = "redis-server"
 	if dir := os.Getenv("REDIS_BINDIR"); dir != "" {
 		path, err := exec.LookPath(filepath.Join(dir, program))
 		if err != nil {
-			return "", fmt.Errorf("REDIS_BINDIR=%s does not hold the program %s", dir, program)
+			return "", fmt.Errorf("REDIS_BINDIR=%s does not have the program %s", dir, program)
 		}
 		return filepath.Abs(path)
 	}

@@ -16,23 +16,23 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// Options of a private instance. The zero value keeps everything in memory only.
+// Options of a private instance. With the zero value everything is in memory only.
 type Options struct {
-	// Dir keeps the append-only file, and is made if it isn't there; Stop leaves it. Empty: a temporary directory
-	// that Stop removes, and if we are killed, the next Start of any process.
+	// Dir has the append-only file, and is made if it does not exist. Stop keeps it. Empty: a temporary directory,
+	// removed by Stop or, if this process is killed, by the next Start of any process.
 	Dir string
-	// AppendOnly writes every change to disk, synced once a second, so that a restart finds it.
+	// AppendOnly writes every change to disk, synced once a second, so that it survives a restart.
 	AppendOnly bool
-	// Cluster makes it a node of a Cluster, which has no slots yet.
+	// Cluster makes it a node of a Redis Cluster without slots.
 	Cluster bool
-	// Log gets the server's log. Nil: none is kept.
+	// Log receives the server's log. Nil: it is discarded.
 	Log io.Writer
 }
 
 // stopGrace is how long a shutdown may take before SIGKILL.
 const stopGrace = 10 * time.Second
 
-// Server is a private instance. Its methods may be called by any goroutine.
+// Server is a private instance. It is safe for concurrent use.
 type Server struct {
 	dir      *child.Dir
 	launch   child.Server
@@ -44,7 +44,7 @@ type Server struct {
 	stopped bool
 }
 
-// ErrStopped is the answer of a server that Stop has ended.
+// ErrStopped is returned by a server after Stop.
 var ErrStopped = errors.New("the private Redis was stopped")
 
 // Start runs a server. It returns when the server has answered.
@@ -79,26 +79,26 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Addr is host:port, the same for the server's whole life.
+// Addr returns host:port. It never changes.
 func (s *Server) Addr() string { return address(s.port) }
 
-// Password is what the server asks for, the same for its whole life.
+// Password returns the server's password. It never changes.
 func (s *Server) Password() string { return s.password }
 
-// URL of database 0, with the password, in the form that go-redis and asynq parse.
+// URL returns the URL of database 0, with the password, for go-redis and asynq.
 func (s *Server) URL() string { return "redis://:" + s.password + "@" + s.Addr() + "/0" }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// PID of the server's process, of the last one after Kill and Stop.
+// PID returns the id of the server's process; after Kill and Stop that of the last one.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process.PID()
 }
 
-// Restart shuts the server down, if it still runs, and starts it again on the same port: empty, unless AppendOnly. It
-// returns when the server has answered; after an error it is down, and may be restarted again.
+// Restart shuts the server down, if it is running, and starts it again on the same port: empty, unless AppendOnly. It
+// returns when the server has answered. After an error the server is down; Restart may be called again.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

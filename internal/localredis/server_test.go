@@ -19,7 +19,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// TestMain fails when the servers of all tests together left a directory behind.
+// TestMain fails if any test's server left a directory behind.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for _, root := range child.TempRoots(false) {
@@ -46,7 +46,7 @@ func start(t *testing.T, o Options) *Server {
 	return s
 }
 
-// withClient runs f on a client of its own.
+// withClient runs f with a new client.
 func withClient(t *testing.T, s *Server, f func(ctx context.Context, c *redis.Client) error) {
 	t.Helper()
 	o, err := redis.ParseURL(s.URL())
@@ -101,13 +101,13 @@ func TestAppendOnlyKeepsItsKeys(t *testing.T) {
 	})
 }
 
-// A server that still reads its file is not ready.
+// A server that is still loading its file is not ready.
 func TestARestartReturnsWhenItsFileIsRead(t *testing.T) {
 	t.Parallel()
 	const keys = 300_000
 	s := start(t, Options{AppendOnly: true})
 	withClient(t, s, func(ctx context.Context, c *redis.Client) error {
-		for from := 0; from < keys; from += keys / 30 { // one script for all may outlast a client's patience
+		for from := 0; from < keys; from += keys / 30 { // one script for all may take longer than the client's timeout
 			if err := c.Eval(ctx, `for i = ARGV[1] + 1, ARGV[1] + ARGV[2] do redis.call('SET', 'k' .. i, i) end return 1`, nil, from, keys/30).Err(); err != nil {
 				return err
 			}
@@ -143,14 +143,14 @@ func TestSettingsKeepKeysAndManyDatabases(t *testing.T) {
 	})
 }
 
-// Another user of the machine can reach the port, list the processes and look into the directory.
+// Another user of the machine can reach the port, list the processes and try to read the directory.
 func TestAConnectionNeedsThePassword(t *testing.T) {
 	t.Parallel()
 	s, other := start(t, Options{}), start(t, Options{})
 	for name, password := range map[string]string{"none": "", "of another server": other.Password()} {
 		c := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: password})
 		if err := c.Get(t.Context(), "k").Err(); err == nil || errors.Is(err, redis.Nil) {
-			t.Errorf("the password %s opens it: %v", name, err)
+			t.Errorf("the password %s is accepted: %v", name, err)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)

@@ -1,6 +1,6 @@
-// Package pgurl reads the URLs by which people name a Postgres, as libpq's manual
-// writes them, and returns them in the form that lib/pq reads. Errors never repeat a
-// URL, which may hold a password. It imports the standard library only.
+// Package pgurl reads Postgres URLs as libpq's manual specifies them, and returns them in the
+// form that lib/pq reads. Its errors never contain a URL, which may have a password. It imports
+// the standard library only.
 package pgurl
 
 import (
@@ -13,20 +13,20 @@ import (
 
 const example = "it looks like postgres://user@host:5432/name?sslmode=verify-full"
 
-// What is wrong with a URL.
+// Errors of a URL.
 var (
 	ErrScheme     = errors.New("the Postgres URL must begin with postgres://; " + example)
 	ErrUnreadable = errors.New("the Postgres URL can't be read; " + example)
 	ErrNoHost     = errors.New("the Postgres URL names no host; " + example)
-	ErrHostsTwice = errors.New("the Postgres URL names several hosts before the name of the database, and others as a parameter: leave one of them out")
+	ErrHostsTwice = errors.New("the Postgres URL names several hosts before the database name, and others as a parameter: leave one of the two out")
 )
 
 const defaultPort = "5432"
 
-// Normalize returns the URL of the same database that lib/pq reads. Several hosts, each
-// with a port of its own (postgres://u@h1:5433,h2:5434/db), and a socket in the place of
-// the host (postgres://%2Frun%2Fpostgresql/db) become parameters; lib/pq would take the
-// first for one host of a strange name, and refuses the other.
+// Normalize returns the URL of the same database in the form that lib/pq reads. Several hosts,
+// each with its port (postgres://u@h1:5433,h2:5434/db), and a socket instead of a host
+// (postgres://%2Frun%2Fpostgresql/db) become parameters; lib/pq would take the first for one
+// host with a strange name, and refuses the second.
 func Normalize(text string) (string, error) {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found || scheme != "postgres" && scheme != "postgresql" {
@@ -63,8 +63,9 @@ func Normalize(text string) (string, error) {
 	return u.String(), nil
 }
 
-// WithApplicationName is Normalize, with a name by which the server shows the connections
-// (pg_stat_activity) unless the URL or the environment gives application_name.
+// WithApplicationName is Normalize, and sets fallback_application_name: the server shows that
+// name for the connections (pg_stat_activity), unless the URL or the environment gives
+// application_name.
 func WithApplicationName(text, application string) (string, error) {
 	normal, err := Normalize(text)
 	if err != nil {
@@ -80,8 +81,8 @@ func WithApplicationName(text, application string) (string, error) {
 	return u.String(), nil
 }
 
-// normalizeOneHost reads a URL with one host at most. As libpq has it, a parameter takes the place
-// of what stands before the name of the database; lib/pq would take either.
+// normalizeOneHost reads a URL with at most one host. As in libpq, a parameter overrides
+// the part before the database name; lib/pq could use either.
 func normalizeOneHost(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -108,7 +109,7 @@ func normalizeOneHost(text string) (string, error) {
 	return u.String(), nil
 }
 
-// splitHosts takes a list of hosts apart, each with or without a port.
+// splitHosts splits a list of hosts, each with or without a port.
 func splitHosts(hosts string) (names, ports []string, err error) {
 	for item := range strings.SplitSeq(hosts, ",") {
 		name, port := item, defaultPort

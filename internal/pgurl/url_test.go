@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// Each URL is read by the driver as libpq reads it.
+// The driver reads each normalized URL as libpq reads the original.
 func TestTheDriverReadsNormalizedURLs(t *testing.T) {
 	t.Parallel()
 	type server struct {

@@ -2,30 +2,30 @@ package redact
 
 import "strings"
 
-// secretSuffixes end the names whose value is a secret; separators and case do not count.
+// secretSuffixes are the suffixes of names whose value is a secret, without separators and case.
 var secretSuffixes = [...]string{
 	"password", "passwd", "pwd", "passphrase", "passcode", "secret", "token", "credential", "credentials",
 	"apikey", "accesskey", "secretkey", "privatekey", "signingkey", "encryptionkey", "authorization",
 	"sessionid", "accountkey",
 }
 
-// secretNames are whole names whose value is a secret.
+// secretNames are names whose value is a secret.
 var secretNames = [...]string{"cvv", "cvc", "cvv2", "cvc2", "pan", "cookie", "setcookie"}
 
-// codeNames are whole names whose value is a secret if it looks like one: "pass" is also a verdict.
+// codeNames are names whose value is a secret if it looks like one: "pass" is also a result.
 var codeNames = [...]string{"pass", "pin", "otp"}
 
 const (
 	minCode      = 4  // characters of a value under a code name
-	minSignature = 16 // and under the name of a signature
-	// maxCodeScan is how much of such a value is looked at: one that is left in place is read again by what follows it.
+	minSignature = 16 // and of a value under the name of a signature
+	// maxCodeScan bounds how much of such a value is read: a value that is kept is scanned again afterwards.
 	maxCodeScan = 256
 )
 
-// maxNameScan is the longest name looked at, without its separators; the longest suffix is shorter.
+// maxNameScan is the maximum length of a name without separators; the longest suffix is shorter.
 const maxNameScan = 48
 
-// name is a field name without case and separators; whole is false when it was longer than maxNameScan.
+// name is a field name without case and separators; whole is false if it was longer than maxNameScan.
 type name struct {
 	text  string
 	whole bool
@@ -48,7 +48,7 @@ func (n name) secret() bool {
 	return false
 }
 
-// nameBefore reads the name that ends at end, backwards.
+// nameBefore returns the name that ends at end.
 func nameBefore(s string, end int) name {
 	var buf [maxNameScan]byte
 	at := len(buf)
@@ -76,7 +76,7 @@ func (n name) code() bool {
 	return false
 }
 
-// signature reports whether this is the name of a signature: who has one can use what it signs.
+// signature reports whether this is the name of a signature: its holder can use what it signs.
 func (n name) signature() bool {
 	return strings.HasSuffix(n.text, "signature") || n.whole && n.text == "sig"
 }
@@ -114,7 +114,7 @@ func (sc *scanner) assignment(end int) (int, bool) {
 		return 0, false
 	}
 	if strings.HasPrefix(sc.s[at:], pemBegin) {
-		return at, true // a block is more than its first word
+		return at, true // a block has more than its first word
 	}
 	v := sc.withScheme(sc.value(at))
 	if strings.HasSuffix(n.text, "authorization") || strings.HasSuffix(n.text, "cookie") {
@@ -133,11 +133,11 @@ func (sc *scanner) beginning(i int) string {
 	return near.s[v.from:v.to]
 }
 
-// maxPad is how many blanks may stand on each side of the sign.
+// maxPad is the maximum number of blanks on each side of the sign.
 const maxPad = 8
 
-// readSign reads what stands between a name that ends at i and its value: a closing quote, blanks, "=" or ":", blanks.
-// It returns where the value begins and the sign; 0 when there is none.
+// readSign reads the text between a name that ends at i and its value: a closing quote, blanks, "=" or ":", blanks.
+// It returns where the value begins, and the sign; 0 if there is none.
 func (sc *scanner) readSign(i int) (int, byte) {
 	s := sc.s
 	for i < len(s) && s[i] == '\\' {
@@ -174,7 +174,7 @@ func (sc *scanner) blanks(i int) int {
 	return i
 }
 
-// opensElement reports whether the name that ends at i, where ">" stands, is that of an XML element that begins.
+// opensElement reports whether the name that ends at i, before a ">", is in the start tag of an XML element.
 func (sc *scanner) opensElement(i int) bool {
 	if i == len(sc.s) || sc.s[i] != '>' {
 		return false

@@ -5,17 +5,17 @@ import "strconv"
 const (
 	minCard = 13
 	maxCard = 19
-	// maxGap is how many spaces and dashes in a row still join two groups of one number ("4111 - 1111").
+	// maxGap is the maximum number of spaces and dashes between two groups of one number ("4111 - 1111").
 	maxGap = 4
 )
 
-// group is one run of digits, s[from:to].
+// group is a run of digits, s[from:to].
 type group struct{ from, to int }
 
 func (g group) len() int { return g.to - g.from }
 
-// numbers looks for cards in the word s[i:end], which holds a digit, and in the groups that follow its last one.
-// It returns where to go on: at least end.
+// numbers searches for cards in the word s[i:end], which has a digit, and in the groups after its last one.
+// It returns the offset to continue at, which is at least end.
 func (sc *scanner) numbers(i, end int) int {
 	if isDate(sc.s[i:]) {
 		return i + dateLen
@@ -89,8 +89,8 @@ func (sc *scanner) digitsEnd(i int) int {
 	return i
 }
 
-// grouped collects the groups that follow first with spaces or dashes between, looks for cards in them, and
-// returns where the run ends.
+// grouped collects the groups after first that are joined by spaces or dashes, and searches them for cards. It
+// returns the end of the run.
 func (sc *scanner) grouped(first group) int {
 	run := append(sc.first[:0], first)
 	for {
@@ -119,8 +119,8 @@ func (sc *scanner) grouped(first group) int {
 	return run[len(run)-1].to
 }
 
-// groups replaces the cards in a run of groups: the whole run however it is spaced, else the parts of it that are
-// spaced as cards are printed, so that a neighbouring number hides no card.
+// groups replaces the cards in a run of groups: the whole run in any spacing, or else those parts of it that are
+// spaced as cards are printed, so that a card beside another number is found.
 func (sc *scanner) groups(run []group) {
 	if sc.isCard(run) {
 		sc.replace(run[0].from, sc.trackEnd(run[len(run)-1].to), CardMark)
@@ -136,8 +136,8 @@ func (sc *scanner) groups(run []group) {
 	}
 }
 
-// cardAt returns how many groups at the start of run make the longest card: the first of four digits or more,
-// those between of three or more; or all single digits.
+// cardAt returns how many groups at the start of run make the longest card: its first group has four digits or more,
+// those between three or more; or all groups are single digits.
 func (sc *scanner) cardAt(run []group) int {
 	if single := singles(run); single >= minCard && sc.isCard(run[:single]) {
 		return single
@@ -160,7 +160,7 @@ func (sc *scanner) cardAt(run []group) int {
 	return best
 }
 
-// singles counts the leading groups of one digit, up to one more than a card has.
+// singles counts the leading groups of one digit, up to one more than the digits of a card.
 func singles(run []group) int {
 	n := 0
 	for n < len(run) && n <= maxCard && run[n].len() == 1 {
@@ -199,8 +199,8 @@ func luhn(digits []byte) bool {
 	return sum%10 == 0
 }
 
-// isIssuedCard reports whether the digits pass the Luhn check and begin as the cards of a scheme in use do, with one of
-// its lengths. One integer in ten passes Luhn; this keeps timestamps and counters from being refused as cards.
+// isIssuedCard reports whether the digits pass the Luhn check, and have a prefix and length of a card scheme in
+// use. One integer in ten passes Luhn; this keeps timestamps and counters from being refused as cards.
 func isIssuedCard(digits []byte) bool {
 	if !luhn(digits) {
 		return false

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// maxMissed is how many forms of secrets may pass; README names each.
+// maxMissed is how many forms of secrets may be missed; the README names each.
 const maxMissed = 7
 
 // secretForm is one line of testdata/secrets.txt.
@@ -17,7 +17,7 @@ type secretForm struct{ kind, limit, leak, text string }
 
 var character = regexp.MustCompile(`<U\+([0-9A-F]{4,6})>`)
 
-// syntheticSecrets are secrets of the shapes that issuers use, put together here so that no file holds one.
+// syntheticSecrets are secrets in the formats of issuers, assembled here so that no file contains one.
 var syntheticSecrets = strings.NewReplacer(
 	"{card}", "4111111111111111",
 	"{stripe}", "sk_"+"live_"+strings.Repeat("x7Qa", 6),
@@ -62,7 +62,7 @@ func secretForms(t *testing.T) []secretForm {
 	for _, line := range lines(t, "testdata/secrets.txt") {
 		parts := strings.SplitN(line, "|", 4)
 		if len(parts) != 4 {
-			t.Fatalf("%q is no form", line)
+			t.Fatalf("%q is not a line of the corpus", line)
 		}
 		f := secretForm{parts[0], parts[1], expandForm(parts[2]), expandForm(parts[3])}
 		if !strings.Contains(f.text, f.leak) {
@@ -73,7 +73,7 @@ func secretForms(t *testing.T) []secretForm {
 	return out
 }
 
-// Each known form of a secret is taken out, or the README's limit names it.
+// Each known form of a secret is removed, or the README names it as a limit.
 func TestKnownFormsOfSecretsAreRedactedOrListed(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
@@ -88,14 +88,14 @@ func TestKnownFormsOfSecretsAreRedactedOrListed(t *testing.T) {
 		case left && f.limit == "":
 			t.Errorf("%s: %q is left in %q", f.kind, f.leak, got)
 		case !left && f.limit != "":
-			t.Errorf("%s is caught: take it out of the README's limit and of the corpus", f.kind)
+			t.Errorf("%s is found: remove it from the README's limits and from the corpus", f.kind)
 		case left && !strings.Contains(string(readme), f.limit):
-			t.Errorf("%s is not caught, and the README does not say %q", f.kind, f.limit)
+			t.Errorf("%s is missed, and the README does not say %q", f.kind, f.limit)
 		}
 		if left {
 			missed++
 		} else if !strings.HasPrefix(got, "POST /pay: ") || !strings.HasSuffix(got, " (try 1)") && !strings.Contains(f.kind, "cookie") && !strings.Contains(f.kind, "private key") {
-			t.Errorf("%s: more than the secret was taken out: %q", f.kind, got)
+			t.Errorf("%s: more than the secret was removed: %q", f.kind, got)
 		}
 		if again := Text(got); again != got {
 			t.Errorf("%s: a second time: %q, then %q", f.kind, got, again)
@@ -106,7 +106,7 @@ func TestKnownFormsOfSecretsAreRedactedOrListed(t *testing.T) {
 	}
 }
 
-// The same forms are refused at the door, as an id and in a payload, by a field that does not repeat them.
+// The same forms are refused as an id and in a payload; the named field does not contain the secret.
 func TestKnownFormsOfSecretsAreFoundInSubmissions(t *testing.T) {
 	t.Parallel()
 	for _, f := range secretForms(t) {
@@ -121,12 +121,12 @@ func TestKnownFormsOfSecretsAreFoundInSubmissions(t *testing.T) {
 			t.Errorf("%s: found %v at %q", f.kind, found, field)
 		}
 		if !ContainsSecret(f.text) {
-			t.Errorf("%s: %q is taken for an id", f.kind, f.text)
+			t.Errorf("%s: %q is accepted as an id", f.kind, f.text)
 		}
 	}
 }
 
-// A cut anywhere leaves no part of a secret that is recognised whole.
+// Wherever a text is cut, no part remains of a secret that is found in the whole text.
 func TestNoFormIsCutInHalf(t *testing.T) {
 	t.Parallel()
 	for _, f := range secretForms(t) {
@@ -137,7 +137,7 @@ func TestNoFormIsCutInHalf(t *testing.T) {
 			for _, back := range []int{len(f.text) / 4, len(f.text) / 2, len(f.text) * 3 / 4, len(f.text) - 1} {
 				in := strings.Repeat("a ", (room-back)/2) + strings.Repeat(" ", (room-back)%2) + f.text + strings.Repeat(" z", Limit)
 				if got := Text(in); strings.Contains(got, f.leak) {
-					t.Errorf("%s: %q is left, cut %d bytes behind its begin", f.kind, f.leak, back)
+					t.Errorf("%s: %q is left, cut %d bytes after its start", f.kind, f.leak, back)
 				}
 			}
 		}
@@ -162,12 +162,12 @@ func TestTrimPartialDropsATokenCutByTheEnd(t *testing.T) {
 		strings.Repeat("支", maxCutBack) + "\xe6": strings.Repeat("支", maxCutBack-maxCutBack/3),
 	} {
 		if got := TrimPartial(in); got != want {
-			t.Errorf("Halved(%.40q) = %.40q (%d bytes), want %.40q (%d)", in, got, len(got), want, len(want))
+			t.Errorf("TrimPartial(%.40q) = %.40q (%d bytes), want %.40q (%d)", in, got, len(got), want, len(want))
 		}
 	}
 }
 
-// Ids, amounts, digests, times and sentences stay as they are, and are taken as ids and in payloads.
+// Ids, amounts, digests, times and sentences are kept, and accepted as ids and in payloads.
 func TestInnocentTextsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	all := lines(t, "testdata/innocent.txt")

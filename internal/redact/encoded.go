@@ -8,12 +8,12 @@ import (
 
 const (
 	minEncoded     = 18  // a card of 13 digits in base64
-	maxEncoded     = 512 // what is longer is a file
+	maxEncoded     = 512 // longer text is a file
 	cloudKeyLen    = 40  // of Amazon: 30 bytes in base64
-	minKindChanges = 12  // between kinds of letters in such a key; a path has few
+	minKindChanges = 12  // changes between kinds of characters in such a key; a path has few
 )
 
-// encoded replaces the base64 that begins at i when it is a cloud key, or text that holds a secret.
+// encoded replaces the base64 that begins at i if it is a cloud key, or text with a secret in it.
 func (sc *scanner) encoded(i int) (int, bool) {
 	s := sc.s
 	if sc.inner || (i > 0 && isBase64(s[i-1])) {
@@ -46,17 +46,17 @@ func (sc *scanner) encoded(i int) (int, bool) {
 	return sc.replace(i, padded, RedactedMark), true
 }
 
-// isBase64 reports whether c is of one of the two alphabets.
+// isBase64 reports whether c is in one of the two alphabets.
 func isBase64(c byte) bool { return isAlnum(c) || c == '+' || c == '/' || c == '-' || c == '_' }
 
-// decodesToText reports whether four characters of base64 are three of ASCII text.
+// decodesToText reports whether four characters of base64 decode to three of ASCII text.
 func decodesToText(four string) bool {
 	var buf [3]byte
 	text, ok := unbase64(buf[:], four)
 	return ok && len(text) == len(buf)
 }
 
-// unbase64 decodes text without padding, and reports whether it is text again.
+// unbase64 decodes base64 without padding, and reports whether the result is text.
 func unbase64(buf []byte, s string) ([]byte, bool) {
 	n, err := base64.RawStdEncoding.Decode(buf, []byte(s))
 	if err != nil {
@@ -76,8 +76,8 @@ func unbase64(buf []byte, s string) ([]byte, bool) {
 	return text, true
 }
 
-// kindChanges counts how often small letters, capitals and digits follow each other in the alphabet of Amazon's keys; 0 in
-// another one or where a kind is missing.
+// kindChanges counts the changes between lower case, upper case and digits in text of the alphabet of Amazon's keys. It
+// returns 0 for another alphabet, or if a kind is missing.
 func kindChanges(s string) int {
 	count, kinds, last := 0, 0, 0
 	for i := range len(s) {

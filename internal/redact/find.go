@@ -8,13 +8,16 @@ import (
 	"strings"
 )
 
-// Find names the first secret in JSON by its path from the root, as in "card.number" or "items[2]"; a value that is the
-// whole document has the path "". A secret is a string (a key too, named by its parent's path) that [Text] would
-// rewrite, a text that is not empty or a number under a secret name, however deep in lists and objects below it, or a
-// number that is a card. What is below "authorization" counts by itself, for a payment may hold one. Of the digits
-// that pass the Luhn check only those count that a card scheme gives out, so that timestamps are not refused.
+// Find returns the path, from the root, of the first secret in JSON, such as "card.number" or "items[2]"; the path of
+// a document that is a single value is "". Secrets are:
+//   - a string that [Text] would rewrite; for a key the path is that of its parent
+//   - a non-empty string or a number under a secret name, at any depth of lists and objects below it
+//   - a number that is a card
 //
-// Every duplicate of a key is looked at, however long the document. What follows a syntax error is read as free text.
+// The values below "authorization" are judged singly: a payment may have an object of that name. Digits that pass the
+// Luhn check count only if a card scheme issues such numbers, so that timestamps are not refused.
+//
+// Find checks every duplicate of a key, however long the document is. It reads text after a syntax error as free text.
 func Find(data json.RawMessage) (field string, found bool) {
 	w := documentPosition{}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -34,7 +37,7 @@ func Find(data json.RawMessage) (field string, found bool) {
 	}
 }
 
-// level is one open object or array: the key being read, or the index.
+// level is an open object or array: the current key or index.
 type level struct {
 	array   bool
 	index   int
@@ -43,13 +46,13 @@ type level struct {
 
 	// secret reports whether the key of the nearest object is a secret name.
 	secret bool
-	// inherited reports whether that name also counts for the objects below it.
+	// inherited reports whether that name also makes values in the objects below it secret.
 	inherited bool
-	// inheritedAbove reports whether a name above the nearest object does.
+	// inheritedAbove reports whether a name above the nearest object does so.
 	inheritedAbove bool
 }
 
-// opened returns the level of a list or object that stands in l.
+// opened returns the level of a list or object inside l.
 func (l level) opened(array bool) level {
 	if array {
 		return level{array: true, secret: l.secret, inherited: l.inherited, inheritedAbove: l.inheritedAbove}
@@ -57,7 +60,7 @@ func (l level) opened(array bool) level {
 	return level{wantKey: true, inheritedAbove: l.inheritedAbove || l.inherited}
 }
 
-// named reads the key of an object.
+// named sets the current key.
 func (l *level) named(key string) {
 	n := nameBefore(key, len(key))
 	l.key, l.wantKey = key, false
@@ -65,10 +68,10 @@ func (l *level) named(key string) {
 	l.inherited = l.secret && !strings.HasSuffix(n.text, "authorization")
 }
 
-// documentPosition is the place in a document.
+// documentPosition is a position in a document.
 type documentPosition struct{ open []level }
 
-// secret looks at a token before the walk steps over it.
+// secret reports whether the next token is a secret.
 func (w *documentPosition) secret(token json.Token) bool {
 	switch v := token.(type) {
 	case string:
@@ -87,13 +90,13 @@ func (w *documentPosition) atKey() bool {
 	return w.top().wantKey
 }
 
-// underSecret reports whether the value stands under a secret name.
+// underSecret reports whether the value is under a secret name.
 func (w *documentPosition) underSecret() bool {
 	l := w.top()
 	return l.secret || l.inheritedAbove
 }
 
-// top returns the innermost level; one without a name where nothing is open.
+// top returns the innermost level; if nothing is open, one without a name.
 func (w *documentPosition) top() level {
 	if len(w.open) == 0 {
 		return level{}

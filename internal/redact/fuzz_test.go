@@ -22,7 +22,7 @@ func FuzzTextIsStableAndStorable(f *testing.F) {
 			t.Errorf("Text(%q)\n once %q\ntwice %q", s, once, twice)
 		}
 		if !utf8.ValidString(once) || strings.Contains(once, "\x00") || len(once) > Limit {
-			t.Errorf("not storable: %q", once)
+			t.Errorf("Postgres can't store %q", once)
 		}
 	})
 }
@@ -42,7 +42,7 @@ func FuzzTextLeavesNoPlantedSecret(f *testing.F) {
 	})
 }
 
-// writeCard makes a valid card of 16 digits, written together, in groups with spaces, or with dashes.
+// writeCard returns a valid card of 16 digits, written together, in groups with spaces, or with dashes.
 func writeCard(number uint64, form uint8) string {
 	digits := []byte("4000000000000000")
 	for i := len(digits) - 2; i > 0; i-- {

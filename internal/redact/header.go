@@ -5,7 +5,7 @@ import "strings"
 // tokenSchemes are the authorization schemes whose credentials are a single token.
 var tokenSchemes = [...]string{"bearer", "basic", "token", "apikey", "dpop", "negotiate"}
 
-// withScheme widens v, the first token of a value, by the token that follows it when v is only the name of a scheme.
+// withScheme extends v, the first token of a value, by the next token if v is only the name of a scheme.
 func (sc *scanner) withScheme(v span) span {
 	for _, scheme := range tokenSchemes {
 		if strings.EqualFold(sc.s[v.from:v.to], scheme) {
@@ -16,8 +16,8 @@ func (sc *scanner) withScheme(v span) span {
 	return v
 }
 
-// header widens v, the value of a header up to its credentials if its scheme is known, to the rest of the line if not.
-// A value in quotes or brackets is whole already.
+// header extends v, the value of a header, to the end of its credentials if its scheme is known, else to the end of
+// the line. A value in quotes or brackets is complete already.
 func (sc *scanner) header(v span) span {
 	value := sc.s[v.from:v.to]
 	if value == "" || value == RedactedMark || value[0] == '[' || value[0] == '{' || isQuote(sc.s[v.from-1]) ||
@@ -30,13 +30,13 @@ func (sc *scanner) header(v span) span {
 	return span{v.from, len(sc.s)}
 }
 
-// proseAfterScheme are the words that follow "bearer" and "basic" in a sentence about them.
+// proseAfterScheme are words that follow "bearer" and "basic" in prose.
 var proseAfterScheme = [...]string{
 	"token", "tokens", "auth", "authentication", "authorization", "access", "scheme", "realm", "credentials",
 	"header", "of", "is", "was", "and", "or", "not", "error", RedactedMark,
 }
 
-// bearer replaces the token that follows the word s[i:end] when that is Bearer or Basic.
+// bearer replaces the token after the word s[i:end] if that is Bearer or Basic.
 func (sc *scanner) bearer(i, end int) (int, bool) {
 	word := sc.s[i:end]
 	if !strings.EqualFold(word, "bearer") && !strings.EqualFold(word, "basic") {
@@ -57,7 +57,7 @@ func (sc *scanner) bearer(i, end int) (int, bool) {
 		}
 	}
 	if word == "basic" && strings.Trim(token, "abcdefghijklmnopqrstuvwxyz-") == "" {
-		return 0, false // "basic checks" is English; encoded credentials hold more than small letters
+		return 0, false // "basic checks" is English; encoded credentials are not all lower case
 	}
 	return sc.replace(v.from, v.to, RedactedMark), true
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// hostileParts lists parts of texts. Each part of a text could make its scanner read the rest anew.
+// hostileParts lists parts of texts. Each could make a naive scanner read the rest of the text again.
 var hostileParts = map[string]string{
 	"code":       "pin:",
 	"code_equal": "otp=",
@@ -22,7 +22,7 @@ var hostileParts = map[string]string{
 	"bearer":     "bearer-",
 }
 
-// BenchmarkHostileTexts reports the time of a byte, which does not grow with the text.
+// BenchmarkHostileTexts reports the time for a byte, which must not grow with the text.
 func BenchmarkHostileTexts(b *testing.B) {
 	for name, part := range hostileParts {
 		for _, size := range []int{16 << 10, 64 << 10} {
@@ -37,7 +37,7 @@ func BenchmarkHostileTexts(b *testing.B) {
 	}
 }
 
-// BenchmarkFindDeep reports the time of a byte of many values below many keys, which does not grow with the depth.
+// BenchmarkFindDeep reports the time for a byte of many values below many keys, which must not grow with the depth.
 func BenchmarkFindDeep(b *testing.B) {
 	for _, depth := range []int{250, 1000} {
 		in := json.RawMessage(strings.Repeat(`{"a":`, depth) + "[1" + strings.Repeat(",1", 10*depth) + "]" + strings.Repeat("}", depth))
@@ -55,7 +55,7 @@ func TestAValueUnderACodeNameIsScannedInPart(t *testing.T) {
 	for _, begins := range []string{"", "[", `"`, `\"`} {
 		sc := scanner{s: "pin:" + begins + strings.Repeat("x", 4*maxCodeScan)}
 		if near := sc.beginning(len("pin:")); len(near) > maxCodeScan || len(near) < maxCodeScan/2 {
-			t.Errorf("%q: %d bytes looked at", begins, len(near))
+			t.Errorf("%q: %d bytes read", begins, len(near))
 		}
 	}
 	long := "otp 1 sig=1" + strings.Repeat("x", 4*maxCodeScan) + " b"
@@ -76,7 +76,7 @@ func TestARunWithoutADotIsReadOnceForATokenInIt(t *testing.T) {
 	}
 }
 
-// TestFindReadsTheNamesAboveAValueOnce counts allocations, for each name that is read takes one.
+// TestFindReadsTheNamesAboveAValueOnce counts allocations: each name that is read takes one.
 func TestFindReadsTheNamesAboveAValueOnce(t *testing.T) {
 	const depth, values = 100, 500
 	in := json.RawMessage(strings.Repeat(`{"note":`, depth) + "[1" + strings.Repeat(",1", values-1) + "]" + strings.Repeat("}", depth))

@@ -1,7 +1,7 @@
 package redact
 
-// ibanLength is the length of an IBAN by country: the SWIFT registry, and the countries that use the form without
-// being in it.
+// ibanLength is the length of an IBAN by country: the countries of the SWIFT registry, and those that use the format
+// without being in it.
 var ibanLength = map[[2]byte]int{}
 
 func init() {
@@ -16,11 +16,11 @@ func init() {
 	}
 }
 
-// minIBANDigits is how many digits an account number in groups has at least: words are no account.
+// minIBANDigits is the minimum number of digits of an account number in groups: words are no account number.
 const minIBANDigits = 6
 
-// iban replaces an IBAN that begins with the word s[i:end], written in one word, or in groups that are joined by spaces
-// and dashes or all by the same signs.
+// iban replaces an IBAN that begins with the word s[i:end]. It is one word, or groups joined by spaces
+// and dashes, or groups all joined by the same signs.
 func (sc *scanner) iban(i, end int) (int, bool) {
 	s := sc.s
 	if end-i < 4 || !isLetter(s[i]) || !isLetter(s[i+1]) || !isDigit(s[i+2]) || !isDigit(s[i+3]) {
@@ -60,8 +60,8 @@ func (sc *scanner) iban(i, end int) (int, bool) {
 	return sc.replace(i, at, IBANMark), true
 }
 
-// mod97 reports whether letters and digits pass the check of ISO 13616: the first four moved to the end, letters
-// read as 10 to 35, the number leaves 1 when divided by 97.
+// mod97 reports whether letters and digits pass the check of ISO 13616: with the first four moved to the end and
+// letters read as 10 to 35, the number modulo 97 is 1.
 func mod97(account []byte) bool {
 	rest := 0
 	for i := range account {

@@ -2,8 +2,8 @@ package redact
 
 import "strings"
 
-// keyShapes are the beginnings by which issuers make their keys recognisable, and how many characters of a key
-// must follow at least.
+// keyShapes are the prefixes by which issuers mark their keys, and the minimum number of characters after
+// them.
 var keyShapes = [...]struct {
 	prefix string
 	more   int
@@ -14,16 +14,16 @@ var keyShapes = [...]struct {
 	{"ghp_", 30}, {"gho_", 30}, {"ghu_", 30}, {"ghs_", 30}, {"ghr_", 30}, {"github_pat_", 30}, {"glpat-", 16},
 	{"xoxb-", 10}, {"xoxp-", 10}, {"xoxa-", 10}, {"xoxs-", 10}, {"xapp-", 10}, {"npm_", 30},
 	{"ya29.", 20}, {"hvs.", 20}, {"dop_v1_", 30},
-	{"rck_", 30}, // our own: package access
+	{"rck_", 30}, // this program's: package access
 }
 
-// webhookPrefixes are the beginnings of URLs whose path is a credential.
+// webhookPrefixes are the prefixes of URLs whose path is a credential.
 var webhookPrefixes = [...]string{"hooks.slack.com/services/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/"}
 
-// minWebhookPath is how many characters of such a path must follow.
+// minWebhookPath is the minimum number of characters of such a path.
 const minWebhookPath = 10
 
-// webhook replaces the path of a URL that begins at i when it is a credential.
+// webhook replaces the path of the URL that begins at i if it is a credential.
 func (sc *scanner) webhook(i int) (int, bool) {
 	for _, prefix := range webhookPrefixes {
 		if prefix[0] != sc.s[i] || !strings.HasPrefix(sc.s[i:], prefix) {
@@ -41,10 +41,10 @@ func (sc *scanner) webhook(i int) (int, bool) {
 	return 0, false
 }
 
-// jwtMin is the fewest characters of a JSON Web Token's header: an object with an algorithm in it.
+// jwtMin is the minimum length of the header of a JSON Web Token: an object with an algorithm.
 const jwtMin = 16
 
-// knownKey replaces a key of a known shape, or a JSON Web Token, that begins at i.
+// knownKey replaces a key of a known format, or a JSON Web Token, that begins at i.
 func (sc *scanner) knownKey(i int) (int, bool) {
 	rest := sc.s[i:]
 	switch rest[0] {
@@ -72,14 +72,14 @@ func (sc *scanner) knownKey(i int) (int, bool) {
 	return 0, false
 }
 
-// jwt replaces a token of two dots or more, signed or encrypted, or one that was shortened after its first dot.
+// jwt replaces a token with two dots or more, signed or encrypted, or one that was truncated after its first dot.
 func (sc *scanner) jwt(i int) (int, bool) {
 	if i < sc.noJWTBefore {
 		return 0, false
 	}
 	end := keyEnd(sc.s, i)
 	if end-i < jwtMin || end == len(sc.s) || sc.s[end] != '.' {
-		sc.noJWTBefore = end // what begins later in this run is shorter, and ends alike
+		sc.noJWTBefore = end // a later start in this run gives a shorter text with the same end
 		return 0, false
 	}
 	for end < len(sc.s) && sc.s[end] == '.' {
@@ -100,11 +100,11 @@ const (
 	pemBegin = "-----BEGIN "
 	pemEnd   = "-----END "
 	pemDash  = "-----"
-	// pemLabel is the longest label looked at.
+	// pemLabel is the maximum length of a label.
 	pemLabel = 64
 )
 
-// pem replaces a private key block that begins at i, to the end of the text when the block has none.
+// pem replaces the private key block that begins at i. A block without an end runs to the end of the text.
 func (sc *scanner) pem(i int) int {
 	rest := sc.s[i:]
 	if !strings.HasPrefix(rest, pemBegin) {

@@ -1,12 +1,12 @@
 package redact
 
-// maxPrintedGap is how many characters that are neither letters nor digits may join two groups of one number.
+// maxPrintedGap is the maximum number of characters, neither letters nor digits, between two groups of one number.
 const maxPrintedGap = 4
 
 // printedGroupings lists the group lengths in which cards are printed. A card may also be written digit by digit.
 var printedGroupings = [...][]int{{4, 4, 4, 4}, {4, 4, 4, 4, 3}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 1}, {4, 6, 5}, {4, 6, 4}, {4, 4, 4, 1}}
 
-// gapLen is the length of what stands before the next group at the start of s; 0 when that is none.
+// gapLen returns the length of the gap at the start of s before the next group; 0 if there is none.
 func gapLen(s string) int {
 	for n := range min(len(s), maxPrintedGap+1) {
 		if isAlnum(s[n]) {
@@ -16,8 +16,8 @@ func gapLen(s string) int {
 	return 0
 }
 
-// printed replaces a card whose first group begins at i and whose groups are joined by the same signs, whatever
-// these are. A run of more groups, as an IPv6 address or a list is one, holds none.
+// printed replaces a card whose first group begins at i and whose groups are all joined by the same signs, of any
+// kind. A run of more groups, such as an IPv6 address or a list, is no card.
 func (sc *scanner) printed(i int) (int, bool) {
 	s := sc.s
 	var lens [maxCard]int
@@ -51,7 +51,7 @@ func (sc *scanner) printed(i int) (int, bool) {
 
 func isPrintedGrouping(lens []int) bool {
 	if len(lens) >= minCard {
-		return true // single digits: there are no more than a card has
+		return true // single digits: no more of them than in a card
 	}
 	for _, known := range printedGroupings {
 		if len(lens) != len(known) {
@@ -68,8 +68,8 @@ func isPrintedGrouping(lens []int) bool {
 	return false
 }
 
-// besideHex replaces a card in a hexadecimal word s[i:end] that is the card with at most one letter on each side, or
-// the second track of a card. A digest is of another form; 64 bits are 16 characters.
+// besideHex replaces a card in a hexadecimal word s[i:end] that is a card with at most one letter on each side, or
+// the second track of a card. A digest has another form; 64 bits are 16 characters.
 func (sc *scanner) besideHex(i, end int) (int, bool) {
 	from := i
 	if !isDigit(sc.s[from]) {
@@ -90,11 +90,11 @@ func (sc *scanner) besideHex(i, end int) (int, bool) {
 
 const (
 	minTrack     = 4  // a card's expiry
-	maxTrackName = 32 // of the holder, with the signs around
+	maxTrackName = 32 // of the holder, with the signs around it
 )
 
-// trackEnd is the end of what a magnetic stripe holds behind the number that ends at to: "=" or "D" and digits on the
-// second track, the holder between "^" and digits on the first. It is to where none of that follows.
+// trackEnd returns the end of the magnetic stripe's fields after the number that ends at to: "=" or "D" and digits on
+// the second track, the holder between "^" and digits on the first. It returns to if there are none.
 func (sc *scanner) trackEnd(to int) int {
 	s := sc.s
 	if to == len(s) {
@@ -124,10 +124,10 @@ func (sc *scanner) trackEnd(to int) int {
 	return end
 }
 
-// maxFractionDigits is how many digits that mean something a floating-point number prints at most.
+// maxFractionDigits is the maximum number of significant digits of a printed floating-point number.
 const maxFractionDigits = 17
 
-// isFraction reports whether the digits at i are those of a printed floating-point number, behind its point.
+// isFraction reports whether the digits at i are the fraction of a printed floating-point number.
 func (sc *scanner) isFraction(i int) bool {
 	if i < 2 || sc.s[i-1] != '.' || !isDigit(sc.s[i-2]) {
 		return false

@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// readableText is a text as a reader takes it: digits of every script as ASCII, escapes decoded, without what is not seen.
+// readableText is a text as a person reads it: digits of every script as ASCII, escapes decoded, no invisible characters.
 type readableText struct {
 	text []byte
-	at   []int // where each byte of text begins in the original, and where the last one ends
+	at   []int // offset of each byte of text in the original, and of its end
 }
 
-// maxEntity is how far the end of an HTML entity is looked for.
+// maxEntity is the maximum length of an HTML entity.
 const maxEntity = 10
 
-// readsAsWritten reports whether s reads as it is written, so that it needs no view.
+// readsAsWritten reports whether readable would return s itself.
 func readsAsWritten(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -28,7 +28,7 @@ func readsAsWritten(s string) bool {
 	return true
 }
 
-// readable returns how s reads, and whether that differs from s.
+// readable returns s as a person reads it, and whether that differs from s.
 func readable(s string) (readableText, bool) {
 	if readsAsWritten(s) {
 		return readableText{}, false
@@ -55,7 +55,7 @@ func readable(s string) (readableText, bool) {
 	return v, differs
 }
 
-// decodeEscape reads the escape that s begins with: of a URL, of JSON and its relatives, or of HTML. size is 0 when there
+// decodeEscape decodes the escape at the start of s: of a URL, of JSON and its relatives, or of HTML. size is 0 if there
 // is none.
 func decodeEscape(s string) (r rune, size int) {
 	switch {
@@ -83,7 +83,7 @@ func decodeEscape(s string) (r rune, size int) {
 	return 0, 0
 }
 
-// hexRune is the character of a number in an escape of size bytes. A byte of UTF-8 is not one alone.
+// hexRune returns the character of a number in an escape of size bytes. A single byte of multi-byte UTF-8 is none.
 func hexRune(digits string, size int) (rune, int) {
 	n, err := strconv.ParseUint(digits, 16, 32)
 	if err != nil || len(digits) == 2 && n >= utf8.RuneSelf || n >= 0xD800 && n < 0xE000 {
@@ -92,7 +92,7 @@ func hexRune(digits string, size int) (rune, int) {
 	return rune(n), size
 }
 
-// visibleRune is the character that a reader takes r for; -1 when r is not seen.
+// visibleRune returns the character that a person takes r for; -1 if r is invisible.
 func visibleRune(r rune) rune {
 	switch {
 	case r < ' ':
@@ -113,7 +113,7 @@ func visibleRune(r rune) rune {
 	return r
 }
 
-// digitOf is the value of a digit: those of a script stand in order, from zero, and its tables begin with one.
+// digitOf returns the value of a digit. The digits of a script are in order from zero, and its tables begin with zero.
 func digitOf(r rune) rune {
 	for _, t := range unicode.Nd.R16 {
 		if rune(t.Lo) <= r && r <= rune(t.Hi) {

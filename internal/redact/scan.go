@@ -2,7 +2,7 @@ package redact
 
 import "strings"
 
-// scanner walks text once, word by word, and copies it to out from the first change on.
+// scanner reads text once, word by word, and copies it to out from the first change on.
 type scanner struct {
 	s    string
 	out  []byte
@@ -11,18 +11,18 @@ type scanner struct {
 
 	noJWTBefore int // no JSON Web Token begins before it
 
-	// from is the text that is copied: s, or that of which s is the view; at are the places of s in it then.
+	// from is the text to copy: s, or the original of a decoded s; at are the offsets of s in the original.
 	from string
 	at   []int
 
 	inner bool // s was decoded from another text
-	// issuedOnly takes only digits that a card scheme gives out for a card number.
+	// issuedOnly accepts as cards only numbers that a card scheme issues.
 	issuedOnly bool
-	first      [8]group // where a run of groups is collected, so that few need memory of their own
+	first      [8]group // buffer for a run of groups, so that few runs allocate
 }
 
-// rewrite returns s with every secret replaced by its mark, in one pass. The answer may hold a secret that only
-// the replacing made visible.
+// rewrite returns s with every secret replaced by its mark, in one pass. The result may have a secret that only
+// the replacement made visible.
 func rewrite(s string) string {
 	sc := scanner{s: s}
 	sc.run()
@@ -41,8 +41,8 @@ func rewrite(s string) string {
 	return string(append(sc.out, s[sc.kept:]...))
 }
 
-// ContainsSecret reports whether s holds a secret, as [Text] finds them. Of the digits that pass the Luhn check only those count
-// that a card scheme gives out, so that ids made of digits are not refused.
+// ContainsSecret reports whether [Text] would find a secret in s. Digits that pass the Luhn check count only if a card
+// scheme issues such numbers, so that ids made of digits are not refused.
 func ContainsSecret(s string) bool {
 	sc := scanner{s: s, issuedOnly: true}
 	sc.run()
@@ -76,7 +76,7 @@ func (sc *scanner) run() {
 	}
 }
 
-// word handles the run of letters and digits that begins at i and returns where to go on.
+// word handles the run of letters and digits that begins at i. It returns the offset to continue at.
 func (sc *scanner) word(i int) int {
 	end, digits, hex := i, false, true
 	for end < len(sc.s) && isAlnum(sc.s[end]) {
@@ -105,7 +105,7 @@ func (sc *scanner) word(i int) int {
 		return next
 	}
 	if digits && !isDigit(sc.s[end-1]) {
-		if sc.numbers(i, end); sc.done > end { // a name may hold a number too
+		if sc.numbers(i, end); sc.done > end { // a name may contain a number too
 			return sc.done
 		}
 		digits = false
@@ -156,7 +156,7 @@ func isUUID(s string) bool {
 	return true
 }
 
-// separator returns the length of the space or dash at the start of s, 0 when there is none. Typographic ones
+// separator returns the length of the space or dash at the start of s, 0 if there is none. Typographic ones
 // count: numbers are pasted from web pages.
 func separator(s string) int {
 	if s == "" {

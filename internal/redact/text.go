@@ -5,32 +5,32 @@ import (
 	"unicode/utf8"
 )
 
-// Limit is the most bytes that [Text] returns. Longer text is cut at a rune boundary and ends in [CutMark].
+// Limit is the maximum length of the result of [Text] in bytes. Longer text is cut at a rune boundary and ends in [CutMark].
 const Limit = 16 << 10
 
-// The words that stand where something was taken out.
+// Marks that replace removed text.
 const (
 	CardMark     = "[card]"
 	IBANMark     = "[iban]"
 	RedactedMark = "[redacted]"
 	CutMark      = " [cut]"
-	// WithheldMark is the whole answer for text built so that each redaction reveals another.
+	// WithheldMark is the whole result for text made so that each redaction reveals another secret.
 	WithheldMark = "[withheld]"
 )
 
 const (
-	// maxPasses bounds the work on hostile text; text met in practice is stable after one change.
+	// maxPasses bounds the work on hostile text; ordinary text is stable after one change.
 	maxPasses = 6
-	// scanLimit is how much of a text is read: far more than is kept, so that what is cut off was looked at.
+	// scanLimit is how much of a text is read: far more than is kept, so that a secret across the cut is found.
 	scanLimit = 2 * Limit
-	// cutSlack leaves room for marks that a later pass writes, so that cut text is not cut again.
+	// cutSlack leaves room for marks of a later pass, so that cut text is not cut again.
 	cutSlack = 256
-	// maxCutBack is how far a cut goes back to avoid ending inside a token: half a card number is still telling.
+	// maxCutBack is how far a cut goes back to avoid ending inside a token: half a card number is still sensitive.
 	maxCutBack = 1024
 )
 
-// Text returns s without secrets: valid UTF-8 without NUL (as Postgres demands), at most [Limit] bytes. It is cut only
-// after its secrets are taken out: half of one is recognised by nobody but by who knows the other half.
+// Text returns s without secrets: valid UTF-8 without NUL (as Postgres requires), at most [Limit] bytes. It is cut only
+// after its secrets are replaced: half a secret would not be recognised.
 // It takes time linear in min(len(s), 2*Limit), and Text(Text(s)) == Text(s).
 func Text(s string) string {
 	if len(s) > scanLimit {
@@ -46,7 +46,7 @@ func Text(s string) string {
 	return WithheldMark
 }
 
-// TrimPartial returns s, of which the rest is not at hand, without the word or number that its end may have halved.
+// TrimPartial returns s, the beginning of a longer text, without the last word or number, which may be incomplete.
 func TrimPartial(s string) string {
 	floor := max(0, len(s)-maxCutBack)
 	end := len(s)
@@ -66,10 +66,10 @@ func TrimPartial(s string) string {
 	return s[:end]
 }
 
-// endsWord reports whether c stands between words, not in a token.
+// endsWord reports whether c ends a word.
 func endsWord(c byte) bool { return endsValue(c) || strings.IndexByte(",;()[]{}|", c) >= 0 }
 
-// valid replaces what Postgres refuses in text: bytes that are not UTF-8, and NUL.
+// valid replaces bytes that Postgres refuses in text: those that are not UTF-8, and NUL.
 func valid(s string) string {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, string(utf8.RuneError))
@@ -80,7 +80,7 @@ func valid(s string) string {
 	return s
 }
 
-// cut shortens text over Limit, going back to the end of a token and of a number.
+// cut shortens text over Limit, back to the end of a token and of a number.
 func cut(s string) string {
 	if len(s) <= Limit {
 		return s

@@ -2,10 +2,10 @@ package redact
 
 import "strings"
 
-// maxUserinfoScan is how far a password with an unescaped slash in it is looked for.
+// maxUserinfoScan bounds the search for a password with an unescaped slash.
 const maxUserinfoScan = 256
 
-// userinfo replaces the user part of a URL whose "://" begins at i and returns where to go on.
+// userinfo replaces the user part of a URL whose "://" begins at i. It returns the offset to continue at.
 func (sc *scanner) userinfo(i int) int {
 	if !strings.HasPrefix(sc.s[i:], "://") {
 		return i + 1
@@ -25,8 +25,8 @@ func (sc *scanner) userinfo(i int) int {
 	return sc.replace(from, from+at, RedactedMark)
 }
 
-// slashedUserinfo returns the offset of the "@" in user:pass@host where the password holds one of "/?#", so that the
-// authority s[from:end] ended too early; -1 when what follows the colon is a port or nothing follows it.
+// slashedUserinfo returns the offset of the "@" in user:pass@host if the password has one of "/?#", so that the
+// authority s[from:end] ended too early. It returns -1 if a port or nothing follows the colon.
 func (sc *scanner) slashedUserinfo(from, end int) int {
 	colon := strings.IndexByte(sc.s[from:end], ':')
 	if colon < 0 {
@@ -43,9 +43,9 @@ func (sc *scanner) slashedUserinfo(from, end int) int {
 	return strings.LastIndexByte(sc.s[from:stop], '@')
 }
 
-// bareUserinfo replaces the user part before the "@" at i of a connection string without a scheme, and returns where
-// to go on: user:password@tcp(host), user:password@host:port or user:password@host/name. Without one of these it may
-// be the name of a person.
+// bareUserinfo replaces the user part before the "@" at i of a connection string without a scheme:
+// user:password@tcp(host), user:password@host:port or user:password@host/name. Without a protocol, port or path it may
+// be the name of a person. It returns the offset to continue at.
 func (sc *scanner) bareUserinfo(i int) int {
 	s := sc.s
 	if !sc.connects(i + 1) {
@@ -67,7 +67,7 @@ func (sc *scanner) bareUserinfo(i int) int {
 	return sc.replace(from, i, RedactedMark)
 }
 
-// connects reports whether a host with a port, a path or a protocol stands at i.
+// connects reports whether s has a host with a port, a path or a protocol at i.
 func (sc *scanner) connects(i int) bool {
 	s := sc.s
 	for _, protocol := range [...]string{"tcp(", "unix("} {

@@ -5,8 +5,8 @@ import "strings"
 // span is the text s[from:to].
 type span struct{ from, to int }
 
-// value returns the extent of the value that begins at i: what is inside its quotes or brackets, else the token. A
-// value that is never closed runs to the end of the text.
+// value returns the extent of the value that begins at i: the text inside its quotes or brackets, else the token. A
+// value without a closing quote or bracket runs to the end of the text.
 func (sc *scanner) value(i int) span {
 	open := i
 	for open < len(sc.s) && sc.s[open] == '\\' {
@@ -21,7 +21,7 @@ func (sc *scanner) value(i int) span {
 	return sc.token(i)
 }
 
-// quoteEnd returns where the text in quotes that begins at i ends. A quote inside is known by more backslashes than the
+// quoteEnd returns the end of the text in quotes that begins at i. A quote inside it has more backslashes than the
 // opening one had: JSON is often found inside JSON.
 func (sc *scanner) quoteEnd(i int, quote byte, slashes int) int {
 	before := 0
@@ -63,7 +63,7 @@ func (sc *scanner) bracketEnd(i int) int {
 }
 
 // token returns the extent of the unquoted value that begins at i, without the punctuation of the sentence around it.
-// A mark written before is a value of its own, whatever follows it.
+// A mark from an earlier pass is a value of its own, whatever follows it.
 func (sc *scanner) token(i int) span {
 	if end := i + len(RedactedMark); strings.HasPrefix(sc.s[i:], RedactedMark) && (end == len(sc.s) || !isAlnum(sc.s[end])) {
 		return span{i, end}

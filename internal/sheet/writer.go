@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Writer writes lines of as many cells as its header has. It is for one goroutine.
+// Writer writes lines with as many cells as its header. Only one goroutine may use it.
 type Writer struct {
 	out  *bufio.Writer
 	line []string
 }
 
-// NewWriter writes the header.
+// NewWriter returns a Writer, and writes the header.
 func NewWriter(out io.Writer, header ...string) (*Writer, error) {
 	w := &Writer{bufio.NewWriter(out), make([]string, len(header))}
 	for i, name := range header {
@@ -28,11 +28,11 @@ func NewWriter(out io.Writer, header ...string) (*Writer, error) {
 	return w, w.end()
 }
 
-// Write writes a line of texts, numbers, times and flags; nil is an empty cell. Any
-// other cell is a mistake of the caller's, and nothing is written.
+// Write writes a line of strings, numbers, times and booleans; nil is an empty cell. For a cell
+// of any other type it returns an error and writes nothing.
 func (w *Writer) Write(cells ...any) error {
 	if len(cells) != len(w.line) {
-		return fmt.Errorf("sheet: a line of %d cells under a header of %d", len(cells), len(w.line))
+		return fmt.Errorf("sheet: the line has %d cells, the header %d", len(cells), len(w.line))
 	}
 	for i, cell := range cells {
 		text, err := cellText(cell)
@@ -50,14 +50,14 @@ func (w *Writer) end() error {
 	return err
 }
 
-// quoted is a text in quotes, with its ends of line as RFC 4180 has them.
+// quoted returns text in quotes, with line ends as in RFC 4180.
 func quoted(text string) string {
 	return `"` + inQuotes.Replace(text) + `"`
 }
 
 var inQuotes = strings.NewReplacer(`"`, `""`, "\r", "", "\n", "\r\n")
 
-// Flush hands what was written to the writer below.
+// Flush writes buffered lines to the underlying writer.
 func (w *Writer) Flush() error {
 	return w.out.Flush()
 }
@@ -77,17 +77,17 @@ func cellText(cell any) (string, error) {
 	case time.Time:
 		return v.UTC().Format(time.RFC3339Nano), nil
 	}
-	return "", fmt.Errorf("sheet: a %T can't be a cell", cell)
+	return "", fmt.Errorf("sheet: a cell can't be a %T", cell)
 }
 
-// formulaPrefixes are the first characters of what spreadsheets take for more than text: those
-// of formulas, white space that they strip before they look, and their full-width
-// forms, which some take for the same.
+// formulaPrefixes are the first characters of texts that spreadsheets interpret: those of
+// formulas, white space that some strip before they parse, and the full-width forms that
+// some treat the same.
 const formulaPrefixes = "=+-@\t\r\n'＝＋－＠"
 
-// EscapeFormula is a text as a cell that no spreadsheet takes for a formula: neither all of it, nor
-// what follows a semicolon, where a spreadsheet may begin a new cell. A byte order mark at
-// its beginning is left out. Text undoes the rest.
+// EscapeFormula returns text as a cell that no spreadsheet takes for a formula: neither the
+// whole, nor what follows a semicolon, where some start a new cell. It drops a byte order mark
+// at the beginning. UnescapeFormula undoes the rest.
 func EscapeFormula(text string) string {
 	text = afterSemicolon.ReplaceAllString(strings.TrimLeft(text, "\ufeff"), ";'$1")
 	if text != "" && strings.ContainsAny(firstRune(text), formulaPrefixes) {
@@ -96,10 +96,10 @@ func EscapeFormula(text string) string {
 	return text
 }
 
-// afterSemicolon finds what would begin a formula in a cell of its own, also behind a quote.
+// afterSemicolon matches what would start a formula in a new cell, also after a quote.
 var afterSemicolon = regexp.MustCompile(`;([=+\-@\t\r\n'＝＋－＠"\x{feff}])`)
 
-// firstRune is a text's first character.
+// firstRune returns the first character of a text.
 func firstRune(text string) string {
 	for i := range text {
 		if i > 0 {
@@ -109,7 +109,7 @@ func firstRune(text string) string {
 	return text
 }
 
-// UnescapeFormula is the text that Safe made a cell of.
+// UnescapeFormula returns the text from which EscapeFormula made cell.
 func UnescapeFormula(cell string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(cell, "'"), ";'", ";")
 }

@@ -39,11 +39,11 @@ func TestALineIsWrittenAsRFC4180(t *testing.T) {
 		t.Errorf("%q\nwant\n%q", out.String(), want)
 	}
 	if w.Write("too few") == nil || w.Write(1, 2, 3, 4, 5, struct{}{}) == nil {
-		t.Error("a line that makes no sense was written")
+		t.Error("an invalid line was written")
 	}
 }
 
-// Whatever the texts are, they come back as they were, and no cell begins like a
+// Every text comes back unchanged, and no cell begins like a
 // formula.
 func TestTextsComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestTextsComeBackAsTheyWere(t *testing.T) {
 	})
 }
 
-// A sheet that begins cells at semicolons finds no formula either.
+// A spreadsheet that starts cells at semicolons finds no formula either.
 func TestNoTextIsAFormulaBehindASemicolon(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

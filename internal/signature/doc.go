@@ -1,12 +1,12 @@
-// Package signature tells failures of one cause from those of another: the type of
-// an error, and its message without the parts that differ from one time to the next.
+// Package signature groups failures by cause: a signature is the type of an error, and its
+// message without the variable parts.
 //
 // # Promise
 //
-// The same failure has the same signature, whichever transaction, moment, address or
-// amount it names; it can be read by people and is at most MaxText bytes. What is
-// left of the message is there byte for byte, so that a search in it finds what a
-// search in the message would.
+// The same failure has the same signature, whichever transaction, time, address or amount it
+// names. A signature is readable, and at most MaxText bytes long. The remaining parts of the
+// message are unchanged byte for byte, so that a search in the signature finds what a search
+// in the message would.
 //
 //	http.refused, "account 4711 of \"Jane\" closed at 10:04"  ──▶  http.refused: account # of "#" closed at #
 //

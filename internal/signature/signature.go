@@ -6,31 +6,31 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText bounds a signature, in bytes, and maxConstant what is kept for searching.
+// MaxText is the maximum length of a signature in bytes, maxConstant that of the text for searching.
 const (
 	MaxText     = 200
 	maxConstant = 1024
 )
 
-// Gap stands in Constant for each part that was taken out. It is no text that
-// anybody can search for.
+// Gap replaces each removed part in Constant. No text that people search for contains
+// it.
 const Gap = "\x01"
 
-// gap stands for it where people read.
+// gap replaces each removed part in Text.
 const gap = "#"
 
-// Signature is what failures of one cause have in common.
+// Signature is the common part of failures of one cause.
 type Signature struct {
-	// Text is the signature as people read, compare and hand it back.
+	// Text is the signature as shown to people and accepted from them.
 	Text string
-	// Constant is the message in lower case with Gap for each part taken out.
+	// Constant is the message in lower case with Gap for each removed part.
 	Constant string
-	// Whole means that nothing was taken out: all messages of the signature are
+	// Whole reports that no part was removed: all messages of the signature are equal to
 	// Constant.
 	Whole bool
 }
 
-// Of gives the signature of an error by its type and message.
+// Of returns the signature of an error with a type and a message.
 func Of(errorType, message string) Signature {
 	pattern := variable.ReplaceAllStringFunc(message, replaceVariable)
 	text := strings.Join(strings.Fields(strings.ReplaceAll(pattern, Gap, gap)), " ")
@@ -49,8 +49,8 @@ func Of(errorType, message string) Signature {
 	}
 }
 
-// variable finds, from left to right, what may differ: addresses, quoted text, times,
-// and words that hold a digit or are long runs of hex.
+// variable matches the parts that may differ, from left to right: addresses, quoted text,
+// times, and words that have a digit or are long runs of hex.
 var variable = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]+` +
 	"|\"[^\"\n]*\"|`[^`\n]*`|«[^»\n]*»|“[^”\n]*”" + `|(?:^|[\s(\[{=:,])'[^'\n]*'` +
 	`|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?` +
@@ -85,14 +85,14 @@ var (
 	numbered = regexp.MustCompile(`^(\p{L}+)\d+$`)
 )
 
-// The shortest runs of hex that are taken for ids: with a digit in them, and without.
+// The minimum lengths of runs of hex that count as ids: with a digit in them, and without.
 const (
 	shortHex = 6
 	longHex  = 16
 )
 
-// replaceWord takes out a word that holds a digit: all of it, but for the name before a
-// number, as in node7.
+// replaceWord removes a word that has a digit. It keeps the name before a number, as in
+// node7.
 func replaceWord(w string) string {
 	isHex := hex.MatchString(w)
 	if !digits.MatchString(w) {
@@ -110,7 +110,7 @@ func replaceWord(w string) string {
 	return Gap
 }
 
-// shortenURL keeps of a URL its scheme, host and the parts of its path that hold no
+// shortenURL keeps the scheme and host of a URL, and those parts of its path that have no
 // digit.
 func shortenURL(found string) string {
 	scheme, rest, _ := strings.Cut(found, "://")
@@ -138,7 +138,7 @@ func shortenURL(found string) string {
 	return out
 }
 
-// truncate cuts at a rune's boundary.
+// truncate cuts at a rune boundary.
 func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -47,11 +47,11 @@ func TestFailuresOfOtherCausesHaveOtherSignatures(t *testing.T) {
 			t.Errorf("%q and %q are both %q", m, other, s.Text)
 		}
 		if seen[s.Text] = m; !s.Whole {
-			t.Errorf("%q lost something: %q", m, s.Text)
+			t.Errorf("a part of %q was removed: %q", m, s.Text)
 		}
 	}
 	if Of("a", "x") == Of("b", "x") {
-		t.Error("the type tells nothing")
+		t.Error("the type makes no difference")
 	}
 }
 
@@ -66,14 +66,14 @@ func TestASignatureIsBoundedAndStandsForItself(t *testing.T) {
 	}
 }
 
-// What a search finds between two gaps is in every message of the signature.
+// Every text between two gaps is in every message of the signature.
 func FuzzConstantPartsAreInTheMessage(f *testing.F) {
 	for _, m := range []string{"account 4711 of \"Jane\" closed", "https://x.example/a/1?q=2 'b' can't", "«a» “b” 1.2.3 0a1b2c3d-", "İ ſ K \xff", "\x00", "x://@:/?"} {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
 		if strings.Contains(message, Gap) || !utf8.ValidString(message) {
-			return // redaction lets neither reach us
+			return // redaction removes both before
 		}
 		s := Of("t", message)
 		lower := strings.ToLower(message)
@@ -83,7 +83,7 @@ func FuzzConstantPartsAreInTheMessage(f *testing.F) {
 			}
 		}
 		if s.Whole && s.Constant != lower {
-			t.Errorf("%q is not all of %q", s.Constant, lower)
+			t.Errorf("%q differs from %q", s.Constant, lower)
 		}
 		if len(s.Text) > MaxText || !utf8.ValidString(s.Text) {
 			t.Errorf("text %q", s.Text)

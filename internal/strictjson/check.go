@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds how deep objects and lists are nested.
+// maxDepth is the maximum nesting of objects and lists.
 const maxDepth = 1000
 
-// Check reports what is wrong with text as one JSON value: an [*Error], or nil.
+// Check returns nil if text is one strict JSON value, else an [*Error].
 func Check(text []byte) error { return check(text, nil) }
 
-// CheckObject is Check of a text that must be an object.
+// CheckObject is like Check, and requires an object.
 func CheckObject(text []byte) error {
 	if err := Check(text); err != nil {
 		return err
@@ -25,11 +25,11 @@ func CheckObject(text []byte) error {
 	return nil
 }
 
-// CheckFor is Check, and also refuses a member whose name differs only in case from that of a field of v, which is a
+// CheckFor is like Check, and also refuses a member whose name differs from a field of v only in case. v is a
 // struct, a pointer to one, or a list or map of them.
 func CheckFor(text []byte, v any) error { return check(text, typeFieldsOf(reflect.TypeOf(v))) }
 
-// Decode reads text into v as [json.Unmarshal] does, behind CheckFor. Members that v has no field for are passed over.
+// Decode decodes text into v with [json.Unmarshal], after CheckFor. Members without a field in v are ignored.
 func Decode(text []byte, v any) error {
 	if err := CheckFor(text, v); err != nil {
 		return err
@@ -37,7 +37,7 @@ func Decode(text []byte, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// Kind names the type of a JSON value by how it begins.
+// Kind returns the type of a JSON value, judged by its beginning.
 func Kind(value []byte) string {
 	for _, c := range value {
 		switch c {
@@ -70,26 +70,26 @@ func check(text []byte, s *typeFields) error {
 	}
 	p.blanks()
 	if p.pos < len(p.text) {
-		return &Error{Problem: fmt.Sprintf("has something after its end, at byte %d", p.pos+1)}
+		return &Error{Problem: fmt.Sprintf("has text after its end, at byte %d", p.pos+1)}
 	}
 	return nil
 }
 
-// maxName is how long a name is repeated in a path, in bytes.
+// maxName is the length, in bytes, up to which a path shows a name.
 const maxName = 128
 
-// Error is what is wrong with a text. Field is the path of the member at fault, its names joined by dots without
-// the places in lists; it is empty when the text as a whole is at fault.
+// Error is the problem of a text. Field is the path of the faulty member, its names joined by dots without
+// list indexes; it is empty if the text as a whole is faulty.
 type Error struct {
 	Field, Problem string
 
-	syntax  bool     // the text is no JSON, whichever member it stops in
-	members [][]byte // the members that hold the fault, the innermost first
+	syntax  bool     // the text is not JSON, so no member is named
+	members [][]byte // names of the members around the fault, the innermost first
 }
 
 func (e *Error) Error() string { return strings.TrimSpace(e.Field + " " + e.Problem) }
 
-// within notes the name of a member that holds the fault.
+// within adds the name of a member around the fault.
 func (e *Error) within(member []byte) *Error {
 	if !e.syntax {
 		e.members = append(e.members, member)
@@ -97,7 +97,7 @@ func (e *Error) within(member []byte) *Error {
 	return e
 }
 
-// withPath writes the path of the fault from the names of the members that hold it.
+// withPath sets Field from the names of the members around the fault.
 func (e *Error) withPath() *Error {
 	names := make([]string, len(e.members))
 	for i, member := range e.members {
@@ -107,11 +107,11 @@ func (e *Error) withPath() *Error {
 	return e
 }
 
-// Name returns how a path names a member: one that is long by its length.
+// Name returns the name of a member for a path. A long name is replaced by its length.
 func Name(member string) string {
 	switch {
 	case member == "":
-		return `""` // keeps the empty name apart from none
+		return `""` // not the same as no name
 	case len(member) > maxName:
 		return fmt.Sprintf("(a name of %d bytes)", len(member))
 	}

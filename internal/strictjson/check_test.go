@@ -70,7 +70,7 @@ func TestCheckNamesWhatIsAmbiguous(t *testing.T) {
 	}
 }
 
-// TestAPathIsWrittenOnce is not parallel, for it counts what is allocated.
+// TestAPathIsWrittenOnce is not parallel, because it counts allocations.
 func TestAPathIsWrittenOnce(t *testing.T) {
 	name := strings.Repeat("n", 100)
 	text := []byte(strings.Repeat(`{"`+name+`":`, 900) + `{"a":1,"a":2}` + strings.Repeat("}", 900))
@@ -80,7 +80,7 @@ func TestAPathIsWrittenOnce(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	refused(t, "deep", err, strings.Repeat(name+".", 900)+"a", "given twice")
 	if took := after.TotalAlloc - before.TotalAlloc; took > 20*uint64(len(text)) {
-		t.Errorf("a text of %d bytes took %d", len(text), took)
+		t.Errorf("a text of %d bytes allocated %d", len(text), took)
 	}
 }
 

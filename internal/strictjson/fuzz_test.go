@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/strictjson"
 )
 
-// Check takes exactly what is valid JSON by encoding/json and by none of the ways in which readers differ.
+// Check accepts exactly the texts that encoding/json accepts, without those that readers interpret differently.
 func FuzzCheckAgreesWithEncodingJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":1,"a":2}`, `{"a":[{"b":"\ud83d\ude42"}]}`, `"\ud800"`, `[1,2.5e-3,-0,true,null]`, `{"a":1}x`, "\"\xff\"", ` `, `{"a":{"a":1},"b":2}`, `"\u00e9\\"`, `{"\u0061":1,"a":2}`, `4e444`,
@@ -21,19 +21,19 @@ func FuzzCheckAgreesWithEncodingJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 1000 {
-			return // nor deeper than is taken
+			return // too deep for Check
 		}
 		want := utf8.Valid(text) && json.Valid(text) && !hasRepeatedMember(t, text) && !hasLoneSurrogate(text)
 		err := strictjson.Check(text)
 		if (err == nil) != want {
-			t.Errorf("%q: %v, want it taken: %v", text, err, want)
+			t.Errorf("%q: %v, want it accepted: %v", text, err, want)
 		}
 		var wrong *strictjson.Error
 		if err != nil && !errors.As(err, &wrong) {
 			t.Errorf("%q: %T", text, err)
 		}
 		if err := strictjson.CheckFor(text, &request{}); err == nil && !want {
-			t.Errorf("%q is taken for a type", text)
+			t.Errorf("%q is accepted for a type", text)
 		}
 	})
 }
@@ -75,7 +75,7 @@ func valueHasRepeatedMember(t *testing.T, dec *json.Decoder) bool {
 	return found
 }
 
-// hasLoneSurrogate reports whether valid JSON spells half of a pair: encoding/json reads it as U+FFFD.
+// hasLoneSurrogate reports whether valid JSON has half of a surrogate pair, which encoding/json reads as U+FFFD.
 func hasLoneSurrogate(text []byte) bool {
 	spelled := bytes.Count(text, []byte("\ufffd")) + strings.Count(strings.ToLower(strings.ReplaceAll(string(text), `\\`, "  ")), `\ufffd`)
 	read := 0

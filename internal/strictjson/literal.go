@@ -1,6 +1,6 @@
 package strictjson
 
-// quoted steps over a string and reports whether it has escapes.
+// quoted reads a string and reports whether it has escapes.
 func (p *scanner) quoted() (escaped bool, err *Error) {
 	for p.pos++; p.pos < len(p.text); p.pos++ {
 		switch c := p.text[p.pos]; {
@@ -19,8 +19,8 @@ func (p *scanner) quoted() (escaped bool, err *Error) {
 	return escaped, p.syntaxError()
 }
 
-// escape steps to the last byte of the escape that begins here. One half of a surrogate pair must be followed by
-// the other.
+// escape reads an escape up to its last byte. Half of a surrogate pair must be followed by the
+// other half.
 func (p *scanner) escape() *Error {
 	p.pos++
 	if p.pos >= len(p.text) {
@@ -54,7 +54,7 @@ func (p *scanner) escape() *Error {
 
 func errLoneSurrogate() *Error { return &Error{Problem: "has half of a surrogate pair"} }
 
-// hex4 steps over the four digits behind the u of an escape.
+// hex4 reads the four digits after the u of an escape.
 func (p *scanner) hex4() (rune, *Error) {
 	var r rune
 	for range 4 {
@@ -74,7 +74,7 @@ func (p *scanner) hex4() (rune, *Error) {
 	return r, nil
 }
 
-// number steps over a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
+// number reads a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
 func (p *scanner) number() *Error {
 	p.next('-')
 	if !p.next('0') {

@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// scanner walks a text of UTF-8 once.
+// scanner reads a text of UTF-8 once.
 type scanner struct {
 	text []byte
 	pos  int
-	// names are those of the members read so far of every object that is open, the outermost first.
+	// names are the names of the members read so far of every open object, the outermost first.
 	names [][]byte
 }
 
-// maxLinearNames is how many names of one object are compared with each other; more are kept in a map.
+// maxLinearNames is how many names of an object are compared one by one; more are put in a map.
 const maxLinearNames = 16
 
 func (p *scanner) blanks() {
@@ -28,7 +28,7 @@ func (p *scanner) blanks() {
 	}
 }
 
-// syntaxError is the error of a text that stops being JSON at the scanner's place.
+// syntaxError returns the error of a text that is not JSON from the scanner's position on.
 func (p *scanner) syntaxError() *Error {
 	if p.pos >= len(p.text) {
 		return &Error{Problem: "is not JSON: it ends too early", syntax: true}
@@ -36,7 +36,7 @@ func (p *scanner) syntaxError() *Error {
 	return &Error{Problem: fmt.Sprintf("is not JSON at byte %d", p.pos+1), syntax: true}
 }
 
-// value steps over one value.
+// value reads one value.
 func (p *scanner) value(s *typeFields, depth int) *Error {
 	if p.pos >= len(p.text) {
 		return p.syntaxError()
@@ -73,7 +73,7 @@ func (p *scanner) word(word string) *Error {
 	return nil
 }
 
-// next steps over c, and reports whether it was there.
+// next reads c if it is next, and reports whether it was.
 func (p *scanner) next(c byte) bool {
 	if p.pos < len(p.text) && p.text[p.pos] == c {
 		p.pos++
@@ -140,7 +140,7 @@ func (p *scanner) object(s *typeFields, depth int) *Error {
 	}
 }
 
-// repeated reports whether the object whose names begin at first has had this one, and notes it.
+// repeated reports whether the object whose names begin at first has the name already, and adds it.
 func (p *scanner) repeated(name []byte, first int, many *map[string]bool) bool {
 	had := p.names[first:]
 	if *many == nil && len(had) >= maxLinearNames {

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// typeFields is which members a type is read from. A nil shape knows of none, and takes any.
+// typeFields describes the members that a type is decoded from. A nil *typeFields accepts any member.
 type typeFields struct {
-	fields map[string]*typeFields // of a struct: by their names in JSON
-	items  *typeFields            // of a list or map: of what is in it
+	fields map[string]*typeFields // of a struct, by JSON name
+	items  *typeFields            // of the elements of a list or map
 }
 
-// element is the shape of what a list holds.
+// element returns the fields of the elements of a list or map.
 func (s *typeFields) element() *typeFields {
 	if s == nil {
 		return nil
@@ -22,7 +22,7 @@ func (s *typeFields) element() *typeFields {
 	return s.items
 }
 
-// member is the shape of a member by its name, or the error of one whose name is that of a field but for its case.
+// member returns the fields of a member, or an error if its name differs from a field's only in case.
 func (s *typeFields) member(name []byte) (*typeFields, *Error) {
 	if s == nil || s.fields == nil {
 		return s.element(), nil
@@ -39,7 +39,7 @@ func (s *typeFields) member(name []byte) (*typeFields, *Error) {
 	return nil, nil
 }
 
-var typeFieldsCache sync.Map // of reflect.Type to *shape
+var typeFieldsCache sync.Map // reflect.Type to *typeFields
 
 var (
 	ownJSON = reflect.TypeFor[json.Unmarshaler]()
@@ -55,7 +55,7 @@ func typeFieldsOf(t reflect.Type) *typeFields {
 	return s
 }
 
-// describe follows a type down. open are the structs on the way, for types may hold themselves.
+// describe returns the fields of a type. open are the structs being described: types may contain themselves.
 func describe(t reflect.Type, open map[reflect.Type]*typeFields) *typeFields {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -84,8 +84,8 @@ func describe(t reflect.Type, open map[reflect.Type]*typeFields) *typeFields {
 	return nil
 }
 
-// add takes the fields of a struct in, and those of the structs that are embedded in it without a name, which fields
-// nearer to the surface hide.
+// add adds the fields of a struct, and those of the structs embedded in it without a JSON name. A field hides
+// those of the same name that are embedded deeper.
 func (s *typeFields) add(t reflect.Type, open map[reflect.Type]*typeFields) {
 	var embedded []reflect.Type
 	for i := range t.NumField() {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Tamper changes rows behind the back of the product, as one who owns its tables can:
-// the triggers of the schema are off meanwhile, and as they were afterwards.
+// Tamper changes rows without the product's checks, as the owner of the tables can: the
+// triggers of the schema are off for the statements, and restored afterwards.
 func Tamper(t testing.TB, db *sql.DB, statements ...string) {
 	t.Helper()
 	tx, err := db.Begin()
@@ -37,8 +37,8 @@ func Tamper(t testing.TB, db *sql.DB, statements ...string) {
 	}
 }
 
-// triggerSwitches are the statements that turn the triggers of the schema off, and on again as
-// they are.
+// triggerSwitches returns the statements that turn the triggers of the schema off, and back to
+// their present states.
 func triggerSwitches(t testing.TB, tx *sql.Tx) (off, on []string) {
 	t.Helper()
 	rows, err := tx.Query(`SELECT c.relname, t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -1,10 +1,10 @@
-// Package testkit gives tests real servers of their own: a database per test on a
-// private Postgres, a Redis per test. A missing server fails the test, with the
-// command that brings one; nothing is skipped.
+// Package testkit gives tests real servers: a database for each test on a private Postgres,
+// and a Redis for each test that starts one. If a server program is missing the test fails and
+// names the command that installs it; no test is skipped.
 //
-// The product connects as a process in production does, as a role that owns nothing:
-// Migrated gives its URL. What migrates, tampers or looks behind the product's back asks
-// for that of the owner, by Owner.
+// The product connects like a process in production: as a role that owns nothing. Migrated
+// returns the URL of that role, Owner the URL of the owner, for migrations, tampering and
+// checks past the product.
 //
 // Used by tests only.
 package testkit
@@ -30,11 +30,11 @@ import (
 
 const setupHint = "run the tests as internal/README.md says: go run ./cmd/sandbox -durable=false go test -timeout 30m ./..."
 
-// adminConns is how many databases are made and dropped at once.
+// adminConns is how many databases are created and dropped at once.
 const adminConns = 4
 
-// server is the Postgres that the tests of this binary share: the sandbox's, or
-// one of the binary's own.
+// server is the Postgres that the tests of this binary share: the sandbox's, or a private one
+// of this binary.
 var server = sync.OnceValues(func() (*testServer, error) {
 	h := &testServer{ownerURL: os.Getenv("RECOURSE_OWNER_DATABASE_URL")}
 	app := os.Getenv("RECOURSE_DATABASE_URL")
@@ -59,18 +59,18 @@ var server = sync.OnceValues(func() (*testServer, error) {
 	return h, nil
 })
 
-// testServer is a Postgres on which each test has a database.
+// testServer is a Postgres with a database for each test.
 type testServer struct {
 	ownerURL string // URL of the owner
 	app      *url.Userinfo
 	admin    *sql.DB
-	private  *localpg.Server // nil: the sandbox's
+	private  *localpg.Server // nil: the server is the sandbox's
 	template string          // database with the current schema; made when it is first needed
 }
 
 var current *testServer
 
-// template is the database that Migrated copies: a copy costs a fraction of the migrations.
+// template is the database that Migrated copies: copying is much faster than migrating.
 var template = sync.OnceValues(func() (string, error) {
 	h, err := server()
 	if err != nil {
@@ -89,7 +89,7 @@ var template = sync.OnceValues(func() (string, error) {
 	return name, err
 })
 
-// create makes a database: an empty one, or a copy of another that nobody is connected to.
+// create creates a database: an empty one, or a copy of source, to which nobody may be connected.
 func (h *testServer) create(name, source string) error {
 	statement := `CREATE DATABASE "` + name + `"`
 	if source != "" {
@@ -99,7 +99,7 @@ func (h *testServer) create(name, source string) error {
 		}
 		statement += ` TEMPLATE "` + source + `"`
 		if version >= 150000 {
-			statement += ` STRATEGY file_copy` // the only way before; it writes no log
+			statement += ` STRATEGY file_copy` // the only strategy before; it writes no log
 		}
 	}
 	_, err := h.admin.Exec(statement)
@@ -111,7 +111,7 @@ func (h *testServer) drop(name string) error {
 	return err
 }
 
-// url of a database of this server, for the owner.
+// url returns the owner's URL of a database of this server.
 func (h *testServer) url(name string) (string, error) {
 	u, err := url.Parse(h.ownerURL)
 	if err != nil {
@@ -134,7 +134,7 @@ func (h *testServer) stop() (err error) {
 	return err
 }
 
-// Main runs a package's tests and stops what they started. Call it from TestMain.
+// Main runs a package's tests and stops the servers that they started. Call it from TestMain.
 func Main(m *testing.M) int {
 	code := m.Run()
 	if current != nil {
@@ -146,13 +146,13 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Database creates an empty database that lives as long as the test. The URL is its owner's.
+// Database creates an empty database for the duration of the test. It returns the owner's URL.
 func Database(t testing.TB) string {
 	t.Helper()
 	return database(t, "")
 }
 
-// Migrated creates a database with the current schema. The URL is that of the role that
+// Migrated creates a database with the current schema. It returns the URL of the role that
 // processes connect as.
 func Migrated(t testing.TB) string {
 	t.Helper()
@@ -163,8 +163,8 @@ func Migrated(t testing.TB) string {
 	return As(t, database(t, source), current.app)
 }
 
-// Migrate brings a database of this server up to the current schema. It returns the URL for
-// the role that processes connect as.
+// Migrate migrates a database of this server to the current schema. It returns the URL of the
+// role that processes connect as.
 func Migrate(t testing.TB, owner string) string {
 	t.Helper()
 	h, err := server()
@@ -177,7 +177,7 @@ func Migrate(t testing.TB, owner string) string {
 	return As(t, owner, h.app)
 }
 
-// Owner returns the URL that Migrated gave, as the owner's. Any other one stays as it is.
+// Owner returns the owner's URL for a URL of Migrated. It returns any other URL unchanged.
 func Owner(t testing.TB, databaseURL string) string {
 	t.Helper()
 	h, err := server()
@@ -206,7 +206,7 @@ func As(t testing.TB, databaseURL string, user *url.Userinfo) string {
 	return u.String()
 }
 
-// database creates a copy of another, or an empty one.
+// database creates a copy of source, or an empty database.
 func database(t testing.TB, source string) string {
 	t.Helper()
 	h, err := server()
@@ -229,7 +229,7 @@ func database(t testing.TB, source string) string {
 	return u
 }
 
-// Redis starts a redis-server that lives as long as the test.
+// Redis starts a redis-server for the duration of the test.
 func Redis(t testing.TB) (*localredis.Server, asynq.RedisConnOpt) {
 	t.Helper()
 	s, err := localredis.Start(context.Background(), localredis.Options{})

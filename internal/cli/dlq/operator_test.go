@@ -366,7 +366,7 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 			o.dlq(role, append(strings.Fields(order), "--reason", "I can")...).Check(o.T, role+" "+order, 1, "role_missing")
 		}
 	}
-	o.dlq("operator", "bulk", "run", plan, "--hash", hash, "--yes").Check(o.T, "the planner", 1, "it takes the role approver")
+	o.dlq("operator", "bulk", "run", plan, "--hash", hash, "--yes").Check(o.T, "the planner", 1, "it needs the role approver")
 	o.dlq("auditor", "reconcile", run, "--lookup").Check(o.T, "auditor lookup", 1, "role_missing")
 }
 
