@@ -26,8 +26,8 @@ type Page struct {
 
 // Bind defines the flags.
 func (p *Page) Bind(f *pflag.FlagSet) {
-	f.Int64Var(&p.After, "after", 0, "begin after this sequence number")
-	f.IntVar(&p.Limit, "limit", 100, "at most this many")
+	f.Int64Var(&p.After, "after", 0, "list only entries after this sequence number")
+	f.IntVar(&p.Limit, "limit", 100, "maximum number to list")
 }
 
 // Check refuses a limit that is out of range.

@@ -71,8 +71,8 @@ func listVersions(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	o.Bind(f)
 	familyFlag(f, &family)
-	f.Int64Var(&after, "after", 0, "after this version")
-	f.IntVar(&limit, "limit", 100, "at most this many")
+	f.Int64Var(&after, "after", 0, "list only entries after this version")
+	f.IntVar(&limit, "limit", 100, "maximum number to list")
 	return cmd
 }
 
