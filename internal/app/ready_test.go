@@ -96,7 +96,7 @@ func TestABreachIsShownAndNotUnready(t *testing.T) {
 			t.Fatal("the breach is not seen")
 		}
 	}
-	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "committed more than they hold 1") {
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "1 escrows that committed more than they hold") {
 		t.Errorf("%d %q", status, body)
 	}
 	if status, body := get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusOK || !strings.Contains(body, `"escrows_beyond_held":1`) {

@@ -49,7 +49,7 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	order("rotate", "aaaaaaaaaaaa").Check(t, "the successor of none", 1, "aaaaaaaaaaaa")
-	if next := order("rotate", prefix); next.Code != 0 || !strings.HasPrefix(next.Out, "rck_") || !strings.Contains(next.Out, "The key "+prefix+" opens beside it") {
+	if next := order("rotate", prefix); next.Code != 0 || !strings.HasPrefix(next.Out, "rck_") || !strings.Contains(next.Out, "The key "+prefix+" stays valid") {
 		t.Errorf("%+v", next)
 	}
 	order("revoke", "aaaaaaaaaaaa").Check(t, "another key", 1, "aaaaaaaaaaaa")
@@ -79,7 +79,7 @@ func TestIncompleteKeyCommandsAreBadUsage(t *testing.T) {
 		"keys create --principal user:p --roles root" + who: "--roles",
 		"keys create --principal user:p --roles admin --expires-in -1h" + who:                  "--expires-in",
 		"keys create --principal user:p --roles admin --expires-in 17521h" + who:               "2 years",
-		"keys create --principal user:p --roles admin --never-expires=" + who:                  "says why",
+		"keys create --principal user:p --roles admin --never-expires=" + who:                  "needs a reason",
 		"keys create --principal user:p --roles admin --never-expires x --expires-in 1h" + who: "exclude",
 		"keys create --principal system:bulk --roles admin" + who:                              "--principal system: is reserved",
 		"keys list --tenant t --actor a":                                                       "actor",
@@ -87,7 +87,7 @@ func TestIncompleteKeyCommandsAreBadUsage(t *testing.T) {
 		"cancel x --tenant t --actor system:escrow --reason b":                                 "system: is reserved",
 		"breaker open --tenant t --actor local --reason b":                                     "local is reserved",
 		"keys create --principal user:p --roles platform" + who:                                "given by --platform",
-		"keys create --principal user:p --platform --server http://127.0.0.1:1 --reason b":     "--platform is not for --server",
+		"keys create --principal user:p --platform --server http://127.0.0.1:1 --reason b":     "--platform cannot be used with --server",
 		"keys rotate" + who:        "PREFIX is missing",
 		"keys rotate x --tenant t": "--actor and --reason",
 		"keys revoke" + who:        "PREFIX is missing",
@@ -133,5 +133,5 @@ func TestKeysAreKeptAtAServer(t *testing.T) {
 	}
 	at(token, "dlq", "list").Check(t, "what was revoked", 1, "key")
 	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor").Check(t, "no reason", 2, "--actor and --reason")
-	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor", "--reason", "x", "--actor", "me").Check(t, "an actor", 2, "--actor is not for --server")
+	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor", "--reason", "x", "--actor", "me").Check(t, "an actor", 2, "--actor cannot be used with --server")
 }

@@ -51,9 +51,9 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	for _, args := range [][]string{{"--case", caseID, "--transaction", "txr_1"}, {"--case", caseID, "--save-heads", "x"}, {"--case", caseID, "--archive", "/no/such/directory"}, {"--archive", "/no/such/directory"}} {
 		p.Run("", append([]string{"receipts", "verify", "--tenant", "acme"}, args...)...).Check(t, strings.Join(args, " "), 2, "")
 	}
-	p.Run("", "receipts", "verify", "--all-tenants", "--case", caseID).Check(t, "whose case", 2, "one tenant's")
+	p.Run("", "receipts", "verify", "--all-tenants", "--case", caseID).Check(t, "whose case", 2, "need --tenant")
 	none := p.Run("", "receipts", "verify", "--tenant", "nobody", "--json")
-	none.Check(t, "a tenant of whom there is nothing", 1, "nothing of a tenant nobody")
+	none.Check(t, "a tenant of whom there is nothing", 1, "tenant nobody has no receipts")
 	if v := none.Object(t); v["ok"] != false {
 		t.Errorf("%v", v)
 	}

@@ -48,6 +48,6 @@ func TestEveryCauseCanBeListed(t *testing.T) {
 			t.Errorf("%s: %+v", name, shown)
 		}
 		o.dlq("auditor", "analyze", "--group", "x", "--signature", "y").Check(t, "both", 2, "exclude each other")
-		o.dlq("auditor", "analyze", "--group=").Check(t, "nothing", 2, "--group says nothing")
+		o.dlq("auditor", "analyze", "--group=").Check(t, "nothing", 2, "--group is empty")
 	}
 }

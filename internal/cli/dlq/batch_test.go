@@ -130,11 +130,11 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 		"reconcile --lookup --all --yes":                                "--reason",
 		"reconcile --lookup --all --reason x --finding executed --yes":  "RUN is missing",
 		"retry --all --filter held --reason x --yes":                    "--all and a filter",
-		"retry --filter= --reason x --yes":                              "--filter says nothing",
+		"retry --filter= --reason x --yes":                              "--filter is empty",
 		"bulk plan fork --reason x":                                     "a filter or --all",
-		"purge --limit 3 --reason x --yes":                              "a filter is needed",
+		"purge --limit 3 --reason x --yes":                              "a filter is required",
 		"bulk plan fork --reason x --all --filter held":                 "--all and a filter",
-		"list --filter=":                                                "--filter says nothing",
+		"list --filter=":                                                "--filter is empty",
 		"fork --all --error-type x --reason x --yes":                    "--all and a filter",
 		"fork --filter held --reason x":                                 "--yes",
 		"fork --filter held --reason x --eligible --force --yes":        "--force",
@@ -146,7 +146,7 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 		"purge --filter held --reason x --yes --archive /tmp":           "--archive",
 		"purge --filter held --reason x":                                "--yes",
 		"purge --filter held --dry-run --yes":                           "--dry-run",
-		"bulk plan fork --reason x --filter= --error-type http.refused": "--filter says nothing",
+		"bulk plan fork --reason x --filter= --error-type http.refused": "--filter is empty",
 	} {
 		args := append([]string{"dlq"}, strings.Fields(order)...)
 		if !strings.HasPrefix(order, "list") {
@@ -201,7 +201,7 @@ func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 		runs := o.makeRefused(2, `["refused","ok"]`)
 		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
 		told.Check(t, "plan", 0, "")
-		_, next, found := strings.Cut(told.Out, "To let it run:\n  recourse ")
+		_, next, found := strings.Cut(told.Out, "To run it:\n  recourse ")
 		if !found || strings.Count(next, "\n") != 1 { // in one line, to be copied
 			t.Fatalf("%s", told.Out)
 		}
@@ -220,18 +220,18 @@ func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 		o.settled("txr_1")
 		o.settled("txr_2")
 		again := o.dlq("operator", "bulk", "run", ran.Object(t)["id"].(string), "--hash", ran.Object(t)["hash"].(string), "--yes")
-		if again.Check(t, "what was done, again", 0, ""); !strings.Contains(again.Out, "It was done before") {
+		if again.Check(t, "what was done, again", 0, ""); !strings.Contains(again.Out, "already done") {
 			t.Errorf("%+v", again)
 		}
 		plans := len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any))
 		empty := o.dlq("operator", "fork", "--all", "--yes", "--reason", "mended")
-		if empty.Check(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was made") || len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)) != plans {
+		if empty.Check(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was stored") || len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)) != plans {
 			t.Errorf("%+v", empty)
 		}
 		for _, args := range [][]string{{"bulk", "plan", "fork", "--all"}, {"bulk", "plan", "hold", "--filter", "attempts > 100"}, {"retry", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--dry-run"}} {
 			none := o.dlq("operator", append(args, "--reason", "mended")...)
 			none.Check(t, strings.Join(args, " "), 0, "")
-			if !strings.Contains(none.Out, "no plan was made") || strings.Contains(none.Out, "To let it run") {
+			if !strings.Contains(none.Out, "no plan was stored") || strings.Contains(none.Out, "To run it") {
 				t.Errorf("a plan of nothing: %+v, %v", none, runs)
 			}
 			if told := o.mustRun("operator", append(args, "--reason", "mended")...); told["items"] != 0.0 || told["id"] != nil {

@@ -37,11 +37,11 @@ func TestWaitingForAPlanThatNobodyRunsIsReported(t *testing.T) {
 	stop()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	errs := &triggerWriter{trigger: "worked on by a running recourse serve", do: interrupt}
+	errs := &triggerWriter{trigger: "a running recourse serve works on plans", do: interrupt}
 	var out bytes.Buffer
 	code := cli.Execute(ctx, strings.Fields("dlq retry --all --force --yes --reason x --tenant acme --actor ada"),
 		cli.Streams{In: strings.NewReader(""), Out: &out, Err: errs, Getenv: func(name string) string { return p.Env[name] }})
-	if code != 1 || !strings.Contains(errs.String(), "the plan goes on without you") || strings.Count(errs.String(), errs.trigger) != 1 {
+	if code != 1 || !strings.Contains(errs.String(), "the plan continues") || strings.Count(errs.String(), errs.trigger) != 1 {
 		t.Errorf("%d: %s", code, errs.String())
 	}
 	plan := p.Run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").Object(t)["bulks"].([]any)[0].(map[string]any)

@@ -165,7 +165,7 @@ func (o *operator) foundPaid(run string) {
 		return
 	}
 	asked := o.dlq("operator", "reconcile", run, "--lookup", "--json")
-	asked.Check(o.T, "a lookup of what was paid", 5, "somebody else")
+	asked.Check(o.T, "a lookup of what was paid", 5, "another person")
 	plan := asked.Object(o.T)["plan"].(map[string]any)
 	o.mustRun("approver", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes")
 }
@@ -431,7 +431,7 @@ func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	if fork := status["runs"].([]any)[1].(map[string]any); fork["policy"].(map[string]any)["max_retry_attempts"] != 2.0 {
 		t.Errorf("%v", fork)
 	}
-	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "no plan was made") {
+	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "no plan was stored") {
 		t.Errorf("%+v", none)
 	}
 	cleared := o.mustRun("operator", "clear", "--family", "settlement", "--reason", "the end", "--yes")
