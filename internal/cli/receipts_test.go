@@ -69,7 +69,7 @@ func TestReceiptsSayWhatWasFreedAndWhoWasAsked(t *testing.T) {
 	if got := receiptDetails(receipts.Receipt{Subtype: receipts.Submitted}, higher, "EUR"); got != "release 600.00 EUR, freed 400.00 EUR" {
 		t.Errorf("%q", got)
 	}
-	if got := provenance(receipts.Payload{PlannedBy: "user:ada", LookupURL: at, SelfDeclared: true}); got != "; planned by user:ada; asked "+at+"; self-declared" {
+	if got := provenance(receipts.Payload{PlannedBy: "user:ada", LookupURL: at, SelfDeclared: true}); got != "; planned by user:ada; looked up at "+at+"; self-declared" {
 		t.Errorf("%q", got)
 	}
 	for url, want := range map[string]string{at: "that the planner named: " + at, "": "that the planner named"} {

@@ -89,7 +89,7 @@ func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, 
 }
 
 func planEffect(b postadjudication.Bulk) string {
-	return fmt.Sprintf("%s will be tried on %s, of which %d could be done when it was planned, with %s reserved for them.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
+	return fmt.Sprintf("%s will be applied to %s, of which %d were ready when it was planned, with %s reserved.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
 }
 
 // startBulk starts a plan and, unless detach is set, waits until it stops. If ctx ends, the
