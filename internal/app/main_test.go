@@ -29,7 +29,7 @@ func options(t *testing.T) app.Options {
 	}
 }
 
-// start brings a Main up to its end with the test.
+// start starts a Main and closes it at the end of the test.
 func start(t *testing.T, o app.Options, m *app.Main) {
 	t.Helper()
 	m.Options = o

@@ -31,7 +31,7 @@ func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Notify(t.Context()); err != nil { // which makes its queue known
+	if err := s.Notify(t.Context()); err != nil { // this registers its queue
 		t.Fatal(err)
 	}
 	queues, err := operator.Queues()
@@ -63,7 +63,7 @@ func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	}
 }
 
-// A breach of conservation is a matter for a person, and keeps no process from its work.
+// A breach of conservation needs a person, and does not make a process unready.
 func TestABreachIsShownAndNotUnready(t *testing.T) {
 	t.Parallel()
 	o, m := options(t), &app.Main{}

@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// scraped reads the samples of a metrics page: name with labels -> value.
+// scraped returns the samples of a metrics page: name with labels -> value.
 func scraped(t *testing.T, page string) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
@@ -68,7 +68,7 @@ func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
 	}
 }
 
-// compare asks the database for what each sample says.
+// compare compares each sample with the database.
 func compare(t *testing.T, databaseURL string, page map[string]float64) {
 	t.Helper()
 	db, err := sql.Open("postgres", testkit.Owner(t, databaseURL))

@@ -39,7 +39,7 @@ func TestTargetsAreReadAndDistinguished(t *testing.T) {
 	}
 }
 
-// Each escrow service is sent its own header, and no other one's.
+// Each escrow service receives only its own Authorization header.
 func TestEachTargetHasItsOwnAuthorization(t *testing.T) {
 	t.Parallel()
 	o := validOptions()

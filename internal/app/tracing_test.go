@@ -18,8 +18,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// busyThenPaid is an escrow service that refuses the first call of a key for now,
-// pays at the second, and keeps what it was told of traces.
+// busyThenPaid is an escrow service that answers busy to the first call of a key, pays at the second,
+// and records the trace headers.
 func busyThenPaid(t *testing.T) (url string, traceparents func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -172,7 +172,7 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Close(); err != nil { // exports what is left
+	if err := m.Close(); err != nil { // exports the remaining spans
 		t.Fatal(err)
 	}
 	select {

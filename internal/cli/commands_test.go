@@ -40,7 +40,7 @@ func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	}
 }
 
-// A secret in a line is refused by each of its fields, and is not shown.
+// A secret in any field of a line is refused and not shown.
 func TestSubmitShowsNoSecretOfALine(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -52,7 +52,7 @@ func TestSubmitShowsNoSecretOfALine(t *testing.T) {
 	}
 }
 
-// A line that is refused for its escrow has no run in its way, and none is made up.
+// A line that is refused for its escrow shows no conflicting run.
 func TestSubmitNamesARunOnlyWhereOneIsInTheWay(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -68,8 +68,8 @@ func TestSubmitNamesARunOnlyWhereOneIsInTheWay(t *testing.T) {
 	}
 }
 
-// What was accepted before and superseded since is no failure of a script; what was
-// cancelled is, and the answer says by whom.
+// A line that was accepted and then superseded does not fail a script. One that was cancelled does,
+// and the answer has the actor.
 func TestSubmitAgainAnswersWhatBecameOfALine(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

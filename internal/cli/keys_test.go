@@ -97,8 +97,8 @@ func TestIncompleteKeyCommandsAreBadUsage(t *testing.T) {
 	}
 }
 
-// An admin makes, lists and revokes keys at a server, with a key that opens as much; what
-// was revoked opens nothing.
+// An admin creates, lists and revokes keys at a server. A key cannot create one with more access
+// than its own, and a revoked key is refused.
 func TestKeysAreKeptAtAServer(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

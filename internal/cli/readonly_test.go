@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// What only looks, stops calls, or changes keys, policies and what is said of a letter, needs no
-// Redis, and what rings demands one before it writes anything.
+// Commands that read, open circuit breakers, or change keys, policies and annotations need no Redis.
+// Commands that send notifications require one before they write anything.
 func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -38,12 +38,12 @@ func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	if got := p.Run("", "doctor"); got.Code == 2 || !strings.Contains(got.Out, "not named, and not checked") {
 		t.Errorf("doctor without a Redis: %+v", got)
 	}
-	p.Env[app.RedisVariable] = "redis://127.0.0.1:1" // named, but away: not asked
+	p.Env[app.RedisVariable] = "redis://127.0.0.1:1" // named but down: it must not be used
 	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "Redis is away", 0, "")
 }
 
-// A database whose triggers are off can be read, with a line that says so. What changes
-// anything refuses, also what needs no Redis.
+// A database with disabled triggers can be read, with a warning. Every command that changes something
+// returns an error, also one that needs no Redis.
 func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

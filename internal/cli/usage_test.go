@@ -122,7 +122,7 @@ func TestAFileThatIsNoHeadsFileIsBadInput(t *testing.T) {
 	p.Run("", "receipts", "verify", "--tenant", "t", "--heads", name).Check(t, "heads", 2, "line 1")
 }
 
-// A server without TLS is told what to do, as one that can't be reached.
+// A server without TLS counts as unreachable, and the error has the fix.
 func TestAServerWithoutTLSIsAnErrorWithItsRemedy(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, strings.Replace(testkit.Migrated(t), "sslmode=disable", "sslmode=require", 1))

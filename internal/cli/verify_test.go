@@ -11,8 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Everything that is broken is listed, for people and for programs, and one case can be
-// checked alone.
+// All breaks are listed, for people and for programs, and one case can be verified alone.
 func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -65,8 +64,8 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	}
 }
 
-// A noted case that is gone, or that was moved to another tenant, is a break, whether it is
-// asked for alone or its tenant is.
+// A case with a saved head that is missing, or was moved to another tenant, is a break, whether
+// the case or its tenant is verified.
 func TestACaseInTheHeadsThatIsGoneOrMovedIsABreak(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// The first answer of a new key is the only one with its secret.
+// Only the first response about a new key has its secret.
 func TestAKeyWhoseAnswerWasLostIsNamedForRevocation(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -29,7 +29,7 @@ func TestAKeyWhoseAnswerWasLostIsNamedForRevocation(t *testing.T) {
 		Check(t, "create", 1, "revoke abcdefghijkl")
 }
 
-// A key goes over plain http to this machine only, unless somebody says otherwise.
+// A key is sent over plain http only to this machine, unless --insecure is given.
 func TestAKeyIsNotSentInPlaintext(t *testing.T) {
 	t.Parallel()
 	ask := func(key string, args ...string) clitest.Result {
@@ -84,8 +84,8 @@ func TestAServerThatCannotBeUsedIsReportedAsSuch(t *testing.T) {
 	clitest.Execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", clitest.AnyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").Check(t, "actor", 2, "--actor cannot be used with --server")
 }
 
-// An answer that is lost is asked for again under the same Idempotency-Key; what the
-// server refuses is not.
+// A request whose response was lost is repeated with the same Idempotency-Key; a refused request is
+// not repeated.
 func TestALostAnswerIsRequestedAgainUnderTheSameKey(t *testing.T) {
 	t.Parallel()
 	var keys []string

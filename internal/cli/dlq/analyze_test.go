@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// The ten largest causes are told unless all are asked for; one can be told alone.
+// An analysis has the ten largest causes, all causes, or one.
 func TestEveryCauseCanBeListed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// letters hands over so many settlements that the escrow service refuses once, or as
-// often as said, and gives the runs of their letters.
+// makeRefused submits settlements that the escrow service refuses, once or as scripted, and returns
+// the runs of their letters.
 func (o *operator) makeRefused(n int, simulate string) (runs []string) {
 	o.T.Helper()
 	var in strings.Builder
@@ -53,8 +53,8 @@ func locallyAndRemotely(t *testing.T, test func(t *testing.T, o *operator)) {
 
 func planDone(plan map[string]any) any { return plan["progress"].(map[string]any)["done"] }
 
-// Many letters are forked, asked about and purged by a condition: each as one plan, which
-// does what the command does with one letter.
+// Fork, lookup and purge by a condition run as one plan each, with the same effect as the command
+// on one letter.
 func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 	t.Parallel()
 	locallyAndRemotely(t, func(t *testing.T, o *operator) {
@@ -105,7 +105,7 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		if gone := held.Object(t); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
 			t.Errorf("what is held: %v", gone)
 		}
-		if dry := o.mustRun("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // to look is no failure
+		if dry := o.mustRun("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // a dry run is no failure
 			t.Errorf("what is held: %v", dry)
 		}
 		idle := o.mustRun("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
@@ -156,8 +156,8 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 	}
 }
 
-// Whoever stops watching a plan stops nothing else, and is told how to see it and how to
-// end it.
+// Interrupting a command that waits for a plan does not stop the plan, and prints the commands that
+// show and cancel it.
 func TestAPlanContinuesWithoutItsWatcher(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -194,7 +194,7 @@ func TestAPlanContinuesWithoutItsWatcher(t *testing.T) {
 	}
 }
 
-// What a plan says is to be done next can be done as it stands there.
+// The command that a plan prints can be run unchanged.
 func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 	t.Parallel()
 	locallyAndRemotely(t, func(t *testing.T, o *operator) {

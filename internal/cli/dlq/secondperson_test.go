@@ -8,13 +8,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// shellWords reads the command line that an answer prints for somebody else to type.
+// shellWords returns the words of the command that an answer prints for the second person.
 func shellWords(line string) []string {
 	return strings.Fields(strings.TrimPrefix(line, "recourse "))
 }
 
-// Who states money by hand beside the database is told what somebody else has to type, and does
-// it neither alone nor by the same name.
+// A manual money decision on the database prints the command for the second person, and cannot be
+// completed by the same actor.
 func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

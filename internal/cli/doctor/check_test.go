@@ -80,7 +80,7 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	}
 }
 
-// A process that connects as the owner could turn off what keeps evidence as it is.
+// A process connected as the owner could disable the triggers that protect the evidence.
 func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	t.Parallel()
 	owner := testkit.Owner(t, testkit.Migrated(t))

@@ -78,7 +78,7 @@ func TestIncompletePolicyCommandsAreBadUsage(t *testing.T) {
 	}
 }
 
-// The policy is told and changed at a server as on the database.
+// A policy is read and changed at a server as on the database.
 func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
