@@ -245,7 +245,7 @@ func TestKilledSandboxLeavesNoProcessAndTheNextCleansUp(t *testing.T) {
 		waitFor(t, "the end of "+name, func() bool { return isDead(pid) })
 	}
 	if len(leftIn(t, dir)) == 0 {
-		t.Error("nothing left to sweep: the test proves nothing")
+		t.Error("no directory is left to remove: the test proves nothing")
 	}
 	next := sandbox(t, dir, "-durable=true", "sh", "-c", "exit 42")
 	if code := next.code(); code != 42 {

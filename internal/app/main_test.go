@@ -144,7 +144,7 @@ func TestPrivateServersComeAndGoWithTheMain(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if m.URL != "" {
-		t.Errorf("pages that nobody asked for: %s", m.URL)
+		t.Errorf("pages are served without Listen: %s", m.URL)
 	}
 	redis, escrow := addr(m.Redis), strings.TrimPrefix(m.EscrowURL, "http://")
 	if err := m.Close(); err != nil {

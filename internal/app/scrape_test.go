@@ -99,7 +99,7 @@ func compare(t *testing.T, databaseURL string, page map[string]float64) {
 			t.Fatalf("%s: %v", sample, err)
 		}
 		if got, shown := page[sample]; !shown || got != want {
-			t.Errorf("%s: shown %v, %v, the database says %v", sample, shown, got, want)
+			t.Errorf("%s: exported %v, %v, the database has %v", sample, shown, got, want)
 		}
 	}
 	if page[`recourse_runs{state="dead_lettered"}`] != 10 || page[`recourse_money_at_risk_minor_units{currency="USD"}`] != 1000 {

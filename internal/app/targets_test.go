@@ -59,7 +59,7 @@ func TestEachTargetHasItsOwnAuthorization(t *testing.T) {
 	}
 	defer e.Close()
 	if !slices.Equal(asked, []string{AuthorizationVariable + "_BANK_2"}) {
-		t.Errorf("asked for %v", asked)
+		t.Errorf("read the variables %v", asked)
 	}
 	if len(e.Targets) != 2 || e.Targets[0] != (postadjudication.Target{Name: "north"}) || e.Targets[1].Name != "bank-2" || e.Targets[1].Executor == nil || e.Targets[1].Executor == e.Executor {
 		t.Errorf("%+v", e.Targets)

@@ -113,7 +113,7 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 	}
 	for _, parent := range traceparents() {
 		if part := strings.Split(parent, "-"); len(part) != 4 || part[1] != id || parents[part[2]] != "execute" {
-			t.Errorf("the escrow service was told %q of trace %s", parent, id)
+			t.Errorf("the escrow service received %q of trace %s", parent, id)
 		}
 	}
 	c, err := m.Service.Case(t.Context(), "acme", "txr_1")
@@ -140,7 +140,7 @@ func TestNoTraceContextIsSentWithoutAProvider(t *testing.T) {
 	settleOne(t, o, &app.Main{OnMove: onMove}, settled)
 	for _, parent := range traceparents() {
 		if parent != "" {
-			t.Errorf("told %q", parent)
+			t.Errorf("received %q", parent)
 		}
 	}
 }

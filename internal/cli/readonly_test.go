@@ -51,7 +51,7 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	run := p.RunOf("txr_1")
 	whole := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
 	if v := whole.Object(t); v["triggers_off"] != nil || strings.Contains(p.Run("", "receipts", "verify", "--tenant", "acme").Out, "Warning:") {
-		t.Errorf("triggers that are in force are told to be off: %s", whole.Out)
+		t.Errorf("enabled triggers are reported as disabled: %s", whole.Out)
 	}
 	p.Exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`)
 	for _, args := range []string{

@@ -42,7 +42,7 @@ func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 		here, there := ask(library, append(args, "--json")...), ask(server, append(args, "--json")...)
 		there.Check(t, strings.Join(args, " "), 0, "")
 		if a, b := withoutAges(here.Object(t)), withoutAges(there.Object(t)); !reflect.DeepEqual(a, b) {
-			t.Errorf("%v: the library says\n%.3000v\nthe server\n%.3000v", args, a, b)
+			t.Errorf("%v: the library returned\n%.3000v\nthe server\n%.3000v", args, a, b)
 		}
 	}
 	const nobody = "019a0000-0000-7000-8000-000000000000"

@@ -39,8 +39,8 @@ func (r *Report) showPlaces(s *screen.Screen) {
 		row(r.PartiallySettled, "partially settled", "the escrow service moved a part; the rest was freed"),
 		row(r.OpenLetters, "dead-lettered", "waits for a person; its money stays reserved"),
 	}
-	if gone := r.DeadLettered - r.OpenLetters; gone > 0 {
-		rows = append(rows, row(gone, "dead-lettered", "closed: a newer run of its case replaced it, or it was reconciled"))
+	if closed := r.DeadLettered - r.OpenLetters; closed > 0 {
+		rows = append(rows, row(closed, "dead-lettered", "closed: a newer run of its case replaced it, or it was reconciled"))
 	}
 	if r.Cancelled > 0 {
 		rows = append(rows, row(r.Cancelled, "cancelled", "stopped before money moved"))

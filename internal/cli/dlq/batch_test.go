@@ -93,7 +93,7 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		}
 		shown := clitest.Execute(t.Context(), o.Env, terminal, "dlq", "reconcile", "--lookup", "--tenant", "acme", "--actor", "ada", "--reason", "x", "--filter", "amount.minor == 600")
 		if shown.Code != 1 || !strings.Contains(shown.Err, "amount.minor == 600") || !strings.Contains(shown.Err, "nothing was changed") {
-			t.Errorf("the plan is not shown before it is asked for: %+v", shown)
+			t.Errorf("the plan is not shown before the confirmation: %+v", shown)
 		}
 		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").Check(t, "another number", 2, "which is 1 now")
 		if gone := o.mustRun("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || planDone(gone) != 1.0 {
@@ -103,10 +103,10 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		held := o.dlq("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes", "--json")
 		held.Check(t, "purge of what is held", 1, "nothing was done: 1 letter refused")
 		if gone := held.Object(t); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
-			t.Errorf("what is held: %v", gone)
+			t.Errorf("held letters: %v", gone)
 		}
 		if dry := o.mustRun("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // a dry run is no failure
-			t.Errorf("what is held: %v", dry)
+			t.Errorf("held letters: %v", dry)
 		}
 		idle := o.mustRun("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
 		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").Check(t, "run of what is held", 1, "nothing was done: 1 letter refused")
@@ -199,11 +199,11 @@ func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 	t.Parallel()
 	locallyAndRemotely(t, func(t *testing.T, o *operator) {
 		runs := o.makeRefused(2, `["refused","ok"]`)
-		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
-		told.Check(t, "plan", 0, "")
-		_, next, found := strings.Cut(told.Out, "To run it:\n  recourse ")
+		planned := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
+		planned.Check(t, "plan", 0, "")
+		_, next, found := strings.Cut(planned.Out, "To run it:\n  recourse ")
 		if !found || strings.Count(next, "\n") != 1 { // in one line, to be copied
-			t.Fatalf("%s", told.Out)
+			t.Fatalf("%s", planned.Out)
 		}
 		env := map[string]string{}
 		for name, value := range o.Env {
@@ -234,8 +234,8 @@ func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 			if !strings.Contains(none.Out, "no plan was stored") || strings.Contains(none.Out, "To run it") {
 				t.Errorf("a plan of nothing: %+v, %v", none, runs)
 			}
-			if told := o.mustRun("operator", append(args, "--reason", "mended")...); told["items"] != 0.0 || told["id"] != nil {
-				t.Errorf("%v: %v", args, told)
+			if empty := o.mustRun("operator", append(args, "--reason", "mended")...); empty["items"] != 0.0 || empty["id"] != nil {
+				t.Errorf("%v: %v", args, empty)
 			}
 		}
 		if n := len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)); n != plans {
