@@ -1,4 +1,5 @@
-// Command recourse executes adjudicated escrow decisions. See recourse --help.
+// Command recourse executes adjudicated escrow decisions. A decision that cannot be executed
+// becomes a dead letter, which a person handles. See recourse --help.
 package main
 
 import (
