@@ -1,5 +1,5 @@
-// Command recourse carries adjudicated escrow decisions to settled, or to a
-// person's desk. See recourse --help.
+// Command recourse executes adjudicated escrow decisions. A decision that cannot be executed
+// becomes a dead letter, which a person handles. See recourse --help.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := cli.Execute(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv})
 	os.Exit(code)
 }

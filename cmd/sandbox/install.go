@@ -22,25 +22,25 @@ import (
 
 const postgresPackage = "postgresql"
 
-// installer provides the servers' programs on a machine.
+// installer installs the servers' programs.
 type installer struct {
 	system   string // as runtime.GOOS
-	isRoot   bool   // whether we may install
-	rootDir  string // where the file system begins
+	isRoot   bool   // installing is allowed
+	rootDir  string // root of the file system
 	messages io.Writer
 	programs []program
 	run      func(ctx context.Context, name string, args ...string) error
 	lookPath func(name string) (string, error)
 }
 
-// program is one that is needed: its package, and how to find it.
+// program is a required program: its package, and how to find it.
 type program struct {
 	pkg      string
 	find     func() (string, error)
 	notFound error
 }
 
-// newInstaller is the installer for the machine we run on.
+// newInstaller returns the installer for this machine.
 func newInstaller(messages io.Writer) installer {
 	return installer{
 		system: runtime.GOOS, isRoot: os.Geteuid() == 0, rootDir: "/", messages: messages, lookPath: exec.LookPath,
@@ -53,14 +53,14 @@ func newInstaller(messages io.Writer) installer {
 			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 			cmd.Stdout, cmd.Stderr = messages, messages
 			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-			cmd.WaitDelay = time.Minute // a package manager killed half way leaves the machine broken
+			cmd.WaitDelay = time.Minute // killing a package manager can leave the machine broken
 			return cmd.Run()
 		},
 	}
 }
 
-// ensure returns nil when every program is there, installing those that are missing if it may. Its error has one line
-// for each program that is missing, with the cures.
+// ensure installs missing programs if that is allowed, and returns nil if all are there. Its error has one line for each
+// missing program, with the fix.
 func (m installer) ensure(ctx context.Context) error {
 	packages, missing, err := m.missing()
 	if err != nil || missing == nil {
@@ -77,7 +77,7 @@ func (m installer) ensure(ctx context.Context) error {
 	return errors.Join(err, missing)
 }
 
-// missing lists the packages of the programs that cannot be found, and joins what Find says of them.
+// missing returns the packages of the programs that cannot be found, and the joined errors of find.
 func (m installer) missing() (packages []string, missing, err error) {
 	for _, p := range m.programs {
 		_, e := p.find()
@@ -93,7 +93,7 @@ func (m installer) missing() (packages []string, missing, err error) {
 	return packages, missing, err
 }
 
-// install gets packages from the system's package manager without starting a server on a standard port.
+// install installs packages with apt-get without starting a server on a standard port.
 func (m installer) install(ctx context.Context, packages []string) (err error) {
 	if slices.Contains(packages, postgresPackage) {
 		if err := m.forbidCluster(); err != nil {
@@ -115,7 +115,7 @@ func (m installer) install(ctx context.Context, packages []string) (err error) {
 	return nil
 }
 
-// forbidCluster keeps Debian's package from making a cluster on port 5432, unless the machine has its own word on that.
+// forbidCluster keeps Debian's package from creating a cluster on port 5432, unless the machine has its own configuration.
 func (m installer) forbidCluster() error {
 	dir := filepath.Join(m.rootDir, "etc/postgresql-common")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -125,8 +125,8 @@ func (m installer) forbidCluster() error {
 	return err
 }
 
-// forbidStart keeps Debian's packages from starting their services; the function it returns takes that back. A policy
-// that the machine has already stays in force.
+// forbidStart keeps Debian's packages from starting their services, until allow is called. An existing policy of the
+// machine is kept.
 func (m installer) forbidStart() (allow func() error, err error) {
 	path := filepath.Join(m.rootDir, "usr/sbin/policy-rc.d")
 	created, err := create(path, "#!/bin/sh\nexit 101\n", 0o755)
@@ -141,7 +141,7 @@ func (m installer) forbidStart() (allow func() error, err error) {
 	}, nil
 }
 
-// create writes a file that isn't there and reports whether it did.
+// create writes a file unless it exists, and reports whether it did.
 func create(path, text string, mode os.FileMode) (bool, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, os.ErrExist) {
@@ -151,7 +151,7 @@ func create(path, text string, mode os.FileMode) (bool, error) {
 		return false, err
 	}
 	_, err = f.WriteString(text)
-	// The mode again: the umask must not keep others from reading it.
+	// Chmod, because the umask may have kept others from reading the file.
 	if err = errors.Join(err, f.Close(), os.Chmod(path, mode)); err != nil {
 		return false, errors.Join(err, os.Remove(path))
 	}

@@ -18,12 +18,12 @@ var (
 	errBroken     = errors.New("broken")
 )
 
-// installerFixture is an installer on an empty file system, whose apt-get installs by noting it.
+// installerFixture is an installer on an empty file system, whose apt-get only records its calls.
 type installerFixture struct {
 	installer
 	have   map[string]bool
 	calls  []string
-	policy []string // what policy-rc.d held at each call
+	policy []string // content of policy-rc.d at each call
 	fail   string   // the call that fails
 }
 
@@ -67,7 +67,7 @@ func newInstallerFixture(t *testing.T, have ...string) *installerFixture {
 
 func (b *installerFixture) path(name string) string { return filepath.Join(b.rootDir, name) }
 
-// read returns a file's text, empty when it isn't there.
+// read returns the text of a file, empty if it does not exist.
 func (b *installerFixture) read(name string) string {
 	text, err := os.ReadFile(b.path(name))
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
-// The exit codes that are not the command's.
+// The exit codes of the sandbox itself.
 const (
 	exitUsage       = 64
 	exitUnavailable = 69
-	exitFailed      = 70 // the command ended well, but something could not be cleared away
+	exitFailed      = 70 // the command succeeded, but the cleanup failed
 	exitCannotRun   = 126
 	exitNotFound    = 127
-	exitSignal      = 128 // and the signal's number
+	exitSignal      = 128 // plus the signal's number
 )
 
 const usage = `usage: sandbox [-durable=false] COMMAND [ARGUMENT...]
@@ -38,7 +38,7 @@ func main() {
 	os.Exit(run(os.Args[1:], signals, os.Stderr))
 }
 
-// run is the whole life of a sandbox; it returns the exit code.
+// run runs the sandbox and returns the exit code.
 func run(args []string, signals <-chan os.Signal, messages io.Writer) int {
 	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
 	flags.SetOutput(messages)
@@ -46,7 +46,7 @@ func run(args []string, signals <-chan os.Signal, messages io.Writer) int {
 		printf(messages, "%s", usage)
 		flags.PrintDefaults()
 	}
-	durable := flags.Bool("durable", true, "keep fsync on, so that timings are those of a real server")
+	durable := flags.Bool("durable", true, "keep fsync on in Postgres, for realistic timings")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -72,7 +72,7 @@ func run(args []string, signals <-chan os.Signal, messages io.Writer) int {
 	return code
 }
 
-// prepare installs what is missing and starts the servers. A signal meanwhile ends it.
+// prepare installs missing programs and starts the servers. A signal cancels it.
 func prepare(durable bool, signals <-chan os.Signal, messages io.Writer) (*servers, int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -107,15 +107,15 @@ func prepare(durable bool, signals <-chan os.Signal, messages io.Writer) (*serve
 	}
 }
 
-// printf writes for a person. Where nobody can be told, the exit code still says it.
+// printf writes a message. It ignores write errors: the exit code still reports the result.
 func printf(messages io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(messages, format, args...)
 }
 
-// runCommand runs args with our input and outputs until it ends, passing signals on, and returns its exit code.
+// runCommand runs args with the sandbox's input and outputs, passes signals on, and returns the exit code.
 //
-// It leads a process group of its own, so that nothing it started outlives it; at a terminal it stays in ours, for
-// only the group in the foreground may read from it.
+// The command leads its own process group, so that none of its processes outlives it. At a terminal it stays in the
+// sandbox's group, because only the foreground group may read from the terminal.
 func runCommand(args, env []string, signals <-chan os.Signal, messages io.Writer) int {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
@@ -138,14 +138,14 @@ func runCommand(args, env []string, signals <-chan os.Signal, messages io.Writer
 		select {
 		case sig := <-signals:
 			if terminal && sig == syscall.SIGINT {
-				continue // the terminal has sent it to the command too
+				continue // the terminal sent it to the command, too
 			}
 			if err := p.SignalGroup(sig.(syscall.Signal)); err != nil {
 				printf(messages, "sandbox: passing on %v: %v\n", sig, err)
 			}
 		case <-p.Done():
 			if err := p.SignalGroup(syscall.SIGKILL); err != nil {
-				printf(messages, "sandbox: ending what the command left running: %v\n", err)
+				printf(messages, "sandbox: killing processes that the command left running: %v\n", err)
 			}
 			return p.Code()
 		}

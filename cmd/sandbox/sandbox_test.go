@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// waitLimit bounds every wait for an event on a busy machine.
+// waitLimit limits every wait for an event on a busy machine.
 const waitLimit = 60 * time.Second
 
-// waitFor asks until the answer is yes.
+// waitFor polls until the condition is true.
 func waitFor(t *testing.T, what string, yes func() bool) {
 	t.Helper()
 	deadline := time.After(waitLimit)
@@ -59,7 +59,7 @@ func waitFor(t *testing.T, what string, yes func() bool) {
 	}
 }
 
-// newDir is a temporary directory for the sandbox's own, which a server's user may enter.
+// newDir returns a temporary directory for the sandbox, which a server's user may enter.
 func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sandbox-place")
@@ -245,7 +245,7 @@ func TestKilledSandboxLeavesNoProcessAndTheNextCleansUp(t *testing.T) {
 		waitFor(t, "the end of "+name, func() bool { return isDead(pid) })
 	}
 	if len(leftIn(t, dir)) == 0 {
-		t.Error("nothing left to sweep: the test proves nothing")
+		t.Error("no directory is left to remove: the test proves nothing")
 	}
 	next := sandbox(t, dir, "-durable=true", "sh", "-c", "exit 42")
 	if code := next.code(); code != 42 {

@@ -33,7 +33,7 @@ type servers struct {
 	redis    *localredis.Server
 }
 
-// startServers runs both servers at once, or none.
+// startServers starts both servers concurrently. If one fails it stops the other.
 func startServers(ctx context.Context, durable bool) (*servers, error) {
 	s := &servers{}
 	failed := make(chan error, 1)
@@ -63,7 +63,7 @@ func createDatabase(ctx context.Context, url string) error {
 	return errors.Join(err, db.Close())
 }
 
-// stop ends what runs and removes its files.
+// stop stops the servers and removes their files.
 func (s *servers) stop() error {
 	var postgres, redis error
 	if s.postgres != nil {
@@ -75,7 +75,7 @@ func (s *servers) stop() error {
 	return errors.Join(postgres, redis)
 }
 
-// environment is env with the variables, in place of any that were there.
+// environment returns env with the three variables set.
 func (s *servers) environment(env []string) []string {
 	given := map[string]string{databaseVariable: s.postgres.AppURL(database), ownerVariable: s.postgres.URL(database), redisVariable: s.redis.URL()}
 	out := slices.DeleteFunc(slices.Clone(env), func(pair string) bool {

@@ -11,15 +11,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// The defaults of background.BreakerRule, as the flags show them.
+// The defaults of background.BreakerRule, shown by the flags.
 const (
 	defaultBreakerRow      = 5
 	defaultBreakerLastRow  = 2
 	defaultBreakerAttempts = 20
 )
 
-// What circuit breakers can be told. A window remembers 4096 outcomes: more can't be
-// waited for.
+// The limits of a circuit breaker's thresholds. A window keeps 4096 outcomes, so a larger
+// count would never be reached.
 const (
 	maxBreakerShare  = 100
 	maxBreakerCount  = 4096
@@ -27,19 +27,18 @@ const (
 	maxBreakerWindow = time.Minute
 )
 
-// bindBreaker defines the flags that say when circuit breakers open by themselves.
+// bindBreaker defines the flags of circuit breakers that open by themselves.
 func bindBreaker(f *pflag.FlagSet, r *postadjudication.BreakerRule) {
-	f.BoolVar(&r.Disabled, "breaker-manual", false, "leave it to people to stop calling an escrow service that fails")
+	f.BoolVar(&r.Disabled, "breaker-manual", false, "never open circuit breakers automatically: only people open them")
 	r.Consecutive, r.ConsecutiveAtLast, r.FailurePercent, r.MinAttempts, r.Window = defaultBreakerRow, defaultBreakerLastRow, 50, defaultBreakerAttempts, time.Second
-	f.Var(&positiveInt{&r.Consecutive, maxBreakerCount}, "breaker-consecutive", "how many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
-	f.Var(&positiveInt{&r.ConsecutiveAtLast, maxBreakerCount}, "breaker-consecutive-last", "as --breaker-consecutive, when one of them is at its last attempt")
-	f.Var(&positiveInt{&r.FailurePercent, maxBreakerShare}, "breaker-failure-percent", "which percentage of the new cases and answers within --breaker-window, if they failed, opens it as well")
-	f.Var(&positiveInt{&r.MinAttempts, maxBreakerCount}, "breaker-min-calls", "how many new cases and answers within --breaker-window there must be for --breaker-failure-percent to count")
-	f.Var(&windowValue{&r.Window}, "breaker-window", "how far back --breaker-failure-percent and --breaker-min-calls count")
+	f.Var(&positiveInt{&r.Consecutive, maxBreakerCount}, "breaker-consecutive", "open the circuit breaker of an escrow service after this many failures of new cases in a row (retryable or unknown) without an answer between them")
+	f.Var(&positiveInt{&r.ConsecutiveAtLast, maxBreakerCount}, "breaker-consecutive-last", "as --breaker-consecutive, if one of the failures was a last attempt")
+	f.Var(&positiveInt{&r.FailurePercent, maxBreakerShare}, "breaker-failure-percent", "also open it if this percentage of the new cases and answers within --breaker-window failed")
+	f.Var(&positiveInt{&r.MinAttempts, maxBreakerCount}, "breaker-min-calls", "minimum number of new cases and answers within --breaker-window for --breaker-failure-percent to apply")
+	f.Var(&windowValue{&r.Window}, "breaker-window", "period that --breaker-failure-percent and --breaker-min-calls count")
 }
 
-// checkBreaker refuses thresholds that can't be reached. Those that are 0 have their
-// default.
+// checkBreaker returns ErrOptions for thresholds that cannot be reached. 0 means the default.
 func checkBreaker(r postadjudication.BreakerRule) error {
 	for _, n := range []struct {
 		flag     string
@@ -56,13 +55,13 @@ func checkBreaker(r postadjudication.BreakerRule) error {
 		return optionError("--breaker-window must be %s to %s", minBreakerWindow, maxBreakerWindow)
 	}
 	if row, last := cmp.Or(r.Consecutive, defaultBreakerRow), cmp.Or(r.ConsecutiveAtLast, defaultBreakerLastRow); last > row {
-		return optionError("--breaker-consecutive-last must not be over --breaker-consecutive: %d in a row open the circuit breaker anyway", row)
+		return optionError("--breaker-consecutive-last must not exceed --breaker-consecutive: %d failures in a row open the circuit breaker anyway", row)
 	}
 	return nil
 }
 
-// positiveInt is the value of a flag: a number from 1 on. That 0 is refused keeps it from
-// meaning the default.
+// positiveInt is the value of a flag: a number from 1 to limit. 0 is an error because it would
+// mean the default.
 type positiveInt struct {
 	target *int
 	limit  int
@@ -86,7 +85,7 @@ func (w *positiveInt) Set(text string) error {
 	return nil
 }
 
-// windowValue is the value of a flag: the time in which a circuit breaker counts.
+// windowValue is the value of --breaker-window.
 type windowValue struct{ target *time.Duration }
 
 func (w *windowValue) String() string {

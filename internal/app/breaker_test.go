@@ -68,7 +68,7 @@ func TestBreakerThresholdsWithoutFlagsAreCheckedToo(t *testing.T) {
 		}
 	}
 	o := validOptions()
-	o.Breaker = postadjudication.BreakerRule{FailurePercent: 70} // the rest has its default
+	o.Breaker = postadjudication.BreakerRule{FailurePercent: 70} // the other thresholds have their defaults
 	if err := o.check(); err != nil {
 		t.Error(err)
 	}

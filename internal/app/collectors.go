@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// measuredService is whom the collectors ask.
+// measuredService is what the collectors read.
 type measuredService interface {
 	Stats() postadjudication.Stats
 	Levels(ctx context.Context) (postadjudication.Levels, error)
@@ -21,14 +21,14 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// processCollector shows what this process did and does.
+// processCollector exports the metrics of this process.
 type processCollector struct {
 	service measuredService
 	started time.Time
 
 	subscribers, subscriberCalls, subscriberPanics *prometheus.Desc // of dead letters
 
-	staleClaims *prometheus.Desc // claims that were not called on
+	staleClaims *prometheus.Desc // claims that were too old to call the escrow service
 	clockOffset *prometheus.Desc
 
 	running, waiting, abandoned, failures, renotified, uptime, transitions, newCases, unreadable, unrecordable, breakersNotClosed, parkedDeliveries, stalledBreakers, stalledRuns, pausedQueues, archivedTasksRemoved, pruned, pruneFailures, unarchived *prometheus.Desc
@@ -41,29 +41,29 @@ func newProcessCollector(service measuredService, started time.Time) *processCol
 		service: service, started: started,
 		running:              newDesc("recourse_calls_running", "Calls of the escrow service in flight."),
 		waiting:              newDesc("recourse_runs_waiting_in_worker", "Runs that wait for their next attempt in this process."),
-		abandoned:            newDesc("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
-		staleClaims:          newDesc("recourse_stale_claims_total", "Claims that were too old to be called on: Postgres, or this machine, stood still. They spend nothing."),
-		clockOffset:          newDesc("recourse_clock_offset_seconds", "How much later the database's clock is than this machine's. All times are the database's; a process whose clock alone is over a second off claims nothing."),
-		failures:             newDesc("recourse_evidence_write_failures_total", "Failed tries to write a move."),
-		renotified:           newDesc("recourse_notifications_resent_total", "Bells rung again by the sweeper."),
-		breakersNotClosed:    newDesc("recourse_breakers_not_closed", "Circuit breakers that are not closed, as this process knows."),
-		stalledBreakers:      newDesc("recourse_breakers_stalled", "Circuit breakers behind which runs wait while no new case comes that could show whether the escrow service works: somebody has to look."),
-		stalledRuns:          newDesc("recourse_breakers_stalled_runs", "Runs that wait behind those, at most 1000 counted for each."),
-		parkedDeliveries:     newDesc("recourse_deliveries_paused_total", "Deliveries let go of because a circuit breaker was open."),
-		pausedQueues:         newDesc("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
-		archivedTasksRemoved: newDesc("recourse_archived_tasks_removed_total", "Mirrors of dead letters removed from asynq's archive."),
-		pruned:               newDesc("recourse_dead_letters_pruned_total", "Dead letters taken because their retention was over."),
-		pruneFailures:        newDesc("recourse_dead_letters_prune_failures_total", "Times that the end of a dead letter could not be announced, or the letter not be taken."),
-		unarchived:           newDesc("recourse_dead_letters_unarchived", "Dead letters of settlements that stay beyond their retention because there is no archive."),
+		abandoned:            newDesc("recourse_calls_abandoned", "Calls that exceeded the time limit of their attempt and have not returned."),
+		staleClaims:          newDesc("recourse_stale_claims_total", "Claims that were too old for a call, because Postgres or this machine stalled. They spend no attempt."),
+		clockOffset:          newDesc("recourse_clock_offset_seconds", "How far the database's clock is ahead of this machine's. All times are the database's. A process whose clock alone is off by over a second claims nothing."),
+		failures:             newDesc("recourse_evidence_write_failures_total", "Failed attempts to write a transition."),
+		renotified:           newDesc("recourse_notifications_resent_total", "Notifications that the sweeper sent again."),
+		breakersNotClosed:    newDesc("recourse_breakers_not_closed", "Circuit breakers that are open or half-open, as read by this process."),
+		stalledBreakers:      newDesc("recourse_breakers_stalled", "Circuit breakers with waiting runs and no new case to probe the escrow service: a person has to act."),
+		stalledRuns:          newDesc("recourse_breakers_stalled_runs", "Runs that wait behind stalled circuit breakers, at most 1000 counted for each."),
+		parkedDeliveries:     newDesc("recourse_deliveries_paused_total", "Deliveries that were not executed because a circuit breaker was open."),
+		pausedQueues:         newDesc("recourse_queues_paused", "Queues paused in asynq: their runs are not delivered."),
+		archivedTasksRemoved: newDesc("recourse_archived_tasks_removed_total", "Archived tasks of dead letters removed from asynq."),
+		pruned:               newDesc("recourse_dead_letters_pruned_total", "Dead letters removed because their retention expired."),
+		pruneFailures:        newDesc("recourse_dead_letters_prune_failures_total", "Failures to announce the expiry of a dead letter, or to remove it."),
+		unarchived:           newDesc("recourse_dead_letters_unarchived", "Dead letters of settlements kept beyond their retention because there is no archive."),
 		subscribers:          newDesc("recourse_dead_letter_subscribers", "Subscribers of dead letters in this process."),
 		subscriberCalls:      newDesc("recourse_subscriber_calls_total", "Calls of subscribers of dead letters that returned."),
 		subscriberPanics:     newDesc("recourse_subscriber_panics_total", "Calls of subscribers of dead letters that panicked."),
-		unreadable:           newDesc("recourse_runs_unreadable", "Runs met within ten minutes that this process can't read, as those of a newer version: they wait for one that can."),
-		unrecordable:         newDesc("recourse_outcomes_unrecordable_total", "Outcomes that could not be recorded as they were: their runs are dead letters for a person."),
-		lookups:              newDesc("recourse_dead_letter_lookups_total", "Questions about dead letters of unknown outcome, and what they led to: asked, cleared (nothing was executed), closed (a payment was found).", "result"),
-		uptime:               newDesc("recourse_uptime_seconds", "Since this process opened its service."),
-		transitions:          newDesc("recourse_transition_commit_rows", "Moves of existing cases that shared a commit."),
-		newCases:             newDesc("recourse_submit_commit_rows", "New cases that shared a commit."),
+		unreadable:           newDesc("recourse_runs_unreadable", "Runs seen within ten minutes that this process cannot read, such as runs of a newer version. They wait for a process that can."),
+		unrecordable:         newDesc("recourse_outcomes_unrecordable_total", "Outcomes that could not be recorded: their runs became dead letters for a person."),
+		lookups:              newDesc("recourse_dead_letter_lookups_total", "Lookups about dead letters of unknown outcome, by result: asked, cleared (nothing was executed), closed (a payment was found).", "result"),
+		uptime:               newDesc("recourse_uptime_seconds", "Time since this process opened its service."),
+		transitions:          newDesc("recourse_transition_commit_rows", "Transitions of existing cases in one commit."),
+		newCases:             newDesc("recourse_submit_commit_rows", "New cases in one commit."),
 	}
 }
 
@@ -106,7 +106,7 @@ func (p *processCollector) Collect(to chan<- prometheus.Metric) {
 	to <- batches(p.newCases, s.NewCases)
 }
 
-// batches are how many rows shared commits.
+// batches returns a histogram of the rows in one commit.
 func batches(d *prometheus.Desc, b postadjudication.Batches) prometheus.Metric {
 	below, all := make(map[float64]uint64, len(b.Commits)), uint64(0)
 	for i, n := range b.Commits {
@@ -116,7 +116,7 @@ func batches(d *prometheus.Desc, b postadjudication.Batches) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(d, all, float64(b.Rows), below)
 }
 
-// storeCollector shows what the database tells of all processes.
+// storeCollector exports the levels of all processes, read from the database.
 type storeCollector struct {
 	levels *levelCache
 	log    *zap.Logger
@@ -127,19 +127,19 @@ type storeCollector struct {
 func newStoreCollector(service measuredService, log *zap.Logger) *storeCollector {
 	return &storeCollector{
 		levels: &levelCache{measure: service.Levels, now: time.Now}, log: log,
-		measured:          newDesc("recourse_store_metrics_up", "Whether the levels could be measured; while 0 they are not shown."),
-		runs:              newDesc("recourse_runs", "Live runs by state, and open letters as dead_lettered; of all processes.", "state"),
-		oldestDue:         newDesc("recourse_oldest_due_age_seconds", "For how long the oldest run that waits has been due; 0 when none is."),
-		atRisk:            newDesc("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
-		expiring:          newDesc("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
-		held:              newDesc("recourse_dead_letters_held", "Open dead letters that somebody holds."),
-		unserved:          newDesc("recourse_runs_unserved", "Live runs in queues that no running process serves: nobody executes them."),
-		uncalled:          newDesc("recourse_runs_without_caller", "Live runs and open dead letters of settlements whose escrow service no running process calls: nobody executes them or asks about them."),
-		overpayments:      newDesc("recourse_conservation_breaches_total", "Payments beyond what was adjudicated; of all processes."),
+		measured:          newDesc("recourse_store_metrics_up", "1 if the levels could be read from the database; at 0 they are not exported."),
+		runs:              newDesc("recourse_runs", "Live runs by state, and open dead letters as dead_lettered, of all processes.", "state"),
+		oldestDue:         newDesc("recourse_oldest_due_age_seconds", "How long the oldest waiting run has been due; 0 if none is."),
+		atRisk:            newDesc("recourse_money_at_risk_minor_units", "Money reserved by cases with an open dead letter, in minor units.", "currency"),
+		expiring:          newDesc("recourse_dead_letters_expiring", "Open dead letters whose retention expires within seven days or has expired.", "family"),
+		held:              newDesc("recourse_dead_letters_held", "Open dead letters that are held."),
+		unserved:          newDesc("recourse_runs_unserved", "Live runs in queues that no running process serves. They are not executed."),
+		uncalled:          newDesc("recourse_runs_without_caller", "Live runs and open dead letters of settlements whose escrow service no running process calls. They are not executed or looked up."),
+		overpayments:      newDesc("recourse_conservation_breaches_total", "Payments beyond the adjudicated amount, of all processes."),
 		escrowsBreached:   newDesc("recourse_escrows_breached", "Escrows that have committed more than they hold."),
-		brokeGlass:        newDesc("recourse_break_glass_total", "Bulk plans that one person let run for an incident, where two are asked for; of all processes."),
-		oldestEscrowDelta: newDesc("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that its row does not show yet; 0 when there is none."),
-		unknown:           newDesc("recourse_dead_letters_unknown", "Open dead letters of settlements of unknown outcome, by what they wait for: lookup, person.", "waits_for"),
+		brokeGlass:        newDesc("recourse_break_glass_total", "Bulk plans that one person ran for an incident although they take two, of all processes."),
+		oldestEscrowDelta: newDesc("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that is not yet in its row; 0 if there is none."),
+		unknown:           newDesc("recourse_dead_letters_unknown", "Open dead letters of settlements with an unknown outcome, by what they wait for: lookup, person.", "waits_for"),
 	}
 }
 
@@ -157,7 +157,7 @@ func (j *storeCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	l, err := j.levels.get(context.Background())
 	if err != nil {
-		j.log.Warn("the levels can't be measured", zap.Error(err))
+		j.log.Warn("the levels could not be read", zap.Error(err))
 		gauge(j.measured, 0)
 		return
 	}
@@ -183,7 +183,7 @@ func (j *storeCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(j.unknown, float64(l.Unknown.ForPerson), "person")
 }
 
-// ageOf is how many seconds ago a time was; 0 when there is none.
+// ageOf returns the seconds since a time; 0 for the zero time.
 func ageOf(at time.Time) float64 {
 	if at.IsZero() {
 		return 0
@@ -191,9 +191,9 @@ func ageOf(at time.Time) float64 {
 	return max(0, time.Since(at).Seconds())
 }
 
-var keyExpires = newDesc("recourse_access_key_expires_timestamp_seconds", "When an access key ends that was shown to this process in its last 30 days, by its prefix.", "key")
+var keyExpires = newDesc("recourse_access_key_expires_timestamp_seconds", "When an access key expires that this process saw in its last 30 days, by its prefix.", "key")
 
-// expiringKeys shows the access keys that end soon.
+// expiringKeys exports the access keys that expire soon.
 type expiringKeys struct {
 	api interface{ ExpiringKeys() map[string]time.Time }
 }
@@ -209,16 +209,15 @@ func (k expiringKeys) Collect(to chan<- prometheus.Metric) {
 }
 
 const (
-	// levelsTTL is for how long measured levels are shown, at least.
+	// levelsTTL is the minimum time for which levels are cached.
 	levelsTTL = 5 * time.Second
-	// levelsPauseFactor bounds the part of the time that measuring may take: after a
-	// measurement of a second the next waits for twenty.
+	// levelsPauseFactor limits the load on the database: after a query of one second the
+	// levels are cached for twenty.
 	levelsPauseFactor = 20
 	levelsTimeout     = 5 * time.Second
 )
 
-// levelCache remembers a measurement, so that scraping costs the database little
-// however often it is done.
+// levelCache caches the levels, so that frequent scrapes cost the database little.
 type levelCache struct {
 	measure func(context.Context) (postadjudication.Levels, error)
 	now     func() time.Time
@@ -229,8 +228,7 @@ type levelCache struct {
 	until time.Time
 }
 
-// get answers the last measurement, or a new one when that is over. An error is
-// remembered like a measurement.
+// get returns the cached levels, or reads them if they are too old. Errors are cached, too.
 func (l *levelCache) get(ctx context.Context) (postadjudication.Levels, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +236,7 @@ func (l *levelCache) get(ctx context.Context) (postadjudication.Levels, error) {
 	if began.Before(l.until) {
 		return l.last, l.err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), levelsTimeout) // others wait for it too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), levelsTimeout) // other callers wait for the result, too
 	defer cancel()
 	l.last, l.err = l.measure(ctx)
 	ended := l.now()

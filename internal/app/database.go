@@ -15,11 +15,11 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// dropTimeout bounds the clearing up of a database.
+// dropTimeout limits how long dropping a database may take.
 const dropTimeout = 20 * time.Second
 
-// FreshDatabase creates an empty database "<prefix>_<random>" on a server and
-// gives its URL. drop removes it, ending the sessions that are left in it.
+// FreshDatabase creates an empty database "<prefix>_<random>" on a server and returns its URL.
+// drop removes it and terminates its sessions.
 func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL string, drop func() error, err error) {
 	normal, err := pgurl.WithApplicationName(serverURL, "recourse/demo")
 	if err != nil {
@@ -39,7 +39,7 @@ func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL s
 	}
 	u.Path = "/" + name
 	return u.String(), func() error {
-		// A context of its own: what ended the program must not leave a database behind.
+		// A new context: the caller's may have ended, and the database must be dropped nevertheless.
 		ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 		defer cancel()
 		if err := execute(ctx, normal, `DROP DATABASE "`+name+`" WITH (FORCE)`); err != nil {
@@ -49,8 +49,7 @@ func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL s
 	}, nil
 }
 
-// OtherDatabase returns a URL with the database of another one in the place of its own, and the
-// role that it names.
+// OtherDatabase returns serverURL with the database of databaseURL, and the role in serverURL.
 func OtherDatabase(serverURL, databaseURL string) (other, role string, err error) {
 	normal, err := pgurl.Normalize(serverURL)
 	if err != nil {

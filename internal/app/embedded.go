@@ -17,11 +17,11 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
-// DemoBuild reports whether this program has servers and an escrow service of its own for
-// demonstrations. One built with the tag production has none.
+// DemoBuild reports whether this program has private servers and the escrow service for
+// demonstrations. A build with the tag production has neither.
 const DemoBuild = true
 
-const embeddedHint = ", or try --embedded"
+const embeddedHint = ", or use --embedded for a demonstration"
 
 // EmbeddedEscrow is the escrow service for demonstrations.
 type EmbeddedEscrow = fakeescrow.Service
@@ -37,7 +37,7 @@ func (e *Escrow) embed() error {
 	return nil
 }
 
-// startPostgres starts a private Postgres with a schema, until Close.
+// startPostgres starts a private Postgres with the schema. Close stops it.
 func (m *Main) startPostgres(ctx context.Context) (databaseURL string, err error) {
 	server, err := localpg.Start(ctx, localpg.Options{Durable: true})
 	if err != nil {
@@ -48,24 +48,24 @@ func (m *Main) startPostgres(ctx context.Context) (databaseURL string, err error
 	return server.AppURL("postgres"), err
 }
 
-// startRedis starts a Redis within the process, until Close.
+// startRedis starts a Redis in this process. Close stops it.
 func (m *Main) startRedis() (redisURL string, err error) {
 	memory, err := startMemoryRedis()
 	if err != nil {
-		return "", fmt.Errorf("starting a Redis within the process: %w", err)
+		return "", fmt.Errorf("starting a Redis in this process: %w", err)
 	}
 	m.onClose(func() error { memory.close(); return nil })
 	return memory.url(), nil
 }
 
-// memoryTick is how often the time of a memory Redis is moved on.
+// memoryTick is how often the clock of a memoryRedis is advanced.
 const memoryTick = 100 * time.Millisecond
 
-// memoryRedis is a Redis within the process. Keys expire by its own clock, which
-// stands still unless it is moved.
+// memoryRedis is a Redis in this process. Its clock, by which keys expire, advances only by
+// FastForward.
 type memoryRedis struct {
 	server   *miniredis.Miniredis
-	password string // whoever may use the machine can reach the port
+	password string // every user of the machine can reach the port
 	end      context.CancelFunc
 	ticks    sync.WaitGroup
 }

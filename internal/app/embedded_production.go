@@ -4,16 +4,16 @@ package app
 
 import "context"
 
-// DemoBuild reports whether this program has servers and an escrow service of its own for
-// demonstrations. One built with the tag production has none: what is not in it can't be started
-// on the database of real money, and needs no mending.
+// DemoBuild reports whether this program has private servers and the escrow service for
+// demonstrations. A build with the tag production has neither, so they cannot be started on a
+// database with real money, and their dependencies need no security updates.
 const DemoBuild = false
 
 const embeddedHint = ""
 
-var errProduction = optionError("this program was built for production, without servers and an escrow service of its own: name them")
+var errProduction = optionError("this is a production build without private servers and escrow service: name them by flags or the environment")
 
-// EmbeddedEscrow is the escrow service for demonstrations, of which there is none.
+// EmbeddedEscrow is the escrow service for demonstrations, which a production build does not have.
 type EmbeddedEscrow struct{}
 
 func (*Escrow) embed() error { return errProduction }

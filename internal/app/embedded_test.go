@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// startedOn starts a recourse on a database and ends it again.
+// startedOn starts a Main on a database and closes it again.
 func startedOn(t *testing.T, url string, redis asynq.RedisConnOpt, escrow string) error {
 	t.Helper()
 	m := &app.Main{Log: zap.NewNop(), Options: app.Options{DatabaseURL: url, RedisURL: "redis://" + addr(redis), TimeLimit: time.Second, EscrowURL: escrow, Embedded: escrow == "", KeyLifetime: app.Lifetime{Given: true}}}
@@ -28,8 +28,8 @@ func startedOn(t *testing.T, url string, redis asynq.RedisConnOpt, escrow string
 	return err
 }
 
-// The escrow service for demonstrations never settles what is on a database with real money,
-// and no other ever settles what was demonstrated.
+// The escrow service for demonstrations never executes on a database with real money, and no other
+// escrow service executes on a demonstration's database.
 func TestADatabaseIsForDemonstrationsOrForMoneyForEver(t *testing.T) {
 	t.Parallel()
 	const money = "http://127.0.0.1:1"

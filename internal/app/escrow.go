@@ -8,28 +8,28 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
-// Escrow is whom settlements are executed by, and asked about.
+// Escrow has the clients of the escrow services, for execution and lookups.
 type Escrow struct {
-	Executor postadjudication.Executor // of the default one
-	Targets  []postadjudication.Target // beside it
+	Executor postadjudication.Executor // client of the default escrow service
+	Targets  []postadjudication.Target // clients of the other escrow services
 
-	client  *escrowhttp.Executor // of the default one
+	client  *escrowhttp.Executor // Executor without wrap
 	clients []*escrowhttp.Executor
 	url     string
 
-	// Of the escrow service for demonstrations; nil unless it was started here:
+	// The escrow service for demonstrations; nil unless it was started here:
 	embedded *EmbeddedEscrow
 	wrap     func(*escrowhttp.Executor) postadjudication.Executor
 	stop     func()
 }
 
-// OpenEscrow makes the clients of the escrow services that the options name. It calls nobody.
+// OpenEscrow returns clients of the escrow services that the options name. It sends no request.
 func (o *Options) OpenEscrow() (*Escrow, error) {
 	return o.openEscrow(&Escrow{url: o.EscrowURL}, o.KeyLifetime.Span, o.InFlight)
 }
 
-// startEscrow starts the escrow service for demonstrations when none is named. That
-// one never forgets an operation key, unless the options say so.
+// startEscrow returns OpenEscrow, or starts the escrow service for demonstrations if none is
+// named. That service never forgets an operation key, unless the options give a key lifetime.
 func (o *Options) startEscrow() (*Escrow, error) {
 	if o.EscrowURL != "" {
 		return o.OpenEscrow()
@@ -91,7 +91,7 @@ func (o *Options) openEscrow(e *Escrow, lifetime, inFlight time.Duration) (*Escr
 	return e, nil
 }
 
-// Close lets go of connections, and ends the escrow service that was started here.
+// Close closes idle connections, and stops the escrow service that was started here.
 func (e *Escrow) Close() {
 	for _, one := range e.clients {
 		one.Close()

@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Recoveries is from how many lost workers a run is recovered; 5 when 0, without end when
-// negative. It is the value of a flag.
+// Recoveries is the number of lost workers after which a run is still recovered: 5 if 0, unlimited
+// if negative. It is the value of a flag.
 type Recoveries int
 
 const (
@@ -17,7 +17,7 @@ const (
 	maxRecoveries     = 1_000_000
 )
 
-// String is a number, or Unlimited.
+// String returns a number, or Unlimited.
 func (r *Recoveries) String() string {
 	switch {
 	case r == nil || *r == 0:
@@ -28,10 +28,10 @@ func (r *Recoveries) String() string {
 	return strconv.Itoa(int(*r))
 }
 
-// Type is what the help calls it.
+// Type returns the name of the value in the help.
 func (r *Recoveries) Type() string { return "number" }
 
-// Set reads a number from 1 on, or Unlimited.
+// Set parses a number from 1 to 1000000, or Unlimited.
 func (r *Recoveries) Set(text string) error {
 	if text == Unlimited {
 		*r = -1
@@ -45,21 +45,20 @@ func (r *Recoveries) Set(text string) error {
 	return nil
 }
 
-// Lifetime is how long the escrow service knows an operation key, as an operator says it: a
-// span, "unlimited" or "none". Nobody can guess it, and a wrong one costs money or disputes:
-// what is not said is not known.
+// Lifetime is how long the escrow service recognises an operation key: a duration, "unlimited" or
+// "none". The operator must give it, because a wrong value costs money or disputes.
 type Lifetime struct {
-	Span  time.Duration // 0 when it knows none, postadjudication.Forever without end
+	Span  time.Duration // 0 for none, postadjudication.Forever for unlimited
 	Given bool
 }
 
-// The words for what is no span.
+// The values of a Lifetime that are not durations.
 const (
 	Unlimited = "unlimited"
 	None      = "none"
 )
 
-// Set reads a lifetime. It implements pflag.Value.
+// Set parses a lifetime. It implements pflag.Value.
 func (l *Lifetime) Set(text string) error {
 	switch text {
 	case Unlimited:
@@ -71,16 +70,16 @@ func (l *Lifetime) Set(text string) error {
 	}
 	span, err := time.ParseDuration(text)
 	if err != nil || span <= 0 {
-		return errors.New(`must be a span as 24h, "unlimited" or "none"`)
+		return errors.New(`must be a duration such as 24h, "unlimited" or "none"`)
 	}
 	*l = Lifetime{span, true}
 	return nil
 }
 
-// Type names what the flag takes.
+// Type returns the name of the value in the help.
 func (l *Lifetime) Type() string { return "span" }
 
-// String is the lifetime as it is said; empty when it is not.
+// String returns the value as Set takes it; empty if it was not given.
 func (l *Lifetime) String() string {
 	switch {
 	case !l.Given:

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// A worker keeps some ten megabytes, and allocates fifteen times as much in a second of
-// full load: at Go's own percentage a sixth more of its time goes into collecting. So it
-// is given room, tens of megabytes, while garbage is collected often. A worker that is
-// not busy stays small, however many runs wait.
+// A worker keeps about ten megabytes and allocates fifteen times as much per second at full
+// load. At Go's default percentage garbage collection then takes a sixth more time. So a busy
+// worker gets a larger heap, by tens of megabytes. An idle worker keeps a small heap, however
+// many runs wait.
 const (
-	defaultGCPercent = 100 // Go's own percentage
+	defaultGCPercent = 100 // Go's default
 	busyGCPercent    = 400
 
 	gcTuneInterval  = 5 * time.Second
-	busyCollections = 30 // collections in that time that are worth the room
-	idleCollections = 3  // that are not, though there is room
+	busyCollections = 30 // collections per interval from which the percentage is raised
+	idleCollections = 3  // collections per interval up to which it is lowered
 )
 
 const gcVariable = "GOGC"
 
-// gcPercent is the collector's percentage after a time of so many collections.
+// gcPercent returns the next percentage after an interval with that many collections.
 func gcPercent(percent int, collections uint64) int {
 	switch {
 	case collections >= busyCollections:
@@ -33,8 +33,8 @@ func gcPercent(percent int, collections uint64) int {
 	return percent
 }
 
-// tuneGC lets the collector run more rarely while there is much to do, unless the
-// environment says how often. restore undoes it.
+// tuneGC makes the garbage collector run less often under load, unless the environment sets
+// GOGC. restore stops it and restores the previous percentage.
 func (m *Main) tuneGC(every time.Duration) (restore func()) {
 	if m.gcConfigured {
 		return func() {}
@@ -67,7 +67,7 @@ func (m *Main) tuneGC(every time.Duration) (restore func()) {
 	}
 }
 
-// gcCycles is how many this process has made.
+// gcCycles returns the number of garbage collections of this process.
 func gcCycles() uint64 {
 	s := []gauges.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
 	gauges.Read(s)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// percent is the collector's as it is.
+// percent returns the present percentage of the garbage collector.
 func percent() uint64 {
 	s := []gauges.Sample{{Name: "/gc/gogc:percent"}}
 	gauges.Read(s)
@@ -31,7 +31,7 @@ func TestTheGCPercentRisesWhileGarbageIsCollectedOften(t *testing.T) {
 	}
 }
 
-// The percentage belongs to the whole process, so this test runs beside no other.
+// Not parallel: the percentage is that of the whole process.
 func TestTheGCIsTunedUnlessTheEnvironmentConfiguresIt(t *testing.T) {
 	const own = 77
 	defer debug.SetGCPercent(debug.SetGCPercent(own))
@@ -55,7 +55,7 @@ func TestTheGCIsTunedUnlessTheEnvironmentConfiguresIt(t *testing.T) {
 	}
 }
 
-// awaitPercent does something until the collector's percentage is as wanted.
+// awaitPercent repeats an action until the percentage of the garbage collector is as wanted.
 func awaitPercent(t *testing.T, want uint64, meanwhile func()) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); percent() != want; meanwhile() {

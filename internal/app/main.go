@@ -24,45 +24,44 @@ const (
 	headerTimeout  = 10 * time.Second
 	answerTimeout  = 30 * time.Second // streams set their own
 	maxHeaderBytes = 16 << 10
-	// shutdownGrace is what pages in flight are given at Close.
+	// shutdownGrace is how long Close waits for pages in flight.
 	shutdownGrace = 2 * time.Second
 )
 
-// Main is a recourse that executes settlements. Fill Options, by Bind or by hand;
-// then Parse, Start, Run, Close, in this order. Close may be called at any time
-// after Parse.
+// Main is a process that executes settlements. Fill Options, by Bind or by hand, then call
+// Parse, Start, Run and Close, in this order. Close may be called at any time after Parse.
 type Main struct {
 	Options     Options
-	Log         *zap.Logger                                         // none when nil
-	OnMove      func(m background.Transition, after background.Run) // after each committed move; it must not block
-	Now         func() time.Time                                    // a simulation's clock, gone by as it is; this machine's when nil
-	DemoHandler http.Handler                                        // of a demonstration, at /stage/; nil: none
+	Log         *zap.Logger                                         // no log if nil
+	OnMove      func(m background.Transition, after background.Run) // called after each committed transition; it must not block
+	Now         func() time.Time                                    // clock of a simulation; this machine's if nil
+	DemoHandler http.Handler                                        // handler of /stage/; no /stage/ if nil
 
-	// Tracer is whom spans are given to. When nil, Start exports them to where the
-	// environment's OTEL_EXPORTER_OTLP_ENDPOINT says, else nothing is traced.
+	// Tracer receives the spans. If it is nil, Start exports spans to OTEL_EXPORTER_OTLP_ENDPOINT
+	// if the environment sets that; otherwise nothing is traced.
 	Tracer trace.TracerProvider
 
 	// Set by Start.
 	Service        *postadjudication.Service
 	Redis          asynq.RedisConnOpt
-	URL            string          // of the pages; empty when there are none
+	URL            string          // URL of the pages; empty if none are served
 	MetricsURL     string          // URL of /metrics, and of /readyz in full; URL unless the options name another listener
 	DatabaseURL    string          // URL of the database; it may hold a password
-	KeysRequired   bool            // whoever asks needs an access key
+	KeysRequired   bool            // requests to the API and asynqmon need an access key
 	EscrowURL      string          // base URL of the escrow service
 	EmbeddedEscrow *EmbeddedEscrow // the embedded escrow service; nil when there is none
-	// For how long the escrow service recognises operation keys in calls and in lookups.
+	// How long the escrow service recognises operation keys in calls and in lookups.
 	KeyLifetime, LookupLifetime Lifetime
 
 	metrics          *metrics
-	tracesConfigured bool                   // the environment says where traces go
-	gcConfigured     bool                   // the environment says how often garbage is collected
-	unreadyReason    atomic.Pointer[string] // why it is not ready, as it was logged last
+	tracesConfigured bool                   // the environment sets where traces are exported
+	gcConfigured     bool                   // the environment sets GOGC
+	unreadyReason    atomic.Pointer[string] // the last logged reasons for not being ready
 	closers          []func() error
 }
 
-// Parse fills the options from the environment where no flag spoke, and refuses
-// those that cannot work. Its errors are ErrOptions.
+// Parse fills options that no flag set from the environment, and checks all. Its errors are
+// ErrOptions.
 func (m *Main) Parse(getenv func(string) string) error {
 	m.Options.FromEnvironment(getenv)
 	m.tracesConfigured = getenv(otlpVariable) != "" || getenv(otlpTracesVariable) != ""
@@ -74,9 +73,9 @@ func (m *Main) Parse(getenv func(string) string) error {
 	return m.Options.check()
 }
 
-// Start brings everything up but the work: servers of its own, the escrow service
-// for demonstrations, the service and the pages. With a private Postgres the schema
-// is made; any other must have it. After an error call Close all the same.
+// Start starts the private servers, the escrow service for demonstrations, the service and the
+// pages, but executes nothing. It creates the schema in a private Postgres; any other must have
+// it. Call Close also after an error.
 func (m *Main) Start(ctx context.Context) error {
 	databaseURL, redisURL, err := m.startServers(ctx)
 	if err != nil {
@@ -131,7 +130,7 @@ func (m *Main) Start(ctx context.Context) error {
 	return nil
 }
 
-// startServers starts what the options leave to us and tells where everything is.
+// startServers starts a private Postgres and Redis if the options name none, and returns the URLs.
 func (m *Main) startServers(ctx context.Context) (databaseURL, redisURL string, err error) {
 	databaseURL, redisURL = m.Options.DatabaseURL, m.Options.RedisURL
 	if databaseURL == "" {
@@ -147,7 +146,7 @@ func (m *Main) startServers(ctx context.Context) (databaseURL, redisURL string, 
 	return databaseURL, redisURL, nil
 }
 
-// startHTTP listens, so that a port that is taken is an error of Start.
+// startHTTP starts to listen and to serve. A port in use is an error of Start.
 func (m *Main) startHTTP(ctx context.Context) error {
 	var err error
 	if address := m.Options.MetricsListen; address != "" {
@@ -171,19 +170,19 @@ func (m *Main) startHTTP(ctx context.Context) error {
 	return nil
 }
 
-// serve serves pages until Close, which calls stopping first so that streams end. It gives the
-// URL that they are at.
+// serve serves pages until Close, which first calls stopping to end streams. It returns the URL
+// of the pages.
 func (m *Main) serve(ctx context.Context, address string, pages http.Handler, stopping func()) (string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return "", optionError("nothing can be served at %s (%w): name another address", address, err)
+		return "", optionError("cannot listen at %s (%w): choose another address", address, err)
 	}
 	server := &http.Server{Handler: pages, ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, MaxHeaderBytes: maxHeaderBytes}
 	server.RegisterOnShutdown(stopping)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			m.Log.Error("the pages are no longer served", zap.String("address", address), zap.Error(err))
+			m.Log.Error("serving the pages failed", zap.String("address", address), zap.Error(err))
 		}
 	})
 	m.onClose(func() error {
@@ -193,8 +192,8 @@ func (m *Main) serve(ctx context.Context, address string, pages http.Handler, st
 	return "http://" + listener.Addr().String(), nil
 }
 
-// startAPI makes the API. No key is needed on loopback as long as the money is that of
-// the escrow service for demonstrations.
+// startAPI returns the API. It requires no access key on loopback with the escrow service for
+// demonstrations, unless RequireKeys is set.
 func (m *Main) startAPI() (*api.API, error) {
 	m.KeysRequired = m.Options.RequireKeys || !m.Options.loopback() || m.EmbeddedEscrow == nil
 	level, err := m.Options.requestLevel()
@@ -224,11 +223,11 @@ func stop(server *http.Server) error {
 	return err
 }
 
-// Run executes settlements until ctx ends, then lets running attempts finish. The
-// pages are served meanwhile and until Close.
+// Run executes settlements until ctx ends, and then waits for running attempts. The pages are
+// served until Close.
 func (m *Main) Run(ctx context.Context) error {
 	defer m.tuneGC(gcTuneInterval)()
-	defer context.AfterFunc(ctx, func() { m.Log.Info("stopping: nothing new is claimed, attempts that run are given their time") })()
+	defer context.AfterFunc(ctx, func() { m.Log.Info("stopping: no new runs are claimed, running attempts may finish") })()
 	err := m.Service.Run(ctx)
 	done := m.Service.Stats()
 	m.Log.Info("stopped", zap.Int("left_running", done.Running), zap.Error(err))
@@ -237,7 +236,7 @@ func (m *Main) Run(ctx context.Context) error {
 
 func (m *Main) onClose(f func() error) { m.closers = append(m.closers, f) }
 
-// Close gives back what Start made, the last first. A second Close does nothing.
+// Close releases what Start opened, in reverse order. A second Close does nothing.
 func (m *Main) Close() error {
 	var errs []error
 	for len(m.closers) > 0 {

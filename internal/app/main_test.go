@@ -29,7 +29,7 @@ func options(t *testing.T) app.Options {
 	}
 }
 
-// start brings a Main up to its end with the test.
+// start starts a Main and closes it at the end of the test.
 func start(t *testing.T, o app.Options, m *app.Main) {
 	t.Helper()
 	m.Options = o
@@ -144,7 +144,7 @@ func TestPrivateServersComeAndGoWithTheMain(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if m.URL != "" {
-		t.Errorf("pages that nobody asked for: %s", m.URL)
+		t.Errorf("pages are served without Listen: %s", m.URL)
 	}
 	redis, escrow := addr(m.Redis), strings.TrimPrefix(m.EscrowURL, "http://")
 	if err := m.Close(); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// latenessBuckets are seconds. The promise at low load is 3ms at the median and
-// 15ms at the 99th percentile.
+// latenessBuckets are in seconds. The promise at low load is 3ms at the median and 15ms at the
+// 99th percentile.
 var latenessBuckets = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .025, .05, .1, .25, 1, 5, 30}
 
-// metrics count what this process did. Moves are counted when they are committed.
+// metrics counts the work of this process. Transitions are counted once they are committed.
 type metrics struct {
 	registry           *prometheus.Registry
 	attempts           *prometheus.CounterVec
@@ -32,26 +32,26 @@ type metrics struct {
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewPedanticRegistry(),
-		attempts: newCounters("recourse_attempts_total", "Attempts that ended, by what is known of the money.", "class",
+		attempts: newCounters("recourse_attempts_total", "Attempts that ended, by outcome class.", "class",
 			string(background.Executed), string(background.NotExecuted), string(background.Unknown)),
 		stateEntries: newCounters("recourse_runs_entered_total", "Times that a run entered a state.", "state",
 			string(background.Running), string(background.Scheduled), string(background.Succeeded), string(background.DeadLettered), string(background.Cancelled)),
 		deadLetters: newCounters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
 			background.ReasonRequestAltered, background.ReasonUnrecordable),
-		breakerTransitions: newCounters("recourse_breaker_transitions_total", "Moves of circuit breakers that this process made, by the state after it.", "state",
+		breakerTransitions: newCounters("recourse_breaker_transitions_total", "State changes of circuit breakers made by this process, by the new state.", "state",
 			string(background.BreakerOpen), string(background.BreakerHalfOpen), string(background.BreakerClosed)),
-		outOfBandChanges: newCounters("recourse_out_of_band_changes_total", "Tasks that somebody touched in Redis behind our back, as receipts name it.", "what",
+		outOfBandChanges: newCounters("recourse_out_of_band_changes_total", "Tasks changed in Redis by others, by kind of change as in the receipts.", "what",
 			background.TaskArchived, background.TaskRemoved, background.ArchivedTaskRemoved, background.ArchivedTaskRequeued),
-		refusals: newCounters("recourse_http_refusals_total", "Requests refused for who asked (401, 403, 429), by the code of the problem.", "code",
+		refusals: newCounters("recourse_http_refusals_total", "Requests refused for authentication, authorisation or rate (401, 403, 429), by problem code.", "code",
 			"key_missing", "key_invalid", "key_expired", "key_revoked", "tenant_mismatch", "role_missing", "beyond_reach", "host_unknown", "cross_origin", "too_many_failures"),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "recourse_retry_lateness_seconds", Help: "How long after its time a retry started.", Buckets: latenessBuckets,
+			Name: "recourse_retry_lateness_seconds", Help: "Time between the due time of a retry and its start.", Buckets: latenessBuckets,
 		}),
 	}
 	from := build.Read()
 	made := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "recourse_build_info", Help: "Always 1; its labels say what this program was built from.",
+		Name: "recourse_build_info", Help: "Always 1; the labels have the version, revision and Go version of this program.",
 		ConstLabels: prometheus.Labels{"version": from.Version, "revision": from.Revision, "go_version": from.Go},
 	})
 	made.Set(1)
@@ -59,8 +59,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// newCounters count by the value of one label. The values named are shown from the
-// start, at zero, so that a rate over them is defined.
+// newCounters returns counters with one label. The given values are exported from the start, at
+// zero, so that a rate over them is defined.
 func newCounters(name, help, label string, values ...string) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	for _, v := range values {
@@ -69,7 +69,7 @@ func newCounters(name, help, label string, values ...string) *prometheus.Counter
 	return c
 }
 
-// countTransition counts one committed move of a run.
+// countTransition counts one committed transition of a run.
 func (m *metrics) countTransition(mv background.Transition, after background.Run) {
 	if mv.Run.State != after.State {
 		m.stateEntries.WithLabelValues(string(after.State)).Inc()
@@ -88,7 +88,7 @@ func (m *metrics) countTransition(mv background.Transition, after background.Run
 	}
 }
 
-// registerCollectors adds what is read when the page is asked for.
+// registerCollectors adds the collectors that read at each scrape.
 func (m *metrics) registerCollectors(s measuredService, started time.Time, log *zap.Logger) {
 	m.registry.MustRegister(newProcessCollector(s, started), newStoreCollector(s, log))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// fixedMeasures is measured by what the test says.
+// fixedMeasures returns the values that the test sets.
 type fixedMeasures struct {
 	stats  postadjudication.Stats
 	levels postadjudication.Levels

@@ -14,10 +14,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
-// The environment variables that say where the servers are.
+// The environment variables of the options.
 const (
 	DatabaseVariable      = "RECOURSE_DATABASE_URL"
-	OwnerVariable         = "RECOURSE_OWNER_DATABASE_URL" // of what makes databases and schemas; where it is empty, DatabaseVariable
+	OwnerVariable         = "RECOURSE_OWNER_DATABASE_URL" // for the role that creates databases and schemas; DatabaseVariable if empty
 	RedisVariable         = "RECOURSE_REDIS_URL"
 	EscrowVariable        = "RECOURSE_ESCROW_URL"
 	AuthorizationVariable = "RECOURSE_ESCROW_AUTHORIZATION"
@@ -28,109 +28,110 @@ const (
 	MetricsListenVariable = "RECOURSE_METRICS_LISTEN"
 )
 
-// DefaultListen is where the pages are when nothing else is said.
+// DefaultListen is the default address of the pages.
 const DefaultListen = "127.0.0.1:8321"
 
-// Options are what an operator chooses.
+// Options is the configuration of a process.
 type Options struct {
 	DatabaseURL string // empty with Private: a private Postgres
-	RedisURL    string // empty with Private: a Redis within the process
+	RedisURL    string // empty with Private: a Redis in this process
 	EscrowURL   string // empty with Embedded: the escrow service for demonstrations
-	// Authorization is the header sent to the escrow service. It is a secret: it
-	// comes from the environment only and is never printed.
+	// Authorization is the Authorization header sent to the escrow service. It is a secret: it is
+	// read from the environment only and never printed.
 	Authorization string
 	Targets       []string // escrow services beside the default one, as NAME or NAME=URL; see BindTargets
-	// TargetAuthorization is the header sent to a target that has a URL, by its name: a secret as
-	// Authorization. None is sent where it is nil or answers empty.
+	// TargetAuthorization returns the Authorization header for a target with a URL, by its name. It
+	// is a secret, too. No header is sent if the func is nil or returns "".
 	TargetAuthorization func(name string) string
-	InsecureServers     []string // servers beyond this machine whose way is trusted; see Routes
-	Proxy               bool     // calls the escrow services by the proxy that HTTP_PROXY and HTTPS_PROXY name
+	InsecureServers     []string // servers beyond this machine that may be reached without verified TLS; see Routes
+	Proxy               bool     // escrow services are called through HTTP_PROXY and HTTPS_PROXY
 	Listen              string   // host:port of the pages; empty means none
-	MetricsListen       string   // host:port of /metrics and of /readyz in full, for whoever reaches it; empty: they are where the pages are
+	MetricsListen       string   // host:port of /metrics and the full /readyz, without keys; empty: they are served at Listen
 	Expose              bool     // allows a Listen beyond loopback
 	RequestLog          string   // level at which each request is logged; empty: debug
-	RequireKeys         bool     // asks for access keys on loopback with the embedded escrow service, too
-	Tenant              string   // of requests without a key that name none
+	RequireKeys         bool     // access keys are required also on loopback with the embedded escrow service
+	Tenant              string   // tenant of requests that have no key and name no tenant
 	Embedded            bool
-	KeyLifetime         Lifetime // how long the escrow service recognises an operation key; to be said where EscrowURL is
-	// LookupLifetime is how long a lookup tells what became of a key; KeyLifetime when it was not said.
+	KeyLifetime         Lifetime // how long the escrow service recognises an operation key; required with EscrowURL
+	// LookupLifetime is how long a lookup knows an operation key; KeyLifetime if not given.
 	LookupLifetime Lifetime
-	InFlight       time.Duration                // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
-	TimeLimit      time.Duration                // of one call of the escrow service
-	Private        bool                         // what has no URL is started, and gone after Close
+	InFlight       time.Duration                // how long an abandoned call may still be executed; 0: escrowhttp.DefaultInFlight, negative: never
+	TimeLimit      time.Duration                // time limit of one call of the escrow service
+	Private        bool                         // Postgres and Redis without a URL are started, and removed by Close
 	Breaker        postadjudication.BreakerRule // when circuit breakers open by themselves
-	Retention      Retention                    // of dead letters
-	Lookups        postadjudication.LookupRule  // how dead letters of unknown outcome are asked about
-	MaxRecoveries  Recoveries                   // from how many lost workers a run is recovered
+	Retention      Retention                    // retention of dead letters
+	Lookups        postadjudication.LookupRule  // lookups about dead letters of unknown outcome
+	MaxRecoveries  Recoveries                   // lost workers after which a run is still recovered
 }
 
-// ErrOptions marks every error that only other options or another environment cure.
+// ErrOptions marks errors that other options or another environment fix.
 var ErrOptions = errors.New("")
 
-// optionError is an error about the options.
+// optionError returns an error that is ErrOptions.
 func optionError(format string, args ...any) error {
 	return fmt.Errorf("%w"+format, append([]any{ErrOptions}, args...)...)
 }
 
-// BindDatabase defines the flag that says where Postgres is.
+// BindDatabase defines --database and --insecure-servers.
 func (o *Options) BindDatabase(f *pflag.FlagSet) {
-	f.StringVar(&o.DatabaseURL, "database", "", "Postgres, as postgres://user@host:5432/name?sslmode=verify-full (default $"+DatabaseVariable+"; a password only there)")
+	f.StringVar(&o.DatabaseURL, "database", "", "Postgres URL, such as postgres://user@host:5432/name?sslmode=verify-full (default $"+DatabaseVariable+"; put a password only there)")
 	o.bindInsecure(f)
 }
 
-// BindServers defines the flags that say where Postgres and Redis are.
+// BindServers defines the flags for Postgres and Redis.
 func (o *Options) BindServers(f *pflag.FlagSet) {
 	o.BindDatabase(f)
-	f.StringVar(&o.RedisURL, "redis", "", "Redis, as rediss://host:6379/0, redis:// on this machine, rediss-sentinel://h1:26379,h2:26379/0?master=name or rediss-cluster://h1:6379,h2:6379 (default $"+RedisVariable+"; a password only there)")
+	f.StringVar(&o.RedisURL, "redis", "", "Redis URL: rediss://host:6379/0, redis:// on this machine, rediss-sentinel://h1:26379,h2:26379/0?master=name or rediss-cluster://h1:6379,h2:6379 (default $"+RedisVariable+"; put a password only there)")
 }
 
-// BindReadOnly defines the flags of what needs no Redis: --redis is taken, as elsewhere.
+// BindReadOnly defines the flags of commands that need no Redis. They accept --redis nevertheless,
+// so that scripts can pass the same flags to every command.
 func (o *Options) BindReadOnly(f *pflag.FlagSet) {
 	o.BindDatabase(f)
-	f.StringVar(&o.RedisURL, "redis", "", "Redis, which is not needed here")
+	f.StringVar(&o.RedisURL, "redis", "", "accepted, but this command needs no Redis")
 }
 
-// BindEscrowTimes defines the flags that say what a lookup proves, and for how long.
+// BindEscrowTimes defines the flags for key lifetimes and time limits of the escrow service.
 func (o *Options) BindEscrowTimes(f *pflag.FlagSet) {
-	f.Var(&o.KeyLifetime, "key-lifetime", `how long the escrow service recognises an operation key: a span as 24h, "unlimited", or "none" (then nothing is called again after an unknown outcome)`)
-	f.Var(&o.LookupLifetime, "lookup-lifetime", "for how long after the first call a lookup that finds nothing proves that nothing was executed (default, and at least: --key-lifetime)")
-	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "for how long a call that was given up may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: none ever is)")
-	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
+	f.Var(&o.KeyLifetime, "key-lifetime", `how long the escrow service recognises an operation key: a duration such as 24h, "unlimited", or "none" (no repeated call after an unknown outcome)`)
+	f.Var(&o.LookupLifetime, "lookup-lifetime", "how long after the first call a lookup that finds nothing proves that nothing was executed (minimum and default: --key-lifetime)")
+	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "how long an abandoned call may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: never executed)")
+	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "time limit of one call of the escrow service")
 }
 
-// CheckEscrowTimes refuses a lookup lifetime that is shorter than the key lifetime: lookups
-// are believed for as long as keys are recognised. The error is ErrOptions.
+// CheckEscrowTimes returns ErrOptions if the lookup lifetime is shorter than the key lifetime:
+// lookups count for as long as keys are recognised.
 func (o *Options) CheckEscrowTimes() error {
 	if o.LookupLifetime.Given && o.KeyLifetime.Given && o.LookupLifetime.Span < o.KeyLifetime.Span {
-		return optionError("--lookup-lifetime must not be shorter than --key-lifetime: where lookups forget a key sooner, say that as --key-lifetime")
+		return optionError("--lookup-lifetime must not be shorter than --key-lifetime: if lookups forget a key sooner, set --key-lifetime to that time")
 	}
 	return nil
 }
 
-// KeyLifetimeMissing is what an operator is told who has not said it.
-const KeyLifetimeMissing = `how long the escrow service recognises an operation key must be said: --key-lifetime with a span as 24h, "unlimited", or "none"`
+// KeyLifetimeMissing is the error text for a missing --key-lifetime.
+const KeyLifetimeMissing = `--key-lifetime is missing: how long the escrow service recognises an operation key, such as 24h, "unlimited" or "none"`
 
-// Bind defines the flags of a process that executes.
+// Bind defines the flags of serve.
 func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
-	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is sent to it")
+	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is its Authorization header")
 	o.BindTargets(f)
 	if DemoBuild {
-		f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named; only on a database that was empty when this was done first, and never for real money after that")
+		f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations if none is named; only on a database that was empty at the first such start; that database can never be used for real money")
 	}
-	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /api/v1, /asynqmon, /livez, /readyz and /metrics")
-	f.StringVar(&o.MetricsListen, "metrics-listen", "", "where to serve /metrics, and /readyz with all reasons, to whoever reaches it, without a key; they are not on --listen then (default $"+MetricsListenVariable+", else on --listen)")
-	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
-	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
-	f.StringVar(&o.RequestLog, "request-log", "debug", "level at which each request is logged, with its principal: debug, info or warn; seen from --log-level on")
+	f.StringVar(&o.Listen, "listen", DefaultListen, "address of /api/v1, /asynqmon, /livez, /readyz and /metrics")
+	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics and a /readyz with all reasons, both without a key; --listen then has no /metrics (default $"+MetricsListenVariable+", else --listen)")
+	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; access keys are then sent unencrypted: put a TLS proxy in front")
+	f.BoolVar(&o.RequireKeys, "require-keys", false, "require access keys also on loopback with the escrow service for demonstrations")
+	f.StringVar(&o.RequestLog, "request-log", "debug", "log level of the line for each HTTP request, with its principal: debug, info or warn; written only if --log-level includes it")
 	o.BindEscrowTimes(f)
-	f.BoolVar(&o.Lookups.Off, "no-auto-lookups", false, "ask about dead letters of unknown outcome only when a person does")
-	f.Var(&o.MaxRecoveries, "max-recoveries", `from how many lost workers a run is recovered: a number, or "unlimited"; the next loss makes it a dead letter`)
+	f.BoolVar(&o.Lookups.Off, "no-auto-lookups", false, "disable automatic lookups about dead letters of unknown outcome")
+	f.Var(&o.MaxRecoveries, "max-recoveries", `how many lost workers a run may have: a number, or "unlimited"; the next loss makes it a dead letter`)
 	bindBreaker(f, &o.Breaker)
 	o.Retention.bind(f)
 }
 
-// FromEnvironment fills what no flag said.
+// FromEnvironment fills options that no flag set.
 func (o *Options) FromEnvironment(getenv func(string) string) {
 	for _, v := range []struct {
 		to   *string
@@ -152,7 +153,7 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 	o.TargetAuthorization = func(name string) string { return getenv(authorizationVariable(name)) }
 }
 
-// check refuses options that cannot work. Its errors are ErrOptions.
+// check returns ErrOptions for options that are missing, invalid or in conflict.
 func (o *Options) check() error {
 	switch {
 	case o.DatabaseURL == "" && !o.Private:
@@ -209,23 +210,23 @@ func (o *Options) checkListen() error {
 		return optionError("--listen %q is not host:port", o.Listen)
 	}
 	if !o.loopback() && !o.Expose {
-		return optionError("--listen %s is not on loopback, and access keys would travel in the clear: add --expose when TLS is in front of it", o.Listen)
+		return optionError("--listen %s is not on loopback, so access keys would be sent unencrypted: add --expose if a TLS proxy is in front of it", o.Listen)
 	}
 	return nil
 }
 
-// loopback reports whether only this machine reaches the pages.
+// loopback reports whether only this machine can reach the pages.
 func (o *Options) loopback() bool { return loopbackAddress(o.Listen) }
 
-// loopbackAddress reports whether only this machine reaches what listens at host:port.
+// loopbackAddress reports whether only this machine can reach host:port.
 func loopbackAddress(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// ServiceConfig is the configuration of a service that hands over and looks, but
-// executes nothing.
+// ServiceConfig returns the configuration of a service that reads and submits, but executes
+// nothing. It needs Redis.
 func (o *Options) ServiceConfig() (postadjudication.Config, error) {
 	c, err := o.UncheckedReadOnlyConfig()
 	if err == nil && c.Redis == nil {
@@ -237,7 +238,7 @@ func (o *Options) ServiceConfig() (postadjudication.Config, error) {
 	return c, err
 }
 
-// ReadOnlyConfig is the configuration of a service that only looks. It needs no Redis.
+// ReadOnlyConfig returns the configuration of a service that works without Redis.
 func (o *Options) ReadOnlyConfig() (postadjudication.Config, error) {
 	c, err := o.UncheckedReadOnlyConfig()
 	if err == nil {
@@ -246,8 +247,8 @@ func (o *Options) ReadOnlyConfig() (postadjudication.Config, error) {
 	return c, err
 }
 
-// UncheckedReadOnlyConfig is Look without CheckTransport. The doctor uses it to tell of routes that are not
-// protected.
+// UncheckedReadOnlyConfig is ReadOnlyConfig without CheckTransport. The doctor uses it to report
+// unprotected routes.
 func (o *Options) UncheckedReadOnlyConfig() (postadjudication.Config, error) {
 	if o.DatabaseURL == "" {
 		return postadjudication.Config{}, optionError("no Postgres is named: set %s or --database", DatabaseVariable)
@@ -273,8 +274,8 @@ func (o *Options) UncheckedReadOnlyConfig() (postadjudication.Config, error) {
 	return c, o.Retention.apply(&c)
 }
 
-// CheckDatabaseURL refuses what is no URL of a Postgres. The error is ErrOptions
-// and does not repeat the URL, which may hold a password.
+// CheckDatabaseURL returns ErrOptions for an invalid Postgres URL. The error does not repeat the
+// URL, which may contain a password.
 func CheckDatabaseURL(databaseURL string) error {
 	if _, err := pgurl.Normalize(databaseURL); err != nil {
 		return optionError("%w", err)

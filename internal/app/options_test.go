@@ -73,7 +73,7 @@ func TestKeyLifetimesAreReadAsPeopleWriteThem(t *testing.T) {
 			t.Errorf("%s: %+v", said, o.KeyLifetime)
 		}
 		if again := o.KeyLifetime.String(); again != said && again != want.String() {
-			t.Errorf("%s is told as %s", said, again)
+			t.Errorf("%s is formatted as %s", said, again)
 		}
 	}
 	for _, wrong := range []string{"0", "0s", "-1h", "", "forever", "24"} {
@@ -136,7 +136,7 @@ func TestRecoveriesAreANumberOrUnlimited(t *testing.T) {
 			args = []string{flag}
 		}
 		if err := f.Parse(args); err != nil || o.MaxRecoveries != want.value || o.MaxRecoveries.String() != want.told {
-			t.Errorf("%q: %d, told as %s, %v", flag, o.MaxRecoveries, o.MaxRecoveries.String(), err)
+			t.Errorf("%q: %d, formatted as %s, %v", flag, o.MaxRecoveries, o.MaxRecoveries.String(), err)
 		}
 	}
 	for _, bad := range []string{"0", "-1", "none", "", "5.0", "1000001"} {
@@ -144,7 +144,7 @@ func TestRecoveriesAreANumberOrUnlimited(t *testing.T) {
 		f.SetOutput(io.Discard)
 		new(Options).Bind(f)
 		if err := f.Parse([]string{"--max-recoveries=" + bad}); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -15,12 +15,12 @@ import (
 
 const (
 	metricsIndexLine = "/metrics   for Prometheus\n"
-	indexText        = `recourse carries adjudicated escrow decisions to settled, or to a person's desk.
+	indexText        = `recourse executes adjudicated escrow decisions.
 
 /livez     200 while the process runs
-/readyz    200 while it can do its work, else 503 and why
-` + metricsIndexLine + `/asynqmon  queues and tasks, to look at only
-/api/v1    the HTTP API; /api/v1/openapi.json says what it is
+/readyz    200 while the process can work, otherwise 503 with the reasons
+` + metricsIndexLine + `/asynqmon  queues and tasks, read-only
+/api/v1    the HTTP API, described by /api/v1/openapi.json
 `
 )
 
@@ -28,8 +28,8 @@ func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
 	return asynqmon.New(asynqmon.Options{RootPath: "/asynqmon", RedisConnOpt: redis, ReadOnly: true})
 }
 
-// routes are the pages. What tells of runs and money asks for a key where one is
-// needed; the others tell of this process only.
+// routes returns the pages. Pages about runs and money require a key if KeysRequired is set; the
+// others are about this process only.
 func (m *Main) routes(monitor http.Handler, apiServer *api.API) http.Handler {
 	monitor = apiServer.Guard(access.Queues, readOnly(monitor))
 	mux := http.NewServeMux()
@@ -51,8 +51,8 @@ func (m *Main) routes(monitor http.Handler, apiServer *api.API) http.Handler {
 	return forbidFraming(mux)
 }
 
-// metricsRoutes are the pages of MetricsListen. They ask for no key: who reaches that address may
-// read them. On loopback that is this machine, and no page in a browser of it.
+// metricsRoutes returns the pages of MetricsListen. They require no key: everyone who can reach the
+// address may read them. On loopback they refuse web pages that resolve their own name to it.
 func (m *Main) metricsRoutes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /livez", m.textPage("ok\n"))
@@ -65,8 +65,8 @@ func (m *Main) metricsRoutes() http.Handler {
 	return forbidFraming(withPagePolicy(pages))
 }
 
-// metricsHandler shows the metrics to this machine, and to others with a key that opens what belongs to
-// all tenants.
+// metricsHandler serves the metrics to this machine without a key, and to others with a key that
+// covers all tenants.
 func (m *Main) metricsHandler(apiServer *api.API) http.Handler {
 	page := m.metrics.handler(m.Log)
 	guarded := apiServer.Guard(access.Metrics, page)
@@ -79,13 +79,13 @@ func (m *Main) metricsHandler(apiServer *api.API) http.Handler {
 	})
 }
 
-// isLocal reports whether a request came from this machine and was meant for it. A proxy in front
-// that keeps the Host header tells others apart; behind any other one MetricsListen has to be used.
+// isLocal reports whether a request came from this machine and names it as its host. A proxy on
+// this machine must keep the Host header; behind any other proxy use MetricsListen.
 func (m *Main) isLocal(r *http.Request) bool {
 	return m.Options.MetricsListen == "" && m.Options.loopback() && api.IsLoopbackHost(r.Host)
 }
 
-// forbidFraming forbids every page to be framed, or taken for another type than it says.
+// forbidFraming sets headers that forbid framing and content sniffing on every page.
 func forbidFraming(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -94,7 +94,8 @@ func forbidFraming(next http.Handler) http.Handler {
 	})
 }
 
-// localPage is locked. Where no key is needed it answers only under a loopback name in the Host header.
+// localPage sets the page policy. If no keys are required it answers only with a loopback name in
+// the Host header.
 func (m *Main) localPage(page http.Handler) http.Handler {
 	if !m.KeysRequired {
 		page = loopbackOnly(page)
@@ -102,7 +103,7 @@ func (m *Main) localPage(page http.Handler) http.Handler {
 	return withPagePolicy(page)
 }
 
-// withPagePolicy wraps a page in a policy that forbids it to load anything and to be framed.
+// withPagePolicy sets a policy that forbids the page to load anything and to be framed.
 func withPagePolicy(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -110,28 +111,28 @@ func withPagePolicy(page http.Handler) http.Handler {
 	})
 }
 
-// loopbackOnly answers only under a loopback name in the Host header: a page in a browser of this
-// machine that had its own name resolved to loopback asks under that one.
+// loopbackOnly refuses requests without a loopback name in the Host header. This stops DNS
+// rebinding: a web page whose name resolves to loopback sends its own name.
 func loopbackOnly(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !api.IsLoopbackHost(r.Host) {
-			http.Error(w, "without keys this is answered under the names of loopback only", http.StatusForbidden)
+			http.Error(w, "without keys this page is served only under a loopback name", http.StatusForbidden)
 			return
 		}
 		page.ServeHTTP(w, r)
 	})
 }
 
-// readOnly lets only through what changes nothing, whatever the handler would do.
+// readOnly passes only GET and HEAD requests to the handler.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "this is to look at only", http.StatusMethodNotAllowed)
+			http.Error(w, "this page is read-only", http.StatusMethodNotAllowed)
 			return
 		}
 		if strings.HasPrefix(r.URL.Path, "/asynqmon/api/") {
-			w.Header().Set("Content-Type", "application/json") // asynqmon says it of its errors only, which are text
+			w.Header().Set("Content-Type", "application/json") // asynqmon sets a type only on its errors, which are text
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -150,6 +151,6 @@ func (m *Main) write(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	if _, err := io.WriteString(w, body); err != nil {
-		m.Log.Debug("a page was not read to its end", zap.Error(err))
+		m.Log.Debug("a page could not be written completely", zap.Error(err))
 	}
 }

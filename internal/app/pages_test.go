@@ -42,7 +42,7 @@ func request(t *testing.T, url string, headers ...string) (*http.Response, strin
 	return resp, string(text)
 }
 
-// checkAnswer checks how a page answers, and what stands in it.
+// checkAnswer checks the status and the text of a page.
 func checkAnswer(t *testing.T, url string, status int, word string, headers ...string) {
 	t.Helper()
 	if resp, text := request(t, url, headers...); resp.StatusCode != status || !strings.Contains(text, word) {
@@ -50,7 +50,7 @@ func checkAnswer(t *testing.T, url string, status int, word string, headers ...s
 	}
 }
 
-// bearer is the header that shows a key with one role.
+// bearer returns the Authorization header of a new key with one role.
 func bearer(t *testing.T, m *app.Main, role access.Role) string {
 	t.Helper()
 	token, _, err := m.Service.CreateKey(t.Context(), postadjudication.NewKey{
@@ -80,7 +80,7 @@ func TestMetricsBeyondLoopbackTakeAPlatformKey(t *testing.T) {
 	checkAnswer(t, url+"/livez", http.StatusOK, "ok")
 }
 
-// A proxy in front of a process that asks for keys forwards what is asked for under its name.
+// A proxy in front of a process that requires keys forwards requests with its own host name.
 func TestMetricsOnLoopbackAskForNoKeyUnderItsOwnNameOnly(t *testing.T) {
 	t.Parallel()
 	o, m := options(t), &app.Main{}
@@ -130,8 +130,7 @@ func TestEveryPageSaysItsTypeAndForbidsFrames(t *testing.T) {
 	}
 }
 
-// The reason in full may name servers: it goes to the log, once, and to who reaches the listener
-// for metrics.
+// The full reason may name servers: it is written to the log, once, and at the listener for metrics.
 func TestReadinessShowsNoAddress(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
@@ -162,7 +161,7 @@ func TestReadinessShowsNoAddress(t *testing.T) {
 	checkAnswer(t, m.URL+"/livez", http.StatusOK, "ok")
 }
 
-// What is told of tenants beside readiness is for this machine, or for the listener for metrics.
+// The hints of /readyz about tenants are for this machine and the listener for metrics.
 func TestOpenCircuitBreakersAreNotShownToWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"", "127.0.0.1:0"} {
@@ -182,7 +181,7 @@ func TestOpenCircuitBreakersAreNotShownToWhoeverAsks(t *testing.T) {
 		checkAnswer(t, m.MetricsURL+"/readyz", http.StatusOK, "open_circuit_breakers", "Accept", "application/json")
 		elsewhere := []string{"Host", "recourse.example"}
 		if listen != "" {
-			elsewhere = nil // not under any name
+			elsewhere = nil // the listener for metrics answers no other host name
 		}
 		if resp, text := request(t, m.URL+"/readyz", elsewhere...); resp.StatusCode != http.StatusOK || text != "ok\n" {
 			t.Errorf("%d %q", resp.StatusCode, text)

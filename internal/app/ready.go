@@ -14,19 +14,19 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// readyTimeout bounds the question whether this process can do its work.
+// readyTimeout limits the health check.
 const readyTimeout = 3 * time.Second
 
-// readyHandler answers in JSON when that is asked for, else in plain text. A paused queue
-// keeps runs waiting but is an operator's will, and an open circuit breaker is the
-// escrow service's fault: they are told, and are no fault of this process. Nor is a
-// breach of conservation, which is a matter for a person.
+// readyHandler answers 200 or 503, in JSON if the request accepts it, else in plain text. Paused
+// queues, open circuit breakers and breaches of conservation are reported as hints and do not make
+// the process unready: an operator paused the queue, the escrow service is failing, and a breach
+// needs a person.
 //
-// Addresses, which reasons in full may have, are for those who reach MetricsListen, and for the
-// log. What belongs to tenants is for these and for this machine.
+// Full reasons may contain addresses: they are written only at MetricsListen and to the log. Hints
+// name tenants: they are written only at MetricsListen and to this machine.
 func (m *Main) readyHandler(full bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyTimeout) // who hangs up is no reason
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyTimeout) // a closed connection must not make the process look unready
 		defer cancel()
 		status, reason := http.StatusOK, ""
 		err := m.Service.Healthy(ctx)
@@ -59,7 +59,7 @@ func (m *Main) readyHandler(full bool) http.Handler {
 	})
 }
 
-// reasons are why a process is not ready, each once, in words that whoever asks may read.
+// reasons returns why a process is not ready, each reason once, without addresses.
 func reasons(err error) (out []string) {
 	if err == nil {
 		return nil
@@ -69,7 +69,7 @@ func reasons(err error) (out []string) {
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
-		return []string{"the log says why"}
+		return []string{"see the log"}
 	}
 	for _, one := range joined.Unwrap() {
 		for _, reason := range reasons(one) {
@@ -81,7 +81,7 @@ func reasons(err error) (out []string) {
 	return out
 }
 
-// logReady writes to the log why this process is not ready, once for each change of the reasons.
+// logReady logs why this process is not ready, once for each change of the reasons.
 func (m *Main) logReady(plain string, err error) {
 	switch was := m.unreadyReason.Swap(&plain); {
 	case was != nil && *was == plain, was == nil && err == nil:
@@ -92,7 +92,7 @@ func (m *Main) logReady(plain string, err error) {
 	}
 }
 
-// hints are what is no fault of this process but a person should know.
+// hints are conditions that do not make this process unready, but that a person should know.
 type hints struct {
 	paused        []string
 	open, stalled []postadjudication.Breaker
@@ -106,7 +106,7 @@ func (m *Main) hints() hints {
 	return h
 }
 
-// jsonMembers are those of the answer in JSON.
+// jsonMembers returns the members of the JSON answer.
 func (h hints) jsonMembers(reason string) map[string]any {
 	answer := map[string]any{"ready": reason == "", "reason": reason}
 	if len(h.paused) > 0 {
@@ -127,27 +127,27 @@ func (h hints) jsonMembers(reason string) map[string]any {
 	return answer
 }
 
-// failoverText are lines about a failover of the database; a person has to compare what was
-// decided shortly before it with what is known elsewhere.
+// failoverText returns lines about a failover of the database. A person has to compare the
+// decisions shortly before it with other records.
 func failoverText(f *postadjudication.Failover) string {
 	if f == nil {
 		return ""
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "ALARM: the database went from timeline %d to %d (seen %s), by a failover or a restore: what was committed last before may be lost, unless replication is synchronous\n",
+	fmt.Fprintf(&out, "ALARM: the database changed from timeline %d to %d (seen %s), by a failover or a restore: the last commits before it may be lost, unless replication is synchronous\n",
 		f.From, f.To, f.SeenAt.UTC().Format(time.RFC3339))
 	for _, u := range f.Tenants {
-		fmt.Fprintf(&out, "shortly before, tenant %s: %d attempts of unknown outcome, %d findings: %s\n", u.Tenant, u.Unknown, u.Findings, f.Command(u.Tenant))
+		fmt.Fprintf(&out, "shortly before it tenant %s had %d attempts of unknown outcome and %d findings: %s\n", u.Tenant, u.Unknown, u.Findings, f.Command(u.Tenant))
 	}
 	return out.String()
 }
 
-// text are lines for people.
+// text returns the hints as lines for people.
 func (h hints) text() string {
 	var out strings.Builder
 	out.WriteString(failoverText(h.failover))
 	for _, b := range h.stalled {
-		fmt.Fprintf(&out, "ALARM: %d runs wait behind the circuit breaker of %s (%s), open since %s, and no new case comes that could show whether it works\n",
+		fmt.Fprintf(&out, "ALARM: %d runs wait behind the circuit breaker of %s (%s), open since %s, and there is no new case to probe the escrow service\n",
 			b.Paused, b.Target, b.Family, b.Since.UTC().Format(time.RFC3339))
 	}
 	for _, b := range h.open {
@@ -158,7 +158,7 @@ func (h hints) text() string {
 		fmt.Fprintf(&out, "the queue %s is paused in asynq: its runs wait until it is unpaused\n", queue)
 	}
 	if h.breaches.Excesses > 0 || h.breaches.Escrows > 0 {
-		fmt.Fprintf(&out, "conservation was breached: payments beyond what was adjudicated %d, escrows that committed more than they hold %d\n", h.breaches.Excesses, h.breaches.Escrows)
+		fmt.Fprintf(&out, "conservation was breached: %d payments beyond the adjudicated amount, %d escrows that committed more than they hold\n", h.breaches.Excesses, h.breaches.Escrows)
 	}
 	return out.String()
 }

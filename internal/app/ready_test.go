@@ -31,7 +31,7 @@ func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Notify(t.Context()); err != nil { // which makes its queue known
+	if err := s.Notify(t.Context()); err != nil { // this registers its queue
 		t.Fatal(err)
 	}
 	queues, err := operator.Queues()
@@ -63,7 +63,7 @@ func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	}
 }
 
-// A breach of conservation is a matter for a person, and keeps no process from its work.
+// A breach of conservation needs a person, and does not make a process unready.
 func TestABreachIsShownAndNotUnready(t *testing.T) {
 	t.Parallel()
 	o, m := options(t), &app.Main{}
@@ -96,7 +96,7 @@ func TestABreachIsShownAndNotUnready(t *testing.T) {
 			t.Fatal("the breach is not seen")
 		}
 	}
-	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "committed more than they hold 1") {
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "1 escrows that committed more than they hold") {
 		t.Errorf("%d %q", status, body)
 	}
 	if status, body := get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusOK || !strings.Contains(body, `"escrows_beyond_held":1`) {

@@ -16,17 +16,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// The ports that are meant where none is named.
+// The default ports.
 const (
 	redisPort    = "6379"
 	sentinelPort = "26379"
 )
 
-const redisURLForms = "it looks like redis://host:6379/0, rediss://... with TLS, redis-sentinel://h1:26379,h2:26379/0?master=name, or redis-cluster://h1:6379,h2:6379"
+const redisURLForms = "use redis://host:6379/0, rediss://... with TLS, redis-sentinel://h1:26379,h2:26379/0?master=name, or redis-cluster://h1:6379,h2:6379"
 
 var errRedisURL = optionError("the Redis URL can't be read; %s", redisURLForms)
 
-// redisURL is a Redis URL taken apart.
+// redisURL is a parsed Redis URL.
 type redisURL struct {
 	kind     string // redis, redis-sentinel or redis-cluster
 	tls      bool
@@ -37,8 +37,8 @@ type redisURL struct {
 	query    url.Values
 }
 
-// ParseRedis reads the URL of a Redis, of the Sentinels that know where it is, or of a
-// Cluster. The error is ErrOptions and does not repeat the URL, which may hold a password.
+// ParseRedis parses the URL of a Redis, of its Sentinels, or of a Cluster. The error is ErrOptions
+// and does not repeat the URL, which may contain a password.
 func ParseRedis(text string) (asynq.RedisConnOpt, error) {
 	u, err := parseRedisURL(text)
 	if err != nil {
@@ -53,7 +53,7 @@ func ParseRedis(text string) (asynq.RedisConnOpt, error) {
 	return u.single()
 }
 
-// parseRedisURL cuts the hosts out before the rest is read: a list of them is no host.
+// parseRedisURL replaces the hosts before it calls url.Parse, which refuses a list of hosts.
 func parseRedisURL(text string) (*redisURL, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	plain := strings.Replace(scheme, "rediss", "redis", 1)
@@ -81,7 +81,7 @@ func parseRedisURL(text string) (*redisURL, error) {
 	}
 	if path := strings.Trim(u.Path, "/"); path != "" {
 		if out.db, err = strconv.Atoi(path); err != nil || out.db < 0 {
-			return nil, optionError("the Redis URL names the database %q, which is no number; %s", path, redisURLForms)
+			return nil, optionError("the database %q in the Redis URL is not a number; %s", path, redisURLForms)
 		}
 	}
 	out.addrs, err = redisHosts(rest[at:end], port)
@@ -102,19 +102,19 @@ func redisHosts(list, defaultPort string) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// tlsConfig is that of connections to the hosts of the URL; nil: none.
+// tlsConfig returns the TLS configuration of the connections; nil without TLS.
 func (u *redisURL) tlsConfig() *tls.Config {
 	if !u.tls {
 		return nil
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12} // the name that is verified is that of the host dialled
+	return &tls.Config{MinVersion: tls.VersionTLS12} // the certificate is verified for the host that is dialled
 }
 
-// redisTimeouts are parameters of all forms, as go-redis names them.
+// redisTimeouts are parameters that every kind of URL may have, named as in go-redis.
 type redisTimeouts struct{ dial, read, write time.Duration }
 
-// parameters reads those of all forms, and refuses what is left: a parameter that does
-// nothing would be believed to do something.
+// parameters returns the parameters of all kinds, and an error for any that is left: a parameter
+// without effect would mislead the operator.
 func (u *redisURL) parameters() (t redisTimeouts, err error) {
 	for _, p := range []struct {
 		name string
@@ -122,12 +122,12 @@ func (u *redisURL) parameters() (t redisTimeouts, err error) {
 	}{{"dial_timeout", &t.dial}, {"read_timeout", &t.read}, {"write_timeout", &t.write}} {
 		if text := u.take(p.name); text != "" {
 			if *p.to, err = time.ParseDuration(text); err != nil || *p.to <= 0 {
-				return t, optionError("the parameter %s of the Redis URL must be a span, such as 3s", p.name)
+				return t, optionError("the parameter %s of the Redis URL must be a duration, such as 3s", p.name)
 			}
 		}
 	}
 	for name := range u.query {
-		return t, optionError("the Redis URL has a parameter %q, which is not known for %s://", name, u.kind)
+		return t, optionError("the Redis URL has an unknown parameter %q for %s://", name, u.kind)
 	}
 	return t, nil
 }
@@ -140,7 +140,7 @@ func (u *redisURL) take(name string) string {
 
 func (u *redisURL) single() (asynq.RedisConnOpt, error) {
 	if len(u.addrs) > 1 {
-		return nil, optionError("the Redis URL names several hosts: say redis-sentinel:// when they are Sentinels, redis-cluster:// when they are a Cluster")
+		return nil, optionError("the Redis URL names several hosts: use redis-sentinel:// for Sentinels, or redis-cluster:// for a Cluster")
 	}
 	if u.query.Has("addr") {
 		return nil, optionError("the Redis URL has a parameter addr: name the hosts of a Cluster as redis-cluster://h1:6379,h2:6379")
@@ -155,15 +155,15 @@ func (u *redisURL) single() (asynq.RedisConnOpt, error) {
 	}, nil
 }
 
-// sentinel takes the user before the hosts for that of the Sentinels, as asynq and
-// go-redis do; that of Redis are parameters.
+// sentinel uses the user before the hosts for the Sentinels, as asynq and go-redis do. The
+// parameters username and password are for Redis.
 func (u *redisURL) sentinel() (asynq.RedisConnOpt, error) {
 	opt := asynq.RedisFailoverClientOpt{
 		MasterName: u.take("master"), SentinelAddrs: u.addrs, SentinelUsername: u.user, SentinelPassword: u.password,
 		Username: u.take("username"), Password: u.take("password"), DB: u.db, TLSConfig: u.tlsConfig(),
 	}
 	if opt.MasterName == "" {
-		return nil, optionError("the Redis URL names no master: redis-sentinel://h1:26379,h2:26379/0?master=name")
+		return nil, optionError("the Redis URL has no parameter master: redis-sentinel://h1:26379,h2:26379/0?master=name")
 	}
 	t, err := u.parameters()
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = t.dial, t.read, t.write
@@ -172,7 +172,7 @@ func (u *redisURL) sentinel() (asynq.RedisConnOpt, error) {
 
 func (u *redisURL) cluster() (asynq.RedisConnOpt, error) {
 	if u.db != 0 {
-		return nil, optionError("the Redis URL names the database %d: a Cluster has none but 0", u.db)
+		return nil, optionError("the Redis URL names the database %d: a Cluster has only database 0", u.db)
 	}
 	t, err := u.parameters()
 	return asynq.RedisClusterClientOpt{
@@ -181,8 +181,8 @@ func (u *redisURL) cluster() (asynq.RedisConnOpt, error) {
 	}, err
 }
 
-// redisLog is where what go-redis says goes: it has one logger for all clients of a
-// program. Without one it says nothing; what fails is returned as well.
+// redisLog receives the log lines of go-redis, which has one logger for all clients of a program.
+// If it is nil they are dropped; go-redis also returns the errors.
 var redisLog atomic.Pointer[zap.Logger]
 
 type redisLogger struct{}

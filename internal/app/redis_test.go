@@ -2,8 +2,8 @@ package app_test
 
 import "github.com/hibiken/asynq"
 
-// addr is where a Redis listens; every Redis of these tests is a single one.
+// addr returns the address of a Redis. Every Redis of these tests is a single server.
 func addr(opt asynq.RedisConnOpt) string { return opt.(asynq.RedisClientOpt).Addr }
 
-// password is what it asks for.
+// password returns the password of a Redis.
 func password(opt asynq.RedisConnOpt) string { return opt.(asynq.RedisClientOpt).Password }

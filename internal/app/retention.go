@@ -10,28 +10,27 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Retention is how long letters are kept, and where they go then.
+// Retention is how long dead letters are kept, and where they are archived.
 type Retention struct {
-	Archive string // directory; empty: letters of settlements are kept for ever
+	Archive string // directory; empty: dead letters of settlements are kept for ever
 	Rules   []string
 }
 
 // bind defines the flags.
 func (r *Retention) bind(f *pflag.FlagSet) {
-	f.StringVar(&r.Archive, "archive", "", "directory that dead letters go into when their retention is over or they are purged; without one those of settlements are never pruned")
-	f.StringArrayVar(&r.Rules, "retain", nil, "how long dead letters are kept, as FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; may be repeated (default "+postadjudication.DefaultMaxAge+")")
+	f.StringVar(&r.Archive, "archive", "", "directory that expired and purged dead letters are written to; without it dead letters of settlements never expire")
+	f.StringArrayVar(&r.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; repeatable (default "+postadjudication.DefaultMaxAge+")")
 }
 
-// BindRetention defines the flags that say how long letters are kept, and where they go
-// then.
+// BindRetention defines --retain and --archive.
 func (o *Options) BindRetention(f *pflag.FlagSet) { o.Retention.bind(f) }
 
-// BindArchive defines the flag that says where letters go that are removed.
+// BindArchive defines --archive for commands that remove dead letters.
 func (o *Options) BindArchive(f *pflag.FlagSet) {
-	f.StringVar(&o.Retention.Archive, "archive", "", "directory that removed dead letters go into, as of the processes that execute")
+	f.StringVar(&o.Retention.Archive, "archive", "", "directory that removed dead letters are written to; use the --archive of recourse serve")
 }
 
-// rules reads the flags. Whether there are such families is found out by the service.
+// rules parses the flags. The service checks whether the families exist.
 func (r *Retention) rules() (out []postadjudication.RetentionRule, err error) {
 	for _, text := range r.Rules {
 		rule, err := retentionRule(text)
@@ -46,7 +45,7 @@ func (r *Retention) rules() (out []postadjudication.RetentionRule, err error) {
 func retentionRule(text string) (rule postadjudication.RetentionRule, err error) {
 	where, keep, found := strings.Cut(text, "=")
 	if !found || where == "" || keep == "" {
-		return rule, fmt.Errorf("it looks like settlement=P180D")
+		return rule, fmt.Errorf("it must look like settlement=P180D")
 	}
 	if rule.Family, _, found = strings.Cut(where, ":"); found {
 		rule.Queue = where
@@ -56,12 +55,12 @@ func retentionRule(text string) (rule postadjudication.RetentionRule, err error)
 		return rule, rule.Validate()
 	}
 	if rule.MaxCount, err = strconv.Atoi(count); err != nil || rule.MaxCount < 1 {
-		return rule, fmt.Errorf("%q is no number of letters", count)
+		return rule, fmt.Errorf("%q is not a number of letters", count)
 	}
 	return rule, rule.Validate()
 }
 
-// apply puts what was chosen into a configuration. Its errors are ErrOptions.
+// apply sets the retention and the archive of a configuration. Its errors are ErrOptions.
 func (r *Retention) apply(c *postadjudication.Config) (err error) {
 	if c.Retention, err = r.rules(); err != nil || r.Archive == "" {
 		return err

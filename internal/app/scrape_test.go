@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// scraped reads the samples of a metrics page: name with labels -> value.
+// scraped returns the samples of a metrics page: name with labels -> value.
 func scraped(t *testing.T, page string) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
@@ -68,7 +68,7 @@ func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
 	}
 }
 
-// compare asks the database for what each sample says.
+// compare compares each sample with the database.
 func compare(t *testing.T, databaseURL string, page map[string]float64) {
 	t.Helper()
 	db, err := sql.Open("postgres", testkit.Owner(t, databaseURL))
@@ -99,7 +99,7 @@ func compare(t *testing.T, databaseURL string, page map[string]float64) {
 			t.Fatalf("%s: %v", sample, err)
 		}
 		if got, shown := page[sample]; !shown || got != want {
-			t.Errorf("%s: shown %v, %v, the database says %v", sample, shown, got, want)
+			t.Errorf("%s: exported %v, %v, the database has %v", sample, shown, got, want)
 		}
 	}
 	if page[`recourse_runs{state="dead_lettered"}`] != 10 || page[`recourse_money_at_risk_minor_units{currency="USD"}`] != 1000 {

@@ -14,17 +14,17 @@ import (
 // target is an escrow service beside the default one.
 type target struct {
 	name string
-	url  string // empty: another name of the default one
+	url  string // empty: another name for the default one
 }
 
 // BindTargets defines the flag that names the escrow services beside the default one.
 func (o *Options) BindTargets(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.Targets, "target", nil, "an escrow service that adjudications may name beside "+postadjudication.DefaultTarget+": NAME=URL, or NAME for another name of --escrow; repeatable (default $"+TargetsVariable+", separated by spaces)")
+	f.StringArrayVar(&o.Targets, "target", nil, "another escrow service that adjudications may name as their target, besides "+postadjudication.DefaultTarget+": NAME=URL, or NAME alone for another name of --escrow; repeatable (default $"+TargetsVariable+", separated by spaces)")
 }
 
 func targetsFrom(text string) []string { return strings.Fields(text) }
 
-// authorizationVariable is the environment variable with the header for a target.
+// authorizationVariable returns the environment variable of the Authorization header for a target.
 func authorizationVariable(name string) string {
 	return AuthorizationVariable + "_" + strings.Map(func(r rune) rune {
 		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
@@ -34,9 +34,8 @@ func authorizationVariable(name string) string {
 	}, name)
 }
 
-// targets reads what the options say. Two names with one URL are refused: each would have a
-// circuit breaker of its own, and one that is open would be walked around by the other name.
-// The error is ErrOptions.
+// targets parses the options. Two names with one URL are an error: each would have its own circuit
+// breaker, and the other name would bypass an open one. The error is ErrOptions.
 func (o *Options) targets() ([]target, error) {
 	out := make([]target, 0, len(o.Targets))
 	endpoints, headers := []string{endpoint(o.EscrowURL)}, map[string]string{}
@@ -47,11 +46,11 @@ func (o *Options) targets() ([]target, error) {
 		case name == "" || given && at == "":
 			return nil, optionError("--target %q is neither NAME nor NAME=URL", text)
 		case name == postadjudication.DefaultTarget || slices.ContainsFunc(out, func(known target) bool { return known.name == name }):
-			return nil, optionError("--target names %q twice; %s is that of --escrow", name, postadjudication.DefaultTarget)
+			return nil, optionError("--target names %q twice; %s is the name of --escrow", name, postadjudication.DefaultTarget)
 		case given && slices.Contains(endpoints, endpoint(at)):
-			return nil, optionError("--target %s has the URL of another one: a circuit breaker is of an escrow service; as another name of --escrow say --target %s", name, name)
+			return nil, optionError("--target %s has the URL of another target: an escrow service has one circuit breaker; for another name of --escrow use --target %s", name, name)
 		case given && headers[authorizationVariable(name)] != "":
-			return nil, optionError("--target %s and %s would be sent the header of one variable, %s", name, headers[authorizationVariable(name)], authorizationVariable(name))
+			return nil, optionError("--target %s and %s would share the Authorization header in one variable, %s", name, headers[authorizationVariable(name)], authorizationVariable(name))
 		}
 		if given {
 			endpoints, headers[authorizationVariable(name)] = append(endpoints, endpoint(at)), name
@@ -61,8 +60,8 @@ func (o *Options) targets() ([]target, error) {
 	return out, nil
 }
 
-// endpoint is what two URLs of one escrow service have in common, however they are written. Of
-// what is no URL it is the text.
+// endpoint returns a canonical form of a URL, so that two spellings of one endpoint are equal. It
+// returns text unchanged if that is not a URL.
 func endpoint(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {

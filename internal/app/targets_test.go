@@ -39,7 +39,7 @@ func TestTargetsAreReadAndDistinguished(t *testing.T) {
 	}
 }
 
-// Each escrow service is sent its own header, and no other one's.
+// Each escrow service receives only its own Authorization header.
 func TestEachTargetHasItsOwnAuthorization(t *testing.T) {
 	t.Parallel()
 	o := validOptions()
@@ -59,7 +59,7 @@ func TestEachTargetHasItsOwnAuthorization(t *testing.T) {
 	}
 	defer e.Close()
 	if !slices.Equal(asked, []string{AuthorizationVariable + "_BANK_2"}) {
-		t.Errorf("asked for %v", asked)
+		t.Errorf("read the variables %v", asked)
 	}
 	if len(e.Targets) != 2 || e.Targets[0] != (postadjudication.Target{Name: "north"}) || e.Targets[1].Name != "bank-2" || e.Targets[1].Executor == nil || e.Targets[1].Executor == e.Executor {
 		t.Errorf("%+v", e.Targets)

@@ -11,17 +11,17 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// The standard variables that say where traces go. The exporter reads them, and the
-// others of its specification, by itself.
+// The standard variables of OTLP endpoints. The exporter itself reads these and the other variables
+// of the specification.
 const (
 	otlpVariable       = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	otlpTracesVariable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 )
 
-// traceFlushTimeout is what spans that were not exported yet are given at Close.
+// traceFlushTimeout is how long Close waits to export the remaining spans.
 const traceFlushTimeout = 3 * time.Second
 
-// startTracing exports spans over OTLP/HTTP when the environment says where to.
+// startTracing exports spans over OTLP/HTTP if the environment names an endpoint.
 func (m *Main) startTracing(ctx context.Context) error {
 	if m.Tracer != nil || !m.tracesConfigured {
 		return nil

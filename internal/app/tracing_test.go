@@ -18,8 +18,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// busyThenPaid is an escrow service that refuses the first call of a key for now,
-// pays at the second, and keeps what it was told of traces.
+// busyThenPaid is an escrow service that answers busy to the first call of a key, pays at the second,
+// and records the trace headers.
 func busyThenPaid(t *testing.T) (url string, traceparents func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -113,7 +113,7 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 	}
 	for _, parent := range traceparents() {
 		if part := strings.Split(parent, "-"); len(part) != 4 || part[1] != id || parents[part[2]] != "execute" {
-			t.Errorf("the escrow service was told %q of trace %s", parent, id)
+			t.Errorf("the escrow service received %q of trace %s", parent, id)
 		}
 	}
 	c, err := m.Service.Case(t.Context(), "acme", "txr_1")
@@ -140,7 +140,7 @@ func TestNoTraceContextIsSentWithoutAProvider(t *testing.T) {
 	settleOne(t, o, &app.Main{OnMove: onMove}, settled)
 	for _, parent := range traceparents() {
 		if parent != "" {
-			t.Errorf("told %q", parent)
+			t.Errorf("received %q", parent)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Close(); err != nil { // exports what is left
+	if err := m.Close(); err != nil { // exports the remaining spans
 		t.Fatal(err)
 	}
 	select {

@@ -15,18 +15,18 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// Protection is what keeps others from reading, or answering, what goes to a server.
+// Protection is how a connection to a server is protected from being read or answered by others.
 type Protection string
 
 // The protections.
 const (
-	Local      Protection = "local"      // it does not leave this machine
-	Verified   Protection = "verified"   // by TLS, and the server shows who it is
-	Unverified Protection = "unverified" // by TLS, and anybody may answer
-	Plaintext  Protection = "clear"      // by nothing
+	Local      Protection = "local"      // the connection stays on this machine
+	Verified   Protection = "verified"   // TLS with a verified server
+	Unverified Protection = "unverified" // TLS without verification of the server
+	Plaintext  Protection = "clear"      // no TLS
 )
 
-// Safe reports whether nobody on the way reads or answers.
+// Safe reports whether no third party can read or answer.
 func (p Protection) Safe() bool { return p == Local || p == Verified }
 
 // The servers that Options.Insecure may name.
@@ -36,22 +36,22 @@ const (
 	EscrowServer   = "escrow"
 )
 
-// Route is the way to a server.
+// Route is the connection to a server.
 type Route struct {
 	Server     string // PostgresServer, RedisServer or EscrowServer
-	Name       string // as a person calls it; never its URL, which may hold a secret
+	Name       string // for people; never the URL, which may contain a secret
 	Protection Protection
-	Trusted    bool // an operator says that the way is trusted
+	Trusted    bool // listed in Options.InsecureServers
 	Remedy     string
 }
 
-// bindInsecure defines the flag that says which ways are trusted without TLS.
+// bindInsecure defines --insecure-servers.
 func (o *Options) bindInsecure(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.InsecureServers, "insecure-servers", nil, "servers beyond this machine that are reached without TLS that shows who they are: "+
+	f.StringSliceVar(&o.InsecureServers, "insecure-servers", nil, "servers beyond this machine that may be reached without verified TLS: "+
 		PostgresServer+", "+RedisServer+", "+EscrowServer+" (default $"+InsecureVariable+")")
 }
 
-// Routes are the ways to all servers that the options name. The error is ErrOptions.
+// Routes returns the connections to all servers that the options name. The error is ErrOptions.
 func (o *Options) Routes() ([]Route, error) {
 	for _, name := range o.InsecureServers {
 		if !slices.Contains([]string{PostgresServer, RedisServer, EscrowServer}, name) {
@@ -67,17 +67,17 @@ func (o *Options) Routes() ([]Route, error) {
 		if err != nil {
 			return nil, err
 		}
-		add(PostgresServer, "Postgres", "say sslmode=verify-full in its URL", p)
+		add(PostgresServer, "Postgres", "use sslmode=verify-full in its URL", p)
 	}
 	if o.RedisURL != "" {
 		u, err := parseRedisURL(o.RedisURL)
 		if err != nil {
 			return nil, err
 		}
-		add(RedisServer, "Redis", "name it by a rediss:// URL", u.protection())
+		add(RedisServer, "Redis", "use a rediss:// URL", u.protection())
 	}
 	if o.EscrowURL != "" {
-		add(EscrowServer, "the escrow service", "name it by an https URL", httpProtection(o.EscrowURL))
+		add(EscrowServer, "the escrow service", "use an https URL", httpProtection(o.EscrowURL))
 	}
 	named, err := o.targets()
 	if err != nil {
@@ -85,14 +85,14 @@ func (o *Options) Routes() ([]Route, error) {
 	}
 	for _, t := range named {
 		if t.url != "" {
-			add(EscrowServer, "the escrow service "+t.name, "name it by an https URL", httpProtection(t.url))
+			add(EscrowServer, "the escrow service "+t.name, "use an https URL", httpProtection(t.url))
 		}
 	}
 	return out, nil
 }
 
-// CheckTransport refuses servers beyond this machine that are reached without TLS that shows who
-// they are, unless the options say that the way is trusted. The error is ErrOptions.
+// CheckTransport returns ErrOptions if a server beyond this machine is reached without verified
+// TLS and InsecureServers does not list it.
 func (o *Options) CheckTransport() error {
 	routes, err := o.Routes()
 	if err != nil {
@@ -100,7 +100,7 @@ func (o *Options) CheckTransport() error {
 	}
 	for _, r := range routes {
 		if !r.Protection.Safe() && !r.Trusted {
-			return optionError("%s is %s; %s, or --insecure-servers %s where the way to it is trusted", r.Name, r.Protection, r.Remedy, r.Server)
+			return optionError("%s is %s; %s, or add --insecure-servers %s if the network to it is trusted", r.Name, r.Protection, r.Remedy, r.Server)
 		}
 	}
 	return nil
@@ -108,9 +108,9 @@ func (o *Options) CheckTransport() error {
 
 func (p Protection) risk() string {
 	if p == Unverified {
-		return "anybody on the way may answer in its place"
+		return "others on the network could answer in its place"
 	}
-	return "what goes there travels in the clear"
+	return "the connection is not encrypted"
 }
 
 func postgresProtection(databaseURL string) (Protection, error) {
@@ -120,7 +120,7 @@ func postgresProtection(databaseURL string) (Protection, error) {
 	}
 	c, err := pq.NewConfig(normal)
 	if err != nil {
-		return "", optionError("%w", pgurl.ErrUnreadable) // the driver's error repeats what it can't read
+		return "", optionError("%w", pgurl.ErrUnreadable) // the driver's error repeats the URL
 	}
 	local := localHost(c.Host, c.Hostaddr)
 	for _, other := range c.Multi {
@@ -131,15 +131,15 @@ func postgresProtection(databaseURL string) (Protection, error) {
 		return Local, nil
 	case mode == pq.SSLModeVerifyFull, mode == pq.SSLModeVerifyCA && c.SSLRootCert != "":
 		return Verified, nil
-	case mode == pq.SSLModeVerifyCA: // by any authority of the system, for whatever name
+	case mode == pq.SSLModeVerifyCA: // accepts a certificate of any system CA for any name
 		return Unverified, nil
 	case mode == pq.SSLModeRequire || mode == "":
 		return Unverified, nil
 	}
-	return Plaintext, nil // also where TLS is only preferred: whoever is on the way can refuse it
+	return Plaintext, nil // includes sslmode=prefer: an attacker on the network can refuse TLS
 }
 
-// localHost reports whether a host of Postgres is this machine, or a socket of it.
+// localHost reports whether a Postgres host is this machine or a Unix socket.
 func localHost(host string, addr netip.Addr) bool {
 	if addr.IsValid() {
 		return addr.IsLoopback()
@@ -164,7 +164,7 @@ func (u *redisURL) protection() Protection {
 func httpProtection(text string) Protection {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil: // refused when it is opened
+	case err != nil: // opening it returns the error
 		return Plaintext
 	case loopbackHost(u.Hostname()):
 		return Local
@@ -174,31 +174,31 @@ func httpProtection(text string) Protection {
 	return Plaintext
 }
 
-// InsecureFrom reads from the environment which servers' ways are trusted.
+// InsecureFrom returns InsecureServers from the environment.
 func InsecureFrom(getenv func(string) string) []string {
 	return strings.FieldsFunc(getenv(InsecureVariable), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// ProxyEnabled reports whether the environment asks for its proxies to be used. They read what is
-// sent in the clear, so that they are never used unasked.
+// ProxyEnabled reports whether the environment allows its proxies. A proxy can read plaintext
+// requests, so proxies are off by default.
 func ProxyEnabled(getenv func(string) string) bool {
 	asked, err := strconv.ParseBool(getenv(ProxyVariable))
 	return err == nil && asked
 }
 
-// loopbackHost reports whether a host is this machine whoever resolves its name.
+// loopbackHost reports whether a host is loopback without a DNS lookup.
 func loopbackHost(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && addr.Unmap().IsLoopback()
 }
 
-// String says for people what others can do on the way.
+// String describes the protection for people.
 func (p Protection) String() string {
 	switch p {
 	case Local:
 		return "on this machine"
 	case Verified:
-		return "shows who it is"
+		return "verified TLS"
 	}
 	return "beyond this machine, and " + p.risk()
 }

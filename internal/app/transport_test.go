@@ -10,8 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Beyond this machine only servers that show who they are, by TLS, are talked to, unless an
-// operator says that the way is trusted; and nothing of a URL is repeated.
+// Servers beyond this machine need verified TLS, unless --insecure-servers lists them. No error
+// repeats a URL.
 func TestRemoteServersMustAuthenticate(t *testing.T) {
 	t.Parallel()
 	for server, ways := range map[string]map[string]Protection{
@@ -82,7 +82,7 @@ func TestRemoteServersMustAuthenticate(t *testing.T) {
 	}
 }
 
-// The environment's proxy reads what is sent in the clear, so it is used only where that is asked.
+// A proxy of the environment can read plaintext requests, so it is used only on request.
 func TestAProxyIsUsedOnlyWhereItIsAskedFor(t *testing.T) {
 	proxied := make(chan string, 8)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func TestAProxyIsUsedOnlyWhereItIsAskedFor(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	defer proxy.Close()
-	t.Setenv("HTTP_PROXY", proxy.URL) // read once in a process, by the first call that asks for it
+	t.Setenv("HTTP_PROXY", proxy.URL) // Go reads it once in a process
 	for _, asked := range []string{"", "true"} {
 		o := validOptions()
 		o.EscrowURL, o.InsecureServers, o.Authorization = "http://escrow.invalid", []string{EscrowServer}, "Bearer x"

@@ -22,7 +22,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// running starts a Main and has it work until the end of the test.
+// running starts a Main and runs it until the end of the test.
 func running(t *testing.T, o app.Options, m *app.Main) {
 	t.Helper()
 	start(t, o, m)
@@ -37,8 +37,8 @@ func running(t *testing.T, o app.Options, m *app.Main) {
 	})
 }
 
-// waitForReadiness asks whether a Main is ready until it answers so, and checks that people and
-// programs are told the same: why in full where metrics have a listener, and else the plain reason.
+// waitForReadiness polls /readyz until it has the status and the reason, and checks that text and JSON
+// agree: the full reason at the listener for metrics, else the plain reason.
 func waitForReadiness(t *testing.T, m *app.Main, status int, reason, plain string) {
 	t.Helper()
 	deadline, tick := time.NewTimer(60*time.Second), time.NewTicker(20*time.Millisecond)
@@ -92,8 +92,8 @@ func db(t *testing.T, url string) func(query string) {
 
 const refuseTriggerSQL = `CREATE FUNCTION recourse.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$;`
 
-// An outcome that can't be written makes the process unready, and says why; it is ready
-// again when the outcome is written, and nothing is lost.
+// An outcome that cannot be written makes the process unready, with the reason. It is ready again once
+// the outcome is written, and nothing is lost.
 func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
@@ -125,8 +125,8 @@ func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 	}
 }
 
-// A process that can't show that it lives is unready, and says so; it is ready again
-// when it is known again, and works.
+// A process that cannot renew its session is unready, with the reason. It is ready again once it is
+// registered again, and executes runs.
 func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
@@ -144,15 +144,15 @@ func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
 	exec(`DELETE FROM recourse.sessions`)
 	waitForReadiness(t, m, http.StatusServiceUnavailable, "cannot send heartbeats; nothing is claimed", "this process cannot send heartbeats\n")
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
-		t.Fatal(err) // what is handed over is accepted, and waits
+		t.Fatal(err) // the submission is accepted and waits
 	}
 	exec(`DROP TRIGGER refuse ON recourse.sessions`)
 	waitForReadiness(t, m, http.StatusOK, "", "")
 	<-settled
 }
 
-// While Postgres is down the process is unready, and alive; when it is back, so is the
-// process, without being started again.
+// While Postgres is down the process is unready but live. It is ready again without a restart once
+// Postgres is back.
 func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 	t.Parallel()
 	server, err := localpg.Start(t.Context(), localpg.Options{Durable: true})
@@ -193,7 +193,7 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 	<-settled
 }
 
-// A Redis that answers and takes nothing, or gives no task, moves no work.
+// A process is unready if Redis answers but accepts no task or returns none.
 func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 	t.Parallel()
 	o, m := options(t), &app.Main{}
@@ -218,7 +218,7 @@ func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 	waitForReadiness(t, m, http.StatusOK, "", "")
 }
 
-// hanging is a way to a server that can be made to carry nothing more, while connections stay open.
+// hanging is a proxy to a server that can stop forwarding while its connections stay open.
 type hanging struct {
 	net.Listener
 	hung atomic.Bool
@@ -226,7 +226,7 @@ type hanging struct {
 	open []net.Conn
 }
 
-// hangable listens in front of a server until the end of the test.
+// hangable returns a hanging proxy to a server until the end of the test.
 func hangable(t *testing.T, server string) *hanging {
 	t.Helper()
 	var config net.ListenConfig
@@ -243,7 +243,7 @@ func hangable(t *testing.T, server string) *hanging {
 			}
 			to, err := new(net.Dialer).Dial("tcp", server)
 			if err != nil {
-				_ = from.Close() // whoever asks sees a broken connection
+				_ = from.Close() // the client sees a broken connection
 				continue
 			}
 			h.mu.Lock()
@@ -256,7 +256,7 @@ func hangable(t *testing.T, server string) *hanging {
 	return h
 }
 
-// carry ends with either connection, by whose closing the other end learns it.
+// carry forwards until either connection ends, and closes the other one.
 func (h *hanging) carry(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -271,7 +271,7 @@ func (h *hanging) carry(to, from net.Conn) {
 	}
 }
 
-// end breaks every connection.
+// end closes every connection.
 func (h *hanging) end() {
 	_ = h.Close()
 	h.mu.Lock()
@@ -281,7 +281,7 @@ func (h *hanging) end() {
 	}
 }
 
-// A database that takes all of the time of a question leaves Redis unblamed.
+// If the database uses up the time limit of the health check, Redis is not reported.
 func TestADatabaseThatHangsIsNoFaultOfRedis(t *testing.T) {
 	t.Parallel()
 	o := options(t)

@@ -17,17 +17,17 @@ import (
 
 func breakerCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "breaker", Short: "Stop and resume the calls of an escrow service", Args: shell.UnknownCommand,
-		Long: `Stop and resume the calls of an escrow service, for a tenant or for all of them.
-While its circuit breaker is open, what is handed over is accepted and paused: nothing
-is lost and nothing is spent. The one over all tenants opens by itself when the service
-fails or hangs, probes it with new cases, and closes once they are answered. One that a
-person opened stays open until a person releases it.`,
+		Use: "breaker", Short: "Stop and resume calls to an escrow service", Args: shell.UnknownCommand,
+		Long: `Stop and resume calls to an escrow service, for one tenant or for all tenants. While
+the circuit breaker is open, submissions are accepted and their runs are paused: nothing
+is lost, and no attempt is spent. The circuit breaker over all tenants opens by itself
+when the service fails or hangs, probes it with new cases, and closes once they are
+answered. A circuit breaker that a person opened stays open until a person releases it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(breakerList(sh), breakerHistory(sh),
-		breakerChangeCommand(sh, "open", "Stop calling an escrow service", (*postadjudication.Service).OpenBreaker),
-		breakerChangeCommand(sh, "release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBreaker))
+		breakerChangeCommand(sh, "open", "Stop calls to an escrow service", (*postadjudication.Service).OpenBreaker),
+		breakerChangeCommand(sh, "release", "Resume paused calls; over all tenants the first release probes, a second one resumes at once", (*postadjudication.Service).ReleaseBreaker))
 	return cmd
 }
 
@@ -67,14 +67,15 @@ func breakerList(sh *shell.Shell) *cobra.Command {
 }
 
 func tenantOrAllFlags(f *pflag.FlagSet, tenant *string, all *bool) {
-	f.StringVar(tenant, "tenant", "", "name of the tenant (or --all-tenants)")
-	f.BoolVar(all, "all-tenants", false, "the circuit breaker over all tenants, instead of --tenant")
+	f.StringVar(tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
+	f.BoolVar(all, "all-tenants", false, "act on the circuit breaker over all tenants, instead of --tenant")
 }
 
-// tenantOrAll wants either a tenant or all of them.
+// tenantOrAll returns an error unless exactly one of --tenant and --all-tenants is given. With
+// --all-tenants it sets tenant to AllTenants.
 func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 	if !all && *tenant == "" {
-		return shell.Usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+		return shell.Usage(cmd, errors.New("--tenant is missing (or give --all-tenants)"))
 	}
 	if !all {
 		return nil
@@ -102,7 +103,7 @@ func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerCha
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := backend.OpenWith(cmd.Context(), sh, o, (*app.Options).ReadOnlyConfig) // it is pulled while Redis is away, too
+			service, err := backend.OpenWith(cmd.Context(), sh, o, (*app.Options).ReadOnlyConfig) // a breaker must open while Redis is down, too
 			if err != nil {
 				return err
 			}
@@ -120,9 +121,9 @@ func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerCha
 	f := cmd.Flags()
 	o.BindReadOnly(f)
 	tenantOrAllFlags(f, &tenant, &all)
-	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
-	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
-	f.StringVar(&reason, "reason", "", "why (required)")
+	f.StringVar(&target, "target", postadjudication.DefaultTarget, "name of the escrow service, or of a family of tasks")
+	shell.ActorFlag(f, &actor, "name to record as the actor, such as user:ada or root (required)")
+	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	return cmd
 }
 
@@ -132,7 +133,7 @@ func breakerHistory(sh *shell.Shell) *cobra.Command {
 	var tenant, target string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "history", Short: "List the moves of a circuit breaker, from their receipts", Args: shell.Exactly(),
+		Use: "history", Short: "List the state changes of a circuit breaker, from the receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := errors.Join(tenantOrAll(cmd, &tenant, all), p.Check(cmd)); err != nil {
 				return err
@@ -152,7 +153,7 @@ func breakerHistory(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	o.BindReadOnly(f)
 	tenantOrAllFlags(f, &tenant, &all)
-	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
+	f.StringVar(&target, "target", postadjudication.DefaultTarget, "name of the escrow service, or of a family of tasks")
 	p.Bind(f)
 	return cmd
 }

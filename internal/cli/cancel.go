@@ -17,18 +17,18 @@ func cancelCommand(sh *shell.Shell) *cobra.Command {
 	var tenant, actor, reason string
 	cmd := &cobra.Command{
 		Use: "cancel RUN", Short: "Stop a run before it moves money", Args: shell.Exactly("RUN"),
-		Long: `Stop a run before it moves money. One that waits ends now; one that runs is asked,
-and ends when its attempt is over, unless money may have moved. A run of which it
-is not known whether money moved can't be cancelled. What the run had reserved is freed;
-of a fork it stays reserved, as its dead letter kept it, until it is freed by recourse
-cases free. Who asks and why are kept in the receipt.`,
+		Long: `Stop a run before it moves money. A waiting run ends at once. A running one ends after
+its current attempt, unless money may have moved. A run cannot be cancelled while it is
+unknown whether money moved. Cancelling frees what the run had reserved. The reservation
+of a fork stays, as its dead letter kept it, until recourse cases free frees it. The
+receipt records the actor and the reason.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			run, err := receipts.ParseRunID(args[0])
 			switch {
 			case err != nil:
-				return shell.Usage(cmd, errors.New("RUN is no run id: "+args[0]))
+				return shell.Usage(cmd, errors.New("RUN is not a run id: "+args[0]))
 			case actor == "" || reason == "":
-				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
+				return shell.Usage(cmd, errors.New("--actor and --reason are required"))
 			}
 			if err := shell.NeedTenant(cmd, tenant); err != nil {
 				return err
@@ -49,7 +49,7 @@ cases free. Who asks and why are kept in the receipt.`,
 			if status.State == background.Cancelled {
 				s.Text("Run %s is cancelled.", run)
 			} else {
-				s.Text("Run %s is asked to stop; it is %s now, and ends with its attempt unless money may have moved.", run, status.State)
+				s.Text("Run %s is %s and will stop after its current attempt, unless money may have moved.", run, status.State)
 			}
 			return s.Err()
 		},
@@ -57,7 +57,7 @@ cases free. Who asks and why are kept in the receipt.`,
 	f := cmd.Flags()
 	o.BindServers(f)
 	shell.TenantFlag(f, &tenant)
-	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
-	f.StringVar(&reason, "reason", "", "why (required)")
+	shell.ActorFlag(f, &actor, "name to record as the actor, such as user:ada or root (required)")
+	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	return cmd
 }

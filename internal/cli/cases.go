@@ -19,7 +19,7 @@ import (
 
 func casesCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cases", Short: "List cases, also those without a dead letter, and free what they have reserved", Args: shell.UnknownCommand,
+		Use: "cases", Short: "List cases, with or without a dead letter, and free their reserved money", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(casesList(sh), casesFree(sh))
@@ -33,8 +33,8 @@ type caseFlags struct {
 }
 
 func (s *caseFlags) bind(f *pflag.FlagSet) {
-	f.StringSliceVar(&s.states, "state", nil, "only those that stand so, such as dispute-ready; several with commas")
-	f.StringVar(&s.transaction, "transaction", "", "only the case of this transaction receipt")
+	f.StringSliceVar(&s.states, "state", nil, "only cases in these states, such as dispute-ready (comma-separated)")
+	f.StringVar(&s.transaction, "transaction", "", "only the case of this transaction receipt id")
 }
 
 func (s *caseFlags) filter() postadjudication.CaseFilter {
@@ -48,7 +48,7 @@ func casesList(sh *shell.Shell) *cobra.Command {
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "List cases, the oldest first: where they stand, their money, why nothing runs", Args: shell.Exactly(),
+		Use: "list", Short: "List cases, oldest first: state, money, why nothing runs", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				f := which.filter()
@@ -67,9 +67,9 @@ func casesList(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	o.Bind(f)
 	which.bind(f)
-	f.BoolVar(&reserved, "reserved", false, "only those that have something reserved")
-	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
-	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")
+	f.BoolVar(&reserved, "reserved", false, "only cases with reserved money")
+	f.StringVar(&after, "after", "", "continue after a page: the value of next in its --json output")
+	f.IntVar(&limit, "limit", 50, "maximum number to list, 1 to 1000")
 	return cmd
 }
 
@@ -87,7 +87,7 @@ func showCases(s *screen.Screen, page postadjudication.CasePage) error {
 		}
 		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded), waits, strings.Join(c.Actions, ", ")}
 	}
-	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "Stands"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for"}, {Name: "May", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "State"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for"}, {Name: "May", Wraps: true}}, rows)
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {
 		m := page.Money[currency]
 		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
@@ -106,12 +106,12 @@ func casesFree(sh *shell.Shell) *cobra.Command {
 	var all bool
 	var limit int
 	cmd := &cobra.Command{
-		Use: "free", Short: "Plan that what cases have reserved be freed", Args: shell.Exactly(),
-		Long: `Plan that what cases have reserved be freed whose money nothing will move any more, as
-when a decision is withdrawn. Somebody else lets the plan run. A case is refused while a run
-of it is live, while its money is unknown, while a call may be on its way, and while its
-letter is held. Then it is review-needed, its open letter is closed, and a higher generation
-may begin anew.`,
+		Use: "free", Short: "Plan to free the reserved money of cases", Args: shell.Exactly(),
+		Long: `Plan to free the reserved money of cases that will not be paid, such as after a decision
+was withdrawn. Another person runs the plan. A case is refused while it has a live run,
+while it is unknown whether its money moved, while a call may still be in flight, and
+while its dead letter is held. Freeing sets the case to review-needed, closes its open
+dead letter, and lets a higher generation start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := shell.NeedReason(cmd, reason); err != nil {
 				return err
@@ -119,11 +119,11 @@ may begin anew.`,
 			f := which.filter()
 			switch selects := len(f.States) > 0 || f.Transaction != ""; {
 			case reference == "":
-				return shell.Usage(cmd, errors.New("--reference is missing: where it can be checked that nothing will be paid"))
+				return shell.Usage(cmd, errors.New("--reference is missing: the evidence that nothing will be paid"))
 			case limit < 0 || limit > 1000:
 				return shell.Usage(cmd, errors.New("--limit must be 1 to 1000"))
 			case selects == all:
-				return shell.Usage(cmd, errors.New("--transaction, --state or --all is needed"))
+				return shell.Usage(cmd, errors.New("give either --all, or --transaction or --state"))
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				plan, err := be.Cases.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
@@ -137,9 +137,9 @@ may begin anew.`,
 	f := cmd.Flags()
 	o.BindActor(f)
 	which.bind(f)
-	f.BoolVar(&all, "all", false, "all cases that have something reserved")
-	f.IntVar(&limit, "limit", 0, "at most this many cases that can be freed, the oldest, 1 to 1000; without it more than 1000 are refused")
-	f.StringVar(&reason, "reason", "", "why (required)")
-	f.StringVar(&reference, "reference", "", "where it can be checked that nothing will be paid for them (required)")
+	f.BoolVar(&all, "all", false, "all cases with reserved money")
+	f.IntVar(&limit, "limit", 0, "free only the oldest cases that can be freed, 1 to 1000; without it a plan of more than 1000 is refused")
+	f.StringVar(&reason, "reason", "", "reason to record (required)")
+	f.StringVar(&reference, "reference", "", "where to check that nothing will be paid for these cases, such as a ticket (required)")
 	return cmd
 }

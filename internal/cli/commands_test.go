@@ -40,7 +40,7 @@ func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	}
 }
 
-// A secret in a line is refused by each of its fields, and is not shown.
+// A secret in any field of a line is refused and not shown.
 func TestSubmitShowsNoSecretOfALine(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -52,7 +52,7 @@ func TestSubmitShowsNoSecretOfALine(t *testing.T) {
 	}
 }
 
-// A line that is refused for its escrow has no run in its way, and none is made up.
+// A line that is refused for its escrow shows no conflicting run.
 func TestSubmitNamesARunOnlyWhereOneIsInTheWay(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -68,8 +68,8 @@ func TestSubmitNamesARunOnlyWhereOneIsInTheWay(t *testing.T) {
 	}
 }
 
-// What was accepted before and superseded since is no failure of a script; what was
-// cancelled is, and the answer says by whom.
+// A line that was accepted and then superseded does not fail a script. One that was cancelled does,
+// and the answer has the actor.
 func TestSubmitAgainAnswersWhatBecameOfALine(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -181,7 +181,7 @@ func TestReceiptsAreListedInOrderAndInPages(t *testing.T) {
 		p.Run("", append([]string{"receipts", "list", "--tenant", "acme"}, args...)...).Check(t, args[0], 1, "has no")
 	}
 	p.Run("", "receipts", "list", "--tenant", "other", "--case", v["case_id"].(string)).Check(t, "foreign tenant", 1, "has no")
-	p.Run("", "receipts", "list", "--tenant", "acme", "--run", "nonsense").Check(t, "bad id", 2, "no run id")
+	p.Run("", "receipts", "list", "--tenant", "acme", "--run", "nonsense").Check(t, "bad id", 2, "not a run id")
 }
 
 func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
@@ -209,20 +209,20 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	verify("--save-heads", heads).Check(t, "save again", 0, "")
-	p.Run("", "receipts", "verify", "--tenant", "other", "--heads", heads).Check(t, "heads of another tenant", 2, "heads of 1 case of other tenants (acme): compare it by --all-tenants")
+	p.Run("", "receipts", "verify", "--tenant", "other", "--heads", heads).Check(t, "heads of another tenant", 2, "heads of 1 case of other tenants (acme): use --all-tenants")
 	clitest.WriteFile(t, heads+".none", "recourse heads 1\n")
-	verify("--heads", heads+".none").Check(t, "no heads", 2, "holds no heads")
+	verify("--heads", heads+".none").Check(t, "no heads", 2, "has no heads")
 	const nowhere = "019a0000-0000-7000-8000-000000000000"
 	clitest.WriteFile(t, heads+".nowhere", "recourse heads 1\n"+nowhere+" 3 "+strings.Repeat("A", 43)+"=\n")
 	verify("--heads", heads+".nowhere").Check(t, "the head of a case that is nowhere", 1, "broken")
-	verify("--heads", heads+".nowhere", "--transaction", "txr_1").Check(t, "no head of the case", 2, "holds no head of case")
+	verify("--heads", heads+".nowhere", "--transaction", "txr_1").Check(t, "no head of the case", 2, "has no head of case")
 	one := verify("--heads", heads, "--transaction", "txr_1")
 	one.Check(t, "one case", 0, "")
 	if v := one.Object(t); v["invariants"].(map[string]any)["the order of events has no gap and no stranger"] != "not checked for one case" || v["heads_compared"] != 1.0 {
 		t.Errorf("%v", v)
 	}
 	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit another", 0, "")
-	if shown := p.Run("", "receipts", "verify", "--tenant", "acme", "--heads", heads); shown.Code != 0 || !strings.Contains(shown.Out, "1 noted head compared, 1 trail without a noted head") {
+	if shown := p.Run("", "receipts", "verify", "--tenant", "acme", "--heads", heads); shown.Code != 0 || !strings.Contains(shown.Out, "1 saved head compared, 1 trail without a saved head") {
 		t.Errorf("%+v", shown)
 	}
 	if shown := p.Run("", "receipts", "verify", "--tenant", "acme", "--transaction", "txr_1"); shown.Code != 0 || !strings.Contains(shown.Out, "not checked for one case") || !strings.Contains(shown.Out, "No heads were compared") {
@@ -248,7 +248,7 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 	if v := forged.Object(t); v["ok"] != false || v["chains_verified"] != 0.0 {
 		t.Errorf("%v", v)
 	}
-	if _, err := os.Stat(heads + ".forged"); !os.IsNotExist(err) || !strings.Contains(forged.Err, "no heads were noted") {
+	if _, err := os.Stat(heads + ".forged"); !os.IsNotExist(err) || !strings.Contains(forged.Err, "was not written") {
 		t.Errorf("heads of a broken trail were saved: %v", err)
 	}
 	if shown := p.Run("", "receipts", "verify", "--all-tenants"); shown.Code != 1 || !strings.Contains(shown.Out, "BROKEN") {

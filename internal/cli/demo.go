@@ -17,26 +17,27 @@ import (
 	"github.com/recourse-dev/recourse/testdata"
 )
 
-const demoHint = "See it work, with nothing to configure:   recourse demo\n\n"
+const demoHint = "Run a demonstration, with nothing to configure:   recourse demo\n\n"
 
-// demoCommands are the commands that a program built for production does not have.
+// demoCommands returns the commands that a production build does not have.
 func demoCommands(sh *shell.Shell) []*cobra.Command { return []*cobra.Command{demoCommand(sh)} }
 
 func demoCommand(sh *shell.Shell) *cobra.Command {
 	var input, redisURL, listen string
 	var serve bool
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Settle a file of adjudications before your eyes, with nothing to configure", Args: shell.Exactly(),
-		Long: `Settle a file of adjudications before your eyes, with nothing to configure.
+		Use: "demo", Short: "Settle a sample file of adjudications, with nothing to configure", Args: shell.Exactly(),
+		Long: `Settle a sample file of adjudications, with nothing to configure.
 
-The demonstration starts a private Postgres (or uses a database of its own on the
-server in RECOURSE_DATABASE_URL, which it makes and migrates as the role that
-RECOURSE_OWNER_DATABASE_URL names, where that is set), a Redis within the process (or an empty logical
-database on the one named), and an escrow service that keeps its own ledger and
-misbehaves: it refuses, hangs, drops answers, answers late, and panics. Then it
-hands over every line of the input, waits until every run is at rest, and holds
-what Recourse says against that ledger. Exit code 0 means that every invariant
-holds.`,
+The demonstration starts:
+  - a private Postgres, or with RECOURSE_DATABASE_URL a new database on that server,
+    created and migrated as the role in RECOURSE_OWNER_DATABASE_URL if that is set
+  - a Redis in this process, or an empty logical database of the Redis that is named
+  - an escrow service with its own ledger that refuses, hangs, drops answers, answers
+    late, and panics
+
+It submits every line of the input, waits until every run has ended, and compares the
+state of Recourse with that ledger. Exit code 0 means that every invariant holds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := demo.Options{DatabaseURL: sh.Getenv(app.DatabaseVariable), OwnerURL: sh.Getenv(app.OwnerVariable), RedisURL: redisURL, Insecure: app.InsecureFrom(sh.Getenv), Progress: sh.Err}
 			if o.RedisURL == "" {
@@ -55,10 +56,10 @@ holds.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&input, "input", "", "JSON lines to settle, - for standard input (default: those in the binary)")
-	f.StringVar(&redisURL, "redis", "", "a Redis with an empty logical database (default $"+app.RedisVariable+", else one within the process)")
-	f.BoolVar(&serve, "serve", false, "stay up with asynqmon until Ctrl-C")
-	f.StringVar(&listen, "listen", app.DefaultListen, "where --serve serves its pages; loopback only")
+	f.StringVar(&input, "input", "", "file of JSON lines to settle, - for standard input (default: the built-in sample)")
+	f.StringVar(&redisURL, "redis", "", "URL of a Redis with an empty logical database (default $"+app.RedisVariable+", else a Redis in this process)")
+	f.BoolVar(&serve, "serve", false, "keep serving the HTTP API and asynqmon until Ctrl-C")
+	f.StringVar(&listen, "listen", app.DefaultListen, "loopback address for --serve")
 	return cmd
 }
 
@@ -98,7 +99,7 @@ func play(ctx context.Context, sh *shell.Shell, o demo.Options, serve bool) (err
 	return err
 }
 
-// showNextSteps tells how to look on, and what may be done to the stage.
+// showNextSteps writes the URLs and commands to try on a running demonstration.
 func showNextSteps(sh *shell.Shell, d *demo.Demo) error {
 	database, err := d.Database()
 	if err != nil {
@@ -110,7 +111,7 @@ func showNextSteps(sh *shell.Shell, d *demo.Demo) error {
 	return nil
 }
 
-// nextSteps is what may be done to a stage, a line each, as it is to be typed.
+// nextSteps returns those URLs and commands, one a line, ready to be typed.
 func nextSteps(url, database, archive string) []string {
 	fill := strings.NewReplacer("{url}", url, "{database}", database, "{archive}", archive)
 	lines := []string{
@@ -119,10 +120,10 @@ func nextSteps(url, database, archive string) []string {
 		"HTTP API            {url}/api/v1   (name a tenant in Recourse-Tenant)",
 		"dead letters        recourse dlq list --server {url} --tenant northwind-homes",
 		"receipts            RECOURSE_DATABASE_URL='{database}' recourse receipts verify --tenant northwind-homes",
-		"two people          nobody shows a key here, so one does what takes two elsewhere (people: 1); with keys it takes two:",
+		"two people          without keys one person may move money here (people: 1); with keys it takes two:",
 		"                    RECOURSE_DATABASE_URL='{database}' recourse keys create --tenant northwind-homes --principal user:ada --roles operator,approver --actor root --reason demo",
-		"mend the escrow     curl -X POST {url}/stage/repair",
-		"let time pass       curl -X POST '{url}/stage/clock?forward=P180D'   (announces the end of letters; with P8D more they go to {archive})",
+		"repair the escrow   curl -X POST {url}/stage/repair",
+		"advance the clock   curl -X POST '{url}/stage/clock?forward=P180D'   (announces that letters expire; after P8D more they move to {archive})",
 		"Ctrl-C ends it.",
 	}
 	for i := range lines {

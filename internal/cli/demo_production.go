@@ -10,5 +10,5 @@ import (
 
 const demoHint = ""
 
-// demoCommands are none: what demonstrates is not in this program.
+// demoCommands returns nil: a production build has no demonstration.
 func demoCommands(*shell.Shell) []*cobra.Command { return nil }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is printed is copied into a shell as it is.
+// The printed lines can be copied into a shell unchanged.
 func TestTheDemonstrationPrintsLinesThatCanBeTyped(t *testing.T) {
 	t.Parallel()
 	const url, database, archive = "http://127.0.0.1:8321", "postgres://postgres:word@127.0.0.1:5/d?sslmode=disable", "/tmp/archive"

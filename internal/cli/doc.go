@@ -1,17 +1,17 @@
-// Package cli is the command line: it reads arguments, calls the library, and says
-// what came of it, in tables for people or as one JSON object for programs.
+// Package cli is the command line: it reads arguments, calls the library, and writes
+// the result, in tables for people or as one JSON object for programs.
 //
-// Standard output holds the answer and nothing else; progress, logs and errors go
-// to standard error. The exit code says whose turn it is (see Execute).
+// Standard output holds only the result; progress, logs and errors go to standard
+// error. Execute lists the exit codes.
 //
-// Here are the root and the commands that are alone; groups of commands and what
-// they share are packages below, of which none imports this one:
+// The package holds the root command and the commands without a group. Groups of
+// commands, and the code they share, are packages below it; none of them imports it:
 //
 //	cli ──▶ dlq, policy, history ──▶ backend ──▶ view ──▶ shell ──▶ screen
 //	 ├──▶ demo, doctor                └──▶ internal/client, or the library
 //	 └──▶ all of the others
 //
-// The package may import internal/app, internal/api and internal/access for their words,
-// internal/intake and the public packages. It decides nothing about retries or
-// settlements: money is moved by the library or a server, never here.
+// The package may import internal/app, internal/api and internal/access for their names and
+// types, internal/intake and the public packages. It decides nothing about retries or
+// settlements: only the library or a server moves money.
 package cli

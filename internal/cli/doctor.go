@@ -14,12 +14,11 @@ import (
 func doctorCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check Postgres and Redis, and say how to cure what is wrong", Args: shell.Exactly(),
-		Long: `Check Postgres and Redis, and say how to cure what is wrong. It reads only. Without
-a Redis it checks Postgres alone, and says so. The ways to them, and to the escrow
-services that the environment names, are to be on this machine or by TLS that shows who
-answers. Exit code 1 when something is wrong; hints
-don't count.`,
+		Use: "doctor", Short: "Check Postgres and Redis, and show how to fix each problem", Args: shell.Exactly(),
+		Long: `Check Postgres and Redis, and show how to fix each problem. It changes nothing. If no
+Redis is named it checks only Postgres. It also checks that each connection, including
+those to the escrow services in the environment, stays on this machine or uses verified
+TLS. Exit code 1 means that a check failed; hints do not count.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.FromEnvironment(sh.Getenv)
 			config, err := o.UncheckedReadOnlyConfig()
@@ -38,7 +37,7 @@ don't count.`,
 				err = showChecks(sh.Screen(), checks)
 			}
 			if err == nil && !healthy {
-				err = errors.New("something is wrong")
+				err = errors.New("a check failed")
 			}
 			return err
 		},
@@ -47,7 +46,8 @@ don't count.`,
 	return cmd
 }
 
-// transportChecks says of each way to a server whether others can read it or answer on it.
+// transportChecks returns a check for each connection: Wrong if others can read it or answer on
+// it, Hint if the operator has declared such a connection trusted.
 func transportChecks(routes []app.Route) []doctor.Check {
 	out := make([]doctor.Check, len(routes))
 	for i, r := range routes {
@@ -56,7 +56,7 @@ func transportChecks(routes []app.Route) []doctor.Check {
 			out[i].Verdict, out[i].Remedy = doctor.Wrong, r.Remedy
 		}
 		if !r.Protection.Safe() && r.Trusted {
-			out[i].Verdict, out[i].Result = doctor.Hint, out[i].Result+"; --insecure-servers says that the way is trusted"
+			out[i].Verdict, out[i].Result = doctor.Hint, out[i].Result+"; allowed by --insecure-servers"
 		}
 	}
 	return out
@@ -74,7 +74,7 @@ func showChecks(s *screen.Screen, checks []doctor.Check) error {
 		}
 		result := check.Result
 		if check.Remedy != "" {
-			result += ". Cure: " + check.Remedy
+			result += ". Fix: " + check.Remedy
 		}
 		rows[i] = []string{verdict, check.Name, result}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// eventFlags says which events are asked for.
+// eventFlags select events.
 type eventFlags struct {
 	options app.Options
 	tenant  string
@@ -28,12 +28,12 @@ type eventFlags struct {
 func eventsCommand(sh *shell.Shell) *cobra.Command {
 	var w eventFlags
 	cmd := &cobra.Command{
-		Use: "events", Short: "Read what happened to a tenant's runs, in order, from a position on", Args: shell.Exactly(),
-		Long: `Read what happened to a tenant's runs, in order, from a position on. Every event has a
-position; give the last one to --after and you miss nothing and see nothing twice.
+		Use: "events", Short: "Read the events of a tenant's runs, in order", Args: shell.Exactly(),
+		Long: `Read the events of a tenant's runs, in order. Every event has a position. Pass the last
+position to --after to continue without a gap or a duplicate.
 
-With --follow, wait for what comes until interrupted; --json then writes one object
-a line for each event. Events are readable as long as recourse serve runs somewhere.`,
+--follow waits for new events until interrupted; --json then writes one object a line.
+New events appear only while a recourse serve process is running.`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := w.check(cmd); err != nil {
 				return err
@@ -52,9 +52,9 @@ a line for each event. Events are readable as long as recourse serve runs somewh
 	f := cmd.Flags()
 	w.options.BindReadOnly(f)
 	shell.TenantFlag(f, &w.tenant)
-	f.Int64Var(&w.after, "after", 0, "begin after this position")
-	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d; not with --follow", postadjudication.MaxEvents))
-	f.BoolVar(&w.follow, "follow", false, "wait for what comes")
+	f.Int64Var(&w.after, "after", 0, "list only events after this position")
+	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("maximum number to list, up to %d; not with --follow", postadjudication.MaxEvents))
+	f.BoolVar(&w.follow, "follow", false, "wait for new events until interrupted")
 	return cmd
 }
 
@@ -73,7 +73,7 @@ func (w *eventFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// eventsAnswer is the answer of events. Next is where to go on.
+// eventsAnswer is the JSON result of events. Next is the --after of the next call.
 type eventsAnswer struct {
 	Events []postadjudication.Event  `json:"events"`
 	Next   postadjudication.Position `json:"next"`
@@ -101,8 +101,7 @@ func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.
 	return s.Err()
 }
 
-// followEvents writes events as they come, until ctx ends; that is how following
-// ends well.
+// followEvents writes events as they arrive. It returns nil when ctx ends.
 func followEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w eventFlags) error {
 	sh.Answering()
 	for after := postadjudication.Position(w.after); ctx.Err() == nil; {
@@ -129,7 +128,7 @@ func eventLine(sh *shell.Shell, e postadjudication.Event) error {
 	return err
 }
 
-// eventSummary is what an event says beyond its type, in a few words.
+// eventSummary returns the particulars of an event for people, separated by commas.
 func eventSummary(e postadjudication.Event) string {
 	d := e.Data
 	var words []string

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// submitNumbered lets the events of what was done be readable, as a serving process does.
+// submitNumbered submits and makes the events readable, as a serving process does.
 func submitNumbered(p *clitest.Environment) {
 	p.T.Helper()
 	_, redis := testkit.Redis(p.T)

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 )
 
-// Streams are what a command reads and writes.
+// Streams are the input, the outputs and the environment of a command.
 type Streams = shell.Streams
 
 // Execute runs a command line and returns its exit code:
@@ -21,9 +21,9 @@ type Streams = shell.Streams
 //	2  bad usage or bad input
 //	3  Postgres or Redis cannot be reached
 //	4  the schema is missing, older or newer
-//	5  it is planned, and somebody else has to let it run
+//	5  a plan was stored, and another person has to run it
 //
-// The context ends what runs, gracefully.
+// When ctx ends, the command stops gracefully.
 func Execute(ctx context.Context, args []string, s Streams) int {
 	sh := &shell.Shell{Streams: s}
 	root := rootCommand(sh)
@@ -46,7 +46,7 @@ func Execute(ctx context.Context, args []string, s Streams) int {
 	return code
 }
 
-// wantsJSON is asked when flags may not have been parsed.
+// wantsJSON reports whether args ask for JSON. An error may have come before the flags were parsed.
 func wantsJSON(args []string) bool {
 	for _, a := range args {
 		switch a {

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/testdata"
 )
 
-// withPassword is a URL with the password of another one.
+// withPassword returns a URL with the password of another one.
 func withPassword(t *testing.T, bare, of string) string {
 	t.Helper()
 	u, err := url.Parse(bare)
@@ -26,7 +26,7 @@ func withPassword(t *testing.T, bare, of string) string {
 	return u.String()
 }
 
-// The first hour of the operators' guide (cmd/recourse/README.md), played by two: user:ada plans, user:ben lets run.
+// The first hour of the operators' guide (cmd/recourse/README.md), with two people: user:ada plans, user:ben runs the plans.
 func TestTheFirstHourTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

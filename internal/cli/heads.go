@@ -26,23 +26,23 @@ func loadHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
 		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
 	}
 	if len(heads) == 0 {
-		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds no heads, so that nothing can be compared with it", name))
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no heads to compare with", name))
 	}
 	return heads, nil
 }
 
-// checkHeads refuses heads of other tenants where one tenant is verified: all of them would
-// seem to be cut off. It does not pass over them, for what was moved to another tenant has
-// to show: it does where all tenants are compared.
+// checkHeads returns an error if heads belong to another tenant than the verified one: each
+// would look like a truncated chain. It does not skip them, because a case moved to another
+// tenant must be reported, which a comparison of all tenants does.
 func checkHeads(ctx context.Context, service *postadjudication.Service, name, tenant string, heads map[receipts.CaseID]receipts.Head) error {
 	cases, tenants, err := service.HeadsOfOtherTenants(ctx, tenant, heads)
 	if err != nil || cases == 0 {
 		return err
 	}
-	return shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds heads of %s of other tenants (%s): compare it by --all-tenants", name, shell.Plural(cases, "case"), strings.Join(tenants, ", ")))
+	return shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has heads of %s of other tenants (%s): use --all-tenants", name, shell.Plural(cases, "case"), strings.Join(tenants, ", ")))
 }
 
-// writeHeads replaces a file at once, so that a crash leaves the old or the new.
+// writeHeads replaces a file atomically: a crash leaves the old or the new content.
 func writeHeads(name string, heads map[receipts.CaseID]receipts.Head) (err error) {
 	text, err := receipts.FormatHeads(heads)
 	if err != nil {

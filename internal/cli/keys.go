@@ -20,28 +20,29 @@ import (
 
 func keysCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "keys", Short: "Make, list, rotate and revoke access keys", Args: shell.UnknownCommand,
-		Long: `Make, list, rotate and revoke the access keys of the HTTP API, asynqmon and /metrics. A key opens one
-tenant, and its principal is the actor of whatever is done with it. Its roles:
+		Use: "keys", Short: "Create, list, rotate and revoke access keys", Args: shell.UnknownCommand,
+		Long: `Create, list, rotate and revoke the access keys of the HTTP API, asynqmon and /metrics. A
+key gives access to one tenant, and receipts record its principal as the actor. Roles:
 
-  submitter  hands over adjudications, and reads what it has the id of, and events
-  operator   forks, reconciles, cancels, opens circuit breakers, holds, marks, plans
-  approver   lets plans run, purges and clears
-  auditor    looks at everything, with the receipts
-  admin      keys, policies, rules, how many people money takes; moves no money
+  submitter  submits adjudications; reads events, and cases and runs by their id
+  operator   forks, reconciles, cancels, holds, marks, plans, opens circuit breakers
+  approver   runs plans, purges and clears
+  auditor    reads everything, including the receipts
+  admin      manages keys, policies, rules and the number of people; moves no money
 
---platform opens asynqmon and /metrics, which show the queues and the money of all tenants,
-and nothing else. It is given here only, beside the database.
+--platform gives access only to asynqmon and /metrics, which show the queues and the money
+of all tenants. Such a key can be created only on the database, not with --server.
 
-A key of a person (user:...) ends after 90 days, any other after 400, if nothing else is
-said; the most is 2 years, and a key that never ends says why. In the last 30 days whoever
-uses it is told its end. Rotating a key makes a successor, which opens beside it.
+By default the key of a person (user:...) expires after 90 days and any other key after
+400 days. The maximum is 2 years; a key without expiry needs a reason. In its last 30 days
+each response to the key states its expiry. Rotating a key creates a successor; both are
+valid until the old key expires or is revoked.
 
-With --server a server is asked, with the key of an admin in $` + backend.KeyVariable + `; a key can't
-make one that opens more than itself.`,
+--server uses a server, with the key of an admin in $` + backend.KeyVariable + `. A key cannot create a
+key with more access than its own.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(keysCreate(sh), keysList(sh), keysRotate(sh), keysRevoke(sh), history.Command(sh, postadjudication.OperationLogKeys, "List who made and revoked which key, from the receipts"))
+	cmd.AddCommand(keysCreate(sh), keysList(sh), keysRotate(sh), keysRevoke(sh), history.Command(sh, postadjudication.OperationLogKeys, "List which keys were created, rotated and revoked, by whom, from the receipts"))
 	return cmd
 }
 
@@ -51,7 +52,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	var platform bool
 	var expiry keyExpiry
 	cmd := &cobra.Command{
-		Use: "create", Short: "Make an access key, and show it this once", Args: shell.Exactly(),
+		Use: "create", Short: "Create an access key and print it; it is not shown again", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := k.Check(cmd); err != nil {
 				return err
@@ -89,38 +90,38 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	}
 	k.Bind(cmd)
 	f := cmd.Flags()
-	f.StringVar(&principal, "principal", "", "who will hold it, such as user:ada (required)")
-	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin; several with commas (required without --platform)")
+	f.StringVar(&principal, "principal", "", "holder of the key, such as user:ada (required)")
+	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin, comma-separated (required without --platform)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
-	local.BoolVar(&platform, "platform", false, "it opens asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin gives it)")
+	local.BoolVar(&platform, "platform", false, "give access to asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin may grant it)")
 	k.BindLocal(f, local)
 	expiry.bind(f)
 	return cmd
 }
 
-// keyExpiry are the flags that say when a new key ends.
+// keyExpiry are the flags for the expiry of a new key.
 type keyExpiry struct {
 	after time.Duration
 	never string
 }
 
 func (e *keyExpiry) bind(f *pflag.FlagSet) {
-	f.DurationVar(&e.after, "expires-in", 0, "for how long it opens, such as 720h (default 2160h, 90 days, of user:..., else 9600h, 400 days; at most 17520h, 2 years)")
-	f.StringVar(&e.never, "never-expires", "", "`why` the key has no end; it stands in the receipt")
+	f.DurationVar(&e.after, "expires-in", 0, "time until the key expires, such as 720h (default 2160h, 90 days, for user:..., else 9600h, 400 days; maximum 17520h, 2 years)")
+	f.StringVar(&e.never, "never-expires", "", "create a key without expiry, and record this `reason`")
 }
 
-// check returns the time at which the key ends; zero when the flags say none.
+// check returns the time at which the key expires; zero if the flags give none.
 func (e *keyExpiry) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
 	said, never := cmd.Flags().Changed("expires-in"), cmd.Flags().Changed("never-expires")
 	switch {
 	case said && never:
 		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in and --never-expires exclude each other"))
 	case never && strings.TrimSpace(e.never) == "":
-		return time.Time{}, shell.Usage(cmd, errors.New("--never-expires says why: it is empty"))
+		return time.Time{}, shell.Usage(cmd, errors.New("--never-expires needs a reason"))
 	case said && e.after <= 0:
-		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be above 0; a key without an end says why: --never-expires WHY"))
+		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be above 0; for a key without expiry use --never-expires REASON"))
 	case said && e.after > access.MaxLifetime:
-		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be at most 17520h, 2 years; a key without an end says why: --never-expires WHY"))
+		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be at most 17520h, 2 years; for a key without expiry use --never-expires REASON"))
 	case said:
 		return now.Add(e.after), nil
 	}
@@ -131,10 +132,10 @@ func keysRotate(sh *shell.Shell) *cobra.Command {
 	var k backend.ChangeFlags
 	var expiry keyExpiry
 	cmd := &cobra.Command{
-		Use: "rotate PREFIX", Short: "Make the successor of an access key, and show it this once", Args: shell.Exactly("PREFIX"),
-		Long: `Make a key with the principal and the roles of another one, which is named by its prefix:
-the 12 characters behind rck_. Both open, until the old one ends or is revoked: keys list
-tells when it was used last.`,
+		Use: "rotate PREFIX", Short: "Create the successor of an access key and print it; it is not shown again", Args: shell.Exactly("PREFIX"),
+		Long: `Create a key with the principal and the roles of an existing key. PREFIX is the 12
+characters of the existing key after rck_. Both keys are valid until the old one expires
+or is revoked; recourse keys list shows when each was last used.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := k.Check(cmd); err != nil {
 				return err
@@ -157,16 +158,16 @@ tells when it was used last.`,
 	return cmd
 }
 
-// answerKey answers with a key that was made, with its token.
+// answerKey writes a created key, with its token.
 func answerKey(sh *shell.Shell, made api.NewKey) error {
 	if sh.JSON {
 		return sh.Answer(made)
 	}
 	s := sh.Screen()
 	s.Text("%s", made.Token)
-	s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, expiryText(made.Key))
+	s.Text("Store it now, it is not shown again. It gives %[2]s access to %[1]s, %[3]s.", made.Tenant, made.Principal, expiryText(made.Key))
 	if made.SuccessorOf != "" {
-		s.Text("The key %s opens beside it: revoke it when nothing uses it any more.", made.SuccessorOf)
+		s.Text("The old key %s stays valid: revoke it once nothing uses it.", made.SuccessorOf)
 	}
 	return s.Err()
 }
@@ -181,7 +182,7 @@ func expiryText(k access.Key) string {
 func keysList(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the access keys that a tenant has ever had", Args: shell.Exactly(),
+		Use: "list", Short: "List all access keys of a tenant, including expired and revoked ones", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.Keys.List(ctx)
@@ -219,7 +220,7 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		}
 		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Status(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
-	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires (UTC)", Optional: true}, {Name: "Used (UTC)"}, {Name: "Made (UTC)", Optional: true, Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Status"}, {Name: "Expires (UTC)", Optional: true}, {Name: "Last used (UTC)"}, {Name: "Created (UTC)", Optional: true, Wraps: true}}, rows)
 	s.Text("%s of %s.", shell.Plural(len(keys), "key"), tenant)
 	return s.Err()
 }
@@ -228,8 +229,8 @@ func keysRevoke(sh *shell.Shell) *cobra.Command {
 	var k backend.ChangeFlags
 	cmd := &cobra.Command{
 		Use: "revoke PREFIX", Short: "Revoke an access key for good", Args: shell.Exactly("PREFIX"),
-		Long: `Revoke an access key for good, named by its prefix: the 12 characters behind rck_.
-Every server refuses it at most 2 seconds later.`,
+		Long: `Revoke an access key for good. PREFIX is the 12 characters of the key after rck_. Every
+server refuses the key at most 2 seconds later.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := k.Check(cmd); err != nil {
 				return err
@@ -243,7 +244,7 @@ Every server refuses it at most 2 seconds later.`,
 					return sh.Answer(revoked)
 				}
 				s := sh.Screen()
-				s.Text("The key %s of %s is revoked since %s.", revoked.Prefix, revoked.Principal, revoked.RevokedAt.Format(time.RFC3339))
+				s.Text("The key %s of %s was revoked at %s.", revoked.Prefix, revoked.Principal, revoked.RevokedAt.Format(time.RFC3339))
 				return s.Err()
 			})
 		},
@@ -252,12 +253,12 @@ Every server refuses it at most 2 seconds later.`,
 	return cmd
 }
 
-// accessCommand is the group of commands about what access keys were refused.
+// accessCommand is the group of commands about refused requests.
 func accessCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "access", Short: "Look at what access keys were refused", Args: shell.UnknownCommand,
+		Use: "access", Short: "Show requests refused for their access key", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(history.Command(sh, postadjudication.OperationLogRefusals, "List who was refused what where no case was named, from the receipts"))
+	cmd.AddCommand(history.Command(sh, postadjudication.OperationLogRefusals, "List refused requests that named no case, from the receipts"))
 	return cmd
 }

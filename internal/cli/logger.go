@@ -11,15 +11,15 @@ import (
 	"github.com/recourse-dev/recourse/internal/api"
 )
 
-// Of lines below error that say the same, this many are written within the span, and then
-// one in so many: an outage has thousands of them.
+// Sampling of lines below error: of equal lines within sampleInterval the first sampledFirst are
+// written, then one in sampledThen. An outage logs thousands of them.
 const (
 	sampledFirst   = 10
 	sampledThen    = 1000
 	sampleInterval = 10 * time.Second
 )
 
-// logLevel reads a level from which on lines are written.
+// logLevel parses the name of the lowest level that is logged.
 func logLevel(name string) (zapcore.Level, error) {
 	level, err := zapcore.ParseLevel(name)
 	if err != nil || level > zapcore.ErrorLevel {
@@ -28,14 +28,14 @@ func logLevel(name string) (zapcore.Level, error) {
 	return level, nil
 }
 
-// newLogger writes JSON lines of a level and above. Errors, and lines about access, are all
-// written.
+// newLogger returns a logger that writes JSON lines of a level and above. Errors and lines of the
+// access logger are never sampled.
 func newLogger(to io.Writer, level zapcore.Level) *zap.Logger {
 	encoding := zap.NewProductionEncoderConfig()
 	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	encoder, sink := zapcore.NewJSONEncoder(encoding), zapcore.Lock(zapcore.AddSync(to))
-	core := func(takes func(zapcore.Level) bool) zapcore.Core {
-		return zapcore.NewCore(encoder.Clone(), sink, zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= level && takes(l) }))
+	core := func(includes func(zapcore.Level) bool) zapcore.Core {
+		return zapcore.NewCore(encoder.Clone(), sink, zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= level && includes(l) }))
 	}
 	errors := core(func(l zapcore.Level) bool { return l >= zapcore.ErrorLevel })
 	others := core(func(l zapcore.Level) bool { return l < zapcore.ErrorLevel })
@@ -43,7 +43,7 @@ func newLogger(to io.Writer, level zapcore.Level) *zap.Logger {
 	return zap.New(zapcore.NewTee(errors, accessLogCore{sampled, false}, accessLogCore{others, true}))
 }
 
-// accessLogCore is a core that takes the lines about access alone, or all but them.
+// accessLogCore is a core that takes only the lines of the access logger, or all others.
 type accessLogCore struct {
 	zapcore.Core
 	accessOnly bool

@@ -20,20 +20,20 @@ func migrateCommand(sh *shell.Shell) *cobra.Command {
 	var appRole string
 	var noAppRole bool
 	cmd := &cobra.Command{
-		Use: "migrate", Short: "Bring the schema of a database up to this program's version", Args: shell.Exactly(),
-		Long: `Bring the schema of a database up to this program's version.
+		Use: "migrate", Short: "Migrate the schema of a database to this program's version", Args: shell.Exactly(),
+		Long: `Migrate the schema of a database to this program's version.
 
-The role that migrates owns the schema, and could turn off what keeps evidence as it
-is. All other commands need less: --app-role names the role that they connect as, and
-grants it what they need. The database remembers it, and every later migrate grants it
-what is new. The role has to be there, and owns nothing:
+The role that migrates owns the schema and could disable the triggers that protect the
+evidence. All other commands need fewer rights: --app-role names the role that they
+connect as, and grants it what they need. The database stores the name, and every later
+migrate grants that role what is new. The role must exist and own nothing:
 
   CREATE ROLE recourse_app LOGIN PASSWORD '...'
 
-Several roles are members of one that is named. Another role takes its place, and
---no-app-role its grants, once no process works as it: until then migrate refuses,
-and says which ones do. $` + app.OwnerVariable + ` names the
-database for the role that migrates, where $` + app.DatabaseVariable + ` does so for the other.`,
+To use several roles, make them members of the named role. A different --app-role
+replaces the role, and --no-app-role revokes its grants. Both are refused while a process
+is connected as the role; the error names these processes. Set $` + app.OwnerVariable + ` to
+the URL for the role that migrates, and $` + app.DatabaseVariable + ` to the URL for the app role.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.DatabaseURL == "" {
 				o.DatabaseURL = sh.Getenv(app.OwnerVariable)
@@ -43,7 +43,7 @@ database for the role that migrates, where $` + app.DatabaseVariable + ` does so
 				return shell.Usage(cmd, fmt.Errorf("no Postgres is named: set %s or --database", app.DatabaseVariable))
 			}
 			if cmd.Flags().Changed("app-role") && (appRole == "" || noAppRole) {
-				return shell.Usage(cmd, errors.New("--app-role names a role, or --no-app-role says that there is none"))
+				return shell.Usage(cmd, errors.New("give either --app-role with the name of a role, or --no-app-role"))
 			}
 			if err := app.CheckDatabaseURL(o.DatabaseURL); err != nil {
 				return err
@@ -67,8 +67,8 @@ database for the role that migrates, where $` + app.DatabaseVariable + ` does so
 		},
 	}
 	o.BindDatabase(cmd.Flags())
-	cmd.Flags().StringVar(&appRole, "app-role", "", "role that all other commands connect as: grants it what they need, now and by every later migrate")
-	cmd.Flags().BoolVar(&noAppRole, "no-app-role", false, "take back what --app-role granted, and forget the role")
+	cmd.Flags().StringVar(&appRole, "app-role", "", "role that all other commands connect as; this and every later migrate grants it what they need")
+	cmd.Flags().BoolVar(&noAppRole, "no-app-role", false, "revoke what --app-role granted, and forget the role")
 	return cmd
 }
 
@@ -76,28 +76,28 @@ database for the role that migrates, where $` + app.DatabaseVariable + ` does so
 type migrateAnswer struct {
 	From     int64    `json:"from"`
 	To       int64    `json:"to"`
-	Restored []string `json:"triggers_restored,omitempty"` // were not in force, and are again
-	AppRole  string   `json:"app_role,omitempty"`          // has what processes need
+	Restored []string `json:"triggers_restored,omitempty"` // triggers that were disabled and are enabled again
+	AppRole  string   `json:"app_role,omitempty"`          // role that was granted what processes need
 }
 
 func (m migrateAnswer) show(s *screen.Screen) error {
 	if m.From == m.To {
-		s.Text("The schema is at version %d already.", m.To)
+		s.Text("The schema is already at version %d.", m.To)
 	} else {
-		s.Text("The schema went from version %d to %d.", m.From, m.To)
+		s.Text("The schema was migrated from version %d to %d.", m.From, m.To)
 	}
 	if len(m.Restored) > 0 {
-		s.Text("Not in force before, and in force again: %s. Evidence may have been changed while they were off: keep this answer, and run recourse receipts verify.",
+		s.Text("Triggers that were disabled and are enabled again: %s. Evidence may have been changed meanwhile: keep this output, and run recourse receipts verify.",
 			strings.Join(m.Restored, ", "))
 	}
 	if m.AppRole != "" {
-		s.Text("The role %s has what all other commands need, and no more.", m.AppRole)
+		s.Text("The role %s has the rights that all other commands need, and no more.", m.AppRole)
 	}
 	return s.Err()
 }
 
-// disabledTriggers names the triggers of a current schema that are not in force. There are none of
-// an older schema, whose migration makes those that it lacks.
+// disabledTriggers returns the disabled triggers of a current schema. For an older schema it
+// returns none: the migration creates the triggers that are missing.
 func disabledTriggers(ctx context.Context, o app.Options) (off []string, err error) {
 	config, err := backend.AllowTriggersOff(&o)
 	if err != nil {

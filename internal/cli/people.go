@@ -16,11 +16,11 @@ import (
 
 func peopleCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "people", Short: "How many people it takes to state or free money by hand", Args: shell.UnknownCommand,
-		Long: `How many people it takes to state or free money of a tenant by hand: to record a finding
-that it was moved, to purge settlements, to let a plan run that forks or purges them, and
-to free what is reserved. Two, unless an admin sets one: each receipt of what one person did
-says so then.`,
+		Use: "people", Short: "Show or set how many people a manual money decision takes", Args: shell.UnknownCommand,
+		Long: `Show or set how many people a manual money decision of a tenant takes. These decisions
+are: to record that money moved, to purge dead letters of settlements, to run a plan that
+forks or purges them, and to free reserved money. The number is two unless an admin sets
+it to one. Each receipt of such a decision then records people: 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(peopleShow(sh), peopleSet(sh), peopleHistory(sh))
@@ -30,7 +30,7 @@ says so then.`,
 func peopleShow(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
-		Use: "show", Short: "Tell how many it takes", Args: shell.Exactly(),
+		Use: "show", Short: "Show the number of people", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				now, err := be.People.Get(ctx)
@@ -48,11 +48,11 @@ func peopleShow(sh *shell.Shell) *cobra.Command {
 func peopleSet(sh *shell.Shell) *cobra.Command {
 	var o backend.ChangeFlags
 	cmd := &cobra.Command{
-		Use: "set 1|2", Short: "Set how many it takes", Args: shell.Exactly("1 or 2"),
+		Use: "set 1|2", Short: "Set the number of people", Args: shell.Exactly("1 or 2"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 1 || n > 2 {
-				return shell.Usage(cmd, errors.New("it takes 1 or 2, not "+args[0]))
+				return shell.Usage(cmd, errors.New("the number of people must be 1 or 2, not "+args[0]))
 			}
 			if err := o.Check(cmd); err != nil {
 				return err
@@ -76,10 +76,10 @@ func answerPeople(sh *shell.Shell, now postadjudication.People) error {
 	}
 	s := sh.Screen()
 	if now.At == nil {
-		s.Text("It takes %d. Nobody has set it.", now.People)
+		s.Text("People: %d (default).", now.People)
 		return s.Err()
 	}
-	s.Text("It takes %d, set by %s at %s: %s", now.People, now.Actor, now.At.Format(time.RFC3339), now.Reason)
+	s.Text("People: %d, set by %s at %s: %s", now.People, now.Actor, now.At.Format(time.RFC3339), now.Reason)
 	return s.Err()
 }
 
@@ -88,7 +88,7 @@ func peopleHistory(sh *shell.Shell) *cobra.Command {
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history", Short: "List the changes of it, from their receipts", Args: shell.Exactly(),
+		Use: "history", Short: "List the changes of the number of people, from the receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.People.History(ctx, after, limit)
@@ -100,7 +100,7 @@ func peopleHistory(sh *shell.Shell) *cobra.Command {
 				}
 				s := sh.Screen()
 				if len(found) == 0 {
-					s.Text("Nobody has set it: it takes 2.")
+					s.Text("The number of people was never set: it is 2.")
 					return s.Err()
 				}
 				rows := make([][]string, len(found))
@@ -114,7 +114,7 @@ func peopleHistory(sh *shell.Shell) *cobra.Command {
 	}
 	f := cmd.Flags()
 	o.Bind(f)
-	f.Int64Var(&after, "after", 0, "after this sequence number")
-	f.IntVar(&limit, "limit", 100, "at most this many")
+	f.Int64Var(&after, "after", 0, "list only entries after this sequence number")
+	f.IntVar(&limit, "limit", 100, "maximum number to list")
 	return cmd
 }

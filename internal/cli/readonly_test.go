@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// What only looks, stops calls, or changes keys, policies and what is said of a letter, needs no
-// Redis, and what rings demands one before it writes anything.
+// Commands that read, open circuit breakers, or change keys, policies and annotations need no Redis.
+// Commands that send notifications require one before they write anything.
 func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -38,20 +38,20 @@ func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	if got := p.Run("", "doctor"); got.Code == 2 || !strings.Contains(got.Out, "not named, and not checked") {
 		t.Errorf("doctor without a Redis: %+v", got)
 	}
-	p.Env[app.RedisVariable] = "redis://127.0.0.1:1" // named, but away: not asked
+	p.Env[app.RedisVariable] = "redis://127.0.0.1:1" // named but down: it must not be used
 	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "Redis is away", 0, "")
 }
 
-// A database whose triggers are off can be read, with a line that says so. What changes
-// anything refuses, also what needs no Redis.
+// A database with disabled triggers can be read, with a warning. Every command that changes something
+// returns an error, also one that needs no Redis.
 func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
 	run := p.RunOf("txr_1")
 	whole := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
-	if v := whole.Object(t); v["triggers_off"] != nil || strings.Contains(p.Run("", "receipts", "verify", "--tenant", "acme").Out, "not in force") {
-		t.Errorf("triggers that are in force are told to be off: %s", whole.Out)
+	if v := whole.Object(t); v["triggers_off"] != nil || strings.Contains(p.Run("", "receipts", "verify", "--tenant", "acme").Out, "Warning:") {
+		t.Errorf("enabled triggers are reported as disabled: %s", whole.Out)
 	}
 	p.Exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`)
 	for _, args := range []string{
@@ -75,7 +75,7 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 4, "not in force")
 	sick := p.Run("", "doctor")
 	sick.Check(t, "doctor", 1, "wrong")
-	if strings.Count(sick.Out, "append_only") != 1 || !strings.Contains(strings.Join(strings.Fields(sick.Out), " "), "recourse receipts verify, and once that was looked into recourse migrate") {
+	if strings.Count(sick.Out, "append_only") != 1 || !strings.Contains(strings.Join(strings.Fields(sick.Out), " "), "run recourse receipts verify, find the cause, then run recourse migrate") {
 		t.Errorf("%s", sick.Out)
 	}
 	v := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
@@ -86,10 +86,10 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	if people := p.Run("", "receipts", "verify", "--tenant", "acme"); people.Code != 0 || !strings.Contains(people.Out, "2 triggers") || people.Err != "" {
 		t.Errorf("%+v", people)
 	}
-	if mended := p.Run("", "migrate"); mended.Code != 0 || !strings.Contains(strings.Join(strings.Fields(mended.Out), " "), "in force again: receipts.append_only, runs.never_changed. Evidence may have been changed") {
+	if mended := p.Run("", "migrate"); mended.Code != 0 || !strings.Contains(strings.Join(strings.Fields(mended.Out), " "), "enabled again: receipts.append_only, runs.never_changed. Evidence may have been changed") {
 		t.Errorf("%+v", mended)
 	}
-	if again := p.Run("", "migrate"); again.Code != 0 || strings.Contains(again.Out, "in force") {
+	if again := p.Run("", "migrate"); again.Code != 0 || strings.Contains(again.Out, "enabled again") {
 		t.Errorf("%+v", again)
 	}
 }

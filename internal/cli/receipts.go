@@ -22,32 +22,32 @@ import (
 
 func receiptsCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "receipts", Short: "Read and check the evidence", Args: shell.UnknownCommand,
+		Use: "receipts", Short: "List and verify receipts", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(receiptsList(sh), receiptsVerify(sh))
 	return cmd
 }
 
-// receiptFlags says which receipts are asked for.
+// receiptFlags select receipts.
 type receiptFlags struct {
 	options                          app.Options
 	tenant, transaction, caseID, run string
 	after                            int64
 	limit                            int
-	currency                         string // of the case that was found
+	currency                         string // currency of the case, set by read
 }
 
-// maxReceipts is how many receipts one call lists.
+// maxReceipts is the largest --limit.
 const maxReceipts = 10_000
 
 func receiptsList(sh *shell.Shell) *cobra.Command {
 	var l receiptFlags
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the receipts of a case in order", Args: shell.Exactly(),
-		Long: `List the receipts of a case in order. The case is named by its transaction, its id,
-or one of its runs; with --run only that run's receipts are listed. To go on from a
-list that was cut, give its last sequence number to --after.`,
+		Long: `List the receipts of a case in order. Name the case by its transaction, its id, or one
+of its runs; --run lists only the receipts of that run. To continue a list that reached
+--limit, pass its last sequence number to --after.`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := l.check(cmd); err != nil {
 				return err
@@ -73,8 +73,8 @@ list that was cut, give its last sequence number to --after.`,
 	f.StringVar(&l.transaction, "transaction", "", "transaction receipt id")
 	f.StringVar(&l.caseID, "case", "", "case id")
 	f.StringVar(&l.run, "run", "", "run id")
-	f.Int64Var(&l.after, "after", 0, "begin after this sequence number")
-	f.IntVar(&l.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d", maxReceipts))
+	f.Int64Var(&l.after, "after", 0, "list only entries after this sequence number")
+	f.IntVar(&l.limit, "limit", 100, fmt.Sprintf("maximum number to list, up to %d", maxReceipts))
 	return cmd
 }
 
@@ -99,7 +99,7 @@ func (l *receiptFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// read gives the receipts asked for, and whether there are more.
+// read returns the selected receipts, and whether there are more.
 func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
 	caseID, run, err := l.resolve(ctx, service)
 	if err != nil {
@@ -133,7 +133,7 @@ func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Servi
 	return found, false, nil
 }
 
-// caseName is the case as it was named.
+// caseName returns the case as the flags name it.
 func (l *receiptFlags) caseName() string {
 	switch {
 	case l.caseID != "":
@@ -144,17 +144,17 @@ func (l *receiptFlags) caseName() string {
 	return "transaction " + l.transaction
 }
 
-// resolve finds the case; run is zero unless one was named.
+// resolve returns the case that the flags name; run is zero without --run.
 func (l *receiptFlags) resolve(ctx context.Context, service *postadjudication.Service) (caseID receipts.CaseID, run receipts.RunID, err error) {
 	switch {
 	case l.caseID != "":
 		if caseID, err = receipts.ParseCaseID(l.caseID); err != nil {
-			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is no case id", l.caseID))
+			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is not a case id", l.caseID))
 		}
 		return caseID, run, err
 	case l.run != "":
 		if run, err = receipts.ParseRunID(l.run); err != nil {
-			return caseID, run, shell.WithCode(shell.ExitUsage, fmt.Errorf("--run %s is no run id", l.run))
+			return caseID, run, shell.WithCode(shell.ExitUsage, fmt.Errorf("--run %s is not a run id", l.run))
 		}
 		status, err := service.Status(ctx, l.tenant, run)
 		return status.Case, run, err
@@ -163,7 +163,7 @@ func (l *receiptFlags) resolve(ctx context.Context, service *postadjudication.Se
 	return status.Case, run, err
 }
 
-// currencyOf is the currency of a case, as its first receipt has it; empty when it has none.
+// currencyOf returns the currency in the first receipt of a case; empty if there is none.
 func currencyOf(ctx context.Context, service *postadjudication.Service, tenant string, caseID receipts.CaseID) (string, error) {
 	first, err := service.Receipts(ctx, tenant, caseID, 0, 1)
 	if err != nil || len(first) == 0 {
@@ -182,7 +182,7 @@ type receiptsAnswer struct {
 	More     bool          `json:"more"`
 }
 
-// receiptJSON is a receipt with its body as it was hashed, to the byte.
+// receiptJSON is a receipt; Body has the exact bytes that were hashed.
 type receiptJSON struct {
 	ID   string          `json:"id"`
 	Seq  int64           `json:"seq"`
@@ -198,7 +198,7 @@ func asJSON(rs []receipts.Receipt) []receiptJSON {
 	return out
 }
 
-// showReceipts shows receipts of one case. currency is the case's; empty where there is none.
+// showReceipts writes receipts of one case in its currency, which may be empty.
 func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more bool) error {
 	rows := make([][]string, len(rs))
 	for i, r := range rs {
@@ -223,8 +223,8 @@ func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more
 	return s.Err()
 }
 
-// refusalText is what was asked for and which rule refused it. A submission says itself what
-// was to be done.
+// refusalText returns what was requested and which gate refused it, for a submission with its
+// outcome, amount, generation and adjudication.
 func refusalText(p receipts.Payload) string {
 	text := fmt.Sprintf("%s refused by %s", p.AskedFor, p.RefusedBy)
 	if p.Currency == "" {
@@ -233,7 +233,8 @@ func refusalText(p receipts.Payload) string {
 	return fmt.Sprintf("%s: %s %s, generation %d, %s", text, p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency}, p.Generation, p.AdjudicationID)
 }
 
-// provenance tells who was behind what a plan did, or that one person did what takes two elsewhere.
+// provenance returns the planner of a plan's action, its break-glass incident, the number of people
+// if it is set, the URL of a lookup, and whether the actor is self-declared.
 func provenance(p receipts.Payload) (text string) {
 	if p.PlannedBy != "" {
 		text += "; planned by " + p.PlannedBy
@@ -245,7 +246,7 @@ func provenance(p receipts.Payload) (text string) {
 		text += "; people: " + strconv.Itoa(p.People)
 	}
 	if p.LookupURL != "" {
-		text += "; asked " + p.LookupURL
+		text += "; looked up at " + p.LookupURL
 	}
 	if p.SelfDeclared {
 		text += "; self-declared"
@@ -253,7 +254,7 @@ func provenance(p receipts.Payload) (text string) {
 	return text
 }
 
-// withReference is a reason, with where it can be checked.
+// withReference returns the reason, with the reference of the finding in parentheses.
 func withReference(p receipts.Payload) string {
 	if p.FindingReference == "" {
 		return p.Reason
@@ -261,7 +262,7 @@ func withReference(p receipts.Payload) string {
 	return strings.TrimSpace(p.Reason + " (" + p.FindingReference + ")")
 }
 
-// receiptDetails are what a receipt says beyond its subtype, in a few words.
+// receiptDetails returns the particulars of a receipt for people.
 func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) string {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// A breach says in the list of receipts, and in the status of its case, by how much.
+// The list of receipts and the status of the case show the amount of a breach.
 func TestABreachSaysByHowMuch(t *testing.T) {
 	t.Parallel()
 	caseID := receipts.CaseID(uuid.New())
@@ -35,8 +35,7 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 	}
 }
 
-// A refusal says in the list of receipts what was refused, and by which rule; what was
-// superseded says by what.
+// The list of receipts shows what was refused and by which gate, and what superseded a run.
 func TestARefusalSaysWhatWasRefused(t *testing.T) {
 	t.Parallel()
 	caseID, next := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New())
@@ -60,8 +59,8 @@ func TestARefusalSaysWhatWasRefused(t *testing.T) {
 	}
 }
 
-// A submitted of a higher generation says what it freed, and a finding by a lookup where it was
-// asked; so does the plan of such a finding.
+// A submitted receipt of a higher generation shows the freed amount. A finding by a lookup, and its
+// plan, show the URL of the escrow service.
 func TestReceiptsSayWhatWasFreedAndWhoWasAsked(t *testing.T) {
 	t.Parallel()
 	const at = "https://escrow.example/v1/executions"
@@ -69,7 +68,7 @@ func TestReceiptsSayWhatWasFreedAndWhoWasAsked(t *testing.T) {
 	if got := receiptDetails(receipts.Receipt{Subtype: receipts.Submitted}, higher, "EUR"); got != "release 600.00 EUR, freed 400.00 EUR" {
 		t.Errorf("%q", got)
 	}
-	if got := provenance(receipts.Payload{PlannedBy: "user:ada", LookupURL: at, SelfDeclared: true}); got != "; planned by user:ada; asked "+at+"; self-declared" {
+	if got := provenance(receipts.Payload{PlannedBy: "user:ada", LookupURL: at, SelfDeclared: true}); got != "; planned by user:ada; looked up at "+at+"; self-declared" {
 		t.Errorf("%q", got)
 	}
 	for url, want := range map[string]string{at: "that the planner named: " + at, "": "that the planner named"} {

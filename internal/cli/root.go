@@ -12,23 +12,23 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-const overview = `Recourse carries an adjudicated escrow decision (release or refund) to settled, or
-to a person's desk, and never loses it in between.
+const overview = `Recourse executes adjudicated escrow decisions (release or refund). A decision that
+cannot be executed becomes a dead letter, which a person handles. None is lost.
 
-` + demoHint + `Servers are named in the environment or by flags:
-  RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=verify-full
-  RECOURSE_OWNER_DATABASE_URL     of migrate and demo: the same, as the role that owns the schema or is to
-  RECOURSE_REDIS_URL              rediss://host:6379/0
+` + demoHint + `Environment variables (flags take precedence):
+  RECOURSE_DATABASE_URL           Postgres URL: postgres://user@host:5432/name?sslmode=verify-full
+  RECOURSE_OWNER_DATABASE_URL     Postgres URL of the role that owns the schema, for migrate and demo
+  RECOURSE_REDIS_URL              Redis URL: rediss://host:6379/0
   RECOURSE_ESCROW_URL             https base URL of the escrow service
-  RECOURSE_ESCROW_AUTHORIZATION   sent to it as the header Authorization; with _NAME, in capitals, to the target NAME
-  RECOURSE_TARGETS                further escrow services, as of serve --target
-  RECOURSE_INSECURE_SERVERS       postgres, redis, escrow: reached beyond this machine without verified TLS
-  RECOURSE_PROXY_FROM_ENVIRONMENT true: HTTP_PROXY and HTTPS_PROXY hold; else they do not
-  RECOURSE_LOG_LEVEL              of serve: debug, info, warn or error
-  RECOURSE_METRICS_LISTEN         of serve: where /metrics is, as --metrics-listen
+  RECOURSE_ESCROW_AUTHORIZATION   Authorization header sent to it; add _NAME, in capitals, for the target NAME
+  RECOURSE_TARGETS                more escrow services, as serve --target takes them, separated by spaces
+  RECOURSE_INSECURE_SERVERS       servers beyond this machine allowed without verified TLS: postgres, redis, escrow
+  RECOURSE_PROXY_FROM_ENVIRONMENT true: use HTTP_PROXY and HTTPS_PROXY (default: ignore them)
+  RECOURSE_LOG_LEVEL              log level of serve: debug, info, warn or error
+  RECOURSE_METRICS_LISTEN         address at which serve serves /metrics, as --metrics-listen
 
-Anybody on the machine sees the flags of a process: a URL with a password belongs in the
-environment.
+Other users of the machine can read the flags of a process. Put a URL with a password
+in the environment.
 
 Exit codes:
   0  done
@@ -36,12 +36,12 @@ Exit codes:
   2  bad usage or bad input
   3  Postgres or Redis cannot be reached
   4  the schema is missing, older or newer (recourse migrate)
-  5  it is planned, and somebody else has to let it run: the answer has the line for it`
+  5  a plan was stored, and another person has to run it: the output has the command`
 
 func rootCommand(sh *shell.Shell) *cobra.Command {
 	var version bool
 	root := &cobra.Command{
-		Use: "recourse", Short: "Carry adjudicated escrow decisions to settled", Long: overview,
+		Use: "recourse", Short: "Execute adjudicated escrow decisions", Long: overview,
 		SilenceErrors: true, SilenceUsage: true, Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
@@ -51,16 +51,16 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 		},
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) { markSelfDeclared(cmd) },
 	}
-	root.Flags().BoolVar(&version, "version", false, "say which version this is, and what it was built from")
+	root.Flags().BoolVar(&version, "version", false, "print the version and what it was built from")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "answer with one JSON object on standard output")
+	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "write the result as one JSON object to standard output")
 	root.SetFlagErrorFunc(shell.FlagError)
 	root.AddCommand(demoCommands(sh)...)
 	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), breakerCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
 	return root
 }
 
-// showVersion tells what this program was built from.
+// showVersion writes what this program was built from.
 func showVersion(sh *shell.Shell) error {
 	if sh.JSON {
 		return sh.Answer(build.Read())
@@ -69,8 +69,8 @@ func showVersion(sh *shell.Shell) error {
 	return err
 }
 
-// markSelfDeclared lets the receipts of a command say that its actor is whoever typed the name. A
-// server's are those of its callers and of the program, and what is handed over names nobody.
+// markSelfDeclared makes the receipts of a command state that its actor's name was typed, not
+// verified. serve and demo record the actors of their callers, and submit records none.
 func markSelfDeclared(cmd *cobra.Command) {
 	switch cmd.Name() {
 	case "serve", "demo", "submit":

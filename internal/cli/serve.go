@@ -13,32 +13,38 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 )
 
-// serverInfo is what a server says of itself once it is ready.
+// serverInfo is what serve writes once it is ready.
 type serverInfo struct {
 	URL      string `json:"url"`
 	Ready    string `json:"readyz"`
 	Metrics  string `json:"metrics"`
 	Asynqmon string `json:"asynqmon"`
 	API      string `json:"api"`
-	Keys     bool   `json:"keys_needed"` // for the API and asynqmon
+	Keys     bool   `json:"keys_needed"` // the API and asynqmon require an access key
 	Escrow   string `json:"escrow"`
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
-	// KeyLifetime is how long the escrow service recognises an operation key: a span, "unlimited" or "none".
+	// KeyLifetime is how long the escrow service recognises an operation key: a duration, "unlimited" or "none".
 	KeyLifetime    string `json:"key_lifetime"`
-	LookupLifetime string `json:"lookup_lifetime"` // how long a lookup that finds nothing proves something
+	LookupLifetime string `json:"lookup_lifetime"` // how long a lookup that finds nothing proves that nothing was executed
 }
 
 func serveCommand(sh *shell.Shell) *cobra.Command {
 	m := &app.Main{}
 	var level string
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Execute settlements until it is told to stop", Args: shell.Exactly(),
-		Long: `Execute settlements until it is told to stop (SIGINT or SIGTERM). Attempts that run
-then are given 10 seconds. Beside the work it serves the HTTP API at /api/v1, and
-/asynqmon to look at only. Both ask for an access key (recourse keys create), unless
-they are on loopback with the escrow service for demonstrations. /livez and /readyz ask
-for none. /metrics asks for a key with the role platform, unless it is asked for on
-loopback; --metrics-listen serves it elsewhere, without a key.`,
+		Use: "serve", Short: "Execute settlements and serve the HTTP API until stopped", Args: shell.Exactly(),
+		Long: `Execute settlements until SIGINT or SIGTERM. Running attempts then have 10 seconds to
+finish. The process also serves:
+
+  /api/v1          the HTTP API
+  /asynqmon        queues and tasks, read-only
+  /livez, /readyz  health, without an access key
+  /metrics         metrics for Prometheus
+
+/api/v1 and /asynqmon require an access key (recourse keys create), except on loopback
+with the escrow service for demonstrations. /metrics requires a key with the role platform,
+except for requests on loopback. --metrics-listen serves it at another address, without a
+key.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			level, err := logLevel(cmp.Or(level, sh.Getenv(app.LogLevelVariable), "info"))
 			if err != nil {
@@ -52,7 +58,7 @@ loopback; --metrics-listen serves it elsewhere, without a key.`,
 		},
 	}
 	m.Options.Bind(cmd.Flags())
-	cmd.Flags().StringVar(&level, "log-level", "", "debug, info, warn or error (default $"+app.LogLevelVariable+", else info)")
+	cmd.Flags().StringVar(&level, "log-level", "", "log level: debug, info, warn or error (default $"+app.LogLevelVariable+", else info)")
 	return cmd
 }
 
@@ -78,7 +84,7 @@ func showServerInfo(sh *shell.Shell, info serverInfo) error {
 	s := sh.Screen()
 	escrow := info.Escrow
 	if info.Embedded {
-		escrow += " (for demonstrations: it forgets everything at the end)"
+		escrow += " (for demonstrations: it loses all state at exit)"
 	}
 	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, [][]string{
 		{"HTTP API", info.API}, {"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"access", info.accessText()},
@@ -86,28 +92,29 @@ func showServerInfo(sh *shell.Shell, info serverInfo) error {
 	return s.Err()
 }
 
-// lifetimeText says for how long the escrow service knows an operation key, and what follows.
+// lifetimeText returns how long the escrow service recognises an operation key, and how long a
+// lookup counts, for people.
 func (s serverInfo) lifetimeText() string {
-	looked := "; a lookup that finds nothing is believed for " + shell.Span(s.LookupLifetime)
+	lookups := "; a lookup that finds nothing counts for " + shell.Span(s.LookupLifetime)
 	if s.LookupLifetime == app.Unlimited {
-		looked = "; a lookup that finds nothing is believed without end"
+		lookups = "; a lookup that finds nothing always counts"
 	}
 	switch s.KeyLifetime {
 	case app.Unlimited:
-		return "recognised without end"
+		return "recognised for ever"
 	case app.None:
 		if s.LookupLifetime == app.None {
-			looked = "; a lookup that finds nothing is not believed"
+			lookups = "; a lookup that finds nothing never counts"
 		}
-		return "not recognised: an unknown outcome is looked up, and is a dispute if that can't tell" + looked
+		return "not recognised: an unknown outcome is looked up, and becomes a dispute if the lookup can't decide it" + lookups
 	}
-	return "recognised for " + shell.Span(s.KeyLifetime) + looked
+	return "recognised for " + shell.Span(s.KeyLifetime) + lookups
 }
 
-// accessText says who may use the API and asynqmon.
+// accessText returns who may use the API and asynqmon, for people.
 func (s serverInfo) accessText() string {
 	if s.Keys {
-		return "with a key only: recourse keys create"
+		return "requires a key: recourse keys create"
 	}
-	return "without a key, as " + api.Local + ": on loopback, with an escrow service for demonstrations; name the tenant in " + api.TenantHeader
+	return "no key, as " + api.Local + ": on loopback with the escrow service for demonstrations; name the tenant in " + api.TenantHeader
 }

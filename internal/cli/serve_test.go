@@ -54,7 +54,7 @@ func TestDoctorSaysWhichServerIsAway(t *testing.T) {
 	p.Env[app.RedisVariable] = "redis://127.0.0.1:1"
 	got := p.Run("", "doctor")
 	got.Check(t, "doctor", 1, "wrong")
-	if !strings.Contains(got.Out, "wrong  Redis reachable") || !strings.Contains(got.Out, "Cure:") {
+	if !strings.Contains(got.Out, "wrong  Redis reachable") || !strings.Contains(got.Out, "Fix:") {
 		t.Errorf("%s", got.Out)
 	}
 }

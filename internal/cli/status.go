@@ -19,10 +19,10 @@ func statusCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant string
 	cmd := &cobra.Command{
-		Use: "status RUN|TRANSACTION", Short: "Tell how a case stands: settlement, runs, attempts", Args: shell.Exactly("RUN or TRANSACTION"),
-		Long: `Tell how a case stands: its settlement, its runs, their attempts. The case is that
-of a run or of a transaction receipt. An argument that reads as a run id is taken
-for one.`,
+		Use: "status RUN|TRANSACTION", Short: "Show a case: settlement, runs, attempts", Args: shell.Exactly("RUN or TRANSACTION"),
+		Long: `Show a case: its settlement, its runs and their attempts. Name the case by the id of one
+of its runs or by its transaction receipt id. An argument in the form of a run id is read
+as a run id.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := shell.NeedTenant(cmd, tenant); err != nil {
 				return err
@@ -47,6 +47,7 @@ for one.`,
 	return cmd
 }
 
+// findCase returns the case of a run id or a transaction receipt id.
 func findCase(ctx context.Context, service *postadjudication.Service, tenant, what string) (view.CaseAnswer, error) {
 	transaction := what
 	if run, err := receipts.ParseRunID(what); err == nil {
@@ -62,7 +63,7 @@ func findCase(ctx context.Context, service *postadjudication.Service, tenant, wh
 	return view.CaseAnswer{CaseStatus: status, Attempts: attemptsOf(trail)}, err
 }
 
-// transactionOf finds what a run is about in its case's first receipt.
+// transactionOf returns the transaction receipt id of a run, from the first receipt of its case.
 func transactionOf(ctx context.Context, service *postadjudication.Service, tenant string, run receipts.RunID) (string, error) {
 	status, err := service.Status(ctx, tenant, run)
 	if err != nil {
@@ -94,8 +95,8 @@ func allReceipts(ctx context.Context, service *postadjudication.Service, tenant 
 	}
 }
 
-// attemptsOf reads the attempts off a trail. What can't be read is left out here:
-// `receipts verify` is who finds it.
+// attemptsOf returns the attempts that a trail records. It skips unreadable receipts, which
+// `receipts verify` reports.
 func attemptsOf(trail []receipts.Receipt) []view.Attempt {
 	out := []view.Attempt{}
 	open := map[receipts.RunID]int{}

@@ -23,37 +23,37 @@ import (
 )
 
 const (
-	// submitBatchSize is how many lines are handed over at once; no more are held.
+	// submitBatchSize is how many lines are submitted in one call and held in memory.
 	submitBatchSize = 500
-	// maxListed bounds each list of the answer; what is beyond is counted only.
+	// maxListed is the maximum length of each list of the answer; Omitted counts the rest.
 	maxListed = 200
 )
 
-// submitAnswer is what became of a file.
+// submitAnswer is the result of a submitted file.
 type submitAnswer struct {
 	Lines    int                            `json:"lines"`
 	Replies  map[postadjudication.Reply]int `json:"replies"`
 	BadLines int                            `json:"bad_lines"`
-	Refused  []intake.Problem               `json:"refused"`  // what is wrong with bad lines
+	Refused  []intake.Problem               `json:"refused"`  // problems of bad lines
 	Declined []declinedLine                 `json:"declined"` // good lines that were not accepted
-	Omitted  int                            `json:"omitted"`  // of both lists, beyond 200 each
+	Omitted  int                            `json:"omitted"`  // entries left out of both lists, beyond 200 each
 }
 
-// declinedLine is a line that contradicts what is known, and the run in its way.
+// declinedLine is a line that was not accepted, and the run that conflicts with it.
 type declinedLine struct {
 	Line        int                    `json:"line"`
 	Transaction string                 `json:"transaction_receipt_id"`
 	Reply       postadjudication.Reply `json:"reply"`
-	Run         background.RunID       `json:"run_id,omitzero"` // absent where no run is in its way: busy, exceeds_held, escrow_mismatch
+	Run         background.RunID       `json:"run_id,omitzero"` // absent if no run conflicts: busy, exceeds_held, escrow_mismatch
 	CancelledBy string                 `json:"cancelled_by,omitempty"`
-	Reason      string                 `json:"reason,omitempty"` // why it was cancelled
+	Reason      string                 `json:"reason,omitempty"` // reason of the cancellation
 }
 
 func submitCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	cmd := &cobra.Command{
-		Use: "submit FILE|-", Short: "Hand over adjudications for execution, one JSON object a line", Args: shell.Exactly("FILE"),
-		Long: `Hand over adjudications for execution, one JSON object of at most 64 KiB a line:
+		Use: "submit FILE|-", Short: "Submit adjudications for execution, one JSON object a line", Args: shell.Exactly("FILE"),
+		Long: `Submit adjudications for execution, one JSON object of at most 64 KiB a line:
 
   {"transaction_receipt_id":"txr_1","submission_receipt_id":"sub_1",
    "adjudication_id":"adj_1","generation":1,"tenant":"northwind",
@@ -61,12 +61,12 @@ func submitCommand(sh *shell.Shell) *cobra.Command {
    "amount":{"minor":12500,"currency":"USD"},
    "held":{"minor":50000,"currency":"USD"}}
 
-generation (1), target, payload and simulate may be left out. A target is escrow, or one
-that --target names as recourse serve has it. A bad line is refused,
-naming line and field, and stops nothing. To submit the same file again is safe:
-what was accepted is answered deduplicated, already_executed or superseded, and
-where a person has to act, or has acted, dead_lettered or cancelled. The exit code is
-1 when a line was refused or not accepted.`,
+generation (default 1), target, payload and simulate are optional. A target is escrow, or
+a name given by --target as for recourse serve. A bad line is reported with its line and
+field, and the other lines are still submitted. It is safe to submit the same file again:
+accepted lines are answered deduplicated, already_executed or superseded, or, where a
+person has to act or has acted, dead_lettered or cancelled. The exit code is 1 if a line
+was bad or not accepted.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			from, err := sh.Open(args[0])
 			if err != nil {
@@ -88,10 +88,10 @@ where a person has to act, or has acted, dead_lettered or cancelled. The exit co
 
 func submitLines(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, from io.Reader) error {
 	h := &submitAnswer{Replies: map[postadjudication.Reply]int{}, Refused: []intake.Problem{}, Declined: []declinedLine{}}
-	bar := screen.NewProgress(sh.Err, "handing over", -1)
+	bar := screen.NewProgress(sh.Err, "submitting", -1)
 	err := h.stream(ctx, service, from, bar)
 	if err = errors.Join(err, bar.End()); err != nil {
-		return fmt.Errorf("%w (%d lines were read, and up to %d of the last may not be in; submitting the same again is safe)", err, h.Lines, submitBatchSize)
+		return fmt.Errorf("%w (%d lines were read; up to %d of the last may not have been submitted; it is safe to submit the same file again)", err, h.Lines, submitBatchSize)
 	}
 	if sh.JSON {
 		err = sh.Answer(h)
@@ -104,7 +104,7 @@ func submitLines(ctx context.Context, sh *shell.Shell, service *postadjudication
 	return err
 }
 
-// notAccepted counts the lines that are not taken care of.
+// notAccepted counts the bad lines and the lines that were not accepted.
 func (h *submitAnswer) notAccepted() int {
 	n := h.BadLines
 	for reply, count := range h.Replies {
@@ -115,7 +115,7 @@ func (h *submitAnswer) notAccepted() int {
 	return n
 }
 
-// stream hands over in chunks, in the order of the lines.
+// stream submits the lines in batches, in their order.
 func (h *submitAnswer) stream(ctx context.Context, service *postadjudication.Service, from io.Reader, bar *screen.Progress) error {
 	batch := make([]intake.Line, 0, submitBatchSize)
 	for line, err := range intake.Lines(from) {
@@ -173,8 +173,8 @@ func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Serv
 	return nil
 }
 
-// fieldProblems are the fields that an adjudication was refused for, though its line could be read; nil
-// where it was not its fault.
+// fieldProblems returns the field that an adjudication was refused for, though its line could be
+// read; nil if err is not about the adjudication.
 func fieldProblems(err error, line int) []intake.Problem {
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) {
@@ -230,7 +230,7 @@ func (h *submitAnswer) show(s *screen.Screen) error {
 			}
 			rows = append(rows, []string{strconv.Itoa(d.Line), word, d.Transaction, run})
 		}
-		s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Reply", Wraps: true}, {Name: "Transaction", Wraps: true}, {Name: "Run in its way"}}, rows)
+		s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Reply", Wraps: true}, {Name: "Transaction", Wraps: true}, {Name: "Conflicting run"}}, rows)
 	}
 	if h.Omitted > 0 {
 		s.Text("... and %d more.", h.Omitted)

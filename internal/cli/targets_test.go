@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A line with a target that is not named is a bad line, and the others go in.
+// A line with an unknown target is a bad line, and the other lines are submitted.
 func TestSubmitTakesOnlyTargetsThatAreNamed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// No command talks to a Postgres that anybody on the way may answer for; doctor says so.
+// No command connects to a Postgres without verified TLS, and doctor reports it.
 func TestOnlyDoctorConnectsToAServerThatDoesNotAuthenticate(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{app.DatabaseVariable: "postgres://u:hush@postgres.invalid/d?sslmode=require", app.RedisVariable: "rediss://redis.invalid"}

@@ -28,9 +28,9 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"status txr_1", "--tenant is missing"},
 		{"status txr_1 --tenant t --colour", "--colour"},
 		{"cancel " + clitest.AnyRun + " --tenant t", "--actor and --reason"},
-		{"cancel nonsense --tenant t --actor a --reason b", "no run id"},
+		{"cancel nonsense --tenant t --actor a --reason b", "not a run id"},
 		{"cancel " + clitest.AnyRun + " --actor a --reason b", "--tenant is missing"},
-		{"breaker open --actor a --reason b", "--tenant is missing (or say --all-tenants)"},
+		{"breaker open --actor a --reason b", "--tenant is missing (or give --all-tenants)"},
 		{"keys create --tenant t --actor a --reason b --principal user:ada", "--roles is missing"},
 		{"receipts frobnicate", "frobnicate"},
 		{"receipts list --transaction x", "--tenant is missing"},
@@ -122,7 +122,7 @@ func TestAFileThatIsNoHeadsFileIsBadInput(t *testing.T) {
 	p.Run("", "receipts", "verify", "--tenant", "t", "--heads", name).Check(t, "heads", 2, "line 1")
 }
 
-// A server without TLS is told what to do, as one that can't be reached.
+// A server without TLS counts as unreachable, and the error has the fix.
 func TestAServerWithoutTLSIsAnErrorWithItsRemedy(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, strings.Replace(testkit.Migrated(t), "sslmode=disable", "sslmode=require", 1))

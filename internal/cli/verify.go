@@ -28,19 +28,19 @@ type verifyAnswer struct {
 	Chains            int                      `json:"chains_verified"`
 	Expected          int                      `json:"heads_compared"`
 	TrailsWithoutHead *int                     `json:"trails_without_head,omitempty"` // with --heads
-	Invariants        map[string]string        `json:"invariants"`                    // name -> "ok", "not checked for one case", or the first thing that broke it
+	Invariants        map[string]string        `json:"invariants"`                    // name -> "ok", "not checked for one case", or its first break
 	Breaks            []postadjudication.Break `json:"breaks"`
-	TotalBreaks       int                      `json:"breaks_in_all"` // also those that are not listed
+	TotalBreaks       int                      `json:"breaks_in_all"` // includes breaks that are not listed
 
-	OnePerson []string `json:"people_1,omitempty"` // tenants whose money takes one person
+	OnePerson []string `json:"people_1,omitempty"` // tenants with people: 1
 
-	// TriggersOff names what is not in force: a warning, for a data-only restore looks the same.
+	// TriggersOff names the disabled triggers. It is a warning: a data-only restore disables them, too.
 	TriggersOff []string `json:"triggers_off,omitempty"`
 
 	Archive *postadjudication.ArchiveAudit `json:"archive,omitempty"` // with --archive
 }
 
-// verifyFlags says what is to be checked.
+// verifyFlags select what is checked.
 type verifyFlags struct {
 	options             app.Options
 	tenant              string
@@ -54,14 +54,13 @@ type verifyFlags struct {
 func receiptsVerify(sh *shell.Shell) *cobra.Command {
 	var a verifyFlags
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Check every chain, and the stored state against the receipts", Args: shell.Exactly(),
-		Long: `Check every chain of receipts, and that the stored state is what they tell, and list
-everything that is broken. A chain that is cut off at its end still verifies by itself:
-keep its head elsewhere by --save-heads, and compare by --heads later. --case and
---transaction check one case alone: its chain, its state, its escrow's sums and how the
-list of letters shows it; the order of events is not checked then. Heads that were noted
-of all tenants are compared by --all-tenants. Exit code 1 when something is broken: then
---save-heads notes nothing.`,
+		Use: "verify", Short: "Verify every chain, and the stored state against the receipts", Args: shell.Exactly(),
+		Long: `Verify every chain of receipts, compare the stored state with the receipts, and list all
+breaks. A chain whose end was removed still verifies by itself: store its head elsewhere
+with --save-heads, and compare later with --heads. Heads saved for all tenants must be
+compared with --all-tenants. --case and --transaction verify one case: its chain, its
+state, its escrow's sums and its row in the list of dead letters, but not the order of
+events. Exit code 1 means that something is broken; then --save-heads writes no file.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.check(); err != nil {
 				return shell.Usage(cmd, err)
@@ -71,18 +70,18 @@ of all tenants are compared by --all-tenants. Exit code 1 when something is brok
 	}
 	f := cmd.Flags()
 	a.options.BindReadOnly(f)
-	f.StringVar(&a.tenant, "tenant", "", "name of the tenant (or --all-tenants)")
+	f.StringVar(&a.tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
 	f.BoolVar(&a.all, "all-tenants", false, "all tenants, instead of --tenant")
 	f.StringVar(&a.caseID, "case", "", "only this case, by its id")
 	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
-	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier by --save-heads of the same tenant, or of all, to notice a missing tail")
-	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
-	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names, or with --case that one of its receipts names")
-	f.IntVar(&a.maxRecoveries, "max-recoveries", postadjudication.DefaultMaxRecoveries, "how many lost workers the runs of these tenants may have, as the processes that execute are configured; -1: any number")
+	f.StringVar(&a.heads, "heads", "", "file written by --save-heads, for the same tenant or for all: reports chains whose end is missing")
+	f.StringVar(&a.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
+	f.StringVar(&a.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
+	f.IntVar(&a.maxRecoveries, "max-recoveries", postadjudication.DefaultMaxRecoveries, "maximum number of lost workers a run may have, as configured by serve --max-recoveries; -1: unlimited")
 	return cmd
 }
 
-// tenants are those whose trails are checked; none stands for all.
+// tenants returns the tenants to check; nil means all.
 func (a *verifyFlags) tenants() []string {
 	if a.all {
 		return nil
@@ -102,9 +101,9 @@ func (a *verifyFlags) check() error {
 	case a.caseID != "" && a.transaction != "":
 		return errors.New("name the case by one of --case and --transaction")
 	case a.singleCase() && a.all:
-		return errors.New("a case is one tenant's: name it by --tenant")
+		return errors.New("--case and --transaction need --tenant, not --all-tenants")
 	case a.singleCase() && a.saveHeads != "":
-		return errors.New("--save-heads notes the heads of all cases, so that it is not for one of them")
+		return errors.New("--save-heads saves the heads of all cases: leave out --case and --transaction")
 	}
 	return nil
 }
@@ -114,7 +113,7 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	service, err := backend.OpenWith(ctx, sh, a.options, backend.AllowTriggersOff) // what may have been changed is what is looked for
+	service, err := backend.OpenWith(ctx, sh, a.options, backend.AllowTriggersOff) // a database with disabled triggers is what verify must be able to read
 	if err != nil {
 		return err
 	}
@@ -158,7 +157,7 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 		names = append(names, postadjudication.InvariantHeads)
 	}
 	nothing := audit.Receipts == 0 && !a.all && v.OK
-	v.OK = v.OK && !nothing // of a tenant of whom everything was removed there is nothing either
+	v.OK = v.OK && !nothing // a tenant whose rows were all removed has no receipts, either
 	if err := saveHeads(sh, a.saveHeads, v, audit); err != nil {
 		return err
 	}
@@ -171,27 +170,28 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 	case err != nil || v.OK:
 		return err
 	case nothing:
-		return fmt.Errorf("there is nothing of a tenant %s: is that its name?", a.tenant)
+		return fmt.Errorf("tenant %s has no receipts: check its name", a.tenant)
 	}
 	return errInvariantBroken
 }
 
-// saveHeads notes the heads of an audit in a file, if one is named and nothing speaks against them.
+// saveHeads writes the heads of an audit to a file, if one is named, nothing is broken and no
+// trigger is disabled.
 func saveHeads(sh *shell.Shell, name string, v verifyAnswer, audit *postadjudication.Audit) error {
 	switch {
 	case name == "":
 		return nil
 	case !v.OK:
-		sh.Note("Something is broken, so that no heads were noted: " + name + " was not written.")
+		sh.Note(name + " was not written: something is broken.")
 		return nil
 	case len(v.TriggersOff) > 0:
-		sh.Note("Triggers are off, so that no heads were noted: " + name + " was not written.")
+		sh.Note(name + " was not written: triggers are disabled.")
 		return nil
 	}
 	return writeHeads(name, audit.Heads)
 }
 
-// runAudit checks what is asked for. Of noted heads, it leaves those of the case that is.
+// runAudit checks what the flags select. For one case it removes all other cases from expected.
 func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, a verifyFlags, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
 	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {
@@ -207,14 +207,14 @@ func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Se
 		}
 		if head, noted := expected[caseID]; a.heads != "" {
 			if !noted {
-				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds no head of case %s, so that nothing can be compared with it", a.heads, caseID))
+				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no head of case %s to compare with", a.heads, caseID))
 			}
 			clear(expected)
 			expected[caseID] = head
 		}
 		q.Case = caseID
 		audit, err := service.AuditWith(ctx, q)
-		if a.heads != "" && errors.Is(err, postadjudication.ErrNotFound) { // it was noted: that it is gone is a break
+		if a.heads != "" && errors.Is(err, postadjudication.ErrNotFound) { // the head was saved: CompareHeads reports the missing case
 			return postadjudication.EmptyAudit(), nil
 		}
 		return audit, shell.NotFound(err, a.tenant, l.caseName())
@@ -228,10 +228,10 @@ func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Se
 	return audit, errors.Join(err, bar.End())
 }
 
-// notChecked is what is said of the order of events where one case is checked alone.
+// notChecked is the verdict on the order of events when one case is checked.
 const notChecked = "not checked for one case"
 
-// heads adds what comparing noted heads with those that are there has found.
+// heads adds the result of comparing saved heads with the present ones.
 func (v *verifyAnswer) heads(noted, there map[receipts.CaseID]receipts.Head, broken []postadjudication.Break) {
 	v.Expected, v.Invariants[postadjudication.InvariantHeads] = len(noted), "ok"
 	unnoted := 0
@@ -249,7 +249,7 @@ func (v *verifyAnswer) heads(noted, there map[receipts.CaseID]receipts.Head, bro
 	v.Breaks = append(v.Breaks, broken[:min(len(broken), postadjudication.MaxBreaks)]...)
 }
 
-// onePerson names those of some tenants, or of all, whose money takes one person.
+// onePerson returns the tenants with people: 1 among some tenants, or among all if none is given.
 func onePerson(ctx context.Context, service *postadjudication.Service, tenants []string) (out []string, err error) {
 	found, err := service.OnePersonTenants(ctx)
 	for _, p := range found {
@@ -267,16 +267,16 @@ func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed, %d without a digest.", shell.Plural(f.Files, "file"), f.Same, f.Missing, f.Changed, f.WithoutDigest)
 	}
 	for _, tenant := range v.OnePerson {
-		s.Text("people: 1. Money of %s is stated and freed by one person.", tenant)
+		s.Text("people: 1. In %s one person may decide about money by hand.", tenant)
 	}
 	if len(v.TriggersOff) > 0 {
-		s.Text("Warning: %s not in force (%s): evidence can be changed. A data-only restore turns triggers off, and so does who means to change evidence. Run recourse migrate, which puts them in force, only after that was looked into.",
+		s.Text("Warning: %s disabled (%s): evidence can be changed. A data-only restore disables triggers, and so does an attacker. Find out which before you run recourse migrate, which enables them again.",
 			shell.Plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
 	if v.TrailsWithoutHead != nil {
-		s.Text("Heads: %s compared, %s without a noted head.", shell.Plural(v.Expected, "noted head"), shell.Plural(*v.TrailsWithoutHead, "trail"))
+		s.Text("Heads: %s compared, %s without a saved head.", shell.Plural(v.Expected, "saved head"), shell.Plural(*v.TrailsWithoutHead, "trail"))
 	} else {
-		s.Text("No heads were compared: a chain that was computed anew, and a cut end whose case was set back, can be noticed only by heads that were noted before (--heads).")
+		s.Text("No heads were compared. Only saved heads (--heads) reveal a recomputed chain, or a removed end of a chain whose case was reset to match.")
 	}
 	s.Title("Invariants")
 	var rows [][]string

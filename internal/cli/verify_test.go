@@ -11,8 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Everything that is broken is listed, for people and for programs, and one case can be
-// checked alone.
+// All breaks are listed, for people and for programs, and one case can be verified alone.
 func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -51,9 +50,9 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	for _, args := range [][]string{{"--case", caseID, "--transaction", "txr_1"}, {"--case", caseID, "--save-heads", "x"}, {"--case", caseID, "--archive", "/no/such/directory"}, {"--archive", "/no/such/directory"}} {
 		p.Run("", append([]string{"receipts", "verify", "--tenant", "acme"}, args...)...).Check(t, strings.Join(args, " "), 2, "")
 	}
-	p.Run("", "receipts", "verify", "--all-tenants", "--case", caseID).Check(t, "whose case", 2, "one tenant's")
+	p.Run("", "receipts", "verify", "--all-tenants", "--case", caseID).Check(t, "whose case", 2, "need --tenant")
 	none := p.Run("", "receipts", "verify", "--tenant", "nobody", "--json")
-	none.Check(t, "a tenant of whom there is nothing", 1, "nothing of a tenant nobody")
+	none.Check(t, "a tenant of whom there is nothing", 1, "tenant nobody has no receipts")
 	if v := none.Object(t); v["ok"] != false {
 		t.Errorf("%v", v)
 	}
@@ -65,8 +64,8 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	}
 }
 
-// A noted case that is gone, or that was moved to another tenant, is a break, whether it is
-// asked for alone or its tenant is.
+// A case with a saved head that is missing, or was moved to another tenant, is a break, whether
+// the case or its tenant is verified.
 func TestACaseInTheHeadsThatIsGoneOrMovedIsABreak(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -28,7 +28,7 @@ func TestTheVersionIsShown(t *testing.T) {
 	}
 }
 
-// The log says that a process began, which run died and why, and that the process ended.
+// The log has the start of a process, which run died and why, and the end of the process.
 func TestTheLogHasStartDeadLettersAndStop(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[string][]string{"": {"started", "a run was dead-lettered", "stopping", "stopped"}, "error": nil} {

@@ -12,9 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Backend does what commands ask, for one tenant and in one principal's name: on the
-// database, or by asking a server. It refuses with the same errors either way. The tenant
-// and the actor of a request are the backend's to fill in.
+// Backend executes the requests of commands for one tenant and one principal, on the database
+// or at a server, with the same errors. It fills in the tenant and the actor of each request.
 type Backend struct {
 	DeadLetters   DeadLetters
 	Bulk          Bulk
@@ -28,7 +27,7 @@ type Backend struct {
 	close func() error
 }
 
-// Close ends the work on the backend.
+// Close closes the connections of the backend.
 func (b Backend) Close() error { return b.close() }
 
 // DeadLetters reads and changes dead letters.
@@ -57,11 +56,11 @@ type DeadLetters interface {
 	Clear(context.Context, postadjudication.ClearRequest) (postadjudication.Purged, error)
 }
 
-// Bulk stores plans for many dead letters, and lets them run.
+// Bulk stores and runs plans for many dead letters.
 type Bulk interface {
 	Plan(context.Context, postadjudication.BulkRequest) (postadjudication.Bulk, error)
-	// Run lets a plan run; alone is for one person who does it for an incident, else nil.
-	Run(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (postadjudication.Bulk, error)
+	// Run starts a plan. breakGlass is the incident for which its planner runs it alone; else nil.
+	Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass) (postadjudication.Bulk, error)
 	Pause(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
 	Resume(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
 	Cancel(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
@@ -79,7 +78,7 @@ type Rules interface {
 	Delete(context.Context, postadjudication.RuleRemoval) (postadjudication.StoredRule, error)
 }
 
-// Keys makes, lists and revokes access keys.
+// Keys creates, lists, rotates and revokes access keys.
 type Keys interface {
 	List(context.Context) ([]access.Key, error)
 	Create(context.Context, postadjudication.NewKey) (api.NewKey, error)
@@ -95,21 +94,21 @@ type Policies interface {
 	Reset(context.Context, postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error)
 }
 
-// Cases reads cases and their runs, and plans that what they have reserved is freed.
+// Cases reads cases and their runs, and plans to free their reserved money.
 type Cases interface {
 	List(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error)
 	Run(context.Context, receipts.RunID) (postadjudication.Status, error)
 	PlanFree(context.Context, postadjudication.FreeRequest) (postadjudication.Bulk, error)
 }
 
-// People reads and changes how many people money takes.
+// People reads and changes how many people a manual money decision takes.
 type People interface {
 	Get(context.Context) (postadjudication.People, error)
 	Set(context.Context, postadjudication.PeopleChange) (postadjudication.People, error)
 	History(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error)
 }
 
-// OperationLogs reads what was done to keys and plans, and what keys were refused.
+// OperationLogs reads the receipts of keys, of plans, and of refused requests.
 type OperationLogs interface {
 	History(ctx context.Context, of postadjudication.OperationLog, after int64, limit int) ([]postadjudication.OperationLogEntry, error)
 }

@@ -13,15 +13,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// On loopback with the escrow service for demonstrations a server asks for no key, only
-// whose letters are meant; it gives the answers that the library gives, and refuses in
-// the same words.
+// On loopback with the escrow service for demonstrations a server needs a tenant but no key. It
+// returns the same answers and errors as the library.
 func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
-	p.Env[app.EscrowVariable] = v["escrow"].(string) // whom the server can ask, too
+	p.Env[app.EscrowVariable] = v["escrow"].(string) // the escrow service of the server
 	p.Run(strings.Replace(clitest.Line, "{", `{"simulate":["refused","ok"],`, 1), "submit", "-").Check(t, "submit", 0, "")
 	server, library := []string{"--server", v["url"].(string), "--tenant", "acme"}, []string{"--tenant", "acme"}
 	ask := func(where []string, args ...string) clitest.Result {
@@ -43,7 +42,7 @@ func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 		here, there := ask(library, append(args, "--json")...), ask(server, append(args, "--json")...)
 		there.Check(t, strings.Join(args, " "), 0, "")
 		if a, b := withoutAges(here.Object(t)), withoutAges(there.Object(t)); !reflect.DeepEqual(a, b) {
-			t.Errorf("%v: the library says\n%.3000v\nthe server\n%.3000v", args, a, b)
+			t.Errorf("%v: the library returned\n%.3000v\nthe server\n%.3000v", args, a, b)
 		}
 	}
 	const nobody = "019a0000-0000-7000-8000-000000000000"
@@ -60,7 +59,7 @@ func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 	ask(server, "hold", nobody, "--reason", "x").Check(t, "hold", 1, "tenant acme has no letter")
 }
 
-// withoutAges takes away what goes on between two answers.
+// withoutAges removes the members that change between two answers.
 func withoutAges(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

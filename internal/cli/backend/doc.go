@@ -1,23 +1,21 @@
-// Package backend is where the commands about one tenant do their work: on the database,
-// or at a server. Commands know a Backend only, by the same code for both.
+// Package backend executes the commands about one tenant, on the database or at a server.
+// Commands use a Backend and do not know which of the two it is.
 //
 // # Promise
 //
-// Both backends refuse with the same errors, which end the program with the same exit
-// codes. At a server the key says whose rows are meant and in whose name something is
-// done, so that flags which mean nothing there are refused. What only reads needs no
-// Redis, and goes on where triggers are off, with a warning.
+// Both backends return the same errors, which end the program with the same exit codes. At a
+// server the access key determines the tenant and the actor, and flags for the database are
+// refused. Read-only commands need no Redis, and work with a warning if triggers are disabled.
 //
 //	Flags ──▶ With ──▶ local: postadjudication.Service on the database
 //	              └──▶ remote: internal/client, with the key in RECOURSE_KEY
-//	command ◀── Backend: DeadLetters, Bulk, Rules, Keys, Policies, Cases, People, Registers
+//	command ◀── Backend: DeadLetters, Bulk, Rules, Keys, Policies, Cases, People, OperationLogs
 //
-// Where something takes a second person, With answers with the plan and with the line that
-// this person types.
+// If an action takes a second person, With writes the plan and the command that this person runs.
 //
 // # House
 //
 // May import internal/app, internal/client, internal/api and internal/access for their
-// words, internal/cli/shell, internal/cli/view, cobra and the public packages. It defines
-// flags and no command, and decides nothing about retries or settlements.
+// names and types, internal/cli/shell, internal/cli/view, cobra and the public packages. It
+// defines flags but no command, and decides nothing about retries or settlements.
 package backend

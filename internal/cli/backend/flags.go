@@ -14,26 +14,26 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// KeyVariable names the access key that is shown to a server. It is no flag: flags are
-// seen by whoever lists processes.
+// KeyVariable is the environment variable of the access key for a server. There is no flag for
+// it, because every user of the machine can read the flags of a process.
 const KeyVariable = "RECOURSE_KEY"
 
-// Flags are the connection flags: they say where a command works, and in whose name. At a
-// server the key says whose rows are meant and in whose name.
+// Flags are the connection flags of a command, with its tenant and actor. At a server the
+// access key determines the tenant and the actor.
 type Flags struct {
 	app.Options
 	Server, Tenant, Actor string
 	Mutates               bool // the command changes something
-	NoRedis               bool // what it changes is nothing that Redis knows of
+	NoRedis               bool // the change does not involve Redis
 
 	insecure bool
-	local    []string // names of the flags that mean nothing to a server
+	local    []string // names of the flags that are refused with --server
 }
 
 // needsRedis reports whether Redis is needed.
 func (o *Flags) needsRedis() bool { return o.Mutates && !o.NoRedis }
 
-// Bind defines the flags of commands that look.
+// Bind defines the flags of read-only commands.
 func (o *Flags) Bind(f *pflag.FlagSet) {
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	if o.needsRedis() {
@@ -42,31 +42,31 @@ func (o *Flags) Bind(f *pflag.FlagSet) {
 		o.BindReadOnly(local)
 	}
 	o.BindLocal(f, local)
-	f.StringVar(&o.Server, "server", "", "ask a server at this URL instead of the database; $"+KeyVariable+" is the key that it is shown")
-	f.BoolVar(&o.insecure, "insecure", false, "show the key to a --server over plain http beyond loopback, where it travels in the clear")
-	f.StringVar(&o.Tenant, "tenant", "", "name of the tenant (required; with --server the key says it)")
+	f.StringVar(&o.Server, "server", "", "URL of a recourse server to use instead of the database; the access key is read from $"+KeyVariable)
+	f.BoolVar(&o.insecure, "insecure", false, "allow plain http to a --server beyond loopback: others on the network can read the access key")
+	f.StringVar(&o.Tenant, "tenant", "", "tenant to act on (required; with --server the key determines it)")
 }
 
-// BindActor defines the flags of commands that act.
+// BindActor defines the flags of commands that change something.
 func (o *Flags) BindActor(f *pflag.FlagSet) {
 	o.Mutates = true
 	o.Bind(f)
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
-	shell.ActorFlag(local, &o.Actor, "who asks, such as user:ada or root (required; with --server it is the key's principal)")
+	shell.ActorFlag(local, &o.Actor, "name to record as the actor, such as user:ada or root (required; with --server the key's principal is recorded)")
 	o.BindLocal(f, local)
 }
 
-// BindLocal adds flags that are not for servers.
+// BindLocal adds flags that are refused with --server.
 func (o *Flags) BindLocal(to, flags *pflag.FlagSet) {
 	flags.VisitAll(func(f *pflag.Flag) { o.local = append(o.local, f.Name) })
 	to.AddFlagSet(flags)
 }
 
-// Check refuses flags that do not go together.
+// Check returns an error for missing or conflicting flags.
 func (o *Flags) Check(cmd *cobra.Command) error {
 	if o.Server == "" {
 		if o.insecure {
-			return shell.Usage(cmd, errors.New("--insecure is about a --server"))
+			return shell.Usage(cmd, errors.New("--insecure needs --server"))
 		}
 		if o.Mutates && o.Actor == "" {
 			return shell.Usage(cmd, errors.New("--actor is missing"))
@@ -75,21 +75,21 @@ func (o *Flags) Check(cmd *cobra.Command) error {
 	}
 	for _, name := range o.local {
 		if cmd.Flags().Changed(name) {
-			return shell.Usage(cmd, fmt.Errorf("--%s is not for --server: leave it out", name))
+			return shell.Usage(cmd, fmt.Errorf("--%s cannot be used with --server", name))
 		}
 	}
 	return nil
 }
 
-// RepeatFlags are the flags that a next command needs to be about the same letters, in the
-// same name if it acts.
+// RepeatFlags returns the connection flags for a next command with the same backend and tenant,
+// and with the same actor if it acts.
 func (o *Flags) RepeatFlags(acts bool) string {
 	var out strings.Builder
-	said := [][2]string{{"server", o.Server}, {"tenant", o.Tenant}}
+	flags := [][2]string{{"server", o.Server}, {"tenant", o.Tenant}}
 	if acts {
-		said = append(said, [2]string{"actor", o.Actor})
+		flags = append(flags, [2]string{"actor", o.Actor})
 	}
-	for _, f := range said {
+	for _, f := range flags {
 		if f[1] != "" {
 			out.WriteString(" --" + f[0] + " " + shell.Quote(f[1]))
 		}
@@ -100,7 +100,7 @@ func (o *Flags) RepeatFlags(acts bool) string {
 	return out.String()
 }
 
-// ChangeFlags are the flags of every change of keys, policies and people.
+// ChangeFlags are the flags of commands that change keys, policies and people.
 type ChangeFlags struct {
 	Flags
 	Reason string
@@ -110,18 +110,19 @@ type ChangeFlags struct {
 func (o *ChangeFlags) Bind(cmd *cobra.Command) {
 	o.NoRedis = true
 	o.BindActor(cmd.Flags())
-	cmd.Flags().StringVar(&o.Reason, "reason", "", "why (required)")
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "reason to record (required)")
 }
 
-// Check refuses what is missing, and flags that do not go together.
+// Check returns an error for missing or conflicting flags.
 func (o *ChangeFlags) Check(cmd *cobra.Command) error {
 	if o.Reason == "" || o.Server == "" && o.Actor == "" {
-		return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
+		return shell.Usage(cmd, errors.New("--actor and --reason are required"))
 	}
 	return o.Flags.Check(cmd)
 }
 
-// With opens the backend that the flags name, and closes it after the work.
+// With opens the backend that the flags name, calls work, and closes the backend. For a
+// NothingSelectedError or a SecondPersonError it writes the answer itself.
 func With(sh *shell.Shell, cmd *cobra.Command, o *Flags, work func(context.Context, Backend) error) (err error) {
 	if err := o.Check(cmd); err != nil {
 		return err
@@ -145,7 +146,7 @@ func With(sh *shell.Shell, cmd *cobra.Command, o *Flags, work func(context.Conte
 	return answerSecondPersonError(sh, o, err)
 }
 
-// nameFlags calls a field by the name of its flag, where the command has one.
+// nameFlags replaces the field of a FieldError by the name of its flag, if the command has one.
 func nameFlags(cmd *cobra.Command, err error) {
 	var several interface{ Unwrap() []error }
 	if errors.As(err, &several) {
@@ -169,7 +170,7 @@ func nameFlags(cmd *cobra.Command, err error) {
 	}
 }
 
-// TenantLabel says whose rows are meant, for people.
+// TenantLabel returns the tenant for people.
 func (o *Flags) TenantLabel() string {
 	if o.Tenant == "" {
 		return "the key's tenant"
@@ -177,7 +178,7 @@ func (o *Flags) TenantLabel() string {
 	return o.Tenant
 }
 
-// NotFound says in a person's words that there is no such thing.
+// NotFound replaces ErrNotFound by an error that names what is missing.
 func (o *Flags) NotFound(err error, what string) error {
 	if o.Tenant != "" {
 		return shell.NotFound(err, o.Tenant, what)

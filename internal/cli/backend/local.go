@@ -15,15 +15,15 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// local is the backend of this process: it works on the database.
+// local is the backend on the database.
 type local struct {
 	service       *postadjudication.Service
 	tenant, actor string
-	escrow        *app.Escrow // nil when none is named
+	escrow        *app.Escrow // nil if the environment names no escrow service
 }
 
-// openLocal opens the service. An escrow service is only asked what became of money, and
-// only when the environment names one.
+// openLocal opens the service. It uses an escrow service only for lookups, and only if the
+// environment names one.
 func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) {
 	o.FromEnvironment(sh.Getenv)
 	if err := o.CheckEscrowTimes(); err != nil {

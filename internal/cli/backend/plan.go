@@ -8,27 +8,28 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// runCommandLine lets a plan run, in the name of who planned it or, where it takes another person, of
-// that one.
+// runCommandLine returns the command that runs a plan: as its planner, or as another person if the
+// plan takes two.
 func (o *Flags) runCommandLine(b postadjudication.Bulk) string {
 	line := "recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash
 	switch {
 	case b.People < 2:
 		return line + o.RepeatFlags(true)
 	case o.Server != "":
-		return line + o.RepeatFlags(false) // by another key
+		return line + o.RepeatFlags(false) // the other person has another key
 	}
 	return line + o.RepeatFlags(false) + " --actor NAME"
 }
 
-// secondPersonAnswer is the answer of a command that has planned what somebody else has to let run.
+// secondPersonAnswer is the JSON result of a command whose plan another person has to run.
 type secondPersonAnswer struct {
 	Code string                `json:"code"`
-	Run  string                `json:"run"` // what that person says
+	Run  string                `json:"run"` // the command for that person
 	Plan postadjudication.Bulk `json:"plan"`
 }
 
-// answerSecondPersonError tells of a plan that somebody else has to let run, and what that person says.
+// answerSecondPersonError writes the plan of a SecondPersonError and the command for the other
+// person, and returns an error with ExitOther. It returns other errors unchanged.
 func answerSecondPersonError(sh *shell.Shell, o *Flags, err error) error {
 	var second *postadjudication.SecondPersonError
 	if !errors.As(err, &second) {
@@ -37,9 +38,9 @@ func answerSecondPersonError(sh *shell.Shell, o *Flags, err error) error {
 	second.Plan.People = max(2, second.Plan.People)
 	answered := answerSecondPerson(sh, o, second)
 	if second.Because != "" {
-		return errors.Join(shell.WithCode(shell.ExitOther, errors.New("somebody else than "+second.Plan.Actor+" has to let the plan run: "+second.Because)), answered)
+		return errors.Join(shell.WithCode(shell.ExitOther, errors.New("another person than "+second.Plan.Actor+" has to run the plan: "+second.Because)), answered)
 	}
-	return errors.Join(shell.WithCode(shell.ExitOther, errors.New("it is planned, and somebody else has to let it run")), answered)
+	return errors.Join(shell.WithCode(shell.ExitOther, errors.New("the plan was stored, and another person has to run it")), answered)
 }
 
 func answerSecondPerson(sh *shell.Shell, o *Flags, second *postadjudication.SecondPersonError) error {
@@ -48,33 +49,32 @@ func answerSecondPerson(sh *shell.Shell, o *Flags, second *postadjudication.Seco
 	}
 	s := sh.Screen()
 	view.Plan(s, second.Plan)
-	s.Text("It takes another person to let it run, who says:")
+	s.Text("Another person has to run it, with this command:")
 	s.Command(o.runCommandLine(second.Plan))
 	return s.Err()
 }
 
-// noneSelected is the answer where nothing was planned.
+// noneSelected is the JSON result if nothing was planned.
 type noneSelected struct {
 	Items     int64 `json:"items"` // 0
 	Scanned   int64 `json:"scanned,omitempty"`
 	Undecided int64 `json:"undecided,omitempty"`
 }
 
-// AnswerNothing is the answer of commands that plan, where nothing is what was asked for: all is
-// well.
+// AnswerNothing writes that a request selected nothing. This is no error.
 func AnswerNothing(sh *shell.Shell, nothing *postadjudication.NothingSelectedError) error {
 	if sh.JSON {
 		return sh.Answer(noneSelected{0, nothing.Scanned, nothing.Undecided})
 	}
 	s := sh.Screen()
-	s.Text("Nothing was done, and no plan was made: there is nothing that was asked for.")
+	s.Text("Nothing was selected: no plan was stored.")
 	if nothing.Undecided > 0 {
-		s.Text("The condition could not be told of %d of the %d letters that were looked at.", nothing.Undecided, nothing.Scanned)
+		s.Text("The condition could not be evaluated for %d of the %d letters that were scanned.", nothing.Undecided, nothing.Scanned)
 	}
 	return s.Err()
 }
 
-// AnswerPlan is the answer of commands that leave one plan.
+// AnswerPlan writes a plan, and the command that runs it.
 func AnswerPlan(sh *shell.Shell, o *Flags, b postadjudication.Bulk) error {
 	if sh.JSON {
 		return sh.Answer(b)
@@ -88,9 +88,9 @@ func AnswerPlan(sh *shell.Shell, o *Flags, b postadjudication.Bulk) error {
 	case b.Ready == 0:
 		s.Text("Nothing was done: all of them would be refused.")
 	default:
-		who := "To let it run:"
+		who := "To run it:"
 		if b.People > 1 {
-			who = "It takes another person to let it run, who says:"
+			who = "Another person has to run it, with this command:"
 		}
 		s.Text("Nothing was done yet. %s", who)
 		s.Command(o.runCommandLine(b))

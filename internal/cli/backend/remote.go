@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/client"
 )
 
-// openRemote returns the backend that asks a server.
+// openRemote returns the backend at a server.
 func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 	to, err := client.New(client.Config{
 		URL: o.Server, Key: sh.Getenv(KeyVariable), Tenant: o.Tenant,
@@ -21,9 +21,9 @@ func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 	case errors.Is(err, client.ErrURL):
 		return Backend{}, shell.WithCode(shell.ExitUsage, errors.New("--server must look like https://host:port, without a path, a name or a password"))
 	case errors.Is(err, client.ErrKey):
-		return Backend{}, shell.WithCode(shell.ExitUsage, errors.New("no access key is in $"+KeyVariable+": those look like rck_ and letters"))
+		return Backend{}, shell.WithCode(shell.ExitUsage, errors.New("$"+KeyVariable+" has no access key: a key starts with rck_"))
 	case errors.As(err, &insecure):
-		return Backend{}, shell.WithCode(shell.ExitUsage, fmt.Errorf("the access key in $%s would travel to %s in the clear: name it with https, or add --insecure if nobody else can listen", KeyVariable, insecure.Host))
+		return Backend{}, shell.WithCode(shell.ExitUsage, fmt.Errorf("the access key in $%s would be sent to %s unencrypted: use https, or add --insecure if nobody else can read the connection", KeyVariable, insecure.Host))
 	case err != nil:
 		return Backend{}, err
 	}
@@ -33,8 +33,8 @@ func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 	}, nil
 }
 
-// remoteError gives the error of a request the exit code that the same refusal has beside
-// the database, and the words of the command line.
+// remoteError gives the error of a request the exit code that it has on the database, and the
+// text of the command line.
 func remoteError(err error) error {
 	var lost *client.UnreachableError
 	if errors.As(err, &lost) {
@@ -46,17 +46,17 @@ func remoteError(err error) error {
 	}
 	switch p.Code {
 	case "tenant_missing":
-		return shell.WithCode(shell.ExitUsage, errors.New("--tenant is missing: the server asks for no key that would say it"))
+		return shell.WithCode(shell.ExitUsage, errors.New("--tenant is missing: this server uses no access keys"))
 	case "key_missing":
-		p.Detail = "an access key is asked for: put it in $" + KeyVariable + "; one is made by recourse keys create"
+		p.Detail = "the server requires an access key: put it in $" + KeyVariable + "; recourse keys create makes one"
 	case "tenant_mismatch":
-		p.Detail = "the access key is of another tenant: leave --tenant out"
+		p.Detail = "the access key belongs to another tenant: leave --tenant out"
 	}
 	switch {
 	case p.Unavailable():
 		return shell.WithCode(shell.ExitUnreachable, p)
 	case p.Status == http.StatusUnauthorized && p.Code != "key_missing":
-		return fmt.Errorf("%w; it is the one in $%s", p, KeyVariable)
+		return fmt.Errorf("%w; the key is the one in $%s", p, KeyVariable)
 	case p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity:
 		return shell.WithCode(shell.ExitUsage, p)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// The first answer of a new key is the only one with its secret.
+// Only the first response about a new key has its secret.
 func TestAKeyWhoseAnswerWasLostIsNamedForRevocation(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -29,7 +29,7 @@ func TestAKeyWhoseAnswerWasLostIsNamedForRevocation(t *testing.T) {
 		Check(t, "create", 1, "revoke abcdefghijkl")
 }
 
-// A key goes over plain http to this machine only, unless somebody says otherwise.
+// A key is sent over plain http only to this machine, unless --insecure is given.
 func TestAKeyIsNotSentInPlaintext(t *testing.T) {
 	t.Parallel()
 	ask := func(key string, args ...string) clitest.Result {
@@ -42,13 +42,13 @@ func TestAKeyIsNotSentInPlaintext(t *testing.T) {
 			t.Errorf("%s", refused.Err)
 		}
 	}
-	ask(key, "dlq", "list", "--server", "http://10.0.0.1.invalid:8321").Check(t, "a name like an address", 2, "in the clear")
+	ask(key, "dlq", "list", "--server", "http://10.0.0.1.invalid:8321").Check(t, "a name like an address", 2, "unencrypted")
 	ask("", "dlq", "list", "--server", "http://127.0.0.1:1").Check(t, "no key", 3, "127.0.0.1:1")
 	for _, here := range []string{"http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"} {
 		ask(key, "dlq", "list", "--server", here).Check(t, here, 3, "the server")
 	}
 	ask(key, "dlq", "list", "--server", "http://recourse.invalid:8321", "--insecure").Check(t, "insecure", 3, "recourse.invalid")
-	ask(key, "dlq", "list", "--tenant", "acme", "--insecure").Check(t, "no server", 2, "--insecure is about a --server")
+	ask(key, "dlq", "list", "--tenant", "acme", "--insecure").Check(t, "no server", 2, "--insecure needs --server")
 }
 
 func TestAServerThatCannotBeUsedIsReportedAsSuch(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAServerThatCannotBeUsedIsReportedAsSuch(t *testing.T) {
 	ask("", "--server", "http://user:secret@x").Check(t, "password", 2, "--server")
 	ask("", "--server", "http://127.0.0.1:1/api/v1").Check(t, "path", 2, "--server")
 	ask("two words", "--server", "http://127.0.0.1:1").Check(t, "key", 2, backend.KeyVariable)
-	ask("", "--server", "http://127.0.0.1:1", "--database", "postgres://x").Check(t, "both", 2, "--database is not for --server")
+	ask("", "--server", "http://127.0.0.1:1", "--database", "postgres://x").Check(t, "both", 2, "--database cannot be used with --server")
 	ask("", "--server", "http://127.0.0.1:1").Check(t, "down", 3, "127.0.0.1:1")
 	var shown atomic.Value
 	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,11 +81,11 @@ func TestAServerThatCannotBeUsedIsReportedAsSuch(t *testing.T) {
 	ask("rck_aaaaaaaaaaaa_bbbb", here...).Check(t, "a key that is none", 1, "(key_invalid); it is the one in $"+backend.KeyVariable)
 	ask(made["token"].(string), append(here, "--tenant", "other")...).Check(t, "another tenant", 1, "leave --tenant out")
 	ask(made["token"].(string), here...).Check(t, "its tenant", 0, "")
-	clitest.Execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", clitest.AnyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").Check(t, "actor", 2, "--actor is not for --server")
+	clitest.Execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", clitest.AnyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").Check(t, "actor", 2, "--actor cannot be used with --server")
 }
 
-// An answer that is lost is asked for again under the same Idempotency-Key; what the
-// server refuses is not.
+// A request whose response was lost is repeated with the same Idempotency-Key; a refused request is
+// not repeated.
 func TestALostAnswerIsRequestedAgainUnderTheSameKey(t *testing.T) {
 	t.Parallel()
 	var keys []string

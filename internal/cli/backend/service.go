@@ -10,12 +10,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Open opens a service that hands over and looks.
+// Open opens a service that reads and submits. It needs Redis.
 func Open(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
 	return OpenWith(ctx, sh, o, (*app.Options).ServiceConfig)
 }
 
-// OpenReadOnly opens a service that only looks, also at a database whose triggers are not in force.
+// OpenReadOnly opens a service that only reads. If triggers are disabled it writes a warning to
+// standard error and returns the service nevertheless.
 func OpenReadOnly(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
 	service, err := OpenWith(ctx, sh, o, AllowTriggersOff)
 	if err != nil {
@@ -27,15 +28,15 @@ func OpenReadOnly(ctx context.Context, sh *shell.Shell, o app.Options) (*postadj
 	return service, nil
 }
 
-// AllowTriggersOff is for what only reads: what may have been changed can be read.
+// AllowTriggersOff returns a configuration for reading, which also opens a database with disabled
+// triggers.
 func AllowTriggersOff(o *app.Options) (postadjudication.Config, error) {
 	config, err := o.ReadOnlyConfig()
 	config.AllowUnsuitable = true
 	return config, err
 }
 
-// warnOfTriggers tells in one line of triggers that are not in force. It goes to standard
-// error, so that what is read stays as it is.
+// warnOfTriggers writes one line to standard error if triggers are disabled.
 func warnOfTriggers(ctx context.Context, sh *shell.Shell, service *postadjudication.Service) error {
 	off, err := service.TriggersOff(ctx)
 	if err == nil && len(off) > 0 {
@@ -44,14 +45,15 @@ func warnOfTriggers(ctx context.Context, sh *shell.Shell, service *postadjudicat
 	return err
 }
 
-// triggersWarning says what triggers that are not in force mean to who reads. The order of
-// the commands matters: migrate takes away the trace that they were off.
+// triggersWarning returns what disabled triggers mean to a reader. The order of the commands
+// matters: migrate enables the triggers, and then nothing shows that they were disabled.
 func triggersWarning(off []string) string {
-	return shell.Plural(len(off), "trigger") + " not in force (" + strings.Join(off, ", ") +
-		"): evidence can be changed, and what is read here may have been. Run recourse receipts verify; run recourse migrate, which puts them in force, only after it was looked into."
+	return shell.Plural(len(off), "trigger") + " disabled (" + strings.Join(off, ", ") +
+		"): evidence can be changed, and this output may show changed data. Run recourse receipts verify and find the cause before you run recourse migrate, which enables the triggers."
 }
 
-// OpenWith opens a service by a configuration that is read off the options.
+// OpenWith opens a service with the configuration that configure returns for the options, after
+// they were filled from the environment.
 func OpenWith(ctx context.Context, sh *shell.Shell, o app.Options, configure func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {
 	o.FromEnvironment(sh.Getenv)
 	config, err := configure(&o)

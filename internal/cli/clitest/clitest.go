@@ -19,14 +19,14 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// Environment is servers, and an environment that names them.
+// Environment has servers and the environment variables that name them.
 type Environment struct {
 	T   *testing.T
 	Env map[string]string
 	URL string // of the database
 }
 
-// New returns a place with a database, and a Redis of its own.
+// New returns an environment with the database and a new Redis.
 func New(t *testing.T, databaseURL string) *Environment {
 	t.Helper()
 	redis, _ := testkit.Redis(t)
@@ -35,7 +35,7 @@ func New(t *testing.T, databaseURL string) *Environment {
 	}}
 }
 
-// Redis is the server of the environment.
+// Redis returns the options of the environment's Redis.
 func (p *Environment) Redis() asynq.RedisConnOpt {
 	p.T.Helper()
 	opt, err := asynq.ParseRedisURI(p.Env[app.RedisVariable])
@@ -45,13 +45,13 @@ func (p *Environment) Redis() asynq.RedisConnOpt {
 	return opt
 }
 
-// Result is what a command wrote, and how it ended.
+// Result is the output and the exit code of a command.
 type Result struct {
 	Code     int
 	Out, Err string
 }
 
-// Run runs a command line with this text as its standard input.
+// Run runs a command line with in as its standard input.
 func (p *Environment) Run(in string, args ...string) Result {
 	p.T.Helper()
 	return Execute(p.T.Context(), p.Env, strings.NewReader(in), args...)
@@ -64,7 +64,7 @@ func Execute(ctx context.Context, env map[string]string, in io.Reader, args ...s
 	return Result{code, out.String(), errs.String()}
 }
 
-// Object reads the one JSON object of an answer.
+// Object returns the one JSON object on standard output.
 func (s Result) Object(t *testing.T) map[string]any {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(s.Out))
@@ -78,8 +78,8 @@ func (s Result) Object(t *testing.T) map[string]any {
 	return v
 }
 
-// Check checks the exit code, and that standard error has one line of ours if it
-// has to.
+// Check checks the exit code. If code is not 0, the last line of standard error must be the error
+// and contain word.
 func (s Result) Check(t *testing.T, what string, code int, word string) {
 	t.Helper()
 	if s.Code != code {
@@ -88,21 +88,21 @@ func (s Result) Check(t *testing.T, what string, code int, word string) {
 	lines := strings.Split(strings.TrimSuffix(s.Err, "\n"), "\n")
 	last := lines[len(lines)-1]
 	if code != 0 && (!strings.HasPrefix(last, "recourse: ") || !strings.Contains(last, word)) {
-		t.Errorf("%s: %q does not speak of %q", what, s.Err, word)
+		t.Errorf("%s: %q does not contain %q", what, s.Err, word)
 	}
 	if strings.Contains(s.Err+s.Out, "goroutine ") || strings.Contains(s.Err, "Usage:") {
 		t.Errorf("%s: noise: %q", what, s.Err)
 	}
 }
 
-// Line is an adjudication that can be handed over.
+// Line is a valid adjudication.
 const Line = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"sub_1","adjudication_id":"adj_1","tenant":"acme",` +
 	`"escrow_reference":"esc_1","outcome":"release","amount":{"minor":12500,"currency":"USD"},"held":{"minor":50000,"currency":"USD"}}` + "\n"
 
-// LineFor is the line of another transaction of the same escrow.
+// LineFor returns Line for another transaction of the same escrow.
 func LineFor(id string) string { return strings.ReplaceAll(Line, "txr_1", id) }
 
-// Serve runs a command until the test ends, and gives its first JSON object.
+// Serve runs a command until stop or the end of the test, and returns its first JSON object.
 func (p *Environment) Serve(args ...string) (v map[string]any, stop func() int) {
 	p.T.Helper()
 	ctx, cancel := context.WithCancel(p.T.Context())
@@ -111,7 +111,7 @@ func (p *Environment) Serve(args ...string) (v map[string]any, stop func() int) 
 	done := make(chan int, 1)
 	go func() {
 		code := cli.Execute(ctx, args, cli.Streams{In: strings.NewReader(""), Out: w, Err: &errs, Getenv: func(n string) string { return p.Env[n] }})
-		_ = w.Close() // of a pipe, never fails
+		_ = w.Close() // closing a pipe never fails
 		done <- code
 	}()
 	if err := json.NewDecoder(r).Decode(&v); err != nil {
@@ -124,7 +124,7 @@ func (p *Environment) Serve(args ...string) (v map[string]any, stop func() int) 
 	}
 }
 
-// Exec runs statements on the database.
+// Exec runs statements on the database as its owner.
 func (p *Environment) Exec(statements ...string) {
 	p.T.Helper()
 	db, err := sql.Open("postgres", testkit.Owner(p.T, p.URL))
@@ -139,16 +139,16 @@ func (p *Environment) Exec(statements ...string) {
 	}
 }
 
-// RunOf is the first run of a transaction.
+// RunOf returns the first run of a transaction.
 func (p *Environment) RunOf(transaction string) string {
 	p.T.Helper()
 	return p.Run("", "status", "--tenant", "acme", transaction, "--json").Object(p.T)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
 }
 
-// OnePerson lets one person do what takes two elsewhere: most tests are of what is done.
+// OnePerson sets people to 1. Most tests are not about the second person.
 func (p *Environment) OnePerson() {
 	p.T.Helper()
-	p.Exec(`INSERT INTO recourse.installation (demonstration) VALUES (true) ON CONFLICT DO NOTHING`) // --embedded was here while it was empty
+	p.Exec(`INSERT INTO recourse.installation (demonstration) VALUES (true) ON CONFLICT DO NOTHING`) // as --embedded does on an empty database
 	p.Run("", "people", "set", "1", "--tenant", "acme", "--actor", "user:root", "--reason", "test").Check(p.T, "people set", 0, "")
 }
 
@@ -160,10 +160,10 @@ func WriteFile(t *testing.T, name, text string) {
 	}
 }
 
-// AnyRun is the id of a run that is nowhere.
+// AnyRun is the id of a run that does not exist.
 const AnyRun = "01a1fd9e-dc55-713d-af38-29168766c7d6"
 
-// OpenPTY gives both ends of a terminal.
+// OpenPTY returns both ends of a pseudo-terminal.
 func OpenPTY(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

@@ -12,26 +12,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// controlRoutes let an audience mend the escrow service, and have the time pass that
-// retention takes.
+// controlRoutes returns routes that repair the escrow service and advance the clock of retention.
 //
 //	POST /stage/repair               every call is executed from now on
-//	POST /stage/clock?forward=P180D  sets the clock forward and makes a round of retention
+//	POST /stage/clock?forward=P180D  advances the clock and runs retention once
 func (d *Demo) controlRoutes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /stage/repair", func(w http.ResponseWriter, _ *http.Request) {
 		d.main.EmbeddedEscrow.Repair()
-		d.writeText(w, http.StatusOK, "the escrow service is mended: what is forked now settles")
+		d.writeText(w, http.StatusOK, "the escrow service is repaired: new forks settle")
 	})
 	mux.HandleFunc("POST /stage/clock", d.advanceClock)
 	return mux
 }
 
-// advanceAnswer is what came of setting the clock forward.
+// advanceAnswer is the result of advancing the clock.
 type advanceAnswer struct {
 	Now       time.Time `json:"now"`
-	Announced int       `json:"announced"` // letters whose end was announced
-	Pruned    int       `json:"pruned"`    // letters whose retention was over
+	Announced int       `json:"announced"` // letters whose expiry was announced
+	Pruned    int       `json:"pruned"`    // letters removed because their retention expired
 }
 
 func (d *Demo) advanceClock(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +40,7 @@ func (d *Demo) advanceClock(w http.ResponseWriter, r *http.Request) {
 	}
 	report, err := d.main.Service.Prune(r.Context())
 	if err == nil && !report.Ran {
-		d.writeText(w, http.StatusConflict, "the clock is set forward; retention is at work already, and goes by it from its next round on")
+		d.writeText(w, http.StatusConflict, "the clock was advanced; retention is already running and uses the new time from its next pass on")
 		return
 	}
 	var body []byte
@@ -59,29 +58,29 @@ func (d *Demo) advanceClock(w http.ResponseWriter, r *http.Request) {
 func (d *Demo) writeText(w http.ResponseWriter, status int, text string) {
 	w.WriteHeader(status)
 	if _, err := io.WriteString(w, text+"\n"); err != nil {
-		d.main.Log.Debug("an answer was not read to its end", zap.Error(err))
+		d.main.Log.Debug("an answer could not be written completely", zap.Error(err))
 	}
 }
 
-// maxAdvance is how far the clock may be set forward in all: enough for the retention of a
-// demonstration, and far from what a time.Duration holds.
+// maxAdvance is how far the clock may be advanced in total: enough for the retention of a
+// demonstration, and far below the limit of a time.Duration.
 const maxAdvance = 100 * 365 * 24 * time.Hour
 
-// A clock is the machine's, set forward. It never goes back.
+// clock is the clock of the machine plus an offset. It never goes back.
 type clock struct{ offset atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-// advance sets the clock forward by an ISO 8601 duration.
+// advance advances the clock by an ISO 8601 duration.
 func (c *clock) advance(text string) error {
 	by, err := duration.Parse(text)
 	if err != nil || by.Negative || years(by) > maxAdvance.Hours()/(365*24) {
-		return fmt.Errorf("forward is an ISO 8601 duration, such as P180D")
+		return fmt.Errorf("forward must be an ISO 8601 duration, such as P180D")
 	}
 	for {
 		ahead := c.offset.Load()
 		if ahead+int64(by.ToTimeDuration()) > int64(maxAdvance) {
-			return fmt.Errorf("the clock is set forward by a hundred years at most")
+			return fmt.Errorf("the clock can be advanced by at most a hundred years")
 		}
 		if c.offset.CompareAndSwap(ahead, ahead+int64(by.ToTimeDuration())) {
 			return nil

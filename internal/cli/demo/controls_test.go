@@ -15,7 +15,7 @@ const darkLine = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s",
 {"transaction_receipt_id":"txr_3","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"g","outcome":"refund","amount":{"minor":4,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"refused"}
 `
 
-// controlClient is one who looks at a demonstration's pages and acts on them.
+// controlClient sends requests to the pages of a demonstration.
 type controlClient struct {
 	t   *testing.T
 	url string
@@ -47,7 +47,7 @@ func (v controlClient) ask(method, path, body string, status int) map[string]any
 	return out
 }
 
-// letters are the open ones of a class by transaction.
+// letters returns the runs of the open letters of a class, by transaction.
 func (v controlClient) letters(class string) map[string]string {
 	out := map[string]string{}
 	for _, l := range v.ask("GET", "/api/v1/dead-letters?letter=open&outcome_class="+class, "", 200)["letters"].([]any) {
@@ -98,8 +98,8 @@ func TestTheControlsRepairTheEscrowServiceAndAdvanceTheClock(t *testing.T) {
 	}
 }
 
-// A page of another origin in a browser of this machine neither mends the escrow service nor lets
-// time pass, nor does one whose name was resolved to loopback.
+// A web page of another origin cannot repair the escrow service or advance the clock; nor can one
+// whose name resolves to loopback.
 func TestAnotherOriginDoesNotUseTheControls(t *testing.T) {
 	t.Parallel()
 	d := start(t, demo.Options{Input: strings.NewReader(""), Listen: "127.0.0.1:0"})

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// timeLimit of one call of the escrow service: less than its late answers take.
+	// timeLimit of one call of the escrow service is shorter than its late answers take.
 	timeLimit = 400 * time.Millisecond
-	// keyLifetime is for how long the escrow service recognises an operation key, it
-	// says: far longer than it is played, and less than the clock is set forward.
+	// keyLifetime is how long the escrow service recognises an operation key: much longer than a
+	// demonstration takes, and less than people advance the clock.
 	keyLifetime = 24 * time.Hour
 )
 
 // Options of a demonstration.
 type Options struct {
 	Input       io.Reader // JSON lines, as package intake reads them
-	DatabaseURL string    // a server to be a guest of; empty: a private one
-	OwnerURL    string    // the same, for a role that makes databases; empty: DatabaseURL is
-	Insecure    []string  // servers beyond this machine whose way is trusted
-	RedisURL    string    // likewise; empty: one within the process
-	Listen      string    // host:port of the pages; empty means none
+	DatabaseURL string    // Postgres to create a database on; empty: a private one
+	OwnerURL    string    // the same for a role that creates databases; empty: DatabaseURL
+	Insecure    []string  // servers beyond this machine that may be reached without verified TLS
+	RedisURL    string    // Redis to use an empty logical database of; empty: a Redis in this process
+	Listen      string    // host:port of the pages; empty: none
 	Expose      bool
 	Progress    io.Writer // for people; bars are shown on terminals only
 	Log         *zap.Logger
@@ -50,8 +50,7 @@ type Demo struct {
 	closers []func() error
 }
 
-// Start brings up servers, schema, escrow service and workers. Whatever it
-// returns, call Close.
+// Start starts servers, schema, escrow service and workers. Call Close also after an error.
 func Start(ctx context.Context, o Options) (*Demo, error) {
 	d := &Demo{options: o, began: time.Now(), tracker: newRunTracker()}
 	chosen, err := d.servers(ctx)
@@ -66,17 +65,18 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 	if err := d.main.Start(ctx); err != nil {
 		return d, err
 	}
-	// Work ends in Close, after the last look, and not when an audience leaves.
+	// The work ends in Close, after the last read, and not when ctx ends.
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	d.end = end
 	d.work.Go(func() { d.workErr = d.main.Run(working) })
 	return d, nil
 }
 
-// servers finds a place on the servers that are named.
+// servers returns the options of app.Main, with a fresh database and an empty logical Redis
+// database on the named servers.
 func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, KeyLifetime: app.Lifetime{Span: keyLifetime, Given: true}, Listen: d.options.Listen, Expose: d.options.Expose}
-	// It can be asked about a key for longer than it takes one again; here only the audience asks.
+	// Lookups know a key for longer than calls do; in a demonstration only people start lookups.
 	out.LookupLifetime = app.Lifetime{Span: postadjudication.Forever, Given: true}
 	out.Lookups.Off = true
 	named := app.Options{DatabaseURL: d.options.DatabaseURL, RedisURL: d.options.RedisURL, InsecureServers: d.options.Insecure}
@@ -110,14 +110,13 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 	return out, nil
 }
 
-// usesForeignPostgres reports whether the Postgres is somebody else's.
+// usesForeignPostgres reports whether a Postgres was named.
 func (d *Demo) usesForeignPostgres() bool {
 	return d.options.DatabaseURL != "" || d.options.OwnerURL != ""
 }
 
-// database makes a database with the schema on the server that is named, and returns the URL by
-// which it is worked on: that of the role which owns nothing, where one is named beside the
-// owner. A guest makes no roles.
+// database creates a database with the schema on the named server, and returns its URL: for the
+// role that owns nothing, if both roles are named. It creates no roles.
 func (d *Demo) database(ctx context.Context) (string, error) {
 	fresh, drop, err := app.FreshDatabase(ctx, cmp.Or(d.options.OwnerURL, d.options.DatabaseURL), "recourse_demo")
 	if err != nil {
@@ -135,11 +134,11 @@ func (d *Demo) database(ctx context.Context) (string, error) {
 	return worked, err
 }
 
-// URL is where the pages are; empty when there are none.
+// URL returns the URL of the pages; empty if there are none.
 func (d *Demo) URL() string { return d.main.URL }
 
-// Database is the URL of the database. It has the password of a server of the demonstration's
-// own. That of a server that was named is left out, which PGPASSWORD may hold.
+// Database returns the URL of the database, with the password of a private server. It leaves out
+// the password of a named server, which PGPASSWORD may hold.
 func (d *Demo) Database() (string, error) {
 	u, err := url.Parse(d.main.DatabaseURL)
 	if err != nil {
@@ -151,13 +150,12 @@ func (d *Demo) Database() (string, error) {
 	return u.String(), nil
 }
 
-// Archive is the directory that removed letters go into. It goes with the
-// demonstration.
+// Archive returns the directory of removed letters. Close removes it.
 func (d *Demo) Archive() string { return d.main.Options.Retention.Archive }
 
 func (d *Demo) onClose(f func() error) { d.closers = append(d.closers, f) }
 
-// Close ends the work and takes everything away that Start brought.
+// Close stops the work and removes everything that Start created.
 func (d *Demo) Close() error {
 	if d.end != nil {
 		d.end()

@@ -99,7 +99,7 @@ func TestTheReportIsOneObjectWithTheNamesPromised(t *testing.T) {
 	}
 }
 
-// startForeignServers is the servers that a demonstration visits.
+// startForeignServers returns named servers for a demonstration.
 func startForeignServers(t *testing.T) (databaseURL, redisURL string, client *redis.Client) {
 	t.Helper()
 	_, opt := testkit.Redis(t)

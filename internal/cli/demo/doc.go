@@ -1,18 +1,15 @@
-// Package demo settles a file of adjudications before an audience's eyes, with
-// nothing to configure: it starts what it needs, hands everything over, waits until
-// every run is at rest, and then holds what Recourse says against what the escrow
-// service's own ledger shows.
+// Package demo settles a file of adjudications with nothing to configure: it starts the
+// servers, submits every line, waits until every run has ended, and compares the state of
+// Recourse with the escrow service's own ledger.
 //
-//	Start ─▶ Play (hand over ─▶ rest ─▶ collect ─▶ judge) ─▶ Show ─▶ Close
+//	Start ─▶ Run (submit ─▶ wait ─▶ collect ─▶ check) ─▶ Show ─▶ Close
 //
-// Where it serves pages, /stage/ lets an audience mend the escrow service and set the
-// clock forward.
+// If it serves pages, /stage/ repairs the escrow service and advances the clock.
 //
-// A Postgres or Redis that is not its own it treats as a guest: it works in a
-// database it creates and drops, and in a logical Redis database that it found
-// empty, from which it takes away what it brought. It makes and migrates that database as
-// its owner, and works on it as a role that owns nothing: of a private Postgres always, of
-// another one when both roles are named.
+// On a named Postgres it works in a database that it creates and drops. On a named Redis it
+// works in an empty logical database, and removes only its own keys. It creates and migrates
+// the database as its owner, and works on it as a role that owns nothing: always on a private
+// Postgres, on a named one if both roles are named.
 //
 // The package may import internal/app, internal/intake, internal/cli/screen and the
 // public packages. It knows no SQL and no command line.

@@ -13,26 +13,26 @@ import (
 // receiptPage is how many receipts are read at once.
 const receiptPage = 500
 
-// parsedReceipt is one receipt with its particulars read.
+// parsedReceipt is a receipt with its parsed payload.
 type parsedReceipt struct {
 	receipts.Receipt
 	payload receipts.Payload
 }
 
-// runEvidence is one run, as the journal and its receipts have it.
+// runEvidence is one run from the journal and its receipts.
 type runEvidence struct {
 	postadjudication.Status
 	transaction transaction
 	currency    string
 	asked       int64
-	reserved    int64  // of its case
+	reserved    int64  // reserved by its case
 	operation   string // operation key
-	moved       int64  // by the run's own calls, as receipts say
+	moved       int64  // moved by the run's calls, from the receipts
 	end         settlement.Status
 	trail       []parsedReceipt
 }
 
-// evidence is everything that Recourse says of what was handed over.
+// evidence is the state of everything that was submitted.
 type evidence struct {
 	runs        []runEvidence
 	unknownOpen int
@@ -40,10 +40,10 @@ type evidence struct {
 	waits       []retryWait
 }
 
-// retryWait is one wait between two attempts: what was promised and what came of it.
+// retryWait is the wait between two attempts: planned, and how late the second one started.
 type retryWait struct{ planned, lateness time.Duration }
 
-// collect reads every case with its receipts.
+// collect reads every case and its receipts.
 func (d *Demo) collect(ctx context.Context, transactions []transaction) (*evidence, error) {
 	e := &evidence{counts: map[receipts.Subtype]int{}}
 	for _, t := range transactions {
@@ -97,7 +97,7 @@ func (e *evidence) add(t transaction, c postadjudication.CaseStatus, trail []par
 	}
 }
 
-// apply takes in one receipt of the run.
+// apply adds one receipt of the run.
 func (x *runEvidence) apply(r parsedReceipt) {
 	x.trail = append(x.trail, r)
 	p := r.payload
@@ -105,7 +105,7 @@ func (x *runEvidence) apply(r parsedReceipt) {
 	case receipts.Submitted:
 		x.operation, x.asked = p.OperationKey, p.Amount
 	case receipts.AttemptSucceeded, receipts.AnsweredLate, receipts.Reconciled:
-		// The escrow service states what the key moved in all, so the largest counts.
+		// The escrow service reports the total of the key, so the largest counts.
 		x.moved = max(x.moved, p.Moved)
 	}
 	if p.Settlement != nil {
@@ -113,7 +113,7 @@ func (x *runEvidence) apply(r parsedReceipt) {
 	}
 }
 
-// retryWaits pairs each announced retry with the attempt that followed it.
+// retryWaits returns the wait of each scheduled retry that was followed by an attempt.
 func retryWaits(trail []parsedReceipt) []retryWait {
 	var out []retryWait
 	var due time.Time
@@ -132,7 +132,7 @@ func retryWaits(trail []parsedReceipt) []retryWait {
 	return out
 }
 
-// Where an accepted adjudication can be. Each is in exactly one place.
+// The places of an accepted adjudication. Each is in exactly one.
 const (
 	placeSettled    = "settled"
 	placeRefunded   = "refunded"
@@ -143,8 +143,8 @@ const (
 	placeNowhere    = ""
 )
 
-// place tells where a run is. A letter that was closed because the money had moved
-// after all is where the money is.
+// place returns where a run is. A letter that was closed because the money had moved counts as
+// settled, refunded or partially settled.
 func (x runEvidence) place() string {
 	paid := x.State == background.Succeeded || x.Letter == background.LetterReconciled && x.moved > 0
 	switch {
@@ -164,7 +164,7 @@ func (x runEvidence) place() string {
 	return placeNowhere
 }
 
-// openLetters counts the dead letters that wait for a person.
+// openLetters counts the open dead letters.
 func (e *evidence) openLetters() (n int) {
 	for _, x := range e.runs {
 		if x.place() == placeDeadLetter && x.Letter == background.LetterOpen {
@@ -174,7 +174,7 @@ func (e *evidence) openLetters() (n int) {
 	return n
 }
 
-// places counts the runs by where they are.
+// places counts the runs by place.
 func (e *evidence) places() map[string]int {
 	out := map[string]int{}
 	for _, x := range e.runs {

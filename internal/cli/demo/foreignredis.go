@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// logicalDatabases is what a Redis has unless it is configured otherwise.
+	// logicalDatabases is the default number of logical databases of a Redis.
 	logicalDatabases = 16
-	// lockKey marks a logical database as taken, so that two demonstrations on one
-	// server keep apart.
+	// lockKey reserves a logical database, so that two demonstrations do not share one.
 	lockKey       = "recourse:demo"
 	borrowTimeout = 20 * time.Second
-	// lockTTL frees the place of a demonstration that was killed.
+	// lockTTL releases the database of a killed demonstration.
 	lockTTL = 24 * time.Hour
 )
 
-// borrowRedis finds an empty logical database on a server that is not ours. leave
-// removes what we brought into it, and nothing else.
+// borrowRedis reserves an empty logical database on a named server. leave removes the keys of the
+// demonstration.
 func borrowRedis(ctx context.Context, redisURL string) (ours string, leave func() error, err error) {
 	opt, err := app.ParseRedis(redisURL)
 	if err != nil {
@@ -34,7 +33,7 @@ func borrowRedis(ctx context.Context, redisURL string) (ours string, leave func(
 	}
 	server, ok := opt.(asynq.RedisClientOpt)
 	if !ok || server.Network == "unix" {
-		return "", nil, fmt.Errorf("the demonstration needs a single Redis, as redis://host:6379")
+		return "", nil, fmt.Errorf("the demonstration needs a single Redis, such as redis://host:6379")
 	}
 	for index := range logicalDatabases {
 		free, err := take(ctx, server, index)
@@ -46,10 +45,10 @@ func borrowRedis(ctx context.Context, redisURL string) (ours string, leave func(
 			return guest, func() error { return cleanUp(server, index) }, err
 		}
 	}
-	return "", nil, errors.New("the Redis server has no empty logical database, and the demonstration does not mix its queues with others': name another server by --redis, or leave it out")
+	return "", nil, errors.New("the Redis server has no empty logical database, and the demonstration does not share one: name another server by --redis, or leave it out")
 }
 
-// take reports whether the logical database was empty and is ours now.
+// take reserves a logical database and reports whether it was empty.
 func take(ctx context.Context, server asynq.RedisClientOpt, index int) (free bool, err error) {
 	client := connect(server, index)
 	defer func() { err = errors.Join(err, client.Close()) }()
@@ -66,7 +65,7 @@ func take(ctx context.Context, server asynq.RedisClientOpt, index int) (free boo
 	return false, errors.Join(err, client.Del(ctx, lockKey).Err())
 }
 
-// ignoreOutOfRange lets a server with fewer logical databases count as full.
+// ignoreOutOfRange returns nil for the error of a server with fewer logical databases.
 func ignoreOutOfRange(err error) error {
 	if err != nil && redis.HasErrorPrefix(err, "ERR DB index is out of range") {
 		return nil
@@ -74,8 +73,8 @@ func ignoreOutOfRange(err error) error {
 	return err
 }
 
-// cleanUp removes the keys of asynq and Recourse, all of them ours: the logical
-// database was empty before.
+// cleanUp removes the keys of asynq and Recourse. The logical database was empty before, so all
+// of them belong to the demonstration.
 func cleanUp(server asynq.RedisClientOpt, index int) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), borrowTimeout)
 	defer cancel()
@@ -101,7 +100,7 @@ func connect(server asynq.RedisClientOpt, index int) *redis.Client {
 	})
 }
 
-// withDatabase is the URL with another logical database.
+// withDatabase returns the URL with another logical database.
 func withDatabase(redisURL string, index int) (string, error) {
 	u, err := url.Parse(redisURL)
 	if err != nil {

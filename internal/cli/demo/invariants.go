@@ -12,8 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// What must hold beside the invariants that a service audits by itself. The escrow
-// service believes nothing that Recourse says: its ledger is its own.
+// The invariants of a demonstration, in addition to those of an audit. The escrow service keeps its
+// own ledger, so they compare two independent records.
 const (
 	invariantOneEffect = "escrow service: at most one effect per operation key"
 	invariantOneWay    = "no case paid both ways"
@@ -23,17 +23,16 @@ const (
 	verdictOK          = "ok"
 )
 
-// Invariant is one thing that must be true after any fault.
+// Invariant is a condition that must hold after any fault, and its verdict.
 type Invariant struct {
 	Name    string
-	Checked string // how much was looked at, for people
-	Verdict string // "ok", or the first thing that broke it
+	Checked string // how much was checked, for people
+	Verdict string // "ok", or the first break
 }
 
 func (i Invariant) ok() bool { return i.Verdict == verdictOK }
 
-// checkInvariants holds the evidence against the audit, the escrow service's ledger and
-// Redis.
+// checkInvariants compares the evidence with the audit, the escrow service's ledger and Redis.
 func (d *Demo) checkInvariants(ctx context.Context, accepted int, e *evidence, audit *postadjudication.Audit) ([]Invariant, error) {
 	var out []Invariant
 	checked := map[string]string{
@@ -63,7 +62,7 @@ func (d *Demo) checkInvariants(ctx context.Context, accepted int, e *evidence, a
 	), nil
 }
 
-// checkOneWay looks for a transaction that was both released and refunded.
+// checkOneWay returns a transaction that was both released and refunded, or "ok".
 func checkOneWay(effects []fakeescrow.Effect) string {
 	ways := map[transaction]string{}
 	for _, f := range effects {
@@ -76,8 +75,8 @@ func checkOneWay(effects []fakeescrow.Effect) string {
 	return verdictOK
 }
 
-// checkEffects compares what receipts say was moved under each operation key with what
-// the escrow service moved.
+// checkEffects compares the amount moved under each operation key in the receipts and in the
+// escrow service's ledger.
 func checkEffects(effects []fakeescrow.Effect, e *evidence) string {
 	said, open := map[string]int64{}, map[string]bool{}
 	for _, x := range e.runs {
@@ -97,13 +96,13 @@ func checkEffects(effects []fakeescrow.Effect, e *evidence) string {
 	}
 	for key, moved := range said {
 		if _, paid := done[key]; !paid && moved > 0 {
-			return fmt.Sprintf("operation key %.12s…: receipts say %d moved, the escrow service knows nothing of it", key, moved)
+			return fmt.Sprintf("operation key %.12s…: receipts say %d moved, the escrow service has no payment for it", key, moved)
 		}
 	}
 	return verdictOK
 }
 
-// checkTasks looks for the task of every live run.
+// checkTasks checks that every live run has a task in Redis.
 func (d *Demo) checkTasks(ctx context.Context, e *evidence) (verdict string, err error) {
 	inspector := asynq.NewInspector(d.main.Redis)
 	defer func() { err = errors.Join(err, inspector.Close()) }()
@@ -111,7 +110,7 @@ func (d *Demo) checkTasks(ctx context.Context, e *evidence) (verdict string, err
 		if !x.State.Live() {
 			continue
 		}
-		// The run may have been rung for again, or have ended, since it was read.
+		// The run may have a new task, or have ended, since it was read.
 		now, err := d.main.Service.Status(ctx, x.Tenant, x.Run)
 		if err != nil {
 			return "", err
@@ -130,13 +129,13 @@ func (d *Demo) checkTasks(ctx context.Context, e *evidence) (verdict string, err
 	return verdictOK, nil
 }
 
-// checkSum adds the places up.
+// checkSum compares the number of runs in all places with the number of accepted adjudications.
 func checkSum(accepted int, e *evidence) string {
 	at := e.places()
 	total := len(e.runs) - at[placeNowhere]
 	switch {
 	case at[placeNowhere] > 0:
-		return fmt.Sprintf("%d runs are nowhere", at[placeNowhere])
+		return fmt.Sprintf("%d runs are in no place", at[placeNowhere])
 	case total != accepted:
 		return fmt.Sprintf("%d accepted, %d found", accepted, total)
 	}

@@ -11,32 +11,32 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Report is the demonstration in numbers. lines = submitted + deduplicated +
-// rejected, and submitted is spread over the places from settled to live.
+// Report is the result of a demonstration. Lines = Submitted + Deduplicated + Rejected, and
+// Submitted is the sum of the places from Settled to Live.
 type Report struct {
 	Lines            int               `json:"lines"`
 	Submitted        int               `json:"submitted"`    // accepted as new
-	Deduplicated     int               `json:"deduplicated"` // taken care of before
-	Rejected         int               `json:"rejected"`     // bad lines, and adjudications that contradict what is known
+	Deduplicated     int               `json:"deduplicated"` // accepted before
+	Rejected         int               `json:"rejected"`     // bad lines, and adjudications that conflict with accepted ones
 	Settled          int               `json:"settled"`
 	Refunded         int               `json:"refunded"`
 	PartiallySettled int               `json:"partially_settled"`
 	DeadLettered     int               `json:"dead_lettered"`
-	OpenLetters      int               `json:"open_letters"` // of the dead-lettered: those that wait for a person
+	OpenLetters      int               `json:"open_letters"` // the part of DeadLettered that waits for a person
 	Cancelled        int               `json:"cancelled"`
 	Live             int               `json:"live"`
 	Attempts         int               `json:"attempts"`
 	RetriesScheduled int               `json:"retries_scheduled"`
 	Interrupted      int               `json:"interrupted"`
 	AnsweredLate     int               `json:"answered_late"`
-	UnknownOpen      int               `json:"unknown_open"` // attempts of which it is not known whether money moved
+	UnknownOpen      int               `json:"unknown_open"` // attempts for which it is unknown whether money moved
 	EarlyAttempts    int               `json:"early_attempts"`
 	DoubleEffects    int               `json:"double_effects"`
 	Receipts         int64             `json:"receipts"`
 	ChainsVerified   int               `json:"chains_verified"`
 	FirstAttemptMS   int64             `json:"first_attempt_ms"` // since the start
 	ElapsedMS        int64             `json:"elapsed_ms"`
-	Invariants       map[string]string `json:"invariants"` // name -> "ok" or what broke it
+	Invariants       map[string]string `json:"invariants"` // name -> "ok" or its first break
 
 	replies    map[postadjudication.Reply]int
 	problems   []intake.Problem
@@ -55,9 +55,9 @@ func (r *Report) OK() bool {
 	return len(r.invariants) > 0
 }
 
-// Run hands everything over, waits for rest and judges.
+// Run submits the input, waits until all runs have ended, and checks the invariants.
 func (d *Demo) Run(ctx context.Context) (*Report, error) {
-	bar := screen.NewProgress(d.options.Progress, "handing over", -1)
+	bar := screen.NewProgress(d.options.Progress, "submitting", -1)
 	h, err := d.submitInput(ctx, bar)
 	if err = errors.Join(err, bar.End()); err != nil {
 		return nil, err

@@ -35,23 +35,23 @@ func (r *Report) showPlaces(s *screen.Screen) {
 	row := func(n int, name, meaning string) []string { return []string{strconv.Itoa(n), name, meaning} }
 	rows := [][]string{
 		row(r.Settled, "settled", "released to the payee, in full"),
-		row(r.Refunded, "refunded", "given back to the payer, in full"),
-		row(r.PartiallySettled, "partially settled", "the escrow service moved a part; the rest is free again"),
+		row(r.Refunded, "refunded", "returned to the payer, in full"),
+		row(r.PartiallySettled, "partially settled", "the escrow service moved a part; the rest was freed"),
 		row(r.OpenLetters, "dead-lettered", "waits for a person; its money stays reserved"),
 	}
-	if gone := r.DeadLettered - r.OpenLetters; gone > 0 {
-		rows = append(rows, row(gone, "dead-lettered", "waits for nobody: a newer run of its case took its place, or it was reconciled"))
+	if closed := r.DeadLettered - r.OpenLetters; closed > 0 {
+		rows = append(rows, row(closed, "dead-lettered", "closed: a newer run of its case replaced it, or it was reconciled"))
 	}
 	if r.Cancelled > 0 {
 		rows = append(rows, row(r.Cancelled, "cancelled", "stopped before money moved"))
 	}
 	if r.Live > 0 {
-		rows = append(rows, row(r.Live, "live", "still on its way"))
+		rows = append(rows, row(r.Live, "live", "not ended yet"))
 	}
 	s.Table([]screen.Column{{Name: "Runs", Right: true}, {Name: "End"}, {Name: "Meaning", Wraps: true}}, rows)
 }
 
-// showMoney lists what was moved, and what waits, by currency.
+// showMoney lists the moved and the reserved money by currency.
 func (r *Report) showMoney(s *screen.Screen) {
 	places := []string{placeSettled, placeRefunded, placePartial, placeDeadLetter}
 	sums := map[string]map[string]int64{}
@@ -81,7 +81,7 @@ func (r *Report) showMoney(s *screen.Screen) {
 	s.Table([]screen.Column{{Name: "Currency"}, {Name: "Settled", Right: true}, {Name: "Refunded", Right: true}, {Name: "Moved in part", Right: true}, {Name: "Waits for a person", Right: true}}, rows)
 }
 
-// amount is money without its currency; nothing is a dash.
+// amount formats money without its currency; 0 is a dash.
 func amount(minor int64, currency string) string {
 	if minor == 0 {
 		return "-"
@@ -92,13 +92,13 @@ func amount(minor int64, currency string) string {
 var reasonTexts = map[string]string{
 	"retry_exhausted":    "every attempt failed",
 	"final":              "the escrow service refused for good",
-	"non_retryable_type": "the policy does not repeat this failure",
-	"outcome_unknown":    "nobody can say whether money moved",
-	"poison_pill":        "it took its worker down each time",
+	"non_retryable_type": "the policy does not retry this failure",
+	"outcome_unknown":    "it is unknown whether money moved",
+	"poison_pill":        "its worker was lost each time",
 	"request_altered":    "its stored request was changed",
 }
 
-// showLetters groups the dead letters by why, with the money that they hold.
+// showLetters groups the open dead letters by reason, with their reserved money.
 func (r *Report) showLetters(s *screen.Screen) {
 	type group struct{ reason, class, failure string }
 	counts, risk := map[group]int{}, map[group]map[string]int64{}
@@ -124,7 +124,7 @@ func (r *Report) showLetters(s *screen.Screen) {
 	if len(counts) == 0 {
 		return
 	}
-	s.Title("Open dead letters: why, what is known of the money, and how much waits")
+	s.Title("Open dead letters by reason, with their reserved money")
 	var rows [][]string
 	order := slices.SortedFunc(maps.Keys(counts), func(a, b group) int {
 		return strings.Compare(a.reason+a.class+a.failure, b.reason+b.class+b.failure)
@@ -145,7 +145,7 @@ func (r *Report) showLetters(s *screen.Screen) {
 		last = g.reason
 	}
 	if closed > 0 {
-		s.Text("%d more are closed: a newer decision took their place.", closed)
+		s.Text("%d more are closed: a newer decision replaced them.", closed)
 	}
 }
 
@@ -156,14 +156,14 @@ var replyMeanings = map[postadjudication.Reply]string{
 	postadjudication.Superseded:       "accepted before, and replaced by a newer decision since",
 	postadjudication.Cancelled:        "accepted before, and cancelled since",
 	postadjudication.CaseEnded:        "another decision has settled or refunded the case",
-	postadjudication.DeadLettered:     "it died before; a person forks that letter",
+	postadjudication.DeadLettered:     "it is a dead letter; a person has to fork it",
 	postadjudication.ReconcileFirst:   "first find out whether money moved",
-	postadjudication.RetryKeyMismatch: "the same generation with other content",
+	postadjudication.RetryKeyMismatch: "the same generation with different content",
 	postadjudication.StaleGeneration:  "a newer decision was accepted before",
 	postadjudication.Conflicting:      "contradicts a decision that is being executed",
 	postadjudication.ExceedsHeld:      "more than the escrow has free",
-	postadjudication.EscrowMismatch:   "the escrow is known with another sum or currency",
-	postadjudication.Busy:             "another transaction holds the case; ask again",
+	postadjudication.EscrowMismatch:   "the escrow was recorded with another amount or currency",
+	postadjudication.Busy:             "another request holds the case; submit again",
 }
 
 func (r *Report) showReplies(s *screen.Screen) {
@@ -173,7 +173,7 @@ func (r *Report) showReplies(s *screen.Screen) {
 		rows = append(rows, []string{strconv.Itoa(r.replies[reply]), string(reply), replyMeanings[reply]})
 	}
 	if r.badLines > 0 {
-		rows = append(rows, []string{strconv.Itoa(r.badLines), "(refused)", "bad input; the lines around it went in"})
+		rows = append(rows, []string{strconv.Itoa(r.badLines), "(refused)", "bad input; the other lines were submitted"})
 	}
 	s.Table([]screen.Column{{Name: "Lines", Right: true}, {Name: "Answer"}, {Name: "Meaning", Wraps: true}}, rows)
 	if len(r.problems) == 0 {
@@ -203,7 +203,7 @@ func (r *Report) showTiming(s *screen.Screen) {
 		}
 	}
 	slices.Sort(late)
-	s.Title("Retries: how long after their time they started")
+	s.Title("Retries: how late they started")
 	s.Table([]screen.Column{{Name: "Retries", Right: true}, {Name: "p50", Right: true}, {Name: "p99", Right: true}, {Name: "Latest", Right: true}, {Name: "Too early", Right: true}},
 		[][]string{{strconv.Itoa(len(late)), millis(quantile(late, .5)), millis(quantile(late, .99)), millis(late[len(late)-1]), strconv.Itoa(early)}})
 }
@@ -218,7 +218,7 @@ func millis(d time.Duration) string {
 }
 
 func (r *Report) showInvariants(s *screen.Screen) {
-	s.Title("What must be true, checked against the escrow service's own ledger")
+	s.Title("Invariants, checked against the escrow service's own ledger")
 	var rows [][]string
 	broken := 0
 	for _, i := range r.invariants {

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// showExample tells one death from its receipts alone: how long each attempt took,
-// and how long the waits between them were.
+// showExample shows one dead letter from its receipts alone: the duration of each attempt and of
+// the waits between them.
 func (r *Report) showExample(s *screen.Screen) {
 	x := r.evidence.exampleRun()
 	if x == nil {
@@ -32,8 +32,8 @@ func (r *Report) showExample(s *screen.Screen) {
 	s.Table([]screen.Column{{Name: "Seq", Right: true}, {Name: "Since submit", Right: true}, {Name: "Receipt"}, {Name: "Attempt", Right: true}, {Name: "What", Wraps: true}}, rows)
 }
 
-// exampleRun is the run that shows most: one that used its whole budget and is known
-// to have moved nothing. Any other letter will do when there is none.
+// exampleRun returns a run that used its whole budget and is known to have moved nothing, else the
+// open letter with the most attempts.
 func (e *evidence) exampleRun() *runEvidence {
 	var best *runEvidence
 	for i := range e.runs {
@@ -61,8 +61,8 @@ func attemptOf(t parsedReceipt) string {
 	return ""
 }
 
-// describeReceipt says the particulars in words. due is the time that the receipt before set
-// for the next attempt.
+// describeReceipt returns the particulars of a receipt. due is the time of the next attempt from
+// the receipt before.
 func describeReceipt(t parsedReceipt, due time.Time) string {
 	p := t.payload
 	switch t.Subtype {
@@ -70,7 +70,7 @@ func describeReceipt(t parsedReceipt, due time.Time) string {
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case receipts.AttemptStarted:
 		if due.IsZero() {
-			return "on record before the call"
+			return "recorded before the call"
 		}
 		return fmt.Sprintf("%s after its time", millis(t.At.Sub(due)))
 	case receipts.RetryScheduled:

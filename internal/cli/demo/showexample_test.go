@@ -7,7 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// A death says what is known of the money when it is not what the last attempt alone told.
+// A dead letter shows its outcome class if that differs from the class of the last attempt.
 func TestADeathSaysWhatIsKnownOfTheMoney(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ attempt, outcome, want string }{

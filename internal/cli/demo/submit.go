@@ -10,28 +10,27 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// submitBatchSize is how many lines are handed over at once.
+// submitBatchSize is how many lines are submitted in one call.
 const submitBatchSize = 64
 
-// transaction is what a case is about.
+// transaction identifies a case.
 type transaction struct{ tenant, id string }
 
-// submitResult is what the lines were answered.
+// submitResult is the result of the submitted lines.
 type submitResult struct {
 	lines        int
 	replies      map[postadjudication.Reply]int
-	badLines     int // lines that could not be understood
+	badLines     int // lines that could not be parsed
 	problems     []intake.Problem
-	transactions []transaction                    // with a run of ours, each once
+	transactions []transaction                    // transactions with a run, each once
 	runs         map[transaction]background.RunID // the latest of each
 }
 
-// escrow is whose money a line is about. No two lines of one go over at once: which
-// of them finds room would be chance, and a demonstration should tell the same
-// story each time.
+// escrow identifies the escrow of a line. No batch has two lines of one escrow: which of them is
+// accepted would be random, and a demonstration should give the same result each time.
 type escrow struct{ tenant, reference string }
 
-// submitInput reads the input and hands every good line over, in its order.
+// submitInput reads the input and submits every good line, in order.
 func (d *Demo) submitInput(ctx context.Context, bar *screen.Progress) (*submitResult, error) {
 	h := &submitResult{replies: map[postadjudication.Reply]int{}, runs: map[transaction]background.RunID{}}
 	var batch []postadjudication.Adjudication
@@ -67,8 +66,8 @@ func (d *Demo) submitInput(ctx context.Context, bar *screen.Progress) (*submitRe
 	return h, flush()
 }
 
-// awaitEarlierRun waits for the transaction's earlier run, as a person would who decides
-// anew: a newer decision is refused while an older one is being executed.
+// awaitEarlierRun waits for the end of the transaction's earlier run: a newer decision is refused
+// while an older one is being executed.
 func (d *Demo) awaitEarlierRun(ctx context.Context, h *submitResult, a postadjudication.Adjudication) error {
 	run, ok := h.runs[transaction{a.Tenant, a.TransactionReceiptID}]
 	if !ok || a.Generation == 1 {

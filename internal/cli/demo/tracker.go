@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// settleTimeout bounds the wait for all runs to end.
+	// settleTimeout limits the wait until all runs have ended.
 	settleTimeout = 150 * time.Second
 	pollInterval  = 20 * time.Millisecond
-	// statusInterval is how often a run that no event has ended is asked for: another run
-	// of its case may have ended it.
+	// statusInterval is how often the status of live runs is read: a run may be ended by another
+	// run of its case, without a transition of its own.
 	statusInterval = time.Second
 )
 
-// runTracker follows which runs have ended.
+// runTracker records which runs have ended.
 type runTracker struct {
 	mu           sync.Mutex
-	firstStarted time.Time // of the first attempt
+	firstStarted time.Time // start of the first attempt
 	submitted    map[background.RunID]string
 	ended        map[background.RunID]bool
 }
@@ -29,7 +29,7 @@ func newRunTracker() *runTracker {
 	return &runTracker{submitted: map[background.RunID]string{}, ended: map[background.RunID]bool{}}
 }
 
-// onTransition is told of every committed move, often before the run is handed.
+// onTransition records a committed transition. It may be called before add has the run.
 func (r *runTracker) onTransition(m background.Transition, after background.Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *runTracker) add(run background.RunID, tenant string) {
 	r.submitted[run] = tenant
 }
 
-// live are the runs not known to have ended, with their tenants.
+// live returns the runs not known to have ended, with their tenants.
 func (r *runTracker) live() map[background.RunID]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +72,8 @@ func (r *runTracker) hasEnded(run background.RunID) bool {
 	return r.ended[run]
 }
 
-// awaitSettled waits until every run has ended and every call has answered. What is not at
-// rest when the limit is over shows in the report.
+// awaitSettled waits until every run has ended and every call has returned, at most settleTimeout.
+// The report shows runs that have not ended by then.
 func (d *Demo) awaitSettled(ctx context.Context, accepted int, show func(ended int) error) error {
 	asked := time.Now()
 	return d.poll(ctx, func() (bool, error) {
@@ -92,12 +92,12 @@ func (d *Demo) awaitSettled(ctx context.Context, accepted int, show func(ended i
 	})
 }
 
-// poll looks until there is rest, or the limit is over.
+// poll calls rested until it returns true, or settleTimeout is over.
 func (d *Demo) poll(ctx context.Context, rested func() (bool, error)) error {
 	limit := time.NewTimer(settleTimeout)
 	defer limit.Stop()
-	look := time.NewTicker(pollInterval)
-	defer look.Stop()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
 	for {
 		if done, err := rested(); done || err != nil {
 			return err
@@ -107,7 +107,7 @@ func (d *Demo) poll(ctx context.Context, rested func() (bool, error)) error {
 			return ctx.Err()
 		case <-limit.C:
 			return nil
-		case <-look.C:
+		case <-tick.C:
 		}
 	}
 }

@@ -28,10 +28,10 @@ type analyzeFlags struct {
 func analyze(sh *shell.Shell) *cobra.Command {
 	var a analyzeFlags
 	cmd := &cobra.Command{
-		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: shell.Exactly(),
-		Long: `Tell what dead letters have in common: causes, kinds, times, money. Of the causes it tells
-the ten largest; --all tells all, and --group one of them, by its signature, with all the
-rest of the analysis.`,
+		Use: "analyze", Short: "Group dead letters by cause, and count them by reason, time and money", Args: shell.Exactly(),
+		Long: `Group dead letters by cause, and count them by reason, time and money. The output has the
+ten largest causes; --all lists all causes, and --group limits the whole analysis to one
+cause, by its signature.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := a.query(cmd)
 			if err != nil {
@@ -57,10 +57,10 @@ rest of the analysis.`,
 	f := cmd.Flags()
 	a.Bind(f)
 	a.letters.bind(f)
-	f.StringVar(&a.step, "step", string(postadjudication.Days), "how finely times are told: hour or day")
-	f.IntVar(&a.steps, "steps", 30, "how many of them, 1 to 1000")
-	f.StringVar(&a.export, "export", "", "file for the whole analysis, as JSON")
-	f.BoolVar(&a.all, "all", false, "all causes, in the order of their signatures")
+	f.StringVar(&a.step, "step", string(postadjudication.Days), "width of a time interval: hour or day")
+	f.IntVar(&a.steps, "steps", 30, "number of time intervals, 1 to 1000")
+	f.StringVar(&a.export, "export", "", "file to write the whole analysis to, as JSON")
+	f.BoolVar(&a.all, "all", false, "list all causes, ordered by signature")
 	f.StringVar(&a.group, "group", "", "only the cause with this signature, as the analysis shows it")
 	return cmd
 }
@@ -73,7 +73,7 @@ func (a *analyzeFlags) query(cmd *cobra.Command) (postadjudication.AnalysisQuery
 	if cmd.Flags().Changed("group") {
 		switch {
 		case a.group == "":
-			err = errors.Join(err, errors.New("--group says nothing; leave it out"))
+			err = errors.Join(err, errors.New("--group is empty; leave it out"))
 		case filter.Signature != "":
 			err = errors.Join(err, errors.New("--group and --signature exclude each other"))
 		}
@@ -83,8 +83,8 @@ func (a *analyzeFlags) query(cmd *cobra.Command) (postadjudication.AnalysisQuery
 	return postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(a.step), Steps: a.steps}, err
 }
 
-// run makes the analysis, with all causes when that is asked for: a page after another,
-// in the one order in which none is left out or told twice.
+// run returns the analysis. With --all it reads all causes by pages, ordered by signature: in the
+// other orders a cause can be missed or repeated if its rank changes between pages.
 func (a *analyzeFlags) run(ctx context.Context, be backend.Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
 	found, err := be.DeadLetters.Analyze(ctx, q)
 	if err != nil || !a.all {
@@ -105,7 +105,7 @@ func (a *analyzeFlags) run(ctx context.Context, be backend.Backend, q postadjudi
 	}
 }
 
-// groupPageSize is how many causes are asked for at once.
+// groupPageSize is how many causes one request returns.
 const groupPageSize = 500
 
 // writeAnalysis writes an analysis to a file.
@@ -127,18 +127,18 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	}
 	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, shell.Amounts(a.AtRisk), a.Attempts)
 	if a.Oldest != nil {
-		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", shell.Span(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
+		s.Text("The oldest open one died %s ago: run %s. Retention removes %d within 7 days.", shell.Span(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
 	}
 	s.Title("Causes, %d of %d", len(a.Largest), a.Groups)
 	rows := make([][]string, len(a.Largest))
 	for i, g := range a.Largest {
 		rows[i] = []string{strconv.FormatInt(g.Letters, 10), shell.Amounts(g.AtRisk), shell.Timestamp(g.FirstSeen), shell.Timestamp(g.LastSeen), g.Sample.String(), g.Signature}
 	}
-	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First (UTC)", Optional: true}, {Name: "Last (UTC)", Optional: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First (UTC)", Optional: true}, {Name: "Last (UTC)", Optional: true}, {Name: "Example"}, {Name: "Signature", Wraps: true}}, rows)
 	for _, by := range []struct {
 		name   string
 		shares []postadjudication.Share
-	}{{"By reason", a.ByReason}, {"By what is known of the money", a.ByClass}, {"By error", a.ByErrorType}, {"By queue", a.ByQueue}, {"By outcome", a.ByOutcome}} {
+	}{{"By reason", a.ByReason}, {"By outcome class", a.ByClass}, {"By error", a.ByErrorType}, {"By queue", a.ByQueue}, {"By outcome", a.ByOutcome}} {
 		showShares(s, by.name, by.shares)
 	}
 	s.Title("Trends")
@@ -146,7 +146,7 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	for _, t := range a.Trends {
 		rows = append(rows, []string{shell.Span(t.Window.String()), strconv.FormatInt(t.Letters, 10), strconv.FormatInt(t.Before, 10)})
 	}
-	s.Table([]screen.Column{{Name: "Last"}, {Name: "Died", Right: true}, {Name: "As long before", Right: true}}, rows)
+	s.Table([]screen.Column{{Name: "Last"}, {Name: "Died", Right: true}, {Name: "Previous period", Right: true}}, rows)
 	showTimes(s, a)
 	return s.Err()
 }
@@ -167,7 +167,7 @@ func showShares(s *screen.Screen, name string, shares []postadjudication.Share) 
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Value", Wraps: true}, {Name: "At risk"}}, rows)
 }
 
-// showTimes shows when letters died, without the steps in which none did.
+// showTimes shows when letters died, without intervals in which none did.
 func showTimes(s *screen.Screen, a postadjudication.Analysis) {
 	s.Title("Deaths")
 	var rows [][]string

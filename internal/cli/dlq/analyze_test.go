@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// The ten largest causes are told unless all are asked for; one can be told alone.
+// An analysis has the ten largest causes, all causes, or one.
 func TestEveryCauseCanBeListed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -48,6 +48,6 @@ func TestEveryCauseCanBeListed(t *testing.T) {
 			t.Errorf("%s: %+v", name, shown)
 		}
 		o.dlq("auditor", "analyze", "--group", "x", "--signature", "y").Check(t, "both", 2, "exclude each other")
-		o.dlq("auditor", "analyze", "--group=").Check(t, "nothing", 2, "--group says nothing")
+		o.dlq("auditor", "analyze", "--group=").Check(t, "nothing", 2, "--group is empty")
 	}
 }

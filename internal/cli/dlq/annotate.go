@@ -13,15 +13,15 @@ import (
 )
 
 func hold(sh *shell.Shell) *cobra.Command {
-	return annotateCommand(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
-no rule tries it again. A person who names it may still fork or reconcile it.`,
+	return annotateCommand(sh, "hold RUN", "Hold an open dead letter, so that retention does not remove it", `Hold an open dead letter: while it is held, retention and purges do not remove it, and no
+rule replays it. A person may still fork or reconcile it by its run id.`,
 		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
 			return be.DeadLetters.Hold(ctx, l.run, l.reason)
 		})
 }
 
 func release(sh *shell.Shell) *cobra.Command {
-	return annotateCommand(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
+	return annotateCommand(sh, "release RUN", "Release a held dead letter", `Release a held dead letter: its retention applies again, counted from its death.`,
 		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
 			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
@@ -30,29 +30,29 @@ func release(sh *shell.Shell) *cobra.Command {
 func mark(sh *shell.Shell) *cobra.Command {
 	var eligible, review string
 	q := postadjudication.MarkRequest{}
-	cmd := annotateCommand(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
-people and rules; they open no gate.`,
+	cmd := annotateCommand(sh, "mark RUN", "Mark whether a dead letter may be retried, and whether a person must review it", `Mark an open dead letter as eligible for a retry, or as needing review. Without a mark both
+values follow from the cause of death. Marks guide people and rules; they override no
+safety check.`,
 		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
 			q.Reason = l.reason
 			return be.DeadLetters.Mark(ctx, l.run, q)
 		})
-	triStateFlag(cmd.Flags(), &eligible, "eligible", "worth another try", "not worth one")
-	triStateFlag(cmd.Flags(), &review, "review", "a person should look first", "nobody needs to")
+	triStateFlag(cmd.Flags(), &eligible, "eligible", "mark as eligible for a retry", "as not eligible")
+	triStateFlag(cmd.Flags(), &review, "review", "mark as needing review by a person", "as needing none")
 	act := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := errors.Join(parseTriState("--eligible", eligible, &q.ReprocessEligible), parseTriState("--review", review, &q.ManualReviewRequired)); err != nil {
 			return shell.Usage(cmd, err)
 		}
 		if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
-			return shell.Usage(cmd, errors.New("--eligible or --review is needed"))
+			return shell.Usage(cmd, errors.New("--eligible or --review is required"))
 		}
 		return act(cmd, args)
 	}
 	return cmd
 }
 
-// annotateCommand is a command that says something of one letter, and shows what is said of it
-// then.
+// annotateCommand is a command that changes the annotations of one letter and shows the result.
 func annotateCommand(sh *shell.Shell, use, short, long string, apply func(context.Context, backend.Backend, *letterCommand) (postadjudication.Annotations, error)) *cobra.Command {
 	var l letterCommand
 	cmd := &cobra.Command{
@@ -76,15 +76,15 @@ func annotateCommand(sh *shell.Shell, use, short, long string, apply func(contex
 }
 
 func showAnnotation(s *screen.Screen, d postadjudication.Annotations) error {
-	held := "held by nobody"
+	held := "not held"
 	if d.Held {
 		held = "held (" + d.HoldReason + ")"
 	}
-	s.Text("Letter %s is %s; worth another try: %s; to be looked at first: %s.", d.Run, held, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired))
+	s.Text("Letter %s is %s; eligible for a retry: %s; needs review: %s.", d.Run, held, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired))
 	if d.ExpiresAt != nil {
-		s.Text("Its retention ends at %s UTC.", d.ExpiresAt.UTC().Format("2006-01-02 15:04:05"))
+		s.Text("Its retention expires at %s UTC.", d.ExpiresAt.UTC().Format("2006-01-02 15:04:05"))
 	} else {
-		s.Text("Retention does not touch it now.")
+		s.Text("Retention does not remove it.")
 	}
 	return s.Err()
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A letter is held, marked, let go and purged into an archive, and another cleared;
-// nothing goes before it was confirmed.
+// A letter is held, marked, released and purged into an archive, and another one cleared; nothing
+// is removed before it is confirmed.
 func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -13,16 +13,16 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// batchFlags are the flags of a command that does what it does with many letters, too: as one
-// plan, which is shown before it runs.
+// batchFlags are the flags of a command on one letter that also works on many: as one plan, which
+// is shown before it runs.
 type batchFlags struct {
 	bulkFlags
 	yes, detach bool
-	eligible    bool           // letters were left out that are not worth another try, unasked
-	flags       *pflag.FlagSet // those that mean nothing for one letter
+	eligible    bool           // the request was limited to eligible letters by default
+	flags       *pflag.FlagSet // flags that are refused with the name of one letter
 }
 
-// bind defines the flags, but for some that mean something else to the command.
+// bind defines the flags, except some whose names the command uses otherwise.
 func (m *batchFlags) bind(cmd *cobra.Command, except ...string) {
 	m.flags = pflag.NewFlagSet("batch", pflag.ContinueOnError)
 	m.bulkFlags.bind(m.flags, except...)
@@ -31,33 +31,33 @@ func (m *batchFlags) bind(cmd *cobra.Command, except ...string) {
 	shell.YesFlag(cmd.Flags(), &m.yes)
 }
 
-// notForOne refuses, beside the name of one letter, what says which of many are meant.
+// notForOne returns an error if a flag for many letters is given with the name of one.
 func (m *batchFlags) notForOne(cmd *cobra.Command) (err error) {
 	m.flags.VisitAll(func(f *pflag.Flag) {
 		if f.Changed && err == nil {
-			err = shell.Usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: that is for many letters"))
+			err = shell.Usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: the flag is for many letters"))
 		}
 	})
 	return err
 }
 
-// planRequest is the request of the flags. It must say which letters are meant.
+// planRequest returns the request of the flags, which must select letters.
 func (m *batchFlags) planRequest(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
 	q, err := m.request(cmd, reason)
 	q.Action = action
 	if err == nil && !q.All && !m.selects(q.Filter) {
-		err = shell.Usage(cmd, errors.New("RUN, a filter or --all is needed"))
+		err = shell.Usage(cmd, errors.New("RUN, a filter or --all is required"))
 	}
 	return q, err
 }
 
-// excludeIneligible leaves out letters of which it is said that trying them again is not worth
-// while, unless that is forced or asked about.
+// excludeIneligible limits a request to letters that are eligible for a retry, unless --force or
+// --eligible is given.
 func (m *batchFlags) excludeIneligible(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
-	switch said := q.Filter.Reprocess; {
-	case force && said != nil:
+	switch given := q.Filter.Reprocess; {
+	case force && given != nil:
 		return shell.Usage(cmd, errors.New("--force and --eligible exclude each other"))
-	case force || said != nil:
+	case force || given != nil:
 		return nil
 	}
 	yes := true
@@ -65,8 +65,8 @@ func (m *batchFlags) excludeIneligible(cmd *cobra.Command, q *postadjudication.B
 	return nil
 }
 
-// run makes a plan, shows it, and lets it run when a person says so. complete adds to the
-// request what takes a backend to know.
+// run stores a plan, shows it, and runs it once a person confirms. complete, if not nil, adds to
+// the request what only the backend knows.
 func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q postadjudication.BulkRequest, complete func(context.Context, backend.Backend, *postadjudication.BulkRequest) error) error {
 	if err := sh.NeedTerminal(cmd, m.yes); err != nil {
 		return err
@@ -89,18 +89,17 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 	})
 }
 
-// answerNothing is the answer where nothing was planned. It says which letters were left out unasked.
+// answerNothing writes that nothing was planned, and that ineligible letters were left out by default.
 func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *postadjudication.NothingSelectedError) error {
 	if err := backend.AnswerNothing(sh, nothing); err != nil || sh.JSON || !m.eligible {
 		return err
 	}
 	s := sh.Screen()
-	s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
+	s.Text("Only letters that are eligible for a retry were considered: --force includes the others.")
 	return s.Err()
 }
 
-// runPlanned lets a plan run that was made by the same command, unless there is nothing
-// that it could do.
+// runPlanned runs a plan that the same command stored, unless all its items would be refused.
 func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
 		return cmp.Or(backend.AnswerPlan(sh, o, plan), incompleteError(o, plan))

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// letters hands over so many settlements that the escrow service refuses once, or as
-// often as said, and gives the runs of their letters.
+// makeRefused submits settlements that the escrow service refuses, once or as scripted, and returns
+// the runs of their letters.
 func (o *operator) makeRefused(n int, simulate string) (runs []string) {
 	o.T.Helper()
 	var in strings.Builder
@@ -53,8 +53,8 @@ func locallyAndRemotely(t *testing.T, test func(t *testing.T, o *operator)) {
 
 func planDone(plan map[string]any) any { return plan["progress"].(map[string]any)["done"] }
 
-// Many letters are forked, asked about and purged by a condition: each as one plan, which
-// does what the command does with one letter.
+// Fork, lookup and purge by a condition run as one plan each, with the same effect as the command
+// on one letter.
 func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 	t.Parallel()
 	locallyAndRemotely(t, func(t *testing.T, o *operator) {
@@ -93,7 +93,7 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		}
 		shown := clitest.Execute(t.Context(), o.Env, terminal, "dlq", "reconcile", "--lookup", "--tenant", "acme", "--actor", "ada", "--reason", "x", "--filter", "amount.minor == 600")
 		if shown.Code != 1 || !strings.Contains(shown.Err, "amount.minor == 600") || !strings.Contains(shown.Err, "nothing was changed") {
-			t.Errorf("the plan is not shown before it is asked for: %+v", shown)
+			t.Errorf("the plan is not shown before the confirmation: %+v", shown)
 		}
 		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").Check(t, "another number", 2, "which is 1 now")
 		if gone := o.mustRun("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || planDone(gone) != 1.0 {
@@ -103,10 +103,10 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		held := o.dlq("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes", "--json")
 		held.Check(t, "purge of what is held", 1, "nothing was done: 1 letter refused")
 		if gone := held.Object(t); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
-			t.Errorf("what is held: %v", gone)
+			t.Errorf("held letters: %v", gone)
 		}
-		if dry := o.mustRun("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // to look is no failure
-			t.Errorf("what is held: %v", dry)
+		if dry := o.mustRun("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // a dry run is no failure
+			t.Errorf("held letters: %v", dry)
 		}
 		idle := o.mustRun("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
 		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").Check(t, "run of what is held", 1, "nothing was done: 1 letter refused")
@@ -130,11 +130,11 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 		"reconcile --lookup --all --yes":                                "--reason",
 		"reconcile --lookup --all --reason x --finding executed --yes":  "RUN is missing",
 		"retry --all --filter held --reason x --yes":                    "--all and a filter",
-		"retry --filter= --reason x --yes":                              "--filter says nothing",
+		"retry --filter= --reason x --yes":                              "--filter is empty",
 		"bulk plan fork --reason x":                                     "a filter or --all",
-		"purge --limit 3 --reason x --yes":                              "a filter is needed",
+		"purge --limit 3 --reason x --yes":                              "a filter is required",
 		"bulk plan fork --reason x --all --filter held":                 "--all and a filter",
-		"list --filter=":                                                "--filter says nothing",
+		"list --filter=":                                                "--filter is empty",
 		"fork --all --error-type x --reason x --yes":                    "--all and a filter",
 		"fork --filter held --reason x":                                 "--yes",
 		"fork --filter held --reason x --eligible --force --yes":        "--force",
@@ -146,7 +146,7 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 		"purge --filter held --reason x --yes --archive /tmp":           "--archive",
 		"purge --filter held --reason x":                                "--yes",
 		"purge --filter held --dry-run --yes":                           "--dry-run",
-		"bulk plan fork --reason x --filter= --error-type http.refused": "--filter says nothing",
+		"bulk plan fork --reason x --filter= --error-type http.refused": "--filter is empty",
 	} {
 		args := append([]string{"dlq"}, strings.Fields(order)...)
 		if !strings.HasPrefix(order, "list") {
@@ -156,8 +156,8 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 	}
 }
 
-// Whoever stops watching a plan stops nothing else, and is told how to see it and how to
-// end it.
+// Interrupting a command that waits for a plan does not stop the plan, and prints the commands that
+// show and cancel it.
 func TestAPlanContinuesWithoutItsWatcher(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -194,16 +194,16 @@ func TestAPlanContinuesWithoutItsWatcher(t *testing.T) {
 	}
 }
 
-// What a plan says is to be done next can be done as it stands there.
+// The command that a plan prints can be run unchanged.
 func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 	t.Parallel()
 	locallyAndRemotely(t, func(t *testing.T, o *operator) {
 		runs := o.makeRefused(2, `["refused","ok"]`)
-		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
-		told.Check(t, "plan", 0, "")
-		_, next, found := strings.Cut(told.Out, "To let it run:\n  recourse ")
+		planned := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
+		planned.Check(t, "plan", 0, "")
+		_, next, found := strings.Cut(planned.Out, "To run it:\n  recourse ")
 		if !found || strings.Count(next, "\n") != 1 { // in one line, to be copied
-			t.Fatalf("%s", told.Out)
+			t.Fatalf("%s", planned.Out)
 		}
 		env := map[string]string{}
 		for name, value := range o.Env {
@@ -220,22 +220,22 @@ func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 		o.settled("txr_1")
 		o.settled("txr_2")
 		again := o.dlq("operator", "bulk", "run", ran.Object(t)["id"].(string), "--hash", ran.Object(t)["hash"].(string), "--yes")
-		if again.Check(t, "what was done, again", 0, ""); !strings.Contains(again.Out, "It was done before") {
+		if again.Check(t, "what was done, again", 0, ""); !strings.Contains(again.Out, "already done") {
 			t.Errorf("%+v", again)
 		}
 		plans := len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any))
 		empty := o.dlq("operator", "fork", "--all", "--yes", "--reason", "mended")
-		if empty.Check(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was made") || len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)) != plans {
+		if empty.Check(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was stored") || len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)) != plans {
 			t.Errorf("%+v", empty)
 		}
 		for _, args := range [][]string{{"bulk", "plan", "fork", "--all"}, {"bulk", "plan", "hold", "--filter", "attempts > 100"}, {"retry", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--dry-run"}} {
 			none := o.dlq("operator", append(args, "--reason", "mended")...)
 			none.Check(t, strings.Join(args, " "), 0, "")
-			if !strings.Contains(none.Out, "no plan was made") || strings.Contains(none.Out, "To let it run") {
+			if !strings.Contains(none.Out, "no plan was stored") || strings.Contains(none.Out, "To run it") {
 				t.Errorf("a plan of nothing: %+v, %v", none, runs)
 			}
-			if told := o.mustRun("operator", append(args, "--reason", "mended")...); told["items"] != 0.0 || told["id"] != nil {
-				t.Errorf("%v: %v", args, told)
+			if empty := o.mustRun("operator", append(args, "--reason", "mended")...); empty["items"] != 0.0 || empty["id"] != nil {
+				t.Errorf("%v: %v", args, empty)
 			}
 		}
 		if n := len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)); n != plans {

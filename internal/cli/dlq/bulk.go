@@ -17,19 +17,19 @@ import (
 
 func bulk(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "bulk", Short: "Do one thing with many dead letters: plan it, look at the plan, let it run", Args: shell.UnknownCommand,
-		Long: `Do one thing with many dead letters. "plan" stores which letters are meant and says how
-many they are, what money is in them and what would be refused now; "run" takes the
-plan's hash, which says that you have seen that. A running server does the work, ten
-letters at once; it survives restarts, acts on no letter twice, and leaves alone what
-somebody else has moved since the plan was made. A plan that forks or purges settlements,
-states that money was moved, or frees what is reserved is run by somebody else than who
-made it (recourse people).`,
+		Use: "bulk", Short: "Apply one action to many dead letters: plan, review, run", Args: shell.UnknownCommand,
+		Long: `Apply one action to many dead letters. "plan" stores the selected letters and shows how
+many there are, how much money they have reserved, and how many would be refused now. "run"
+takes the hash of the plan, which shows that you reviewed it. A running recourse serve does
+the work, ten letters at once by default. The work survives restarts, acts on no letter
+twice, and skips letters that changed since the plan was made. A plan that forks or purges
+settlements, records that money moved, or frees reserved money must be run by another
+person than its planner (recourse people).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(bulkPlan(sh), bulkRun(sh), bulkShow(sh), bulkItems(sh), bulkList(sh),
-		bulkChange(sh, "pause", "Let a running plan stop within a second", backend.Bulk.Pause), bulkChange(sh, "resume", "Let a paused plan go on", backend.Bulk.Resume), bulkChange(sh, "cancel", "End a plan for good; what was done stays done", backend.Bulk.Cancel),
-		history.Command(sh, postadjudication.OperationLogBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
+		bulkChange(sh, "pause", "Pause a running plan within a second", backend.Bulk.Pause), bulkChange(sh, "resume", "Resume a paused plan", backend.Bulk.Resume), bulkChange(sh, "cancel", "Cancel a plan for good; what was done stays done", backend.Bulk.Cancel),
+		history.Command(sh, postadjudication.OperationLogBulks, "List which plans were made, started, paused, resumed and cancelled, by whom, from the receipts"))
 	return cmd
 }
 
@@ -43,11 +43,11 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 		actions[i] = string(a)
 	}
 	cmd := &cobra.Command{
-		Use: "plan ACTION", Short: "Plan " + strings.Join(actions, ", ") + " for the letters that a filter selects", Args: shell.Exactly("ACTION"),
+		Use: "plan ACTION", Short: "Plan an action for selected letters: " + strings.Join(actions, ", "), Args: shell.Exactly("ACTION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := b.request(cmd, reason)
 			if err == nil && !q.All && !b.selects(q.Filter) {
-				err = shell.Usage(cmd, errors.New("a filter or --all is needed"))
+				err = shell.Usage(cmd, errors.New("a filter or --all is required"))
 			}
 			if err != nil {
 				return err
@@ -71,15 +71,15 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	o.BindActor(f)
 	b.bind(f)
-	f.StringVar(&reason, "reason", "", "why (required)")
-	f.StringVar(&b.q.Queue, "to-queue", "", "of forks: another queue of the family, such as settlement:1")
-	f.IntVar(&p.attempts, "max-retries", 0, "of forks: attempts in all of each new run (0: as the letter's)")
-	triStateFlag(f, &eligible, "set-eligible", "of marks: worth another try", "not worth one")
-	triStateFlag(f, &review, "set-review", "of marks: a person should look first", "nobody needs to")
+	f.StringVar(&reason, "reason", "", "reason to record (required)")
+	f.StringVar(&b.q.Queue, "to-queue", "", "for fork: another queue of the family, such as settlement:1")
+	f.IntVar(&p.attempts, "max-retries", 0, "for fork: maximum attempts of each new run (0: as the dead letter had)")
+	triStateFlag(f, &eligible, "set-eligible", "for mark: as eligible for a retry", "as not eligible")
+	triStateFlag(f, &review, "set-review", "for mark: as needing review by a person", "as needing none")
 	return cmd
 }
 
-// planCommand is a command about one plan.
+// planCommand is a command on one plan.
 func planCommand(sh *shell.Shell, use, short string, acts bool, work func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
@@ -87,7 +87,7 @@ func planCommand(sh *shell.Shell, use, short string, acts bool, work func(ctx co
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := uuid.Parse(args[0])
 			if err != nil || len(args[0]) != 36 {
-				return shell.Usage(cmd, errors.New("PLAN is no id of a plan: "+args[0]))
+				return shell.Usage(cmd, errors.New("PLAN is not a plan id: "+args[0]))
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				return o.NotFound(work(ctx, &o, be, id), "plan "+args[0])
@@ -124,12 +124,12 @@ func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, c
 		}
 		return backend.AnswerPlan(sh, o, b)
 	})
-	cmd.Flags().StringVar(&reason, "reason", "", "why (required)")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason to record (required)")
 	return withCheck(cmd, func(cmd *cobra.Command) error { return shell.NeedReason(cmd, reason) })
 }
 
 func bulkShow(sh *shell.Shell) *cobra.Command {
-	return planCommand(sh, "show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	return planCommand(sh, "show PLAN", "Show a plan and its progress", false, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func bulkShow(sh *shell.Shell) *cobra.Command {
 func bulkItems(sh *shell.Shell) *cobra.Command {
 	var outcome, after string
 	var limit int
-	cmd := planCommand(sh, "items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	cmd := planCommand(sh, "items PLAN", "List the letters of a plan with their results", false, func(ctx context.Context, _ *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		page, err := be.Bulk.Items(ctx, id, outcome, after, limit)
 		if err != nil {
 			return err
@@ -152,9 +152,9 @@ func bulkItems(sh *shell.Shell) *cobra.Command {
 		return view.PlanItems(sh.Screen(), page)
 	})
 	f := cmd.Flags()
-	f.StringVar(&outcome, "result", "", "only pending, done, refused, refused:<gate>, plan_stale or failed")
-	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
-	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")
+	f.StringVar(&outcome, "result", "", "only letters with this result: pending, done, refused, refused:<gate>, plan_stale or failed")
+	f.StringVar(&after, "after", "", "continue after a page: the value of next in its --json output")
+	f.IntVar(&limit, "limit", 50, "maximum number to list, 1 to 1000")
 	return cmd
 }
 
@@ -162,7 +162,7 @@ func bulkList(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var after string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List plans, the newest first", Args: shell.Exactly(),
+		Use: "list", Short: "List plans, newest first", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				page, err := be.Bulk.List(ctx, after)
@@ -177,6 +177,6 @@ func bulkList(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	o.Bind(cmd.Flags())
-	cmd.Flags().StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
+	cmd.Flags().StringVar(&after, "after", "", "continue after a page: the value of next in its --json output")
 	return cmd
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// bulkFlags are the flags that say which letters a plan is about, and how it is to be
-// worked on.
+// bulkFlags are the flags that select the letters of a plan, and limit its work.
 type bulkFlags struct {
 	letterFlags
 	q postadjudication.BulkRequest
@@ -20,18 +19,18 @@ type bulkFlags struct {
 func (b *bulkFlags) bind(f *pflag.FlagSet, except ...string) {
 	b.letterFlags.bind(f, except...)
 	whereFlag(f, &b.q.Where)
-	f.BoolVar(&b.q.All, "all", false, "all open letters, in the place of a filter")
+	f.BoolVar(&b.q.All, "all", false, "select all open letters, instead of a filter")
 	b.bindPace(f)
 }
 
-// bindPace defines the flags that say how many letters are worked on, and how fast.
+// bindPace defines the flags that limit how many letters a plan has, and how fast they are done.
 func (b *bulkFlags) bindPace(f *pflag.FlagSet) {
-	f.Int64Var(&b.q.Limit, "limit", 0, "at most so many letters, the oldest (0: all)")
-	f.IntVar(&b.q.Parallel, "parallel", 10, "letters worked on at once, 1 to 64")
-	f.IntVar(&b.q.Throttle, "throttle", 0, "letters a second (0: as fast as it goes)")
+	f.Int64Var(&b.q.Limit, "limit", 0, "maximum number of letters, the oldest first (0: all)")
+	f.IntVar(&b.q.Parallel, "parallel", 10, "letters processed at once, 1 to 64")
+	f.IntVar(&b.q.Throttle, "throttle", 0, "maximum letters a second (0: no limit)")
 }
 
-// request is what the flags ask for.
+// request returns the request of the flags.
 func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication.BulkRequest, error) {
 	if err := shell.NeedReason(cmd, reason); err != nil {
 		return b.q, err
@@ -48,13 +47,13 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 		return b.q, shell.Usage(cmd, errors.New("--all and a filter exclude each other"))
 	}
 	if b.q.All && filter == (postadjudication.LetterFilter{Status: filter.Status}) {
-		filter = postadjudication.LetterFilter{} // only open letters are meant anyway
+		filter = postadjudication.LetterFilter{} // a plan takes open letters only
 	}
 	b.q.Filter, b.q.Reason = filter, reason
 	return b.q, nil
 }
 
-// selects reports whether letters are selected by something beside that they are open.
+// selects reports whether the flags select letters by more than their status.
 func (b *bulkFlags) selects(filter postadjudication.LetterFilter) bool {
 	filter.Status = ""
 	return filter != (postadjudication.LetterFilter{}) || b.q.Where != ""

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	bulkPollInterval = 250 * time.Millisecond // how often a plan that runs is looked at
-	bulkIdlePolls    = 20                     // looks after which it is odd that nothing was done
+	bulkPollInterval = 250 * time.Millisecond // how often a running plan is read
+	bulkIdlePolls    = 20                     // polls without progress before a note is written
 )
 
 func bulkRun(sh *shell.Shell) *cobra.Command {
 	var hash, incident, reason string
 	var yes, detach bool
-	cmd := planCommand(sh, "run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	cmd := planCommand(sh, "run PLAN", "Run a plan that you have reviewed", true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		}
 		if b.State == postadjudication.BulkDone {
 			if b, err = be.Bulk.Run(ctx, id, hash, breakGlass); err != nil {
-				return err // who may not let it run is told so
+				return err // the person may not be allowed to run it
 			}
 			return answerDone(sh, b)
 		}
@@ -45,38 +45,38 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		}
 		return startBulk(ctx, sh, o, be, id, hash, breakGlass, detach)
 	})
-	cmd.Flags().StringVar(&incident, "break-glass", "", "an incident for which you let run alone what you planned, as an approver; it raises an alarm")
-	cmd.Flags().StringVar(&reason, "reason", "", "why nobody else could (required with --break-glass)")
-	cmd.Flags().StringVar(&hash, "hash", "", "of the plan, as it was shown (required)")
+	cmd.Flags().StringVar(&incident, "break-glass", "", "id of an incident: as an approver, run your own plan without a second person; raises an alarm")
+	cmd.Flags().StringVar(&reason, "reason", "", "why no second person was available (required with --break-glass)")
+	cmd.Flags().StringVar(&hash, "hash", "", "hash of the plan, as the plan shows it (required)")
 	detachFlag(cmd.Flags(), &detach)
 	shell.YesFlag(cmd.Flags(), &yes)
 	return withCheck(cmd, func(cmd *cobra.Command) error {
 		if hash == "" {
-			return shell.Usage(cmd, errors.New("--hash is missing: it stands in the plan"))
+			return shell.Usage(cmd, errors.New("--hash is missing: recourse dlq bulk show prints it"))
 		}
 		if (incident == "") != (reason == "") {
-			return shell.Usage(cmd, errors.New("--break-glass and --reason are given together"))
+			return shell.Usage(cmd, errors.New("--break-glass and --reason must be given together"))
 		}
 		return sh.NeedTerminal(cmd, yes)
 	})
 }
 
-// answerDone answers who lets a plan run that was done before: nothing of it is tried again.
+// answerDone writes a plan that was done before. None of its items is tried again.
 func answerDone(sh *shell.Shell, b postadjudication.Bulk) error {
 	if sh.JSON {
 		return sh.Answer(b)
 	}
 	s := sh.Screen()
 	view.Plan(s, b)
-	s.Text("It was done before, and nothing was tried again.")
+	s.Text("The plan was already done; nothing was tried again.")
 	return s.Err()
 }
 
 func detachFlag(f *pflag.FlagSet, to *bool) {
-	f.BoolVar(to, "detach", false, "do not wait for its end")
+	f.BoolVar(to, "detach", false, "do not wait until the plan ends")
 }
 
-// confirmBulk shows a plan to a person, and asks whether it may run.
+// confirmBulk shows a plan and asks a person to confirm it. With yes it does neither.
 func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, yes bool) error {
 	if !yes {
 		s := screen.New(sh.Err)
@@ -89,11 +89,11 @@ func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, 
 }
 
 func planEffect(b postadjudication.Bulk) string {
-	return fmt.Sprintf("%s will be tried on %s, of which %d could be done when it was planned, with %s reserved for them.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
+	return fmt.Sprintf("%s will be applied to %s, of which %d were ready when it was planned, with %s reserved.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
 }
 
-// startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
-// To end the waiting ends nothing else.
+// startBulk starts a plan and, unless detach is set, waits until it stops. If ctx ends, the
+// waiting ends and the plan continues.
 func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass, detach bool) error {
 	b, err := be.Bulk.Run(ctx, id, hash, breakGlass)
 	if err != nil {
@@ -110,24 +110,24 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 	return incompleteError(o, b)
 }
 
-// incompleteError is what a plan that stands still has not done: whoever goes on when this
-// command succeeds must not find letters that nobody has tried.
+// incompleteError returns an error for a plan that stopped before all its items were done. A
+// script that continues after exit code 0 must not find letters that were never tried.
 func incompleteError(o *backend.Flags, b postadjudication.Bulk) error {
 	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.RepeatFlags(false))
 	switch p := b.Progress; {
-	case b.State == postadjudication.BulkRunning: // it goes on
+	case b.State == postadjudication.BulkRunning: // not stopped
 		return nil
 	case p.Pending > 0 && b.State != postadjudication.BulkPlanned:
 		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d %ss not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, view.PlanItem(b), items)
 	case p.Done < b.Ready:
-		return fmt.Errorf("%d of %d %ss that could be done were not: %s", b.Ready-p.Done, b.Ready, view.PlanItem(b), items)
+		return fmt.Errorf("%d of %d %ss that were ready were not done: %s", b.Ready-p.Done, b.Ready, view.PlanItem(b), items)
 	case b.Items > 0 && p.Done == 0:
 		return fmt.Errorf("nothing was done: %s refused: %s", shell.Plural(int(b.Items), view.PlanItem(b)), items)
 	}
 	return nil
 }
 
-// awaitBulk looks at a plan until it stands still.
+// awaitBulk polls a plan until it stops.
 func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
 	bar := screen.NewProgress(sh.Err, string(b.Action), int(b.Items))
 	tick := time.NewTicker(bulkPollInterval)
@@ -137,7 +137,7 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 			return b, err
 		}
 		if polls == bulkIdlePolls && b.Progress.Pending == b.Items {
-			sh.Note("nothing was done yet: a plan is worked on by a running recourse serve, after others before it; a finding waits while its run is being called")
+			sh.Note("no progress yet: a running recourse serve works on plans, one after another; a finding waits while its run is being called")
 		}
 		select {
 		case <-ctx.Done():
@@ -158,6 +158,6 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 }
 
 func followHint(o *backend.Flags, id uuid.UUID) string {
-	return fmt.Sprintf("the plan goes on without you; to see how far it is, or to end it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
+	return fmt.Sprintf("the plan continues; to see its progress, or to cancel it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
 		id, o.RepeatFlags(false), id, o.RepeatFlags(true))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// triggerWriter is a writer that does something once it is written a word.
+// triggerWriter is a writer that calls do once trigger was written.
 type triggerWriter struct {
 	bytes.Buffer
 	trigger string
@@ -26,7 +26,7 @@ func (n *triggerWriter) Write(b []byte) (int, error) {
 	return written, err
 }
 
-// Where nobody works on plans, whoever waits for one is told so.
+// If no process works on plans, a command that waits for one writes a note.
 func TestWaitingForAPlanThatNobodyRunsIsReported(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -37,11 +37,11 @@ func TestWaitingForAPlanThatNobodyRunsIsReported(t *testing.T) {
 	stop()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	errs := &triggerWriter{trigger: "worked on by a running recourse serve", do: interrupt}
+	errs := &triggerWriter{trigger: "a running recourse serve works on plans", do: interrupt}
 	var out bytes.Buffer
 	code := cli.Execute(ctx, strings.Fields("dlq retry --all --force --yes --reason x --tenant acme --actor ada"),
 		cli.Streams{In: strings.NewReader(""), Out: &out, Err: errs, Getenv: func(name string) string { return p.Env[name] }})
-	if code != 1 || !strings.Contains(errs.String(), "the plan goes on without you") || strings.Count(errs.String(), errs.trigger) != 1 {
+	if code != 1 || !strings.Contains(errs.String(), "the plan continues") || strings.Count(errs.String(), errs.trigger) != 1 {
 		t.Errorf("%d: %s", code, errs.String())
 	}
 	plan := p.Run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").Object(t)["bulks"].([]any)[0].(map[string]any)
@@ -50,8 +50,8 @@ func TestWaitingForAPlanThatNobodyRunsIsReported(t *testing.T) {
 	}
 }
 
-// A plan that somebody stops while it is waited for has not done what was asked: whoever
-// waits is told so, and a script does not go on.
+// If somebody pauses a plan while a command waits for it, the command returns an error, so that a
+// script stops.
 func TestWaitingForAPlanThatIsStoppedFails(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -77,7 +77,7 @@ func TestWaitingForAPlanThatIsStoppedFails(t *testing.T) {
 		}
 	}
 	detached := o.mustRun("operator", "retry", "--all", "--force", "--yes", "--detach", "--reason", "mended")
-	if detached["state"] != "running" { // it goes on, which is what was asked
+	if detached["state"] != "running" { // --detach does not wait
 		t.Errorf("%v", detached)
 	}
 }

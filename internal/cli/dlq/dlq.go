@@ -14,16 +14,16 @@ import (
 // Command is the group of commands about dead letters.
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "dlq", Short: "Look at dead letters, try them again, keep or remove them, record what became of their money", Args: shell.UnknownCommand,
-		Long: `Look at dead letters, try them again, keep or remove them, and record what became of
-their money: on the database, or by asking a server.
+		Use: "dlq", Short: "List, retry, reconcile, hold and remove dead letters", Args: shell.UnknownCommand,
+		Long: `List dead letters, retry (fork) them, record whether their money moved (reconcile), hold
+and remove them. Commands work on the database, or with --server through a server.
 
   recourse dlq list --tenant acme
   recourse dlq list --server https://recourse.example:8321
 
-A server is shown the access key in $` + backend.KeyVariable + `: it says whose letters are meant and in
-whose name something is done, so that --tenant and --actor are left out. A server on
-loopback with the escrow service for demonstrations asks for no key, but for --tenant.`,
+A server needs the access key in $` + backend.KeyVariable + `. The key determines the tenant and the
+actor: leave out --tenant and --actor. A server on loopback with the escrow service for
+demonstrations needs no key; give it --tenant.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(list(sh), inspect(sh), analyze(sh), stats(sh), export(sh), fork(sh), retry(sh), reconcile(sh), hold(sh), release(sh), mark(sh),
@@ -31,7 +31,7 @@ loopback with the escrow service for demonstrations asks for no key, but for --t
 	return cmd
 }
 
-// letterCommand are the flags of every action on one letter.
+// letterCommand has the flags and the run of a command on one letter.
 type letterCommand struct {
 	backend.Flags
 	reason string
@@ -40,18 +40,18 @@ type letterCommand struct {
 
 func (l *letterCommand) bind(cmd *cobra.Command) {
 	l.BindActor(cmd.Flags())
-	cmd.Flags().StringVar(&l.reason, "reason", "", "why (required)")
+	cmd.Flags().StringVar(&l.reason, "reason", "", "reason to record (required)")
 }
 
-// check reads the run, and refuses flags that are missing.
+// check parses the run, and returns an error for missing flags.
 func (l *letterCommand) check(cmd *cobra.Command, run string) (err error) {
 	if l.run, err = receipts.ParseRunID(run); err != nil {
-		return shell.Usage(cmd, errors.New("RUN is no run id: "+run))
+		return shell.Usage(cmd, errors.New("RUN is not a run id: "+run))
 	}
 	return shell.NeedReason(cmd, l.reason)
 }
 
-// withLetter is backend.With for an action on one letter.
+// withLetter is backend.With for a command on one letter.
 func withLetter(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, run string, work func(context.Context, backend.Backend) error) error {
 	if err := l.check(cmd, run); err != nil {
 		return err

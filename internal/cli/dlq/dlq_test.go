@@ -11,8 +11,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// An operator takes a dead letter from "something broke" to "settled after the fix",
-// and one of unknown outcome from a finding to its end.
+// A dead letter is forked until it settles, and one of unknown outcome is closed by a finding.
 func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

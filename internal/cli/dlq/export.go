@@ -25,10 +25,10 @@ func export(sh *shell.Shell) *cobra.Command {
 		formats[i] = string(f)
 	}
 	cmd := &cobra.Command{
-		Use: "export FILE", Short: "Write dead letters to a file, the oldest first", Args: shell.Exactly("FILE"),
-		Long: `Write the dead letters that a filter selects to a file, or to standard output (-), the
-oldest first. A file is there whole or not at all. Without --format the file's name
-says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet.`,
+		Use: "export FILE", Short: "Export dead letters to a file, oldest first", Args: shell.Exactly("FILE"),
+		Long: `Export the dead letters that a filter selects to a file, or to standard output (-), oldest
+first. The file is written completely or not at all. Without --format the extension of the
+file decides the format; the default is JSON. CSV cells are safe to open in a spreadsheet.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter, err := letters.read()
 			if format == "" {
@@ -66,12 +66,12 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 	f := cmd.Flags()
 	o.Bind(f)
 	letters.bind(f)
-	f.StringVar(&format, "format", "", strings.Join(formats, ", "))
+	f.StringVar(&format, "format", "", "format: "+strings.Join(formats, ", "))
 	whereFlag(f, &where)
 	return cmd
 }
 
-// formatOf is the format that a file's name says.
+// formatOf returns the format of a file's extension, or JSON.
 func formatOf(name string, formats []string) string {
 	ending := strings.TrimPrefix(filepath.Ext(name), ".")
 	if shell.OneOf("", ending, formats...) == nil && ending != "" {
@@ -80,15 +80,15 @@ func formatOf(name string, formats []string) string {
 	return string(postadjudication.JSON)
 }
 
-// whereFlag defines the flag for what no typed filter can say.
+// whereFlag defines the flag of the CEL condition.
 func whereFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "filter", "", `a condition in CEL, by the names that --json shows: 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
+	f.StringVar(to, "filter", "", `CEL condition on the members in the --json output, such as 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
 }
 
-// checkWhere refuses a condition that says nothing: it would widen what is selected.
+// checkWhere returns an error for an empty condition, which would select everything.
 func checkWhere(cmd *cobra.Command, where string) error {
 	if where == "" && cmd.Flags().Changed("filter") {
-		return errors.New("--filter says nothing; leave it out")
+		return errors.New("--filter is empty; leave it out")
 	}
 	return nil
 }

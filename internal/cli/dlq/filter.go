@@ -15,14 +15,14 @@ import (
 // letterFlags are the flags that select letters.
 type letterFlags struct {
 	status, class, outcome, since, until string
-	attempts, amounts, replays           [2]string // least, most
+	attempts, amounts, replays           [2]string // minimum, maximum
 	held, eligible, review, days         string
 	defined                              *pflag.FlagSet
-	queueFlag                            string // queue, unless the command has another use for that
+	queueFlag                            string // name of the flag for Queue; "queue" by default
 	filter                               postadjudication.LetterFilter
 }
 
-// bind defines the flags, but for some that mean something else to the command.
+// bind defines the flags, except some whose names the command uses otherwise.
 func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	f := pflag.NewFlagSet("letters", pflag.ContinueOnError)
 	defer f.VisitAll(func(one *pflag.Flag) {
@@ -33,46 +33,46 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	if l.defined = f; l.queueFlag == "" {
 		l.queueFlag = "queue"
 	}
-	f.StringVar(&l.status, "status", "open", "open, forked, reconciled or superseded; empty for all")
-	f.StringVar(&l.filter.Family, "family", "", "family, such as settlement")
-	f.StringVar(&l.filter.Queue, l.queueFlag, "", "queue, such as settlement:0")
-	f.StringVar(&l.filter.JobType, "type", "", "job type; the family's name for settlements")
-	f.StringVar(&l.outcome, "outcome", "", "release or refund")
-	f.StringVar(&l.filter.ReasonCode, "reason-code", "", "reason code of the death, such as final or retry_exhausted")
-	f.StringVar(&l.class, "class", "", "executed, not_executed or unknown")
-	f.StringVar(&l.filter.ErrorType, "error-type", "", "type of the last failure, such as http.refused")
-	f.StringVar(&l.filter.ErrorText, "error-text", "", "text within the last failure's message")
-	f.StringVar(&l.filter.Signature, "signature", "", "what letters of one cause share, as --json shows it")
-	f.StringVar(&l.since, "since", "", "died at or after this time, RFC 3339")
-	f.StringVar(&l.until, "until", "", "died before this time, RFC 3339")
-	f.Var(&l.filter.OlderThan, "older-than", "died at least so long ago, such as 36h or 30d")
-	f.StringVar(&l.days, "older-than-days", "", "the same, in days")
-	f.Var(&l.filter.YoungerThan, "younger-than", "died less long ago")
+	f.StringVar(&l.status, "status", "open", "only letters with this status: open, forked, reconciled or superseded; empty for all")
+	f.StringVar(&l.filter.Family, "family", "", "only letters of this family, such as settlement")
+	f.StringVar(&l.filter.Queue, l.queueFlag, "", "only letters of this queue, such as settlement:0")
+	f.StringVar(&l.filter.JobType, "type", "", "only letters of this job type; for settlements it is the name of the family")
+	f.StringVar(&l.outcome, "outcome", "", "only letters with this outcome: release or refund")
+	f.StringVar(&l.filter.ReasonCode, "reason-code", "", "only letters that died for this reason, such as final or retry_exhausted")
+	f.StringVar(&l.class, "class", "", "only letters of this outcome class: executed, not_executed or unknown")
+	f.StringVar(&l.filter.ErrorType, "error-type", "", "only letters whose last failure has this type, such as http.refused")
+	f.StringVar(&l.filter.ErrorText, "error-text", "", "only letters whose last failure's message contains this text")
+	f.StringVar(&l.filter.Signature, "signature", "", "only letters of the cause with this signature, as --json shows it")
+	f.StringVar(&l.since, "since", "", "only letters that died at or after this time, RFC 3339")
+	f.StringVar(&l.until, "until", "", "only letters that died before this time, RFC 3339")
+	f.Var(&l.filter.OlderThan, "older-than", "only letters that died at least this long ago, such as 36h or 30d")
+	f.StringVar(&l.days, "older-than-days", "", "as --older-than, in days")
+	f.Var(&l.filter.YoungerThan, "younger-than", "only letters that died less than this long ago, such as 36h or 30d")
 	for _, r := range []struct {
 		name, what string
 		to         *[2]string
 	}{
-		{"attempts", "attempts", &l.attempts}, {"amount", "minor units that were adjudicated", &l.amounts}, {"replays", "times it was tried again", &l.replays},
+		{"attempts", "this many attempts", &l.attempts}, {"amount", "this adjudicated amount, in minor units", &l.amounts}, {"replays", "this many replays", &l.replays},
 	} {
-		f.StringVar(&r.to[0], "min-"+r.name, "", "at least so many "+r.what)
-		f.StringVar(&r.to[1], "max-"+r.name, "", "at most so many "+r.what)
+		f.StringVar(&r.to[0], "min-"+r.name, "", "only letters with at least "+r.what)
+		f.StringVar(&r.to[1], "max-"+r.name, "", "only letters with at most "+r.what)
 	}
-	f.StringVar(&l.filter.Currency, "currency", "", "currency, such as EUR")
-	f.StringVar(&l.filter.Transaction, "transaction", "", "transaction receipt id")
-	f.StringVar(&l.filter.Submission, "submission", "", "submission receipt id")
-	f.StringVar(&l.filter.Escrow, "escrow", "", "escrow reference")
-	f.StringVar(&l.filter.Dispatch, "dispatch", "", "dispatch reference, as receipts show it")
-	f.StringVar(&l.filter.ReplayedBy, "replayed-by", "", "who tried it again last")
+	f.StringVar(&l.filter.Currency, "currency", "", "only letters in this currency, such as EUR")
+	f.StringVar(&l.filter.Transaction, "transaction", "", "only the letters of this transaction receipt id")
+	f.StringVar(&l.filter.Submission, "submission", "", "only the letters of this submission receipt id")
+	f.StringVar(&l.filter.Escrow, "escrow", "", "only letters of this escrow reference")
+	f.StringVar(&l.filter.Dispatch, "dispatch", "", "only the letter of this dispatch reference, as receipts show it")
+	f.StringVar(&l.filter.ReplayedBy, "replayed-by", "", "only letters last replayed by this actor")
 	triStateFlag(f, &l.held, "held", "only held letters", others)
-	triStateFlag(f, &l.eligible, "eligible", "only letters that are worth another try, as marked or as they died", others)
-	triStateFlag(f, &l.review, "review", "only letters that a person should look at first, as marked or as they died", others)
-	f.Var(&l.filter.ExpiringWithin, "expiring-within", "let go by retention within this time, such as 7d")
+	triStateFlag(f, &l.eligible, "eligible", "only letters eligible for a retry, by their mark or else by their cause of death", others)
+	triStateFlag(f, &l.review, "review", "only letters that need review by a person, by their mark or else by their cause of death", others)
+	f.Var(&l.filter.ExpiringWithin, "expiring-within", "only letters that retention removes within this time, such as 7d")
 	for _, span := range []string{"older-than", "younger-than", "expiring-within"} {
-		f.Lookup(span).DefValue = "" // no span selects nothing by age, which 0s would not say
+		f.Lookup(span).DefValue = "" // a default of 0s would read as if it selected by age
 	}
 }
 
-// read gives the filter. A word that can't be meant is a mistake, never no filter.
+// read returns the filter. An invalid value is an error and never an absent filter.
 func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	out := l.filter
 	errs := []error{
@@ -93,17 +93,17 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 		errs = append(errs, parseNumber("--min-"+r.name, r.text[0], r.least), parseNumber("--max-"+r.name, r.text[1], r.most))
 	}
 	l.defined.VisitAll(func(f *pflag.Flag) {
-		if said := f.Value.String(); f.Changed && f.Name != "status" && (said == "" || said == "0s") {
-			errs = append(errs, errors.New("--"+f.Name+" says nothing; leave it out"))
+		if value := f.Value.String(); f.Changed && f.Name != "status" && (value == "" || value == "0s") {
+			errs = append(errs, errors.New("--"+f.Name+" is empty; leave it out"))
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
-		return out, err // in the flags' own names; what they mean is checked once they are read
+		return out, err // these errors name the flags; Validate checks the values
 	}
 	return out, out.Validate()
 }
 
-// readAgeInDays reads the age that is given in days.
+// readAgeInDays reads --older-than-days.
 func (l *letterFlags) readAgeInDays(to *postadjudication.Duration) error {
 	var days *int64
 	switch err := parseNumber("--older-than-days", l.days, &days); {
@@ -112,7 +112,7 @@ func (l *letterFlags) readAgeInDays(to *postadjudication.Duration) error {
 	case l.defined.Changed("older-than"):
 		return errors.New("--older-than-days and --older-than exclude each other")
 	case *days == 0:
-		return errors.New("--older-than-days says nothing; leave it out")
+		return errors.New("--older-than-days is 0; leave it out")
 	}
 	span, err := postadjudication.ParseDuration(l.days + "d")
 	if err != nil {
@@ -127,12 +127,12 @@ func parseChoice[T ~string](name, value string, to *T, words ...string) error {
 	return shell.OneOf(name, value, words...)
 }
 
-// others says what =false selects.
+// others describes what =false selects.
 const others = "only the others"
 
-// triStateFlag defines a flag that says yes by itself, and no or yes by =false or =true.
+// triStateFlag defines a flag that is unset, true (also without a value), or false.
 func triStateFlag(f *pflag.FlagSet, to *string, name, what, no string) {
-	f.StringVar(to, name, "", what+"; with =false "+no)
+	f.StringVar(to, name, "", what+"; =false: "+no)
 	f.Lookup(name).NoOptDefVal = "true"
 }
 

@@ -18,15 +18,15 @@ func fork(sh *shell.Shell) *cobra.Command {
 	l, p, m, queue, force := &letterCommand{}, &policy.Flags{}, &batchFlags{}, "", false
 	m.queueFlag = "from-queue"
 	cmd := &cobra.Command{
-		Use: "fork [RUN]", Short: "Try an open dead letter again, with a fresh budget, or many at once", Args: shell.AtMostOne,
-		Long: `Try an open dead letter again: a new run in the same case, which really executes.
-A letter has one fork at most. It is refused while it is unknown whether money moved
-and the operation key may be over: reconcile it first. Policy and queue may be changed
-for the fork; what the escrow service is sent may not.
+		Use: "fork [RUN]", Short: "Retry one or many open dead letters by new runs", Args: shell.AtMostOne,
+		Long: `Retry an open dead letter by a fork: a new run in the same case, with a new retry budget,
+that calls the escrow service. A letter has at most one fork. A fork is refused while it is
+unknown whether money moved and the operation key may have expired: reconcile first. A fork
+may have another policy and queue. Its request to the escrow service cannot be changed.
 
-Without RUN all letters are forked that a filter selects (or --all) and that are worth
-another try, as one plan: you see it first. A policy is then that of the family's new
-runs with what is given here changed; letters of several families need --family.`,
+Without RUN one plan forks all letters that a filter (or --all) selects and that are
+eligible for a retry; it is shown for confirmation first. Policy flags then change the
+policy for new runs of the family; letters of several families need --family.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return forkBatch(sh, cmd, l, p, m, queue, force)
@@ -58,20 +58,20 @@ runs with what is given here changed; letters of several families need --family.
 					return sh.Answer(made)
 				}
 				s := sh.Screen()
-				s.Text("Run %s tries again what run %s died on.", made.Run, l.run)
+				s.Text("Run %s was created as the fork of run %s.", made.Run, l.run)
 				return s.Err()
 			})
 		},
 	}
 	l.bind(cmd)
 	p.Bind(cmd)
-	m.bind(cmd, "min-attempts", "max-attempts") // the latter is of the policy; --filter asks for attempts
+	m.bind(cmd, "min-attempts", "max-attempts") // --max-attempts is a policy flag here; --filter can select by attempts
 	forceFlag(cmd, &force)
-	cmd.Flags().StringVar(&queue, "queue", "", "another queue of the family, such as settlement:1")
+	cmd.Flags().StringVar(&queue, "queue", "", "queue of the fork: another queue of the family, such as settlement:1")
 	return cmd
 }
 
-// forkBatch forks the letters that are selected.
+// forkBatch forks the selected letters by one plan.
 func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.Flags, m *batchFlags, queue string, force bool) error {
 	q, err := m.planRequest(cmd, postadjudication.BulkFork, l.reason)
 	if err == nil {
@@ -96,23 +96,23 @@ func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.
 }
 
 func forceFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "force", false, "whatever the marks say; no gate that keeps money is opened by it")
+	cmd.Flags().BoolVar(to, "force", false, "ignore the marks of letters; does not override the checks that protect money")
 }
 
-// checkMarks refuses to try a letter again of which somebody has said that it is not worth
-// while, or that a person should look first. What nobody has marked may be tried.
+// checkMarks returns an error if somebody marked the letter as not eligible for a retry, or as
+// needing review. A letter without marks may be retried.
 func checkMarks(ctx context.Context, be backend.Backend, run receipts.RunID, force bool) error {
 	if force {
 		return nil
 	}
 	seen, err := be.DeadLetters.Inspect(ctx, run)
 	if errors.Is(err, postadjudication.ErrNotFound) {
-		return nil // the fork says what stands there
+		return nil // the fork returns the error for this run
 	}
 	d := seen.Annotations
 	if err != nil || d.MarkReason == "" || d.ReprocessEligible && !d.ManualReviewRequired {
 		return err
 	}
-	return shell.WithCode(shell.ExitFailed, fmt.Errorf("run %s is marked: %s (worth another try: %s; to be looked at first: %s); --force tries it all the same",
+	return shell.WithCode(shell.ExitFailed, fmt.Errorf("run %s is marked: %s (eligible for a retry: %s; needs review: %s); --force ignores the marks",
 		run, d.MarkReason, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired)))
 }

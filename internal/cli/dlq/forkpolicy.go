@@ -17,9 +17,9 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// policyOfForks is what a changed policy of a plan's forks starts from: that of the one
-// family that the plan is about. The plan is held to this family, since a policy goes to
-// each of its forks, and letters of another family may die before it is made.
+// policyOfForks returns the policy of the one family of a plan, which the flags then change. It
+// limits the request to this family, because the policy is set on each fork, and letters of
+// another family may die before the plan is made.
 func policyOfForks(ctx context.Context, cmd *cobra.Command, be backend.Backend, q *postadjudication.BulkRequest, flag string) (retrypolicy.Policy, error) {
 	family, err := forkedFamily(ctx, cmd, be, q.Filter, flag)
 	if err != nil {
@@ -31,14 +31,14 @@ func policyOfForks(ctx context.Context, cmd *cobra.Command, be backend.Backend, 
 	}
 	at := slices.IndexFunc(all, func(p postadjudication.FamilyPolicy) bool { return p.Family == family })
 	if at < 0 {
-		return retrypolicy.Policy{}, shell.Usage(cmd, fmt.Errorf("--%s changes a policy that is not known here: that of %s; ask a server that works on it (--server), or set it", flag, family))
+		return retrypolicy.Policy{}, shell.Usage(cmd, fmt.Errorf("--%s changes the policy of %s, which this program does not have: use --server with a server that executes it, or recourse policy set", flag, family))
 	}
 	q.Filter.Family, q.All = family, false
 	return all[at].Policy, nil
 }
 
-// forkedFamily is the family of the letters that a filter selects: the one that is named,
-// that of the queue, or the settlements' when there are no others among them.
+// forkedFamily returns the family of the letters that a filter selects: the family it names, the
+// family of its queue, or settlement if all its letters are of that family.
 func forkedFamily(ctx context.Context, cmd *cobra.Command, be backend.Backend, f postadjudication.LetterFilter, flag string) (string, error) {
 	if f.Family != "" {
 		return f.Family, nil
@@ -46,24 +46,24 @@ func forkedFamily(ctx context.Context, cmd *cobra.Command, be backend.Backend, f
 	if at := strings.LastIndexByte(f.Queue, ':'); at > 0 {
 		return f.Queue[:at], nil
 	}
-	f.Status = background.LetterOpen // only these are ever meant
+	f.Status = background.LetterOpen // a plan takes open letters only
 	all, err := be.DeadLetters.Count(ctx, f)
 	if err != nil {
 		return "", err
 	}
 	f.Family = postadjudication.Family
-	theirs, err := be.DeadLetters.Count(ctx, f)
-	if err == nil && theirs.Total < all.Total {
-		err = shell.Usage(cmd, fmt.Errorf("--%s needs --family: letters of more families than %s are meant, and each has a policy of its own", flag, f.Family))
+	settlements, err := be.DeadLetters.Count(ctx, f)
+	if err == nil && settlements.Total < all.Total {
+		err = shell.Usage(cmd, fmt.Errorf("--%s needs --family: the filter selects letters of other families than %s, and each family has its own policy", flag, f.Family))
 	}
 	return f.Family, err
 }
 
-// retryLimit is the flag --max-retries: attempts in all of each new run.
+// retryLimit is the flag --max-retries: the maximum attempts of each new run.
 type retryLimit struct{ attempts int }
 
-// forks sets the policy of the forks of a plan, when one is asked for: that of the
-// family's new runs, with as many attempts.
+// forks sets the policy of a plan's forks if --max-retries is given: the policy for new runs of
+// the family, with that many attempts.
 func (p *retryLimit) forks(ctx context.Context, cmd *cobra.Command, be backend.Backend, q *postadjudication.BulkRequest) error {
 	if !cmd.Flags().Changed("max-retries") {
 		return nil

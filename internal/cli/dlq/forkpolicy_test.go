@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// payingExecutor is an escrow service that is asked for nothing here.
+// payingExecutor is an escrow service that this test never calls.
 type payingExecutor struct{}
 
 func (payingExecutor) KeyLifetime() time.Duration { return postadjudication.Forever }
@@ -21,7 +21,7 @@ func (payingExecutor) Execute(_ context.Context, c postadjudication.Call) postad
 	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor}
 }
 
-// makeTaskLetter leaves a dead letter of a family of the caller's own, and gives its queue.
+// makeTaskLetter makes a dead letter of another family, and returns its queue.
 func (o *operator) makeTaskLetter() string {
 	o.T.Helper()
 	s, err := postadjudication.Open(o.T.Context(), postadjudication.Config{
@@ -55,7 +55,7 @@ func (o *operator) makeTaskLetter() string {
 	return queue
 }
 
-// A policy of forks is that of the family whose letters are forked, never another's.
+// Forks take the policy of their own family, never of another one.
 func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -89,7 +89,7 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	set := p.Run("", "policy", "set", "--family", "chores", "--tenant", "acme", "--actor", "root", "--reason", "slowly", "--base-delay", "7s", "--max-delay", "9s")
 	set.Check(t, "policy set", 0, "")
 	o.dlq("operator", "fork", "--family", "chores", "--force", "--yes", "--detach", "--reason", "mended").Check(t, "while nobody runs the family", 1, "1 letter refused")
-	// A process that has the family, and works on no plan.
+	// A process that has the family but works on no plan.
 	o.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, beat_at, queues) VALUES (gen_random_uuid(), 'chores', now(), now() + interval '1 hour', '{chores:0,chores:1}')`)
 	for _, which := range [][]string{{"--from-queue", queue}, {"--family", "chores"}} {
 		made := plan(append([]string{"fork", "--max-attempts", "4"}, which...)...)

@@ -20,11 +20,11 @@ import (
 func inspect(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
-		Use: "inspect RUN", Short: "Tell everything about a dead letter, and what may be done with it now", Args: shell.Exactly("RUN"),
+		Use: "inspect RUN", Short: "Show a dead letter with its attempts, and the actions that are allowed now", Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, err := receipts.ParseRunID(args[0])
 			if err != nil {
-				return shell.Usage(cmd, errors.New("RUN is no run id: "+args[0]))
+				return shell.Usage(cmd, errors.New("RUN is not a run id: "+args[0]))
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.DeadLetters.Inspect(ctx, run)
@@ -46,7 +46,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	l := i.Letter
 	s.Title("Letter of run %s", l.Run)
 	rows := [][]string{
-		{"stands", string(l.Status)}, {"died", shell.Timestamp(l.DeadAt) + " UTC, " + shell.Span(l.Age.String()) + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
+		{"status", string(l.Status)}, {"died", shell.Timestamp(l.DeadAt) + " UTC, " + shell.Span(l.Age.String()) + " ago"}, {"reason", l.ReasonCode}, {"outcome class", string(l.Class)},
 		{"job", l.JobType + " in " + l.Queue + ", replayed " + shell.Plural(l.Replays, "time")},
 	}
 	if l.Amount != nil {
@@ -58,7 +58,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	if l.Error != nil {
 		rows = append(rows, []string{"failed with", l.Error.Type + ": " + l.Error.Message})
 	}
-	rows = append(rows, []string{"like", l.Signature}, []string{"marks", marksText(i.Annotations)})
+	rows = append(rows, []string{"signature", l.Signature}, []string{"marks", marksText(i.Annotations)})
 	if l.ExpiresAt != nil {
 		rows = append(rows, []string{"kept until", shell.Timestamp(*l.ExpiresAt) + " UTC"})
 	}
@@ -66,51 +66,51 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 		rows = append(rows, []string{"held", i.Annotations.HoldReason})
 	}
 	if i.Lookups != nil {
-		rows = append(rows, []string{"asked about", lookupText(i.Lookups)})
+		rows = append(rows, []string{"lookups", lookupText(i.Lookups)})
 	}
 	if i.Handler != nil {
 		rows = append(rows, []string{"handled by", "run " + i.Handler.Run.String() + ", which is " + string(i.Handler.State)})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
-	s.Title("What may be done now")
+	s.Title("Allowed actions")
 	rows = nil
 	for _, a := range i.Actions {
 		rows = append(rows, []string{string(a.Name), shell.YesNo(a.Allowed), string(a.RefusedBy)})
 	}
-	s.Table([]screen.Column{{Name: "Action"}, {Name: "May"}, {Name: "Refused by"}}, rows)
+	s.Table([]screen.Column{{Name: "Action"}, {Name: "Allowed"}, {Name: "Refused by"}}, rows)
 	showAttempts(s, i.Attempts)
 	return view.Case(s, view.CaseAnswer{CaseStatus: i.Case})
 }
 
-// lookupText says how the escrow service is asked about a letter of unknown outcome.
+// lookupText returns the lookups about a letter of unknown outcome, for people.
 func lookupText(l *postadjudication.Lookups) string {
-	var said []string
+	var parts []string
 	if l.AskedAt != nil {
 		last := shell.Plural(l.Asked, "time") + ", last at " + shell.Timestamp(*l.AskedAt) + " UTC: " + string(l.Answer)
 		if l.Reason != "" {
 			last += " (" + l.Reason + ")"
 		}
-		said = append(said, last)
+		parts = append(parts, last)
 	}
 	switch {
 	case l.WaitsFor == postadjudication.LookupKeyForgotten:
-		said = append(said, "no more, the escrow service may have forgotten the operation key: only a finding counts")
+		parts = append(parts, "no further lookups, the escrow service may have forgotten the operation key: record a finding")
 	case l.WaitsFor == postadjudication.LookupOtherAmount:
-		said = append(said, "no more, "+strconv.FormatInt(l.Moved, 10)+" minor units were moved, which is not what was left: a finding has to say so")
+		parts = append(parts, "no further lookups, "+strconv.FormatInt(l.Moved, 10)+" minor units were moved, which is not the amount left: record a finding")
 	case l.NextAt != nil:
-		said = append(said, "again at "+shell.Timestamp(*l.NextAt)+" UTC")
+		parts = append(parts, "next at "+shell.Timestamp(*l.NextAt)+" UTC")
 	default:
-		said = append(said, "not yet: once no call can be on its way, by the processes that execute, unless that is left to people")
+		parts = append(parts, "none yet: recourse serve starts them once no call can be in flight, unless --no-auto-lookups is set")
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(parts, "; ")
 }
 
 func marksText(d postadjudication.Annotations) string {
-	why := "as it died"
+	why := "from the cause of death"
 	if d.MarkReason != "" {
 		why = d.MarkReason
 	}
-	return "worth another try: " + shell.YesNo(d.ReprocessEligible) + "; to be looked at first: " + shell.YesNo(d.ManualReviewRequired) + " (" + why + ")"
+	return "eligible for a retry: " + shell.YesNo(d.ReprocessEligible) + "; needs review: " + shell.YesNo(d.ManualReviewRequired) + " (" + why + ")"
 }
 
 // showAttempts shows each attempt with the error that it ended with.

@@ -17,7 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// maxLetters is how many letters one call lists.
+// maxLetters is the largest --limit.
 const maxLetters = 1000
 
 func list(sh *shell.Shell) *cobra.Command {
@@ -30,7 +30,7 @@ func list(sh *shell.Shell) *cobra.Command {
 		names[i] = string(s)
 	}
 	cmd := &cobra.Command{
-		Use: "list", Short: "List dead letters, the newest first", Args: shell.Exactly(),
+		Use: "list", Short: "List dead letters, newest first", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
 			if err := errors.Join(err, shell.OneOf("--sort", sort, names...), checkWhere(cmd, where), shell.InRange("--limit", limit, maxLetters)); err != nil {
@@ -46,7 +46,7 @@ func list(sh *shell.Shell) *cobra.Command {
 				}
 				out := map[string]any{"letters": page.Letters, "next": page.Next, "more": page.More}
 				total := "more"
-				if filter.ErrorText == "" { // to count those, every message may have to be read
+				if filter.ErrorText == "" { // counting by text may have to read every message
 					count, err := be.DeadLetters.Count(ctx, filter)
 					if err != nil {
 						return err
@@ -64,13 +64,13 @@ func list(sh *shell.Shell) *cobra.Command {
 	o.Bind(f)
 	letters.bind(f)
 	whereFlag(f, &where)
-	f.StringVar(&sort, "sort", names[0], strings.Join(names, ", "))
-	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
-	f.IntVar(&limit, "limit", 50, fmt.Sprintf("at most this many, 1 to %d", maxLetters))
+	f.StringVar(&sort, "sort", names[0], "order: "+strings.Join(names, ", "))
+	f.StringVar(&after, "after", "", "continue after a page: the value of next in its --json output")
+	f.IntVar(&limit, "limit", 50, fmt.Sprintf("maximum number to list, 1 to %d", maxLetters))
 	return cmd
 }
 
-// search lists what meets a condition, and says how far it looked.
+// search lists the letters that meet a CEL condition, and how many letters it scanned.
 func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q postadjudication.LetterSearch) error {
 	found, err := be.DeadLetters.Search(ctx, q)
 	if err != nil {
@@ -83,7 +83,7 @@ func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q postadju
 	if err := showLetters(s, postadjudication.LetterPage{Letters: found.Letters}, ""); err != nil {
 		return err
 	}
-	s.Text("%s looked at.%s", shell.Plural(found.Scanned, "letter"), view.LeftOut(found.Undecided))
+	s.Text("%s scanned.%s", shell.Plural(found.Scanned, "letter"), view.LeftOut(found.Undecided))
 	if !found.Complete {
 		s.Text("There may be more: --after %s", found.Next)
 	}
@@ -100,7 +100,7 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 		why, risk, may := l.ReasonCode, "-", "fork"
 		switch {
 		case l.Error != nil && l.ReasonCode == background.ReasonRetryExhausted:
-			why = l.Error.Type // as most do
+			why = l.Error.Type // the reason of most letters
 		case l.Error != nil:
 			why += ": " + l.Error.Type
 		}
@@ -111,7 +111,7 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 			may = string(l.RefusedBy)
 		}
 		if l.Status != background.LetterOpen {
-			may = string(l.Status) // what became of it, not that it can't be forked again
+			may = string(l.Status) // more useful than the gate that refuses a second fork
 		}
 		if l.Held {
 			may += ", held"
@@ -119,9 +119,9 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 		rows[i] = []string{l.DeadAt.UTC().Format("2006-01-02 15:04:05"), l.Run.String(), l.Transaction, string(l.Outcome), risk, why, string(l.Class), may}
 	}
 	s.Table([]screen.Column{{Name: "Died (UTC)"}, {Name: "Run"}, {Name: "Transaction", Optional: true}, {Name: "Outcome", Optional: true}, {Name: "At risk", Right: true},
-		{Name: "Why", Wraps: true}, {Name: "Known"}, {Name: "Now"}}, rows)
+		{Name: "Reason", Wraps: true}, {Name: "Class"}, {Name: "Action"}}, rows)
 	if page.More {
-		s.Text("%d of %s: narrow the filter, raise --limit, or go on with --after %s", len(page.Letters), total, page.Next)
+		s.Text("%d of %s: narrow the filter, raise --limit, or continue with --after %s", len(page.Letters), total, page.Next)
 	}
 	return s.Err()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// A letter that is not open any more is listed with what became of it.
+// A closed letter is listed with its status.
 func TestAListShowsTheStatusOfALetter(t *testing.T) {
 	t.Parallel()
 	var list bytes.Buffer

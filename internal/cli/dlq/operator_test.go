@@ -23,8 +23,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// operator works on the dead letters of acme: on the database in a role's name, or at
-// a server with a key of that role only.
+// operator runs commands on the dead letters of acme: on the database with the role's name as
+// actor, or at a server with a key of that role only.
 type operator struct {
 	*clitest.Environment
 	server string
@@ -42,7 +42,7 @@ func (o *operator) dlq(role string, args ...string) clitest.Result {
 	}
 	switch {
 	case o.server != "":
-		delete(env, app.DatabaseVariable) // nothing but the key opens anything
+		delete(env, app.DatabaseVariable) // only the key gives access
 		env[backend.KeyVariable] = o.tokens[role]
 		args = append(args, "--server", o.server)
 	default:
@@ -57,7 +57,7 @@ func (o *operator) dlq(role string, args ...string) clitest.Result {
 	return clitest.Execute(o.T.Context(), env, strings.NewReader(""), append([]string{"dlq"}, args...)...)
 }
 
-// mustRun runs a command that succeeds, and gives its answer.
+// mustRun runs a command that must succeed, and returns its answer.
 func (o *operator) mustRun(role string, args ...string) map[string]any {
 	o.T.Helper()
 	got := o.dlq(role, append(args, "--json")...)
@@ -65,7 +65,7 @@ func (o *operator) mustRun(role string, args ...string) map[string]any {
 	return got.Object(o.T)
 }
 
-// letter is the run of the open letter of a transaction, once there is one.
+// letter waits for the open letter of a transaction, and returns its run.
 func (o *operator) letter(transaction string) string {
 	o.T.Helper()
 	for { // bounded by the time limit of go test
@@ -85,8 +85,8 @@ func (o *operator) settled(transaction string) {
 	}
 }
 
-// failingEscrow is an escrow service that answers nothing readable about some transactions
-// until it is repaired: txr_5, which it pays all the same, and txr_6, which it does not.
+// failingEscrow is an escrow service with unreadable answers for two transactions until it is
+// repaired: it pays txr_5, and does not pay txr_6.
 func failingEscrow(t *testing.T) (address string, repair func()) {
 	t.Helper()
 	escrow, err := fakeescrow.Start(fakeescrow.Config{})
@@ -121,8 +121,8 @@ func failingEscrow(t *testing.T) (address string, repair func()) {
 	return front.URL, func() { repaired.Store(true) }
 }
 
-// A new operator takes the dead letters of a bad day from "something broke" to settled,
-// held, or purged after retention, on the database and with a key of each role.
+// An operator settles, holds or purges the dead letters of an outage, on the database and with a
+// key of each role.
 func TestTheDeadLettersOfAnIncident(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"the library", "a server"} {
@@ -156,8 +156,8 @@ func TestTheDeadLettersOfAnIncident(t *testing.T) {
 	}
 }
 
-// foundPaid asks the escrow service of a letter that it was paid for. Beside the database it is
-// the operator who names the service, and somebody else has to believe it.
+// foundPaid looks up a letter whose money moved. On the database the operator chooses the escrow
+// service, so a second person has to run the plan.
 func (o *operator) foundPaid(run string) {
 	o.T.Helper()
 	if o.server != "" {
@@ -165,7 +165,7 @@ func (o *operator) foundPaid(run string) {
 		return
 	}
 	asked := o.dlq("operator", "reconcile", run, "--lookup", "--json")
-	asked.Check(o.T, "a lookup of what was paid", 5, "somebody else")
+	asked.Check(o.T, "a lookup of what was paid", 5, "another person")
 	plan := asked.Object(o.T)["plan"].(map[string]any)
 	o.mustRun("approver", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes")
 }
@@ -245,7 +245,7 @@ func playIncident(t *testing.T, o *operator, repair func()) {
 	}
 }
 
-// checkExports are files of letters, and lists by a condition.
+// checkExports checks exported files, and lists by a condition.
 func checkExports(t *testing.T, o *operator) {
 	t.Helper()
 	dir := t.TempDir()
@@ -317,7 +317,8 @@ func rules(t *testing.T, o *operator) {
 	o.dlq("admin", "rules", "delete", "night", "--reason", "again").Check(t, "no such rule", 1, "no rule night")
 }
 
-// checkRetention half a year has passed: what nobody holds is announced, and goes a week later.
+// checkRetention advances the clock by half a year: letters that are not held are announced, and
+// removed a week later.
 func checkRetention(t *testing.T, o *operator, archive string) {
 	t.Helper()
 	to, err := postadjudication.ArchiveDir(archive)
@@ -352,7 +353,7 @@ func checkRetention(t *testing.T, o *operator, archive string) {
 	}
 }
 
-// refusesOtherRoles asks for each thing with a key that may not.
+// refusesOtherRoles tries each command with a key whose role does not allow it.
 func (o *operator) refusesOtherRoles(run, plan, hash string) {
 	o.T.Helper()
 	for role, orders := range map[string][]string{
@@ -370,7 +371,7 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 	o.dlq("auditor", "reconcile", run, "--lookup").Check(o.T, "auditor lookup", 1, "role_missing")
 }
 
-// A person is asked before anything goes, and only yes is yes.
+// Removing letters asks for confirmation, and accepts only yes.
 func TestRemovalAsksForConfirmation(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -386,8 +387,8 @@ func TestRemovalAsksForConfirmation(t *testing.T) {
 	}
 }
 
-// Many letters are retried as one plan: those that are worth it, and with --force those
-// whose marks say otherwise, but never what a gate keeps.
+// A retry of many letters is one plan: of the eligible letters, and with --force also of letters
+// whose marks forbid it, but never of letters that a gate refuses.
 func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -431,7 +432,7 @@ func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	if fork := status["runs"].([]any)[1].(map[string]any); fork["policy"].(map[string]any)["max_retry_attempts"] != 2.0 {
 		t.Errorf("%v", fork)
 	}
-	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "no plan was made") {
+	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "no plan was stored") {
 		t.Errorf("%+v", none)
 	}
 	cleared := o.mustRun("operator", "clear", "--family", "settlement", "--reason", "the end", "--yes")

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// removalFlags are the flags of commands that remove letters.
+// removalFlags are the flags of purge and clear.
 type removalFlags struct {
 	backend.Flags
 	reason, confirm string
@@ -26,13 +26,13 @@ func (r *removalFlags) bind(f *pflag.FlagSet, confirm string) {
 	archive := pflag.NewFlagSet("", pflag.ContinueOnError)
 	r.BindArchive(archive)
 	r.BindLocal(f, archive)
-	f.StringVar(&r.reason, "reason", "", "why (required)")
-	f.BoolVar(&r.dryRun, "dry-run", false, "only say what would be removed")
-	f.StringVar(&r.confirm, "confirm", "", confirm+": does it without asking, and only if that is right")
+	f.StringVar(&r.reason, "reason", "", "reason to record (required)")
+	f.BoolVar(&r.dryRun, "dry-run", false, "only show what would be removed")
+	f.StringVar(&r.confirm, "confirm", "", "instead of asking, proceed only if this is "+confirm)
 	shell.YesFlag(f, &r.yes)
 }
 
-// check refuses what is missing. To look at what would be removed takes no reason.
+// check returns an error for missing or conflicting flags. A dry run needs no reason.
 func (r *removalFlags) check(sh *shell.Shell, cmd *cobra.Command) error {
 	if r.dryRun {
 		r.Mutates = false
@@ -47,7 +47,8 @@ func (r *removalFlags) check(sh *shell.Shell, cmd *cobra.Command) error {
 	return sh.NeedTerminal(cmd, r.yes || r.confirm != "")
 }
 
-// remover is how letters are removed: planned, and done when that is confirmed by a word.
+// remover removes letters: plan returns what would be removed, word the confirmation of a plan,
+// and do removes with that confirmation.
 type remover struct {
 	plan func(context.Context, backend.Backend) (postadjudication.PurgePlan, error)
 	word func(postadjudication.PurgePlan) string
@@ -59,16 +60,16 @@ func purgeCommand(sh *shell.Shell) *cobra.Command {
 	var p purgePlanFlags
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: shell.Exactly(),
-		Long: `Remove the open dead letters that a filter selects, once you have seen how many they
-are and said yes. Held letters and those of unknown money are never touched; cases,
-reservations and receipts stay. Where letters of settlements are among them it takes two
-people, unless the tenant takes one (recourse people): then it is planned, and the answer
-has the line that somebody else types (exit code 5).
+		Long: `Remove the open dead letters that a filter selects, after showing their number and asking
+for confirmation. Held letters, and letters for which it is unknown whether money moved, are
+never removed. Cases, reservations and receipts stay. Removing letters of settlements takes
+two people, unless the tenant is set to one (recourse people): the command then stores a
+plan and prints the command for the second person (exit code 5).
 
-With --filter, --limit, --parallel, --throttle or --detach the letters go by a plan, which
-a running server works on while this shows how far it is; the server has its own archive.
-Without them they go in one call: of the --server, or of this program, which needs none
-and puts them into the --archive that is named here.`,
+With --filter, --limit, --parallel, --throttle or --detach the letters are removed by a
+plan, which a running recourse serve executes with its own archive while this command shows
+the progress. Without these flags they are removed in one call: by the --server, or by this
+program, which writes them to --archive.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.wanted() {
 				return purgeByPlan(sh, cmd, &r, &p)
@@ -90,7 +91,7 @@ and puts them into the --archive that is named here.`,
 			})
 		},
 	}
-	r.bind(cmd.Flags(), "the number of letters to be removed")
+	r.bind(cmd.Flags(), "the number of letters that would be removed")
 	p.bind(cmd.Flags())
 	return cmd
 }
@@ -100,12 +101,12 @@ func clearCommand(sh *shell.Shell) *cobra.Command {
 	var family string
 	cmd := &cobra.Command{
 		Use: "clear", Short: "Remove all open dead letters of a family", Args: shell.Exactly(),
-		Long: `Remove all open dead letters of a family of a tenant, once you have seen how many they
-are and said yes. Held letters and those of unknown money are never touched; cases,
-reservations and receipts stay.`,
+		Long: `Remove all open dead letters of a family of a tenant, after showing their number and asking
+for confirmation. Held letters, and letters for which it is unknown whether money moved, are
+never removed. Cases, reservations and receipts stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if family == "" {
-				return shell.Usage(cmd, errors.New("--family is missing: the letters of which are to go, such as "+postadjudication.Family))
+				return shell.Usage(cmd, errors.New("--family is missing: the family whose letters are removed, such as "+postadjudication.Family))
 			}
 			q := postadjudication.ClearRequest{Reason: r.reason, Family: family}
 			return remove(sh, cmd, &r, remover{
@@ -121,11 +122,11 @@ reservations and receipts stay.`,
 		},
 	}
 	r.bind(cmd.Flags(), "the name of the family")
-	cmd.Flags().StringVar(&family, "family", "", "family whose letters all go (required)")
+	cmd.Flags().StringVar(&family, "family", "", "family whose open letters are removed (required)")
 	return cmd
 }
 
-// remove removes letters once that is confirmed, or says what would be removed.
+// remove removes letters after a confirmation; a dry run only shows what would be removed.
 func remove(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, do remover) error {
 	if err := r.check(sh, cmd); err != nil {
 		return err
@@ -153,12 +154,12 @@ func remove(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, do remover) er
 			return sh.Answer(did)
 		}
 		out := sh.Screen()
-		out.Text("%s removed. Passed by: %d held, %d of unknown money, %d that changed meanwhile.", shell.Plural(did.Letters, "letter"), did.Held, did.Unknown, did.ChangedMeanwhile)
+		out.Text("%s removed. Skipped: %d held, %d of unknown outcome, %d that changed meanwhile.", shell.Plural(did.Letters, "letter"), did.Held, did.Unknown, did.ChangedMeanwhile)
 		return out.Err()
 	})
 }
 
-// showPlan says what would be removed.
+// showPlan writes what would be removed.
 func showPlan(sh *shell.Shell, p postadjudication.PurgePlan) error {
 	if sh.JSON {
 		return sh.Answer(p)
@@ -169,16 +170,15 @@ func showPlan(sh *shell.Shell, p postadjudication.PurgePlan) error {
 }
 
 func wouldRemove(p postadjudication.PurgePlan) string {
-	return fmt.Sprintf("%s would be removed, for which %s stays reserved; %d held and %d of unknown money would be passed by.",
+	return fmt.Sprintf("%s would be removed; their %s stays reserved; %d held and %d of unknown outcome would be skipped.",
 		shell.Plural(p.Letters, "letter"), shell.Amounts(p.Money), p.Held, p.Unknown)
 }
 
-// purgePlanFlags are the flags of a purge: those that select letters, and those with which they
-// go by a plan.
+// purgePlanFlags are the flags of a purge: those that select letters, and those that make it a plan.
 type purgePlanFlags struct {
 	bulkFlags
 	detach bool
-	flags  *pflag.FlagSet // those that make it a plan
+	flags  *pflag.FlagSet // flags that make the purge a plan
 }
 
 func (p *purgePlanFlags) bind(to *pflag.FlagSet) {
@@ -190,17 +190,17 @@ func (p *purgePlanFlags) bind(to *pflag.FlagSet) {
 	to.AddFlagSet(p.flags)
 }
 
-// wanted reports whether the letters are to go by a plan.
+// wanted reports whether a flag that makes the purge a plan is given.
 func (p *purgePlanFlags) wanted() (is bool) {
 	p.flags.VisitAll(func(f *pflag.Flag) { is = is || f.Changed })
 	return is
 }
 
-// purgeByPlan removes letters by a plan, once that is confirmed. A dry run leaves the plan,
-// which nobody has started.
+// purgeByPlan removes letters by a plan, after a confirmation. A dry run stores the plan and does
+// not start it.
 func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgePlanFlags) error {
 	if cmd.Flags().Changed("archive") {
-		return shell.Usage(cmd, errors.New("--archive is not for a plan: the server that works on it has its own"))
+		return shell.Usage(cmd, errors.New("--archive cannot be used with a plan: the server that executes it has its own archive"))
 	}
 	if err := r.check(sh, cmd); err != nil {
 		return err
@@ -208,13 +208,13 @@ func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgeP
 	if r.reason == "" && r.dryRun {
 		r.reason = "a dry run"
 	}
-	r.Mutates = true // a plan tells who made it, also when it is only looked at
+	r.Mutates = true // a plan records its planner, also in a dry run
 	q, err := p.request(cmd, r.reason)
 	if err != nil {
 		return err
 	}
 	if !p.selects(q.Filter) {
-		return shell.Usage(cmd, errors.New("a filter is needed; to remove all of a family, clear it"))
+		return shell.Usage(cmd, errors.New("a filter is required; recourse dlq clear removes all letters of a family"))
 	}
 	q.Action = postadjudication.BulkPurge
 	return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {

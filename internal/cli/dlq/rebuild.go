@@ -29,20 +29,20 @@ func rebuild(sh *shell.Shell) *cobra.Command {
 	var tenant, actor, reason string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "rebuild", Short: "Make the list of dead letters anew, where rows of it are missing or wrong", Args: shell.Exactly(),
-		Long: `Make the list of dead letters anew from the runs and cases that it shows. Only rows that
-differ are written, with a receipt of how many; it can be done while workers run, and
-again when it was stopped. It is done beside the database: there is no --server for it.`,
+		Use: "rebuild", Short: "Repair missing or wrong rows in the list of dead letters", Args: shell.Exactly(),
+		Long: `Rebuild the list of dead letters from the runs and cases. Only rows that differ are
+written, and a receipt records how many. It is safe while workers run, and can be repeated
+after an interruption. The command works on the database only; it has no --server.`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			switch {
 			case tenant == "" && !all:
-				return shell.Usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+				return shell.Usage(cmd, errors.New("--tenant is missing (or give --all-tenants)"))
 			case tenant != "" && all:
 				return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
 			case actor == "" || reason == "":
 				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			service, err := backend.OpenWith(cmd.Context(), sh, o, (*app.Options).ReadOnlyConfig) // it writes, and refuses where OpenReadOnly does not
+			service, err := backend.OpenWith(cmd.Context(), sh, o, (*app.Options).ReadOnlyConfig) // rebuild writes, so disabled triggers must be an error
 			if err != nil {
 				return err
 			}
@@ -58,10 +58,10 @@ again when it was stopped. It is done beside the database: there is no --server 
 	}
 	f := cmd.Flags()
 	o.BindReadOnly(f)
-	f.StringVar(&tenant, "tenant", "", "name of the tenant (or --all-tenants)")
+	f.StringVar(&tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
 	f.BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant")
-	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
-	f.StringVar(&reason, "reason", "", "why (required)")
+	shell.ActorFlag(f, &actor, "name to record as the actor, such as user:ada or root (required)")
+	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	return cmd
 }
 
@@ -91,6 +91,6 @@ func rebuildTenants(ctx context.Context, sh *shell.Shell, service *postadjudicat
 	for _, r := range out.Tenants {
 		rows = append(rows, []string{r.Tenant, strconv.Itoa(r.Inserted), strconv.Itoa(r.Updated), strconv.Itoa(r.Removed), strconv.Itoa(r.FacetGroups)})
 	}
-	s.Table([]screen.Column{{Name: "Tenant"}, {Name: "Made", Right: true}, {Name: "Changed", Right: true}, {Name: "Removed", Right: true}, {Name: "Counts mended", Right: true}}, rows)
+	s.Table([]screen.Column{{Name: "Tenant"}, {Name: "Inserted", Right: true}, {Name: "Updated", Right: true}, {Name: "Removed", Right: true}, {Name: "Counts repaired", Right: true}}, rows)
 	return s.Err()
 }

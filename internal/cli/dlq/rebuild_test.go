@@ -7,7 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A list of dead letters is made anew where somebody says who asks and why.
+// Rebuilding the list of dead letters needs an actor and a reason.
 func TestRebuildReportsWhatItCorrected(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

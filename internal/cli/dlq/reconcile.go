@@ -16,25 +16,28 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-const reconcileHelp = `Record what became of an open dead letter's money: by asking the escrow service
-(--lookup), or by a person's finding. "executed" with what was moved settles the case
-and closes the letter; "not_executed" clears what was unknown, so that the letter can
-be forked. RUN may also be a run that waits for an attempt while money is unknown:
-"executed" ends it, after "not_executed" it can be cancelled. The reference says where
-the finding can be checked. While a call may still be on its way, "not_executed" is
-refused unless --call-outstanding says that you know that it will not be executed.
+const reconcileHelp = `Record whether the money of an open dead letter moved, either by a lookup at the escrow
+service (--lookup) or by a person's finding (--finding):
 
-"executed" takes two people, unless the tenant takes one (recourse people): then it is
-planned, and the answer has the line that somebody else types (exit code 5). So it is
-where --lookup beside the database says so: the escrow service is the one that you name.
-A server asks its own, and that takes one person.
+  executed      with --moved: settles the case and closes the letter
+  not_executed  clears the unknown outcome, so that the letter can be forked
 
-The escrow service is believed that something was executed at any time, and that nothing
-was only while it must still know the key: beside the database say --key-lifetime, as
-the workers do.
+RUN may also be a live run that waits for an attempt with an unknown outcome: "executed"
+ends it, and after "not_executed" it can be cancelled. --reference states where the finding
+can be checked. While a call may still be in flight, "not_executed" is refused unless
+--call-outstanding confirms that the call will not be executed.
 
-Without RUN the escrow service is asked (--lookup) about all letters that a filter
-selects (or --all), as one plan: you see it first. A finding is about one letter.`
+"executed" takes two people, unless the tenant is set to one (recourse people): the command
+then stores a plan and prints the command for the second person (exit code 5). This also
+applies to --lookup on the database, because you choose the escrow service that is asked.
+A server looks up at its own escrow service, which takes one person.
+
+An answer "executed" of the escrow service always counts. "Not executed" counts only while
+the service must still know the operation key: on the database give the same --key-lifetime
+as recourse serve.
+
+Without RUN, --lookup looks up all letters that a filter (or --all) selects, as one plan;
+it is shown for confirmation first. A finding is about one letter.`
 
 func reconcile(sh *shell.Shell) *cobra.Command {
 	var l letterCommand
@@ -43,7 +46,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	var moved int64
 	var lookup, outstanding bool
 	cmd := &cobra.Command{
-		Use: "reconcile [RUN]", Short: "Record what became of an open dead letter's money, or ask for that of many", Args: shell.AtMostOne,
+		Use: "reconcile [RUN]", Short: "Record whether the money of a dead letter moved, or look up many", Args: shell.AtMostOne,
 		Long: reconcileHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -70,10 +73,10 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 					})
 				}
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.Server == "" {
-					return shell.WithCode(shell.ExitUsage, errors.New("no escrow service is named that could be asked: set $"+app.EscrowVariable+", or ask a server with --server"))
+					return shell.WithCode(shell.ExitUsage, errors.New("--lookup needs an escrow service: set $"+app.EscrowVariable+", or use --server"))
 				}
 				if errors.Is(err, postadjudication.ErrTargetUnknown) && l.Server == "" {
-					return shell.WithCode(shell.ExitUsage, errors.New("the escrow service of this run is none of those named: name it in $"+app.TargetsVariable+", as recourse serve --target has it, or ask a server with --server"))
+					return shell.WithCode(shell.ExitUsage, errors.New("the escrow service of this run is unknown: add it to $"+app.TargetsVariable+", as for recourse serve --target, or use --server"))
 				}
 				if err != nil {
 					return err
@@ -82,7 +85,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 					return sh.Answer(status)
 				}
 				s := sh.Screen()
-				s.Text("Recorded. The case of %s is %s; %s of unknown outcome.", status.Transaction, status.Progression, shell.Plural(status.UnknownOpen, "attempt"))
+				s.Text("Recorded. The case of %s is %s, with %s of unknown outcome.", status.Transaction, status.Progression, shell.Plural(status.UnknownOpen, "attempt"))
 				return s.Err()
 			})
 		},
@@ -90,10 +93,10 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	l.bind(cmd)
 	m.bind(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&lookup, "lookup", false, "ask the escrow service")
-	f.StringVar(&finding, "finding", "", "executed or not_executed (required without --lookup)")
-	f.Int64Var(&moved, "moved", 0, "what was moved, in minor units; with executed")
-	f.BoolVar(&outstanding, "call-outstanding", false, "with not_executed: you know that a call that may still be on its way will not be executed")
+	f.BoolVar(&lookup, "lookup", false, "look up the outcome at the escrow service")
+	f.StringVar(&finding, "finding", "", "finding to record: executed or not_executed (required without --lookup)")
+	f.Int64Var(&moved, "moved", 0, "amount that was moved, in minor units (with --finding executed)")
+	f.BoolVar(&outstanding, "call-outstanding", false, "with --finding not_executed: confirm that a call that may be in flight will not be executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	l.BindEscrowTimes(local)
@@ -101,37 +104,36 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-// lookupOnly refuses what does not go with a question to the escrow service.
+// lookupOnly returns an error for flags that conflict with --lookup.
 func (l *letterCommand) lookupOnly(cmd *cobra.Command, found bool) error {
 	switch {
 	case found || l.reason != "":
-		return shell.Usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
+		return shell.Usage(cmd, errors.New("--lookup excludes --finding, --moved, --reference, --call-outstanding and --reason"))
 	case l.Server == "" && !l.KeyLifetime.Given:
 		return shell.Usage(cmd, errors.New(app.KeyLifetimeMissing))
 	}
-	l.reason = "lookup" // the receipt tells what was asked and answered
+	l.reason = "lookup" // the receipt records the request and the answer
 	return nil
 }
 
-// recordFinding records a finding. A person is asked before it is of another amount than
-// was left to be moved: it can't be taken back, and more than the escrow has left is a
-// breach.
+// recordFinding records a finding. If the amount differs from the amount left to move it asks for
+// confirmation first: a finding is permanent, and more than the escrow has left is a breach.
 func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
 	status, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) || field.Field != "other_amount" {
 		return status, err
 	}
-	question := fmt.Sprintf("%d is to be recorded as moved, for good, which is not what was adjudicated.", f.Moved)
+	question := fmt.Sprintf("%d will be recorded as moved, permanently; this is not the adjudicated amount.", f.Moved)
 	seen, err := be.DeadLetters.Inspect(ctx, run)
 	switch amountLeft := seen.Letter.Amount; {
-	case err != nil && !errors.Is(err, postadjudication.ErrNotFound): // it may be purged
+	case err != nil && !errors.Is(err, postadjudication.ErrNotFound): // the letter may have been purged
 		return status, err
 	case amountLeft != nil:
-		question = fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", amountLeft, settlement.Money{Minor: f.Moved, Currency: amountLeft.Currency})
+		question = fmt.Sprintf("%s was adjudicated, but %s will be recorded as moved, permanently.", amountLeft, settlement.Money{Minor: f.Moved, Currency: amountLeft.Currency})
 	}
 	if sh.NeedTerminal(cmd, false) != nil {
-		return status, shell.Usage(cmd, fmt.Errorf("%s Nobody can be asked here: add --yes to record it", question))
+		return status, shell.Usage(cmd, fmt.Errorf("%s Standard input is not a terminal: add --yes to record it", question))
 	}
 	if err := sh.Confirm(ctx, question, false); err != nil {
 		return status, err
@@ -140,15 +142,15 @@ func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be 
 	return be.DeadLetters.Reconcile(ctx, run, f)
 }
 
-// lookupBatch asks the escrow service about the letters that are selected.
+// lookupBatch looks up the selected letters by one plan.
 func lookupBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, m *batchFlags, lookup bool) error {
 	for _, name := range []string{"finding", "moved", "reference", "call-outstanding"} {
 		if cmd.Flags().Changed(name) {
-			return shell.Usage(cmd, errors.New("--"+name+" is of one letter: RUN is missing"))
+			return shell.Usage(cmd, errors.New("--"+name+" is for one letter: RUN is missing"))
 		}
 	}
 	if !lookup {
-		return shell.Usage(cmd, errors.New("RUN is missing, or --lookup for many letters"))
+		return shell.Usage(cmd, errors.New("RUN is missing (or give --lookup for many letters)"))
 	}
 	q, err := m.planRequest(cmd, postadjudication.BulkReconcile, l.reason)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 func retention(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
-		Use: "retention", Short: "Tell how long dead letters are kept", Args: shell.Exactly(),
-		Long: `Tell how long open dead letters are kept, by family and queue, and whether they go into
-an archive then. It is configuration, not data: a server keeps them as its flags --retain
-and --archive say, and is started anew to keep them otherwise. Ask each with --server; without
-it this tells what the same flags mean here, which are the defaults unless they are given.
+		Use: "retention", Short: "Show how long dead letters are kept", Args: shell.Exactly(),
+		Long: `Show how long open dead letters are kept, by family and queue, and whether they are archived
+afterwards. Retention is configuration: a server takes it from its flags --retain and
+--archive at start. Use --server to read it from a server. Without --server the command
+shows what the given flags mean, or the defaults.
 
   recourse dlq retention --server https://recourse.example:8321
   recourse dlq retention --tenant acme --retain settlement=P90D --retain settlement:0=P30D/10000`,
@@ -48,7 +48,7 @@ it this tells what the same flags mean here, which are the defaults unless they 
 func showRetention(s *screen.Screen, server string, kept []postadjudication.EffectiveRetention) error {
 	rows := make([][]string, len(kept))
 	for i, k := range kept {
-		queue, most, then := "all others", "any number", "into the archive"
+		queue, most, then := "all others", "unlimited", "archived"
 		if k.Queue != "" {
 			queue = k.Queue
 		}
@@ -58,15 +58,15 @@ func showRetention(s *screen.Screen, server string, kept []postadjudication.Effe
 		switch {
 		case k.Archived:
 		case k.Family == postadjudication.Family:
-			then = "kept on: there is no archive"
+			then = "kept: no archive is configured"
 		default:
-			then = "removed: there is no archive"
+			then = "removed: no archive is configured"
 		}
 		rows[i] = []string{k.Family, queue, k.MaxAge.String(), most, then}
 	}
 	s.Table([]screen.Column{{Name: "Family"}, {Name: "Queue"}, {Name: "Kept for"}, {Name: "At most"}, {Name: "Then", Wraps: true}}, rows)
 	if server == "" {
-		s.Text("By these flags. A server has its own: ask it with --server.")
+		s.Text("This is the meaning of the flags given here. Use --server for the retention of a server.")
 	}
 	return s.Err()
 }

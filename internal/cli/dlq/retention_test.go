@@ -21,13 +21,13 @@ func TestRetentionIsReportedByTheServerThatAppliesIt(t *testing.T) {
 	if len(reported) != 2 || reported[0].(map[string]any)["max_age"] != "90d" || reported[1].(map[string]any)["max_count"] != 500.0 {
 		t.Errorf("%v", reported)
 	}
-	for _, word := range []string{"90d", "any number", "settlement:1", "500 of each tenant", "into the archive"} {
+	for _, word := range []string{"90d", "unlimited", "settlement:1", "500 of each tenant", "archived"} {
 		if shown := ask(server); shown.Code != 0 || !strings.Contains(shown.Out, word) {
 			t.Errorf("%q is not in %+v", word, shown)
 		}
 	}
 	here := ask([]string{"--tenant", "acme"})
-	if here.Check(t, "defaults", 0, ""); !strings.Contains(here.Out, "180d") || !strings.Contains(here.Out, "there is no archive") || !strings.Contains(here.Out, "ask it with --server") {
+	if here.Check(t, "defaults", 0, ""); !strings.Contains(here.Out, "180d") || !strings.Contains(here.Out, "no archive is configured") || !strings.Contains(here.Out, "Use --server") {
 		t.Errorf("%s", here.Out)
 	}
 	if tried := ask([]string{"--tenant", "acme"}, "--retain", "settlement=P1D", "--json").Object(t)["retention"].([]any); tried[0].(map[string]any)["max_age"] != "1d" {
@@ -37,5 +37,5 @@ func TestRetentionIsReportedByTheServerThatAppliesIt(t *testing.T) {
 	for rule, word := range map[string]string{"settlement=P1X": "ISO 8601", "setlement=P1D": "no family", "settlement=P2D": "two rules"} {
 		ask([]string{"--tenant", "acme"}, "--retain", "settlement=P1D", "--retain", rule).Check(t, rule, 2, word)
 	}
-	ask(server, "--retain", "settlement=P1D").Check(t, "a server's", 2, "--retain is not for --server")
+	ask(server, "--retain", "settlement=P1D").Check(t, "a server's", 2, "--retain cannot be used with --server")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// retryFlags are the flags of a retry: of one job, or of many letters.
+// retryFlags are the flags of retry, for one job or many letters.
 type retryFlags struct {
 	letter letterCommand
 	batch  batchFlags
@@ -24,14 +24,15 @@ type retryFlags struct {
 func retry(sh *shell.Shell) *cobra.Command {
 	var r retryFlags
 	cmd := &cobra.Command{
-		Use: "retry [RUN]", Short: "Try a job again by any of its run ids, or many letters at once",
-		Long: `Try a job again by any of its run ids: the one it first had, or that of a fork. Its
-newest run is forked, if that is an open dead letter, with the policy that it had.
-"recourse status" shows what became of each run.
+		Use: "retry [RUN]", Short: "Retry a job by any of its run ids, or many dead letters",
+		Long: `Retry a job by any of its run ids: that of the first run, or that of a fork. The newest run
+of the job is forked with its policy if it is an open dead letter. "recourse status" shows
+the state of each run.
 
-Without RUN all letters are tried that a filter selects (or --all) and that are worth
-another try, as one plan: you see it first. --force tries those, too, whose marks, or
-whose death, say that it is not worth while; it opens no gate that keeps money.`,
+Without RUN one plan retries all letters that a filter (or --all) selects and that are
+eligible for a retry; it is shown for confirmation first. --force includes letters that are
+not eligible by their marks or their cause of death. It does not override the checks that
+protect money.`,
 		Args: shell.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -43,12 +44,12 @@ whose death, say that it is not worth while; it opens no gate that keeps money.`
 	r.letter.bind(cmd)
 	f := cmd.Flags()
 	r.batch.bind(cmd)
-	f.IntVar(&r.policy.attempts, "max-retries", 0, "attempts in all of each new run (0: as the letter's); of many, all of one family, whose policy it changes")
+	f.IntVar(&r.policy.attempts, "max-retries", 0, "maximum attempts of each new run (0: as the dead letter had); without RUN all letters must be of one family")
 	forceFlag(cmd, &r.force)
 	return cmd
 }
 
-// retryOne tries one job again. What selects letters is not for it.
+// retryOne retries one job. Flags that select letters are an error.
 func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) error {
 	if err := r.batch.notForOne(cmd); err != nil {
 		return err
@@ -72,16 +73,16 @@ func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) er
 			})
 		}
 		s := sh.Screen()
-		s.Text("Job %s is tried again, by run %s. It was replayed %s.", root, made.Run, shell.Plural(now.Replays, "time"))
+		s.Text("Job %s is retried by run %s. It was replayed %s.", root, made.Run, shell.Plural(now.Replays, "time"))
 		return s.Err()
 	})
 }
 
-// fork forks the newest run of a job, unless it is marked; with other attempts, when
-// they are given.
+// fork forks the newest run of a job, with --max-retries if that is given. It returns an error if
+// marks forbid a retry and force is not set.
 func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Backend) (api.Forked, error) {
-	other := cmd.Flags().Changed("max-retries")
-	if other && r.policy.attempts < 1 {
+	limited := cmd.Flags().Changed("max-retries")
+	if limited && r.policy.attempts < 1 {
 		return api.Forked{}, shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
 	now, err := be.Cases.Run(ctx, r.letter.run)
@@ -94,7 +95,7 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 	if err != nil {
 		return api.Forked{}, err
 	}
-	if !other {
+	if !limited {
 		return be.DeadLetters.Retry(ctx, r.letter.run, r.letter.reason)
 	}
 	changed := now.Policy
@@ -105,7 +106,7 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 	return be.DeadLetters.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.letter.reason, Policy: &changed})
 }
 
-// retryBatch tries the letters that are selected again.
+// retryBatch retries the selected letters by one plan.
 func retryBatch(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
 	q, err := r.batch.planRequest(cmd, postadjudication.BulkFork, r.letter.reason)
 	if err == nil {

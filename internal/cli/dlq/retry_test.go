@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// A fork may change policy and queue; the job is tried again by its first id, though
-// that run is not the newest any more.
+// A fork may change policy and queue; retry takes the first run id of a job, though a newer run
+// exists.
 func TestAJobIsForkedWithChangesAndRetriedByItsFirstID(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -18,10 +18,10 @@ import (
 
 func rules(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rules", Short: "Look at the rules of automatic replay, try and change them", Args: shell.UnknownCommand,
-		Long: `Look at the rules of automatic replay, try and change them. There is none unless
-somebody sets one. A rule replays only what is known to be not executed, never a held
-letter, and none more often than it says. It is one JSON object:
+		Use: "rules", Short: "List, test and change the rules of automatic replay", Args: shell.UnknownCommand,
+		Long: `List, test and change the rules of automatic replay. By default there are none. A rule
+replays only letters that are known to be not executed, never a held letter, and no letter
+more than max_replays times. A rule is one JSON object:
 
   {"name":"night","enabled":true,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -65,7 +65,7 @@ func readRule(sh *shell.Shell, name string) (rule postadjudication.Rule, err err
 func rulesTry(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
-		Use: "try FILE", Short: "Tell what a rule would do now, and change nothing", Args: shell.Exactly("FILE"),
+		Use: "try FILE", Short: "Show what a rule would replay now, and change nothing", Args: shell.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rule, err := readRule(sh, args[0])
 			if err != nil {
@@ -80,7 +80,7 @@ func rulesTry(sh *shell.Shell) *cobra.Command {
 					return sh.Answer(trial)
 				}
 				s := sh.Screen()
-				s.Text("%d letters match; of the %d oldest %d would be taken now, for which %s stays reserved.", trial.Matched, trial.Scanned, trial.Ready, shell.Amounts(trial.Money))
+				s.Text("%d letters match; of the %d oldest the rule would take %d now, with %s reserved.", trial.Matched, trial.Scanned, trial.Ready, shell.Amounts(trial.Money))
 				return s.Err()
 			})
 		},
@@ -98,11 +98,11 @@ type ruleChangeFlags struct {
 
 func (r *ruleChangeFlags) bind(cmd *cobra.Command) {
 	r.BindActor(cmd.Flags())
-	cmd.Flags().StringVar(&r.reason, "reason", "", "why (required)")
-	cmd.Flags().Int64Var(&r.version, "if-version", 0, "only if this is the present version; 0: there is none")
+	cmd.Flags().StringVar(&r.reason, "reason", "", "reason to record (required)")
+	cmd.Flags().Int64Var(&r.version, "if-version", 0, "change only if this is the present version (0: the rule does not exist yet)")
 }
 
-// expected is the version that a change asks for; nil when it asks for none.
+// expected returns --if-version; nil if it is not given.
 func (r *ruleChangeFlags) expected(cmd *cobra.Command) *int64 {
 	if !cmd.Flags().Changed("if-version") {
 		return nil
@@ -113,7 +113,7 @@ func (r *ruleChangeFlags) expected(cmd *cobra.Command) *int64 {
 func rulesSet(sh *shell.Shell) *cobra.Command {
 	var r ruleChangeFlags
 	cmd := &cobra.Command{
-		Use: "set FILE", Short: "Make a rule, or put another in its place", Args: shell.Exactly("FILE"),
+		Use: "set FILE", Short: "Create or replace a rule", Args: shell.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shell.NeedReason(cmd, r.reason); err != nil {
 				return err
@@ -138,7 +138,7 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 func rulesDelete(sh *shell.Shell) *cobra.Command {
 	var r ruleChangeFlags
 	cmd := &cobra.Command{
-		Use: "delete NAME", Short: "Delete a rule; what it replayed stays counted", Args: shell.Exactly("NAME"),
+		Use: "delete NAME", Short: "Delete a rule; its replays stay counted", Args: shell.Exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shell.NeedReason(cmd, r.reason); err != nil {
 				return err
@@ -152,7 +152,7 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 					return r.NotFound(err, "rule "+args[0])
 				}
 				if !sh.JSON {
-					sh.Screen().Text("Rule %s is deleted. It was:", was.Name)
+					sh.Screen().Text("Rule %s was deleted. It was:", was.Name)
 				}
 				return answerRules(sh, []postadjudication.StoredRule{was}, was)
 			})
@@ -162,10 +162,11 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-// ruleName refuses what can't be the name of a rule, and would be another path at a server.
+// ruleName returns an error for a name that no rule can have, and that would change the path of a
+// request to a server.
 func ruleName(cmd *cobra.Command, name string) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/%?#") {
-		return shell.Usage(cmd, errors.New("NAME is no name of a rule: "+name))
+		return shell.Usage(cmd, errors.New("NAME is not the name of a rule: "+name))
 	}
 	return nil
 }
@@ -176,7 +177,7 @@ func answerRules(sh *shell.Shell, rules []postadjudication.StoredRule, answer an
 	}
 	s := sh.Screen()
 	if len(rules) == 0 {
-		s.Text("No rules: nothing is replayed by itself.")
+		s.Text("No rules: nothing is replayed automatically.")
 		return s.Err()
 	}
 	rows := make([][]string, len(rules))
@@ -200,9 +201,9 @@ func rulesHistory(sh *shell.Shell) *cobra.Command {
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history NAME", Short: "List the changes of a rule, from their receipts", Args: shell.Exactly("NAME"),
-		Long: `List the changes of a rule, from their receipts, the first one first. A rule that was
-deleted and made again goes on with its versions.`,
+		Use: "history NAME", Short: "List the changes of a rule, from the receipts", Args: shell.Exactly("NAME"),
+		Long: `List the changes of a rule, from the receipts, oldest first. A rule that was deleted and
+created again continues its version numbers.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := ruleName(cmd, args[0]); err != nil {
 				return err
@@ -220,14 +221,14 @@ deleted and made again goes on with its versions.`,
 		},
 	}
 	o.Bind(cmd.Flags())
-	cmd.Flags().Int64Var(&after, "after", 0, "after this version")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many")
+	cmd.Flags().Int64Var(&after, "after", 0, "list only entries after this version")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number to list")
 	return cmd
 }
 
 func showRuleHistory(s *screen.Screen, name string, versions []postadjudication.RuleVersion) error {
 	if len(versions) == 0 {
-		s.Text("Nobody has made a rule %s.", name)
+		s.Text("There was never a rule %s.", name)
 		return s.Err()
 	}
 	rows := make([][]string, len(versions))

@@ -8,13 +8,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// shellWords reads the command line that an answer prints for somebody else to type.
+// shellWords returns the words of the command that an answer prints for the second person.
 func shellWords(line string) []string {
 	return strings.Fields(strings.TrimPrefix(line, "recourse "))
 }
 
-// Who states money by hand beside the database is told what somebody else has to type, and does
-// it neither alone nor by the same name.
+// A manual money decision on the database prints the command for the second person, and cannot be
+// completed by the same actor.
 func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -34,12 +34,12 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	}
 	finding := []string{"dlq", "reconcile", run, "--finding", "executed", "--moved", "12500", "--reason", "statement", "--reference", "stmt-7"}
 	shown := by("user:ada", finding...)
-	if shown.Check(t, "a finding alone", 5, "somebody else"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "txr_") {
+	if shown.Check(t, "a finding alone", 5, "another person"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "txr_") {
 		t.Errorf("%s", shown.Out)
 	}
 	by("user:ada", finding[:len(finding)-2]...).Check(t, "no reference of a finding", 2, "--reference must be")
 	printed := by("user:ada", append(finding, "--json")...)
-	printed.Check(t, "a finding alone", 5, "somebody else")
+	printed.Check(t, "a finding alone", 5, "another person")
 	answer := printed.Object(t)
 	line := shellWords(answer["run"].(string))
 	if answer["code"] != "second_person_required" || line[len(line)-1] != "NAME" {
@@ -61,8 +61,8 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	if list := p.Run("", "receipts", "list", "--tenant", "acme", "--transaction", "txr_1"); !strings.Contains(strings.Join(strings.Fields(list.Out), " "), "statement (stmt-7); planned by user:ada; self-declared") {
 		t.Errorf("%s", list.Out)
 	}
-	by("user:ada", "dlq", "purge", "--transaction", "txr_2", "--reason", "old", "--yes").Check(t, "a purge alone", 5, "somebody else")
-	by("user:ada", "dlq", "retry", "--filter", `transaction_receipt_id == "txr_2"`, "--reason", "mended", "--force", "--yes").Check(t, "a plan alone", 5, "somebody else")
+	by("user:ada", "dlq", "purge", "--transaction", "txr_2", "--reason", "old", "--yes").Check(t, "a purge alone", 5, "another person")
+	by("user:ada", "dlq", "retry", "--filter", `transaction_receipt_id == "txr_2"`, "--reason", "mended", "--force", "--yes").Check(t, "a plan alone", 5, "another person")
 	if listed := p.Run("", "cases", "list", "--tenant", "acme", "--reserved"); listed.Code != 0 || !strings.Contains(listed.Out, "txr_2") || strings.Contains(listed.Out, "txr_1") || !strings.Contains(listed.Out, "250.00 USD reserved") {
 		t.Errorf("%+v", listed)
 	}

@@ -19,14 +19,14 @@ func stats(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var letters letterFlags
 	cmd := &cobra.Command{
-		Use: "stats", Short: "Tell how many dead letters there are, how old, and how much money they keep", Args: shell.Exactly(),
+		Use: "stats", Short: "Count dead letters by status, age and error, with the money at risk", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
 			if err != nil {
 				return shell.Usage(cmd, err)
 			}
 			if !cmd.Flags().Changed("status") {
-				filter.Status = "" // all are counted, by how they stand
+				filter.Status = "" // the counts are by status
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.DeadLetters.Stats(ctx, filter)
@@ -51,15 +51,15 @@ func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
 		rows = append(rows, []string{string(status), strconv.FormatInt(st.ByStatus[status], 10)})
 	}
 	rows = append(rows,
-		[]string{"at risk", shell.Amounts(st.AtRisk)}, []string{"attempts of each", fmt.Sprintf("%.1f", st.Attempts)},
-		[]string{"worth another try", strconv.FormatInt(st.Reprocess, 10)}, []string{"to be looked at first", strconv.FormatInt(st.Review, 10)},
-		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"let go within 7 days", strconv.FormatInt(st.Expiring, 10)},
+		[]string{"at risk", shell.Amounts(st.AtRisk)}, []string{"average attempts", fmt.Sprintf("%.1f", st.Attempts)},
+		[]string{"eligible for a retry", strconv.FormatInt(st.Reprocess, 10)}, []string{"needing review", strconv.FormatInt(st.Review, 10)},
+		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"expiring within 7 days", strconv.FormatInt(st.Expiring, 10)},
 		[]string{"died in the last hour, day", fmt.Sprintf("%d, %d", st.DiedLastHour, st.DiedLastDay)})
 	if st.Oldest != nil {
-		rows = append(rows, []string{"oldest that is open", fmt.Sprintf("died %s ago: run %s", shell.Span(st.Oldest.Age.String()), st.Oldest.Run)})
+		rows = append(rows, []string{"oldest open", fmt.Sprintf("died %s ago: run %s", shell.Span(st.Oldest.Age.String()), st.Oldest.Run)})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
-	showShares(s, "Open, by what is known of the money", st.ByClass)
+	showShares(s, "Open, by outcome class", st.ByClass)
 	showShares(s, "Open, by error", st.ByError)
 	s.Title("Open, by age")
 	rows = nil

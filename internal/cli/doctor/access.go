@@ -11,7 +11,7 @@ import (
 // maxNamed bounds how many keys a check names.
 const maxNamed = 10
 
-// checkAccessKeys names the access keys that never end, end soon, or are used by nobody.
+// checkAccessKeys names the access keys that never expire, expire soon, or are unused.
 func checkAccessKeys(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "access keys"
 	endless, ending, unused, err := service.KeysToRenew(ctx)
@@ -22,15 +22,15 @@ func checkAccessKeys(ctx context.Context, service *postadjudication.Service) Che
 	for _, group := range []struct {
 		what string
 		keys []postadjudication.AccessKey
-	}{{"never end", endless}, {"end within 30 days and have no successor", ending}, {"were not used for 90 days", unused}} {
+	}{{"never expire", endless}, {"expire within 30 days and have no successor", ending}, {"were not used for 90 days", unused}} {
 		if len(group.keys) > 0 {
 			found = append(found, group.what+": "+keyNames(group.keys))
 		}
 	}
 	if len(found) == 0 {
-		return fine(name, "all end, none soon, all are used")
+		return fine(name, "all expire, none within 30 days, all are used")
 	}
-	return hint(name, strings.Join(found, "; "), "recourse keys rotate PREFIX --tenant NAME makes a successor that ends; recourse keys revoke PREFIX ends what nobody uses")
+	return hint(name, strings.Join(found, "; "), "recourse keys rotate PREFIX --tenant NAME creates a successor that expires; recourse keys revoke PREFIX revokes an unused key")
 }
 
 func keyNames(keys []postadjudication.AccessKey) string {
@@ -44,32 +44,32 @@ func keyNames(keys []postadjudication.AccessKey) string {
 	return strings.Join(names, ", ")
 }
 
-// checkAppRole tells whether the role that connects could turn off what keeps evidence as it is.
-// Only migrate needs one that can.
+// checkAppRole checks whether the connected role could disable the triggers that protect the
+// evidence. Only migrate needs such a role.
 func checkAppRole(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "database role"
 	role, err := service.DatabaseRole(ctx)
-	const separate = "CREATE ROLE NAME LOGIN PASSWORD '...', recourse migrate --app-role NAME, and name the database for that role everywhere but for migrate"
+	const separate = "CREATE ROLE NAME LOGIN PASSWORD '...', recourse migrate --app-role NAME, and use that role in the URL of every command but migrate"
 	regrant := fmt.Sprintf("recourse migrate --app-role %s, as the owner of the schema", role.Name)
-	if role.AppRole != "" && role.AppRole != role.Name { // another one's grants would be taken back
-		regrant = fmt.Sprintf("connect as %s, which migrate grants what processes need, or make %s a member of it", role.AppRole, role.Name)
+	if role.AppRole != "" && role.AppRole != role.Name { // --app-role would revoke the grants of the present app role
+		regrant = fmt.Sprintf("connect as %s, to which migrate grants the needed rights, or make %s a member of it", role.AppRole, role.Name)
 	}
 	switch {
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	case role.Power != "":
-		return wrong(name, fmt.Sprintf("%s %s: it could turn the triggers off, and change evidence", role.Name, role.Power), separate)
+		return wrong(name, fmt.Sprintf("%s %s: it could disable the triggers and change evidence", role.Name, role.Power), separate)
 	case len(role.Excess) > 0:
-		return wrong(name, fmt.Sprintf("%s owns nothing, but has what no process needs: %s", role.Name, listSome(role.Excess)), regrant)
+		return wrong(name, fmt.Sprintf("%s owns nothing, but has rights that no process needs: %s", role.Name, listSome(role.Excess)), regrant)
 	case len(role.Missing) > 0:
-		return hint(name, fmt.Sprintf("%s owns nothing, and may read only, or not all: it lacks %s", role.Name, listSome(role.Missing)), "nothing where it only reads; else "+regrant)
+		return hint(name, fmt.Sprintf("%s owns nothing, and may read only, or not everything: it lacks %s", role.Name, listSome(role.Missing)), "nothing if it only reads; otherwise "+regrant)
 	case role.AppRole == "":
-		return hint(name, role.Name+" owns nothing, and was granted by hand what processes need: migrate will grant it nothing that is new", regrant)
+		return hint(name, role.Name+" owns nothing, and its rights were granted by hand: migrate will not grant it new rights", regrant)
 	}
-	return fine(name, role.Name+" owns nothing, and has what processes need and no more")
+	return fine(name, role.Name+" owns nothing, and has exactly the rights that processes need")
 }
 
-// listSome lists the first of what may be many.
+// listSome lists the first entries, and how many more there are.
 func listSome(all []string) string {
 	if len(all) <= maxNamed {
 		return strings.Join(all, ", ")

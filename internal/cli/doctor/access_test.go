@@ -48,7 +48,7 @@ func TestKeysThatNeverEndEndSoonOrAreUnusedAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := check()
-	if want := "never end: " + endless + " (user:ada of acme); end within 30 days and have no successor: " + ending + " (user:ada of acme); were not used for 90 days: " + unused + " (user:ada of acme)"; c.Verdict != doctor.Hint || c.Result != want {
+	if want := "never expire: " + endless + " (user:ada of acme); expire within 30 days and have no successor: " + ending + " (user:ada of acme); were not used for 90 days: " + unused + " (user:ada of acme)"; c.Verdict != doctor.Hint || c.Result != want {
 		t.Errorf("%+v, want %s", c, want)
 	}
 	for _, prefix := range []string{fresh, followed} {

@@ -12,22 +12,22 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Verdict is what a check came to.
+// Verdict is the result of a check.
 type Verdict string
 
-// The verdicts. Only Wrong makes a patient sick.
+// The verdicts. Only Wrong counts as a failure.
 const (
 	Fine  Verdict = "ok"
 	Hint  Verdict = "hint"
 	Wrong Verdict = "wrong"
 )
 
-// Check is one thing that was looked at.
+// Check is one check and its result.
 type Check struct {
 	Name    string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
 	Result  string  `json:"result"`         // what was found
-	Remedy  string  `json:"cure,omitempty"` // what to do; empty when it is fine
+	Remedy  string  `json:"cure,omitempty"` // what to do; empty if the verdict is Fine
 }
 
 func fine(name, result string) Check { return Check{Name: name, Verdict: Fine, Result: result} }
@@ -46,28 +46,28 @@ func Healthy(checks []Check) bool {
 	return true
 }
 
-// Examine looks at both servers, or where no Redis is named at Postgres alone. What can't
-// be looked at is a check that is wrong, so there is no error. That there is no schema comes
-// before what it would hold.
+// Examine checks both servers, or only Postgres if redis is nil. It returns no error: what cannot
+// be checked is a check with the verdict Wrong. Without a schema the checks of its content are
+// left out.
 func Examine(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
 	checks := examinePostgres(ctx, databaseURL)
 	if checks[0].Verdict == Fine {
 		checks = slices.Insert(checks, 1, examineSchema(ctx, databaseURL, redis)...)
 	}
 	if redis == nil {
-		return append(checks, hint("Redis", "not named, and not checked", "name it by --redis or RECOURSE_REDIS_URL, where it is to be checked"))
+		return append(checks, hint("Redis", "not named, and not checked", "to check it, set --redis or RECOURSE_REDIS_URL"))
 	}
 	return append(checks, examineRedis(ctx, redis)...)
 }
 
-// examineSchema opens the service, which compares versions and looks for a pooler, and
-// asks what it can't read and whether the Redis is its own.
+// examineSchema opens the service, which checks the schema version and detects a pooler, and runs
+// the checks that need the schema, including whether the Redis belongs to this database.
 func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
 	const name, server = "schema version", "server"
 	config := postadjudication.Config{DatabaseURL: databaseURL, Redis: redis}
 	service, err := postadjudication.Open(ctx, config)
-	triggers := fine(appendOnlyCheck, "triggers in force")
-	if errors.Is(err, postadjudication.ErrSchema) { // it may be the triggers alone: then the rest can be looked at
+	triggers := fine(appendOnlyCheck, "triggers enabled")
+	if errors.Is(err, postadjudication.ErrSchema) { // if only triggers are disabled, the other checks still work
 		config.AllowUnsuitable = true
 		if reads, off := withTriggersOff(ctx, config); reads != nil {
 			service, err, triggers = reads, nil, off
@@ -81,7 +81,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service)}
+	checks := []Check{fine(name, "the version this program needs"), fine(server, "accepts writes, and each connection is its own session"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service)}
 	if redis != nil {
 		checks = append(checks, checkRedisOwner(ctx, service))
 	}
@@ -93,24 +93,24 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 
 const appendOnlyCheck = "receipts append-only"
 
-// withTriggersOff opens a database of which nothing else is wrong than that triggers are not in
-// force, and gives the check that says so; nil where it is something else. That they are off
-// may be the trace of tampering, which migrate takes away.
+// withTriggersOff opens a database whose only problem is disabled triggers, and returns the check
+// that reports them; nil for any other problem. Disabled triggers may be the only trace of
+// tampering, and migrate removes it.
 func withTriggersOff(ctx context.Context, config postadjudication.Config) (*postadjudication.Service, Check) {
 	service, err := postadjudication.Open(ctx, config)
 	if err != nil {
-		return nil, Check{} // told as the guarded opening tells it
+		return nil, Check{} // the caller reports the error of the first Open
 	}
 	off, err := service.TriggersOff(ctx)
 	if err != nil || len(off) == 0 {
-		_ = service.Close() // what is wrong is told by the opening before
+		_ = service.Close() // the caller reports the error of the first Open
 		return nil, Check{}
 	}
-	return service, wrong(appendOnlyCheck, "not in force: "+strings.Join(off, ", ")+". A data-only restore turns triggers off, and so does who means to change evidence",
-		"recourse receipts verify, and once that was looked into recourse migrate")
+	return service, wrong(appendOnlyCheck, "triggers disabled: "+strings.Join(off, ", ")+". A data-only restore disables triggers, and so does an attacker",
+		"run recourse receipts verify, find the cause, then run recourse migrate")
 }
 
-// checkServed asks for runs that wait where no process works.
+// checkServed finds live runs in queues that no process serves.
 func checkServed(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "queues served"
 	all, err := service.Unserved(ctx)
@@ -122,12 +122,12 @@ func checkServed(ctx context.Context, service *postadjudication.Service) Check {
 		queues = append(queues, fmt.Sprintf("%d in %s", u.Runs, u.Queue))
 	}
 	if len(queues) > 0 {
-		return hint(name, "live runs in queues that no running process serves: "+strings.Join(queues, ", "), "start a process that has these families")
+		return hint(name, "live runs in queues that no running process serves: "+strings.Join(queues, ", "), "start a process that executes these families")
 	}
-	return fine(name, "all that live runs are in")
+	return fine(name, "all queues with live runs")
 }
 
-// checkCalled asks for runs and dead letters whose escrow service no process calls.
+// checkCalled finds live runs and open dead letters whose escrow service no process calls.
 func checkCalled(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "escrow services called"
 	all, err := service.Uncalled(ctx)
@@ -139,18 +139,18 @@ func checkCalled(ctx context.Context, service *postadjudication.Service) Check {
 		targets = append(targets, fmt.Sprintf("%s (live runs: %d, open dead letters: %d)", u.Target, u.Runs, u.Letters))
 	}
 	if len(targets) > 0 {
-		return hint(name, "no running process calls: "+strings.Join(targets, ", "), "start recourse serve, with --target for each that is not its --escrow; or cancel the runs, and reconcile the dead letters by a finding")
+		return hint(name, "no running process calls: "+strings.Join(targets, ", "), "start recourse serve with a --target for each; or cancel the runs, and reconcile the dead letters by findings")
 	}
-	return fine(name, "all that live runs and open dead letters name")
+	return fine(name, "all escrow services of live runs and open dead letters")
 }
 
-// errorCheck is the check of an error that says what is wrong and, behind a semicolon, the cure.
+// errorCheck returns the check of an error whose text is "problem; fix".
 func errorCheck(name string, err, kind error) Check {
 	what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), kind.Error()+": "), "; ")
 	return wrong(name, what, strings.TrimPrefix(cure, "run: "))
 }
 
-// checkRedisOwner asks whether the Redis is the one by which this database is worked on.
+// checkRedisOwner checks whether the Redis belongs to this database.
 func checkRedisOwner(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "Redis of this database"
 	switch err := service.CheckRedis(ctx); {
@@ -160,10 +160,10 @@ func checkRedisOwner(ctx context.Context, service *postadjudication.Service) Che
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	}
-	return fine(name, "no other is known")
+	return fine(name, "no other Redis is known")
 }
 
-// checkOnePerson names the tenants whose money one person may state or free.
+// checkOnePerson names the tenants with people: 1.
 func checkOnePerson(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "two people for money"
 	found, err := service.OnePersonTenants(ctx)
@@ -171,16 +171,16 @@ func checkOnePerson(ctx context.Context, service *postadjudication.Service) Chec
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	case len(found) == 0:
-		return fine(name, "of every tenant")
+		return fine(name, "required for every tenant")
 	}
 	tenants := make([]string, len(found))
 	for i, p := range found {
 		tenants[i] = fmt.Sprintf("%s (people: 1, set by %s: %s)", p.Tenant, p.Actor, p.Reason)
 	}
-	return hint(name, "not of "+strings.Join(tenants, ", "), "recourse people set 2 --tenant NAME, where two can be asked for")
+	return hint(name, "not required for "+strings.Join(tenants, ", "), "recourse people set 2 --tenant NAME, if two people are available")
 }
 
-// checkReadable asks for runs that this program passes over.
+// checkReadable finds runs that this program cannot read and therefore skips.
 func checkReadable(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "runs readable"
 	n, err := service.UnreadableRuns(ctx)
@@ -188,7 +188,7 @@ func checkReadable(ctx context.Context, service *postadjudication.Service) Check
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	case n > 0:
-		return wrong(name, fmt.Sprintf("this program can't read %d of the live runs and open letters", n), "use a newer recourse, or see in the log of a worker what it can't read")
+		return wrong(name, fmt.Sprintf("this program can't read %d of the live runs and open letters", n), "use a newer recourse, or find the reason in the log of recourse serve")
 	}
 	return fine(name, "all")
 }

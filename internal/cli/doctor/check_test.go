@@ -45,7 +45,7 @@ func TestWhatMayLoseCommitsOrNotificationsIsWrongAndHasARemedy(t *testing.T) {
 	}
 	for _, c := range checks {
 		if c.Name == "receipts append-only" {
-			t.Errorf("evidence that was never there is told to be tampered with: %+v", c)
+			t.Errorf("a database without a schema is reported as tampered with: %+v", c)
 		}
 	}
 	for _, name := range []string{"synchronous_commit", "schema version", "maxmemory-policy"} {
@@ -54,7 +54,7 @@ func TestWhatMayLoseCommitsOrNotificationsIsWrongAndHasARemedy(t *testing.T) {
 		}
 	}
 	if c := find(t, checks, "schema version"); c.Result != "the database has no Recourse schema" || c.Remedy != "recourse migrate" {
-		t.Errorf("what is wrong and what cures it are told twice: %+v", c)
+		t.Errorf("the problem and the fix are repeated: %+v", c)
 	}
 	if doctor.Healthy(checks) {
 		t.Error("healthy")
@@ -80,7 +80,7 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	}
 }
 
-// A process that connects as the owner could turn off what keeps evidence as it is.
+// A process connected as the owner could disable the triggers that protect the evidence.
 func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	t.Parallel()
 	owner := testkit.Owner(t, testkit.Migrated(t))
@@ -108,7 +108,7 @@ func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	}
 	exec(`GRANT USAGE ON SCHEMA recourse TO ` + quoted + `; GRANT SELECT ON ALL TABLES IN SCHEMA recourse TO ` + quoted)
 	if c := examine(own); c.Verdict != doctor.Hint || !strings.Contains(c.Result, "may read only") {
-		t.Errorf("who only reads: %+v", c)
+		t.Errorf("a read-only role: %+v", c)
 	}
 	if _, err := (postadjudication.Migration{DatabaseURL: owner, AppRole: role}).Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -118,11 +118,11 @@ func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	}
 	exec(`GRANT TRUNCATE ON recourse.receipts TO ` + quoted)
 	if c := examine(own); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "TRUNCATE on receipts") || !strings.Contains(c.Remedy, "--app-role "+role) {
-		t.Errorf("who may do more: %+v", c)
+		t.Errorf("a role with excess rights: %+v", c)
 	}
 	exec(`ALTER TABLE recourse.receipts OWNER TO ` + quoted)
 	if c := examine(own); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "owns the database, or what is in the schema") {
-		t.Errorf("who owns a table: %+v", c)
+		t.Errorf("the owner of a table: %+v", c)
 	}
 	exec(`ALTER TABLE recourse.receipts OWNER TO CURRENT_USER`)
 }

@@ -1,4 +1,4 @@
-// Package doctor looks whether the servers are fit for Recourse, and says of each
-// thing that is not, how to cure it. It reads only; it may import the public
-// packages, database/sql and go-redis, and knows no command line.
+// Package doctor checks whether the servers are fit for Recourse, and returns a fix for each
+// problem. It changes nothing. It may import the public packages, database/sql and go-redis,
+// and knows no command line.
 package doctor

@@ -13,27 +13,26 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// NoTLSRemedy is what to do about a server that offers no TLS where the URL asks for it, as
-// one does that says nothing of sslmode.
-const NoTLSRemedy = "turn TLS on at the server, or where the way to it is trusted add ?sslmode=disable to the URL, and beyond this machine --insecure-servers postgres"
+// NoTLSRemedy is the fix for a server without TLS. A URL without sslmode requires TLS.
+const NoTLSRemedy = "enable TLS on the server; or, if the network to it is trusted, add ?sslmode=disable to the URL and, beyond this machine, --insecure-servers postgres"
 
 const (
 	minPostgres = 150000 // in the form of server_version_num
-	// maxClockOffset is how far two clocks may be apart before receipts of two machines
-	// read strangely. Nothing is decided by comparing them.
+	// maxClockOffset is the offset of two clocks from which the receipts of two machines look out
+	// of order. No decision compares these clocks.
 	maxClockOffset = 2 * time.Second
 )
 
-// examinePostgres looks at the server. The first check is whether it answers; when
-// it does not, it is the only one.
+// examinePostgres checks the server. The first check is whether it is reachable; if not, it is
+// the only one.
 func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	const name = "Postgres reachable"
 	named, err := pgurl.WithApplicationName(databaseURL, "recourse/doctor")
 	if err != nil {
-		return []Check{wrong(name, err.Error(), "mend the URL")}
+		return []Check{wrong(name, err.Error(), "correct the URL")}
 	}
-	if _, err := pq.NewConfig(named); err != nil { // its own words repeat what they can't read
-		return []Check{wrong(name, pgurl.ErrUnreadable.Error(), "mend the URL, or the environment's PGSSLMODE and its like")}
+	if _, err := pq.NewConfig(named); err != nil { // the driver's error repeats the URL
+		return []Check{wrong(name, pgurl.ErrUnreadable.Error(), "correct the URL, or PGSSLMODE and the other PG variables in the environment")}
 	}
 	db, err := sql.Open("postgres", named)
 	if err == nil {
@@ -43,7 +42,7 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	case errors.Is(err, pq.ErrSSLNotSupported):
 		return []Check{wrong(name, err.Error(), NoTLSRemedy)}
 	case err != nil:
-		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and lets this host in")}
+		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and accepts connections from this host")}
 	}
 	defer func() {
 		if err := db.Close(); err != nil {
@@ -80,7 +79,7 @@ func (p postgresServer) version() Check {
 	return fine(name, fmt.Sprintf("%d.%d", number/10000, number%10000))
 }
 
-// durable checks a setting without which a commit that was answered may get lost.
+// durable checks a setting that keeps acknowledged commits from being lost.
 func (p postgresServer) durable(setting string, good ...string) Check {
 	value, err := p.ask(`SELECT current_setting($1)`, setting)
 	if err != nil {
@@ -91,10 +90,10 @@ func (p postgresServer) durable(setting string, good ...string) Check {
 			return fine(setting, value)
 		}
 	}
-	return wrong(setting, value, fmt.Sprintf("set %s = on: a crash may lose what was committed", setting))
+	return wrong(setting, value, fmt.Sprintf("set %s = on: a crash may lose committed transactions", setting))
 }
 
-// replication says what the promises hold on: one server, or a commit that a standby has.
+// replication checks whether commits survive the loss of this server.
 func (p postgresServer) replication() Check {
 	const name = "replication"
 	names, err := p.ask(`SELECT current_setting('synchronous_standby_names')`)
@@ -102,16 +101,16 @@ func (p postgresServer) replication() Check {
 		return wrong(name, err.Error(), "check the server's log")
 	}
 	if names == "" {
-		return hint(name, "not synchronous: the promises hold on this one server, and a failover to a standby may lose what was committed last, findings and payments included", "set synchronous_standby_names, or compare with the escrow service after a failover")
+		return hint(name, "not synchronous: a failover to a standby may lose the last commits, including findings and payments", "set synchronous_standby_names, or compare with the escrow service after a failover")
 	}
 	standbys, err := p.ask(`SELECT CASE WHEN bool_or(sync_state IS NULL) THEN '' ELSE count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))::text END FROM pg_stat_replication`)
 	switch {
 	case err != nil:
 		return wrong(name, err.Error(), "check the server's log")
 	case standbys == "":
-		return hint(name, "synchronous, and this role is not shown which standbys are there", "GRANT pg_read_all_stats to the role, or ask as another one")
+		return hint(name, "synchronous; this role may not see the standbys", "GRANT pg_read_all_stats to the role, or use another role")
 	case standbys == "0":
-		return hint(name, "synchronous, and no standby is there: each commit waits for one", "start the standby that synchronous_standby_names names")
+		return hint(name, "synchronous, but no standby is connected: every commit waits for one", "start the standby that synchronous_standby_names names")
 	}
 	return fine(name, "synchronous, standbys: "+standbys)
 }
@@ -123,10 +122,10 @@ func (p postgresServer) clock() Check {
 	if err := p.db.QueryRowContext(p.ctx, `SELECT clock_timestamp()`).Scan(&there); err != nil {
 		return wrong(name, err.Error(), "check the server's log")
 	}
-	// The answer is from about the middle of the round trip.
+	// The server read its clock at about the middle of the round trip.
 	apart := there.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
 	if apart.Abs() > maxClockOffset {
-		return hint(name, fmt.Sprintf("Postgres and this host are %s apart", apart.Abs()), "synchronise them (NTP), so that receipts read in order")
+		return hint(name, fmt.Sprintf("the clocks of Postgres and this host differ by %s", apart.Abs()), "synchronise them (NTP), so that receipts read in order")
 	}
-	return fine(name, fmt.Sprintf("%s apart", apart.Abs()))
+	return fine(name, fmt.Sprintf("differ by %s", apart.Abs()))
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// examineRedis looks at the server. The first check is whether it answers; when it
-// does not, it is the only one.
+// examineRedis checks the server. The first check is whether it is reachable; if not, it is the
+// only one.
 func examineRedis(ctx context.Context, opt asynq.RedisConnOpt) (checks []Check) {
 	const name = "Redis reachable"
 	client, ok := opt.MakeRedisClient().(redis.UniversalClient)
 	if !ok {
-		return []Check{wrong(name, fmt.Sprintf("%T is no Redis", opt), "name one as redis://host:6379/0")}
+		return []Check{wrong(name, fmt.Sprintf("%T is not a Redis", opt), "use redis://host:6379/0")}
 	}
 	defer func() {
 		if err := client.Close(); err != nil {
@@ -27,13 +27,13 @@ func examineRedis(ctx context.Context, opt asynq.RedisConnOpt) (checks []Check) 
 		}
 	}()
 	if err := client.Ping(ctx).Err(); err != nil {
-		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and lets this host in")}
+		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and accepts connections from this host")}
 	}
 	return []Check{fine(name, "yes"), checkEviction(ctx, client), checkPersistence(ctx, client), checkQueues(opt)}
 }
 
-// setting reads a configuration value; known is false where the server keeps it to
-// itself, as hosted ones do.
+// setting returns a configuration value; known is false if the server does not reveal it, as hosted
+// servers often do.
 func setting(ctx context.Context, client redis.UniversalClient, name string) (value string, known bool) {
 	all, err := client.ConfigGet(ctx, name).Result()
 	if err != nil {
@@ -48,9 +48,9 @@ func checkEviction(ctx context.Context, client redis.UniversalClient) Check {
 	policy, known := setting(ctx, client, name)
 	switch {
 	case !known:
-		return hint(name, "the server does not tell", "make sure that it is noeviction")
+		return hint(name, "the server does not reveal it", "make sure that it is noeviction")
 	case policy != "noeviction":
-		return wrong(name, policy, "CONFIG SET maxmemory-policy noeviction: bells must not vanish one by one")
+		return wrong(name, policy, "CONFIG SET maxmemory-policy noeviction: Redis must not evict single tasks")
 	}
 	return fine(name, policy)
 }
@@ -61,13 +61,13 @@ func checkPersistence(ctx context.Context, client redis.UniversalClient) Check {
 	save, _ := setting(ctx, client, "save")
 	switch {
 	case !known:
-		return hint(name, "the server does not tell", "nothing is lost without; a restart is calmer with appendonly yes")
+		return hint(name, "the server does not reveal it", "optional: nothing is lost without it, but with appendonly yes a restart causes fewer redeliveries")
 	case aof == "yes":
 		return fine(name, "append-only file")
 	case save != "":
 		return fine(name, "snapshots")
 	}
-	return hint(name, "none", "nothing is lost without; a restart is calmer with appendonly yes")
+	return hint(name, "none", "optional: nothing is lost without it, but with appendonly yes a restart causes fewer redeliveries")
 }
 
 func checkQueues(opt asynq.RedisConnOpt) (c Check) {
@@ -79,7 +79,7 @@ func checkQueues(opt asynq.RedisConnOpt) (c Check) {
 	}
 	ours := slices.DeleteFunc(all, func(q string) bool { return !strings.HasPrefix(q, postadjudication.Family+":") })
 	if len(ours) == 0 {
-		return hint(name, "none of ours yet", "recourse serve registers them")
+		return hint(name, "no queue of Recourse yet", "recourse serve registers them")
 	}
 	slices.Sort(ours)
 	return fine(name, strings.Join(ours, ", "))

@@ -15,10 +15,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// maxEntries is how many entries one call lists.
+// maxEntries is the largest --limit.
 const maxEntries = 10_000
 
-// Page are the flags of every history.
+// Page has the flags of every history command.
 type Page struct {
 	After int64
 	Limit int
@@ -26,11 +26,11 @@ type Page struct {
 
 // Bind defines the flags.
 func (p *Page) Bind(f *pflag.FlagSet) {
-	f.Int64Var(&p.After, "after", 0, "begin after this sequence number")
-	f.IntVar(&p.Limit, "limit", 100, "at most this many")
+	f.Int64Var(&p.After, "after", 0, "list only entries after this sequence number")
+	f.IntVar(&p.Limit, "limit", 100, "maximum number to list")
 }
 
-// Check refuses a limit that is out of range.
+// Check returns an error for a limit that is out of range.
 func (p *Page) Check(cmd *cobra.Command) error {
 	if p.Limit < 1 || p.Limit > maxEntries {
 		return shell.Usage(cmd, errors.New("--limit is not between 1 and "+strconv.Itoa(maxEntries)))
@@ -38,7 +38,7 @@ func (p *Page) Check(cmd *cobra.Command) error {
 	return nil
 }
 
-// Command is the command that lists a register.
+// Command returns the command that lists an operation log.
 func Command(sh *shell.Shell, of postadjudication.OperationLog, short string) *cobra.Command {
 	var o backend.Flags
 	var p Page
@@ -62,14 +62,14 @@ func Command(sh *shell.Shell, of postadjudication.OperationLog, short string) *c
 	return cmd
 }
 
-// Answer answers with the entries of a register.
+// Answer writes the entries of an operation log.
 func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit int) error {
 	if sh.JSON {
 		return sh.Answer(map[string]any{"entries": append([]postadjudication.OperationLogEntry{}, found...)})
 	}
 	s := sh.Screen()
 	if len(found) == 0 {
-		s.Text("There are no receipts of it.")
+		s.Text("There are no receipts.")
 		return s.Err()
 	}
 	rows := make([][]string, len(found))

@@ -22,29 +22,28 @@ type Flags struct {
 // Bind defines the flags.
 func (p *Flags) Bind(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&p.attempts, "max-attempts", 0, "attempts in all, the first included")
-	f.DurationVar(&p.baseDelay, "base-delay", 0, "pause after the first attempt, such as 25ms")
-	f.DurationVar(&p.maxDelay, "max-delay", 0, "no pause is longer")
-	f.Float64Var(&p.coefficient, "coefficient", 0, "each pause to the one before")
-	f.Float64Var(&p.jitter, "jitter", 0, "share of a pause, 0 to 1, that may be added or taken away")
-	f.StringSliceVar(&p.nonRetryable, "non-retryable", nil, `error types that are final, "prefix.*" for many; empty for none`)
+	f.IntVar(&p.attempts, "max-attempts", 0, "maximum attempts, including the first")
+	f.DurationVar(&p.baseDelay, "base-delay", 0, "delay after the first attempt, such as 25ms")
+	f.DurationVar(&p.maxDelay, "max-delay", 0, "maximum delay between attempts, such as 5m")
+	f.Float64Var(&p.coefficient, "coefficient", 0, "factor by which each delay grows, such as 2")
+	f.Float64Var(&p.jitter, "jitter", 0, "random part of a delay, 0 to 1, that is added or subtracted")
+	f.StringSliceVar(&p.nonRetryable, "non-retryable", nil, `error types that are not retried, comma-separated; "prefix.*" matches many; empty for none`)
 }
 
 // flagNames are the flags that change a policy, in the order of the help.
 var flagNames = []string{"max-attempts", "base-delay", "max-delay", "coefficient", "jitter", "non-retryable"}
 
-// Given reports whether anything of a policy is to be changed.
+// Given reports whether a flag changes the policy.
 func (p *Flags) Given(cmd *cobra.Command) bool {
 	return slices.ContainsFunc(flagNames, cmd.Flags().Changed)
 }
 
-// FirstGiven names the first of the given flags that change a policy.
+// FirstGiven returns the name of the first given flag that changes the policy.
 func (p *Flags) FirstGiven(cmd *cobra.Command) string {
 	return flagNames[slices.IndexFunc(flagNames, cmd.Flags().Changed)]
 }
 
-// Apply gives the policy with what was given changed, if it can be meant: in JSON a policy
-// is always one that can be.
+// Apply returns the policy with the given flags applied, or an error if the result is invalid.
 func (p *Flags) Apply(cmd *cobra.Command, now retrypolicy.Policy) (retrypolicy.Policy, error) {
 	if err := p.rejectZeros(cmd); err != nil {
 		return now, err
@@ -71,7 +70,7 @@ func (p *Flags) Apply(cmd *cobra.Command, now retrypolicy.Policy) (retrypolicy.P
 	return now, Check(cmd, now)
 }
 
-// rejectZeros refuses a zero that would mean the default: who writes one wants something else.
+// rejectZeros returns an error for a zero, because zero would mean the default.
 func (p *Flags) rejectZeros(cmd *cobra.Command) error {
 	for name, zero := range map[string]bool{
 		"max-attempts": p.attempts == 0, "base-delay": p.baseDelay == 0, "max-delay": p.maxDelay == 0, "coefficient": p.coefficient == 0,
@@ -83,7 +82,7 @@ func (p *Flags) rejectZeros(cmd *cobra.Command) error {
 	return nil
 }
 
-// Check refuses a policy that can't be meant.
+// Check returns a usage error for an invalid policy.
 func Check(cmd *cobra.Command, p retrypolicy.Policy) error {
 	if err := p.Validate(); err != nil {
 		return shell.Usage(cmd, err)

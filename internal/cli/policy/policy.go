@@ -15,12 +15,12 @@ import (
 // Command is the group of commands about retry policies.
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "policy", Short: "Look at retry policies and change them", Args: shell.UnknownCommand,
-		Long: `Look at the retry policies of a tenant's families and change them. A change holds
-for new runs, in every process within a second; runs that exist keep the policy that
-they were submitted with. Each change is a version with a receipt.
+		Use: "policy", Short: "List and change retry policies", Args: shell.UnknownCommand,
+		Long: `List and change the retry policies of a tenant's families. A change applies to new runs, in
+every process within a second. Existing runs keep their policy. Each change is a version
+with a receipt.
 
-With --server a server is asked, with the key in $` + backend.KeyVariable + `; a change takes an admin's.`,
+--server uses a server, with the access key in $` + backend.KeyVariable + `; changes need the role admin.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(list(sh), set(sh), reset(sh), listVersions(sh))
@@ -54,7 +54,7 @@ func listVersions(sh *shell.Shell) *cobra.Command {
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history", Short: "List the changes of a family's policy, from their receipts", Args: shell.Exactly(),
+		Use: "history", Short: "List the changes of a family's policy, from the receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.Policies.History(ctx, family, after, limit)
@@ -71,11 +71,11 @@ func listVersions(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	o.Bind(f)
 	familyFlag(f, &family)
-	f.Int64Var(&after, "after", 0, "after this version")
-	f.IntVar(&limit, "limit", 100, "at most this many")
+	f.Int64Var(&after, "after", 0, "list only entries after this version")
+	f.IntVar(&limit, "limit", 100, "maximum number to list")
 	return cmd
 }
 
 func familyFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "family", postadjudication.Family, "settlement, or a family of tasks by its name")
+	f.StringVar(to, "family", postadjudication.Family, "family: settlement, or the name of a family of tasks")
 }

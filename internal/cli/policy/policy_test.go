@@ -71,14 +71,14 @@ func TestIncompletePolicyCommandsAreBadUsage(t *testing.T) {
 		"policy set --actor a --reason b --max-attempts 4":          "--tenant is missing",
 		"policy set --tenant t --actor a --reason b --base-delay 0": "--base-delay is zero",
 		"dlq retry": "--reason is missing",
-		"dlq retry x --tenant t --actor a --reason b":               "no run id",
+		"dlq retry x --tenant t --actor a --reason b":               "not a run id",
 		"dlq retry 019a0000-0000-7000-8000-000000000000 --tenant t": "--reason",
 	} {
 		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Check(t, args, 2, word)
 	}
 }
 
-// The policy is told and changed at a server as on the database.
+// A policy is read and changed at a server as on the database.
 func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -106,7 +106,7 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	here, there := p.Run("", "policy", "history", "--tenant", "acme", "--json"), at("history", "--json")
 	there.Check(t, "history", 0, "")
 	if here.Out != there.Out || !strings.Contains(there.Out, "they are slow") || len(there.Object(t)["versions"].([]any)) != 4 {
-		t.Errorf("the library says %s\nthe server %s", here.Out, there.Out)
+		t.Errorf("the library returned %s\nthe server %s", here.Out, there.Out)
 	}
 	if late := at("history", "--after", "1", "--json").Object(t)["versions"].([]any); len(late) != 3 {
 		t.Errorf("%v", late)
@@ -124,6 +124,6 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	at("history", "--limit", "0").Check(t, "limit", 2, "limit")
 	here, there = p.Run("", "policy", "list", "--tenant", "acme"), at("list")
 	if there.Check(t, "list", 0, ""); here.Out != there.Out || !strings.Contains(there.Out, "as configured again, version 5, user:root") {
-		t.Errorf("the library says %s\nthe server %s", here.Out, there.Out)
+		t.Errorf("the library returned %s\nthe server %s", here.Out, there.Out)
 	}
 }

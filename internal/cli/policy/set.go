@@ -21,10 +21,10 @@ func set(sh *shell.Shell) *cobra.Command {
 	var family string
 	var ifVersion int64
 	cmd := &cobra.Command{
-		Use: "set", Short: "Change the policy of a family's new runs", Args: shell.Exactly(),
-		Long: `Change the policy of a family's new runs for a tenant. What is not given stays as it
-is. It is refused when somebody else changes the policy meanwhile, or when it is not
-at the version given.`,
+		Use: "set", Short: "Change the policy for new runs of a family", Args: shell.Exactly(),
+		Long: `Change the policy for new runs of a family of a tenant. Values without a flag stay
+unchanged. The change fails if another change comes first, or if the policy is not at
+--if-version.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Check(cmd); err != nil {
 				return err
@@ -62,12 +62,12 @@ at the version given.`,
 	familyFlag(cmd.Flags(), &family)
 	p.Bind(cmd)
 	f := cmd.Flags()
-	f.Int64Var(&ifVersion, "if-version", 0, "only if this is the present version; 0: nobody has set it")
+	f.Int64Var(&ifVersion, "if-version", 0, "change only if this is the present version (0: never set)")
 	return cmd
 }
 
-// currentPolicy is the policy that a change starts from. Of a family of tasks that this
-// program does not have, nobody here knows what is configured: then it is the default.
+// currentPolicy returns the policy that a change starts from. For a family of tasks that this
+// program does not have, the configured policy is unknown here: then it returns the default.
 func currentPolicy(ctx context.Context, be backend.Backend, family string) (postadjudication.FamilyPolicy, error) {
 	all, err := be.Policies.List(ctx)
 	if err != nil {
@@ -84,9 +84,9 @@ func reset(sh *shell.Shell) *cobra.Command {
 	var family string
 	var ifVersion int64
 	cmd := &cobra.Command{
-		Use: "reset", Short: "Let a family's new runs have the policy that is configured again", Args: shell.Exactly(),
-		Long: `Let a family's new runs have the policy again that is configured, as before anybody set
-one: a change like any other, with its version and its receipt.`,
+		Use: "reset", Short: "Reset the policy for new runs of a family to the configured one", Args: shell.Exactly(),
+		Long: `Reset the policy for new runs of a family to the configured one. The reset is a change
+with its own version and receipt.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Check(cmd); err != nil {
 				return err
@@ -109,6 +109,6 @@ one: a change like any other, with its version and its receipt.`,
 	}
 	o.Bind(cmd)
 	familyFlag(cmd.Flags(), &family)
-	cmd.Flags().Int64Var(&ifVersion, "if-version", 0, "only if this is the present version")
+	cmd.Flags().Int64Var(&ifVersion, "if-version", 0, "reset only if this is the present version")
 	return cmd
 }

@@ -1,3 +1,3 @@
-// Package screen writes for people: titles, paragraphs, tables that fit the
-// terminal, and progress of long work. It knows nothing of what is shown.
+// Package screen writes titles, paragraphs, tables that fit the terminal, and progress bars. It
+// knows nothing of the content.
 package screen

@@ -11,15 +11,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Progress shows how far long work is. On anything but a terminal it shows
-// nothing.
+// Progress is a progress bar. It shows nothing unless the writer is a terminal.
 type Progress struct {
 	bar   *progressbar.ProgressBar
 	what  string
 	total int
 }
 
-// NewProgress begins a bar. With total below 0 it is unknown how much there is.
+// NewProgress returns a progress bar. A negative total means that the total is unknown.
 func NewProgress(out io.Writer, what string, total int) *Progress {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -36,7 +35,7 @@ func NewProgress(out io.Writer, what string, total int) *Progress {
 	return &Progress{bar: progressbar.NewOptions(total, options...), what: what, total: total}
 }
 
-// At says how much is done.
+// At shows how much is done.
 func (p *Progress) At(done int) error {
 	if p.bar == nil {
 		return nil
@@ -47,7 +46,7 @@ func (p *Progress) At(done int) error {
 	return p.bar.Set(done)
 }
 
-// End takes the bar away.
+// End removes the bar.
 func (p *Progress) End() error {
 	if p.bar == nil {
 		return nil
@@ -55,19 +54,19 @@ func (p *Progress) End() error {
 	return p.bar.Finish()
 }
 
-// Stages shows how far work of several parts is. On anything but a terminal it shows
-// nothing; nor does its zero value.
+// Stages is a progress bar for work in several parts. It shows nothing unless the writer is a
+// terminal. The zero value shows nothing.
 type Stages struct {
 	out  io.Writer
 	bar  *Progress
 	part string
-	err  error // the first: a bar that can't be drawn ends no work
+	err  error // the first error of the bar; it does not stop the work
 }
 
-// NewStages begins no bar yet.
+// NewStages returns Stages that show a bar from the first call of At.
 func NewStages(out io.Writer) *Stages { return &Stages{out: out} }
 
-// At says which part is worked on, and how much of all is done.
+// At shows the current part, and how much of the total is done.
 func (p *Stages) At(part string, done, of int) {
 	if p.bar == nil {
 		p.bar, p.part = NewProgress(p.out, part, max(of, 1)), part
@@ -84,7 +83,7 @@ func (p *Stages) At(part string, done, of int) {
 	}
 }
 
-// End takes the bar away, and tells what was wrong with it.
+// End removes the bar, and returns the first error of the bar.
 func (p *Stages) End() error {
 	if p.bar == nil {
 		return nil

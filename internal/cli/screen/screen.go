@@ -16,7 +16,7 @@ import (
 
 const (
 	minWidth     = 60
-	defaultWidth = 140 // where there is no terminal to ask
+	defaultWidth = 140 // without a terminal
 	maxWidth     = 140
 )
 
@@ -29,8 +29,8 @@ const (
 	reset = "\x1b[0m"
 )
 
-// Screen writes to a terminal, or to anything else in plain text. The first error
-// of writing is kept and ends all writing.
+// Screen writes to a terminal, or plain text to any other writer. After the first write error it
+// writes nothing more, and Err returns the error.
 type Screen struct {
 	out   io.Writer
 	width int
@@ -38,8 +38,8 @@ type Screen struct {
 	err   error
 }
 
-// New looks at what it writes to: a terminal says how wide it is, else COLUMNS
-// does. Colours are for terminals, and NO_COLOR turns them off.
+// New returns a screen with the width of the terminal, else of COLUMNS. It uses colours on
+// terminals unless NO_COLOR is set.
 func New(out io.Writer) *Screen {
 	s := &Screen{out: out, width: defaultWidth}
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
@@ -55,10 +55,10 @@ func New(out io.Writer) *Screen {
 	return s
 }
 
-// Err is the first error of writing.
+// Err returns the first write error.
 func (s *Screen) Err() error { return s.err }
 
-// Title begins a part.
+// Title writes a heading after an empty line.
 func (s *Screen) Title(format string, args ...any) {
 	s.write("\n" + s.paint(bold, fmt.Sprintf(format, args...)) + "\n")
 }
@@ -68,13 +68,13 @@ func (s *Screen) Text(format string, args ...any) {
 	s.write(strings.Join(wrap(fmt.Sprintf(format, args...), s.width), "\n") + "\n")
 }
 
-// Command writes a line for a shell, which is not wrapped so that it can be copied.
+// Command writes a shell command. It does not wrap it, so that it can be copied.
 func (s *Screen) Command(line string) { s.write("  " + line + "\n") }
 
-// Good marks a word as such.
+// Good returns a word in green.
 func (s *Screen) Good(word string) string { return s.paint(green, word) }
 
-// Bad marks a word that asks for attention.
+// Bad returns a word in red.
 func (s *Screen) Bad(word string) string { return s.paint(red, word) }
 
 func (s *Screen) paint(sequence, word string) string {
@@ -90,9 +90,8 @@ func (s *Screen) write(what string) {
 	}
 }
 
-// sanitize leaves of the control characters only line ends and our own colours. What a
-// screen shows was written by others too, as an escrow service, and must neither move the
-// cursor nor turn the order of what is read.
+// sanitize replaces control characters except line ends and the colours of this package. Text from
+// others, such as an escrow service, must not move the cursor or reverse the text direction.
 func (s *Screen) sanitize(what string) string {
 	if !s.color {
 		return Plain(what)
@@ -111,8 +110,7 @@ func (s *Screen) sanitize(what string) string {
 	return out.String()
 }
 
-// Plain is a text with a mark in the place of every character that a terminal obeys, but
-// for line ends.
+// Plain replaces every terminal control character except line ends by U+FFFD.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && isTerminalControl(r) {
@@ -122,13 +120,13 @@ func Plain(text string) string {
 	}, text)
 }
 
-// PlainJSON is JSON with an escape in the place of every such character. It means the same.
+// PlainJSON escapes these characters in JSON text. The JSON value stays the same.
 func PlainJSON(text []byte) []byte {
 	if !bytes.ContainsFunc(text, func(r rune) bool { return isTerminalControl(r) && r != '\n' }) {
 		return text
 	}
 	var out []byte
-	for _, r := range string(text) { // control characters below a blank are white space or escaped already
+	for _, r := range string(text) { // JSON has characters below space only as white space between tokens
 		switch {
 		case !isTerminalControl(r) || r < ' ':
 			out = utf8.AppendRune(out, r)
@@ -142,6 +140,6 @@ func PlainJSON(text []byte) []byte {
 	return out
 }
 
-// isTerminalControl reports whether a terminal may obey a character: control characters, and those of
-// format, which turn the order of what is read or show nothing.
+// isTerminalControl reports whether a terminal may interpret a character: control characters, and
+// format characters, which reverse the text direction or are invisible.
 func isTerminalControl(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }

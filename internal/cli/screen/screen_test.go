@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// terminalControls are what terminals obey, or readers don't see.
+// terminalControls are characters that terminals interpret or that are invisible.
 var terminalControls = []string{"\x1b[2J", "\a", "\u009b31m", "\u202euser:ada", "user:ada\u200b", "\u2066x\u2069", "\u00ad", "\U000e0041", "\ufeff", "a\rb", "\t", "\x7f"}
 
 func TestTerminalControlsAreNotShown(t *testing.T) {

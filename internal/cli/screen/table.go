@@ -9,23 +9,22 @@ import (
 
 const (
 	gap = "  " // between columns
-	// minWrapWidth is what a wrapping column is left at least.
+	// minWrapWidth is the minimum width of a wrapping column.
 	minWrapWidth = 13
-	// comfortableWidth is what it is left before spare columns go.
+	// comfortableWidth is the width of a wrapping column below which optional columns are left out.
 	comfortableWidth = 20
 )
 
-// Column is one of a table.
+// Column is a column of a table.
 type Column struct {
 	Name     string
 	Right    bool // for numbers
-	Wraps    bool // gives way, in several lines, when the table is too wide; for one column
-	Optional bool // left out when the table is too wide
+	Wraps    bool // wraps if the table is too wide; for at most one column
+	Optional bool // left out if the table is too wide
 }
 
-// Table writes rows under a line of names, no wider than the screen as long as
-// there is a column that wraps. Every row has a cell for each column; a cell may have
-// several lines.
+// Table writes rows under a line of column names. It fits the screen if a column wraps. Every row
+// has a cell for each column; a cell may have several lines.
 func (s *Screen) Table(columns []Column, rows [][]string) {
 	if sum(minWidths(columns, naturalWidths(columns, rows))) > s.width {
 		columns, rows = withoutOptional(columns, rows)
@@ -46,7 +45,7 @@ func (s *Screen) Table(columns []Column, rows [][]string) {
 	s.write(w.Render() + "\n")
 }
 
-// plain is a style without a border, with a rule under the names.
+// plain returns a style without a border, with a line under the names.
 func (s *Screen) plain() table.Style {
 	style := table.Style{
 		Box:     table.BoxStyle{MiddleHorizontal: "─", MiddleVertical: gap, MiddleSeparator: gap},
@@ -60,7 +59,7 @@ func (s *Screen) plain() table.Style {
 	return style
 }
 
-// configs aligns the columns, and takes what is too much from the one that wraps.
+// configs returns the alignment of the columns, and narrows the wrapping column by over.
 func (s *Screen) configs(columns []Column, widths []int, over int) []table.ColumnConfig {
 	out := make([]table.ColumnConfig, len(columns))
 	for i, c := range columns {
@@ -84,7 +83,7 @@ func cells(texts []string) table.Row {
 	return row
 }
 
-// naturalWidths is what each column's widest cell needs.
+// naturalWidths returns the width of each column's widest cell.
 func naturalWidths(columns []Column, rows [][]string) []int {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
@@ -98,7 +97,7 @@ func naturalWidths(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// minWidths is what each column needs to be read with ease.
+// minWidths limits the width of wrapping columns to comfortableWidth.
 func minWidths(columns []Column, widths []int) []int {
 	for i, c := range columns {
 		if c.Wraps {
@@ -108,7 +107,7 @@ func minWidths(columns []Column, widths []int) []int {
 	return widths
 }
 
-// sum is how wide a table with such columns is.
+// sum returns the width of a table with these columns.
 func sum(widths []int) int {
 	total := -len(gap)
 	for _, w := range widths {
@@ -117,7 +116,7 @@ func sum(widths []int) int {
 	return total
 }
 
-// withoutOptional is a table without its spare columns.
+// withoutOptional returns the table without its optional columns.
 func withoutOptional(columns []Column, rows [][]string) ([]Column, [][]string) {
 	var kept []Column
 	less := make([][]string, len(rows))

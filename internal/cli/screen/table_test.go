@@ -14,7 +14,7 @@ func renderTable(width int, columns []Column, rows [][]string) string {
 	return out.String()
 }
 
-// What others wrote neither moves the cursor nor turns the order of what is read.
+// Text from others cannot move the cursor or reverse the text direction.
 func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 
 var escapeSequences = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// displayWidth is how many cells of a terminal a text takes.
+// displayWidth returns how many terminal cells a text takes.
 func displayWidth(s string) int { return uniseg.StringWidth(escapeSequences.ReplaceAllString(s, "")) }
 
 // wrap breaks a text into lines of at most width, between words where it can.
@@ -48,8 +48,8 @@ func wrapParagraph(s string, width int) []string {
 	return lines
 }
 
-// cut is how many bytes of a text fit into a width, at least one character. It
-// prefers to end behind a mark within a word.
+// cut returns how many bytes of a text fit into a width, at least one character. It prefers to cut
+// after punctuation.
 func cut(s string, width int) int {
 	end := 0
 	for end < len(s) {

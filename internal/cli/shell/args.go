@@ -13,12 +13,12 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 )
 
-// Usage makes wrong flags and arguments exit 2, with a pointer to the help.
+// Usage returns err with ExitUsage and a pointer to the help of cmd.
 func Usage(cmd *cobra.Command, err error) error {
 	return WithCode(ExitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 }
 
-// UnknownCommand refuses words that name no command.
+// UnknownCommand returns an error for an argument of a group of commands.
 func UnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage(cmd, errors.New("there is no command "+args[0]))
@@ -26,8 +26,8 @@ func UnknownCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// FlagError says what is wrong with a flag. Before a flag that a group of commands does
-// not have, a word that names none of its commands is what is wrong.
+// FlagError returns the error of a bad flag. If a group of commands got an unknown command with
+// flags, the error names the command and not its first flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 		return Usage(cmd, errors.New("there is no command "+words[0]))
@@ -40,7 +40,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Usage(cmd, err)
 }
 
-// Exactly asks for a number of arguments and says which.
+// Exactly requires one argument for each name, and names the missing one.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -53,7 +53,7 @@ func Exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// AtMostOne takes an argument that may be left out.
+// AtMostOne allows one optional argument.
 func AtMostOne(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return Usage(cmd, errors.New("one argument too many: "+args[1]))
@@ -61,13 +61,12 @@ func AtMostOne(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// TenantFlag defines the flag that says whose rows are meant. There is no default: no
-// tenant means no rows.
+// TenantFlag defines --tenant. It has no default, so that no command acts on a tenant by mistake.
 func TenantFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "tenant", "", "name of the tenant (required)")
+	f.StringVar(to, "tenant", "", "tenant to act on (required)")
 }
 
-// NeedTenant refuses to go on without a tenant.
+// NeedTenant returns an error if tenant is empty.
 func NeedTenant(cmd *cobra.Command, tenant string) error {
 	if tenant == "" {
 		return Usage(cmd, errors.New("--tenant is missing"))
@@ -75,12 +74,12 @@ func NeedTenant(cmd *cobra.Command, tenant string) error {
 	return nil
 }
 
-// ActorFlag defines the flag by which somebody beside the database says who they are.
+// ActorFlag defines --actor, the name that a command on the database records.
 func ActorFlag(f *pflag.FlagSet, to *string, what string) {
 	f.Var((*actor)(to), "actor", what)
 }
 
-// actor is the name that somebody gives of themselves.
+// actor is the value of --actor.
 type actor string
 
 func (a *actor) String() string { return string(*a) }
@@ -88,9 +87,9 @@ func (a *actor) String() string { return string(*a) }
 // Type returns the name of the value in usages.
 func (a *actor) Type() string { return "string" }
 
-// Set refuses names that are the machine's or that nobody could tell from another.
+// Set returns an error for names that are reserved for the system or easily confused.
 func (a *actor) Set(text string) error {
-	if text != "" { // that it is missing is told as that
+	if text != "" { // the command reports a missing actor
 		if err := access.CheckActor(text); err != nil {
 			return err
 		}
@@ -99,7 +98,7 @@ func (a *actor) Set(text string) error {
 	return nil
 }
 
-// NeedReason refuses to go on without a reason.
+// NeedReason returns an error if reason is empty.
 func NeedReason(cmd *cobra.Command, reason string) error {
 	if reason == "" {
 		return Usage(cmd, errors.New("--reason is missing"))
@@ -107,19 +106,18 @@ func NeedReason(cmd *cobra.Command, reason string) error {
 	return nil
 }
 
-// ParseTime reads a time that may be left out. A word that is no time must not widen
-// the filter.
+// ParseTime parses an optional RFC 3339 time. An invalid time is an error and not an absent filter.
 func ParseTime(flag, text string, to *time.Time) (err error) {
 	if text == "" {
 		return nil
 	}
 	if *to, err = time.Parse(time.RFC3339, text); err != nil {
-		return fmt.Errorf("%s is no RFC 3339 time: %s", flag, text)
+		return fmt.Errorf("%s is not an RFC 3339 time: %s", flag, text)
 	}
 	return nil
 }
 
-// InRange refuses a number that is not between 1 and the most.
+// InRange returns an error if value is not between 1 and most.
 func InRange(flag string, value, most int) error {
 	if value < 1 || value > most {
 		return fmt.Errorf("%s is not between 1 and %d", flag, most)
@@ -127,7 +125,7 @@ func InRange(flag string, value, most int) error {
 	return nil
 }
 
-// OneOf refuses a value that is none of some words; an empty one may be left out.
+// OneOf returns an error if value is neither empty nor one of words.
 func OneOf(flag, value string, words ...string) error {
 	if value == "" {
 		return nil

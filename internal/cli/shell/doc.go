@@ -1,12 +1,12 @@
-// Package shell is what every command has of the terminal: it answers, in tables
-// for people or as one JSON object for programs, asks people, reads arguments, writes
+// Package shell is the input and output of every command: it writes answers, in tables for
+// people or as one JSON object for programs, asks for confirmation, parses arguments, writes
 // files, and turns errors into one line and an exit code.
 //
 // # Promise
 //
-// Standard output holds the answer and nothing else, and with --json exactly one object;
-// what is asked, noted and wrong goes to standard error. Nobody is asked where standard
-// input is no terminal. A file that a command writes is there whole or not at all.
+// Standard output holds only the answer, with --json exactly one object; questions, notes and
+// errors go to standard error. If standard input is not a terminal, no question is asked. A
+// file that a command writes is complete, or not there.
 //
 //	command ──▶ Shell.Answer ──▶ standard output
 //	        ──▶ Shell.Confirm, Note ──▶ standard error
@@ -15,6 +15,6 @@
 // # House
 //
 // May import cobra, internal/cli/screen, and internal/app, internal/intake, internal/access
-// and the public packages for their errors and words. It knows no command and no backend,
-// and opens neither a database nor a server.
+// and the public packages for their errors and types. It knows no command and no backend, and
+// opens no database and no server.
 package shell

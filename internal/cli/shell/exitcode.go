@@ -22,10 +22,10 @@ const (
 	ExitUsage       = 2
 	ExitUnreachable = 3
 	ExitSchema      = 4
-	ExitOther       = 5 // somebody else has to say it
+	ExitOther       = 5 // another person has to run the stored plan
 )
 
-// codeError is an error whose code is known where it arises.
+// codeError is an error with its exit code.
 type codeError struct {
 	code int
 	error
@@ -33,7 +33,7 @@ type codeError struct {
 
 func (e *codeError) Unwrap() error { return e.error }
 
-// WithCode returns an error that ends the program with an exit code.
+// WithCode returns err with an exit code.
 func WithCode(code int, err error) error { return &codeError{code, err} }
 
 // CodeOf returns the exit code of an error.
@@ -54,7 +54,7 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
-// unreachable reports whether a server did not answer or did not let us in.
+// unreachable reports whether a server did not answer or refused the connection.
 func unreachable(err error) bool {
 	var network *net.OpError
 	var name *net.DNSError
@@ -63,15 +63,15 @@ func unreachable(err error) bool {
 	case errors.As(err, &network), errors.As(err, &name), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, pq.ErrSSLNotSupported):
 		return true
 	case errors.As(err, &refused):
-		// Connections, authorisation, a database that is not there, a server that
-		// shuts down or has no room.
+		// Connection errors, authorisation, a missing database, a server that shuts down or has
+		// too many connections.
 		class := string(refused.Code)
 		return strings.HasPrefix(class, "08") || strings.HasPrefix(class, "28") || strings.HasPrefix(class, "57P") || class == "3D000" || class == "53300"
 	}
 	return redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "LOADING")
 }
 
-// NotFound says in a person's words that a tenant has no such thing.
+// NotFound replaces ErrNotFound by an error that names the tenant and what is missing.
 func NotFound(err error, tenant, what string) error {
 	if errors.Is(err, postadjudication.ErrNotFound) {
 		return WithCode(ExitFailed, fmt.Errorf("tenant %s has no %s", tenant, what))

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// A file that can't be made is named as it was asked for.
+// The error for a file that cannot be created has the name in the argument.
 func TestAFileThatCantBeMadeIsNamed(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Span is a length of time without the zeros at its end: 1h for 1h0m0s.
+// Span returns a duration without trailing zero units: 1h for 1h0m0s.
 func Span(span string) string {
 	if strings.HasSuffix(span, "m0s") {
 		span = strings.TrimSuffix(span, "0s")
@@ -22,7 +22,7 @@ func Span(span string) string {
 	return span
 }
 
-// Plural counts things.
+// Plural returns "1 letter" or "2 letters".
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -30,10 +30,10 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Timestamp is a time in UTC, to the millisecond.
+// Timestamp formats a time in UTC, in milliseconds.
 func Timestamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
 
-// YesNo is a truth value as a word.
+// YesNo returns "yes" or "no".
 func YesNo(b bool) string {
 	if b {
 		return "yes"
@@ -41,7 +41,7 @@ func YesNo(b bool) string {
 	return "no"
 }
 
-// Amounts are amounts by currency.
+// Amounts formats minor units by currency; "nothing" if there are none.
 func Amounts(money map[string]int64) string {
 	var out []string
 	for _, currency := range slices.Sorted(maps.Keys(money)) {
@@ -53,7 +53,7 @@ func Amounts(money map[string]int64) string {
 	return strings.Join(out, ", ")
 }
 
-// Quote writes a word so that a command shell takes it as it is.
+// Quote quotes a word for a POSIX shell if that is needed.
 func Quote(word string) string {
 	plain := func(r rune) bool {
 		return r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))

@@ -16,46 +16,47 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 )
 
-// errNotConfirmed is the answer to whoever was asked and did not say yes.
+// errNotConfirmed is returned if a person did not answer yes.
 var errNotConfirmed = WithCode(ExitFailed, errors.New("not confirmed: nothing was changed"))
 
-// YesFlag defines the flag that confirms what is asked.
+// YesFlag defines --yes, which answers the confirmation.
 func YesFlag(f *pflag.FlagSet, to *bool) {
-	f.BoolVarP(to, "yes", "y", false, "do it without asking")
+	f.BoolVarP(to, "yes", "y", false, "do not ask for confirmation")
 }
 
-// NeedTerminal refuses, before anything is done, to go on where nobody could be asked.
+// NeedTerminal returns an error if a confirmation is needed and standard input is not a terminal.
+// Call it before anything is changed.
 func (sh *Shell) NeedTerminal(cmd *cobra.Command, yes bool) error {
 	in, is := sh.In.(*os.File)
 	if yes || is && term.IsTerminal(int(in.Fd())) {
 		return nil
 	}
-	return Usage(cmd, errors.New("nobody can be asked here: add --yes to do it"))
+	return Usage(cmd, errors.New("standard input is not a terminal, so confirmation is impossible: add --yes"))
 }
 
-// Confirm asks a person, beside the answer on standard output. Whoever interrupts the
-// program has not said yes.
+// Confirm asks a person on standard error, unless yes is set. It returns an error if the answer
+// is not yes, or if ctx ends first.
 func (sh *Shell) Confirm(ctx context.Context, question string, yes bool) error {
 	if yes {
 		return nil
 	}
-	if _, err := fmt.Fprintf(sh.Err, "%s Type yes to go on: ", screen.Plain(question)); err != nil {
+	if _, err := fmt.Fprintf(sh.Err, "%s Type yes to continue: ", screen.Plain(question)); err != nil {
 		return err
 	}
 	type answer struct {
 		line string
 		err  error
 	}
-	said := make(chan answer, 1)
+	answered := make(chan answer, 1)
 	go func() {
 		line, err := bufio.NewReader(sh.In).ReadString('\n')
-		said <- answer{line, err}
+		answered <- answer{line, err}
 	}()
 	select {
 	case <-ctx.Done():
 		sh.Note("")
 		return ctx.Err()
-	case a := <-said:
+	case a := <-answered:
 		if a.err != nil && !errors.Is(a.err, io.EOF) {
 			return a.err
 		}

@@ -14,32 +14,32 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 )
 
-// Streams are what a command reads and writes.
+// Streams are the input, the outputs and the environment of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(string) string
 }
 
-// Shell is one call of the program.
+// Shell is the input and output of one command.
 type Shell struct {
 	Streams
 	JSON bool // the answer is one JSON object
 
-	answered bool // the answer was written, and says itself what is wrong
+	answered bool // the answer was written, so an error is no second JSON object
 }
 
-// Answer writes a value as the one JSON object of a command.
+// Answer writes v as the one JSON object of the command.
 func (sh *Shell) Answer(v any) error {
 	sh.answered = true
 	return sh.Encode(v)
 }
 
-// Answering says that the command writes its answer itself, object by object: what is wrong
-// after that is no object of its own.
+// Answering declares that the command writes its JSON objects itself. A later error is then not
+// written as an object.
 func (sh *Shell) Answering() { sh.answered = true }
 
-// Encode writes JSON in which no character is one that a terminal obeys.
+// Encode writes v as JSON with terminal control characters escaped.
 func (sh *Shell) Encode(v any) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -51,22 +51,22 @@ func (sh *Shell) Encode(v any) error {
 	return err
 }
 
-// Screen writes the answer for people.
+// Screen returns a screen on standard output.
 func (sh *Shell) Screen() *screen.Screen { return screen.New(sh.Out) }
 
-// Note tells people what goes on, beside the answer.
+// Note writes a line for people to standard error.
 func (sh *Shell) Note(what string) {
-	// Standard error is a courtesy: the answer does not depend on it.
+	// A note that cannot be written must not fail the command.
 	_, _ = fmt.Fprintln(sh.Err, what)
 }
 
-// Report writes an error as one line for people, and for programs as an object in the place
-// of the answer.
+// Report writes an error as one line to standard error, and with asJSON as an object to standard
+// output, unless the answer was written.
 func (sh *Shell) Report(err error, code int, asJSON bool) {
 	line := oneLine(err)
 	if line != "" {
 		if _, werr := fmt.Fprintf(sh.Err, "recourse: %s\n", screen.Plain(line)); werr != nil {
-			return // nobody reads what goes wrong here
+			return // there is nowhere left to report an error
 		}
 	}
 	if asJSON && !sh.answered {
@@ -80,10 +80,10 @@ func (sh *Shell) Report(err error, code int, asJSON bool) {
 	}
 }
 
-// oneLine is an error without line breaks: joined errors are put after each other.
+// oneLine returns the text of an error without line breaks; joined errors are separated by "; ".
 func oneLine(err error) string {
 	parts := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
-	for i, part := range parts { // which package says so is of no use here
+	for i, part := range parts { // the name of the package does not help the user
 		parts[i] = strings.TrimPrefix(strings.TrimPrefix(part, "postadjudication: "), "retrypolicy: ")
 	}
 	return strings.Join(parts, "; ")
@@ -101,8 +101,7 @@ func (sh *Shell) Open(name string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// WriteFile writes a file whole or not at all: one of that name that is there already is
-// only replaced by a whole one.
+// WriteFile writes a file atomically: after an error an existing file is unchanged.
 func WriteFile(name string, write func(io.Writer) error) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.part")
 	if err != nil {
@@ -122,7 +121,7 @@ func WriteFile(name string, write func(io.Writer) error) (err error) {
 	return nameFile(name, os.Rename(part.Name(), name))
 }
 
-// nameFile tells an error by the name that was asked for.
+// nameFile replaces the path of the temporary file in an error by name.
 func nameFile(name string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Attempt is one call of the executor, as its receipts tell it.
+// Attempt is one call of the executor, read from its receipts.
 type Attempt struct {
 	Run      receipts.RunID    `json:"run_id"`
 	Number   int               `json:"attempt"`
@@ -24,13 +24,13 @@ type Attempt struct {
 	Duration time.Duration     `json:"-"`
 }
 
-// CaseAnswer is what status says of a case, or of the case of a run.
+// CaseAnswer is the JSON result of status.
 type CaseAnswer struct {
 	postadjudication.CaseStatus
 	Attempts []Attempt `json:"attempts"`
 }
 
-// Case writes how a case stands: settlement, runs, attempts.
+// Case writes a case: settlement, runs, attempts.
 func Case(s *screen.Screen, a CaseAnswer) error {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
 	s.Title("Transaction %s of %s", a.Transaction, a.Tenant)
@@ -49,7 +49,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 		rows = append(rows, []string{s.Bad("escrow"), fmt.Sprintf("committed %s, which was up to %s more than it holds", money(a.Committed), money(a.Breached))})
 	}
 	if a.UnknownOpen > 0 {
-		rows = append(rows, []string{s.Bad("unknown"), shell.Plural(a.UnknownOpen, "attempt") + " of which nobody knows yet whether money moved"})
+		rows = append(rows, []string{s.Bad("unknown"), shell.Plural(a.UnknownOpen, "attempt") + " for which it is unknown whether money moved"})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"receipts", strconv.FormatInt(a.Receipts, 10)}))
 	s.Title("Runs")
@@ -63,7 +63,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 			state += ", letter " + string(r.Letter)
 		}
 		if r.CancelAsked {
-			state += ", asked to stop"
+			state += ", cancel requested"
 		}
 		state += outstandingCalls(r) + pausedBy(r) + waitingText(r)
 		if n := len(r.Parents); n > 0 {
@@ -95,15 +95,15 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 	return s.Err()
 }
 
-// outstandingCalls tells of the calls of a run that have not come back.
+// outstandingCalls returns how many calls of a run have not returned.
 func outstandingCalls(r postadjudication.Status) string {
 	if n := len(r.OutstandingCalls); n > 0 {
-		return ", " + shell.Plural(n, "call") + " out"
+		return ", " + shell.Plural(n, "call") + " outstanding"
 	}
 	return ""
 }
 
-// waitingText tells what keeps a run from being called. A circuit breaker is told of by pausedBy.
+// waitingText returns why a run waits. pausedBy returns the circuit breakers.
 func waitingText(r postadjudication.Status) string {
 	if r.WaitsBecause == "" || r.WaitsFor == postadjudication.WaitsForBreaker {
 		return ""
@@ -111,7 +111,7 @@ func waitingText(r postadjudication.Status) string {
 	return ": " + r.WaitsBecause
 }
 
-// pausedBy names the circuit breakers that keep a run from being claimed.
+// pausedBy returns the circuit breakers that pause a run.
 func pausedBy(r postadjudication.Status) (out string) {
 	for _, b := range r.PausedBy {
 		out += fmt.Sprintf(", paused: the circuit breaker of %s for %s is %s since %s (%s)", b.Target, BreakerTenant(b.Tenant), BreakerState(b), b.Since.UTC().Format(time.RFC3339), b.Reason)

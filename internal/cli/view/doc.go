@@ -1,13 +1,13 @@
-// Package view writes for people what the library answers: a case, a plan, circuit
-// breakers, retry policies. A view is here when more than one package of commands shows it.
+// Package view shows values of the library to people: a case, a plan, circuit breakers, retry
+// policies. It holds the views that more than one package of commands uses.
 //
 // # Promise
 //
-// A view shows what it is given and asks for nothing. Amounts have their currency, times
-// are UTC. Programs never read a view: they get the answer itself, as JSON.
+// A view shows its arguments and reads nothing else. Amounts have their currency, times are
+// UTC. Views are for people; programs use the JSON output.
 //
 // # House
 //
-// May import internal/cli/screen, internal/cli/shell for its words, and the public
-// packages. It knows no flag, no command and no backend.
+// May import internal/cli/screen, internal/cli/shell for its formats, and the public packages.
+// It knows no flag, no command and no backend.
 package view

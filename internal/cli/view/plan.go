@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// PlanItem is the word for one item of a plan.
+// PlanItem returns the name of an item of a plan: case or letter.
 func PlanItem(b postadjudication.Bulk) string {
 	if b.Action == postadjudication.BulkFree {
 		return "case"
@@ -22,7 +22,7 @@ func PlanItem(b postadjudication.Bulk) string {
 	return "letter"
 }
 
-// movedSum is a sum that a plan states, in its currency where it has one.
+// movedSum returns an amount of a plan, in its currency if the plan has only one.
 func movedSum(b postadjudication.Bulk, minor int64) string {
 	if len(b.Money) == 1 {
 		for currency := range b.Money {
@@ -32,18 +32,18 @@ func movedSum(b postadjudication.Bulk, minor int64) string {
 	return fmt.Sprintf("%d in minor units", minor)
 }
 
-// Plan writes a plan, and how far it has got.
+// Plan writes a plan and its progress.
 func Plan(s *screen.Screen, b postadjudication.Bulk) {
 	rows := [][]string{
-		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
-		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", shell.Amounts(b.Money)},
+		{"plan", b.ID.String()}, {"action", string(b.Action)}, {"state", string(b.State)}, {"planned by", b.Actor + ": " + b.Reason},
+		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d were ready when it was planned", b.Items, b.Ready)}, {"money", shell.Amounts(b.Money)},
 	}
 	if p, err := retrypolicy.Parse(b.Spec.Policy); b.Spec.Policy != "" && err == nil {
 		cells := PolicyCells(p)
-		rows = append(rows, []string{"policy of each", cells[0] + " attempts, " + cells[1]})
+		rows = append(rows, []string{"policy", cells[0] + " attempts, " + cells[1]})
 	}
 	if b.Spec.Where != "" {
-		rows = append(rows, []string{"of those that", b.Spec.Where}, []string{"asked of", shell.Plural(int(b.Scanned), "letter") + "." + LeftOut(int(b.Undecided))})
+		rows = append(rows, []string{"condition", b.Spec.Where}, []string{"scanned", shell.Plural(int(b.Scanned), "letter") + "." + LeftOut(int(b.Undecided))})
 	}
 	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
@@ -67,14 +67,14 @@ func Plan(s *screen.Screen, b postadjudication.Bulk) {
 	if b.StartedBy != "" {
 		p := b.Progress
 		rows = append(rows, []string{"started by", b.StartedBy},
-			[]string{"so far", fmt.Sprintf("%d done, %d refused, %d changed since the plan, %d failed, %d to do", p.Done, p.Refused, p.PlanStale, p.Failed, p.Pending)})
+			[]string{"progress", fmt.Sprintf("%d done, %d refused, %d changed since the plan, %d failed, %d to do", p.Done, p.Refused, p.PlanStale, p.Failed, p.Pending)})
 	}
 	if len(b.Forks) > 0 {
 		var became []string
 		for _, state := range slices.Sorted(maps.Keys(b.Forks)) {
 			became = append(became, fmt.Sprintf("%d %s", b.Forks[state], state))
 		}
-		rows = append(rows, []string{"the forks are", strings.Join(became, ", ")})
+		rows = append(rows, []string{"forks", strings.Join(became, ", ")})
 	}
 	if b.ChangedBy != "" {
 		rows = append(rows, []string{"changed by", b.ChangedBy + ": " + b.ChangedReason})
@@ -92,14 +92,14 @@ func Plans(s *screen.Screen, page postadjudication.BulkPage) error {
 	for i, b := range page.Bulks {
 		rows[i] = []string{b.ID.String(), b.PlannedAt.UTC().Format("2006-01-02 15:04:05"), string(b.Action), string(b.State), fmt.Sprintf("%d of %d", b.Progress.Done, b.Items), b.Actor + ": " + b.Reason}
 	}
-	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned (UTC)"}, {Name: "Does"}, {Name: "Stands"}, {Name: "Done", Right: true}, {Name: "By", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned (UTC)"}, {Name: "Action"}, {Name: "State"}, {Name: "Done", Right: true}, {Name: "By", Wraps: true}}, rows)
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)
 	}
 	return s.Err()
 }
 
-// PlanItems writes the letters of a plan, and what became of each.
+// PlanItems writes the letters of a plan with their results.
 func PlanItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
 	if len(page.Items) == 0 {
 		s.Text("No such letters.")
@@ -107,35 +107,35 @@ func PlanItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
 	}
 	rows := make([][]string, len(page.Items))
 	for i, item := range page.Items {
-		became, money := string(item.Outcome), "-"
+		result, money := string(item.Outcome), "-"
 		if item.Gate != "" {
-			became += " by " + string(item.Gate)
+			result += " by " + string(item.Gate)
 		}
 		if item.WaitsFor != "" {
-			became += ": " + item.WaitsFor.Meaning()
+			result += ": " + item.WaitsFor.Meaning()
 		}
 		if !item.NewRun.IsZero() {
-			became += ", as run " + item.NewRun.String()
+			result += ", as run " + item.NewRun.String()
 		}
 		if item.Error != "" {
-			became += ": " + item.Error
+			result += ": " + item.Error
 		}
 		if item.Currency != "" {
 			money = settlement.Money{Minor: item.Amount, Currency: item.Currency}.String()
 		}
-		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Subject, item.Run.String(), money, became}
+		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Subject, item.Run.String(), money, result}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Case"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Became", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Case"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Result", Wraps: true}}, rows)
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)
 	}
 	return s.Err()
 }
 
-// LeftOut tells of letters that a condition could not be told of.
+// LeftOut returns how many letters a condition could not be evaluated for; empty for 0.
 func LeftOut(undecided int) string {
 	if undecided == 0 {
 		return ""
 	}
-	return " " + shell.Plural(undecided, "letter") + " were left out: the condition could not be told of them."
+	return " " + shell.Plural(undecided, "letter") + " were left out: the condition could not be evaluated for them."
 }

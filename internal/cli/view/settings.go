@@ -25,11 +25,11 @@ func Policies(s *screen.Screen, policies []postadjudication.FamilyPolicy) error 
 		}
 		rows[i] = append([]string{p.Family}, append(PolicyCells(p.Policy), by)...)
 	}
-	s.Table([]screen.Column{{Name: "Family"}, {Name: "Attempts", Right: true}, {Name: "Delays"}, {Name: "Never again", Wraps: true}, {Name: "Set", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Family"}, {Name: "Attempts", Right: true}, {Name: "Delays"}, {Name: "Not retried", Wraps: true}, {Name: "Set", Wraps: true}}, rows)
 	return s.Err()
 }
 
-// PolicyCells are how often, how fast and what not, for people.
+// PolicyCells returns the attempts, the delays and the non-retryable types of a policy.
 func PolicyCells(p retrypolicy.Policy) []string {
 	delays := fmt.Sprintf("%s x%s up to %s", p.BaseDelay, strconv.FormatFloat(p.Coefficient, 'g', -1, 64), p.MaxDelay)
 	if p.Jitter > 0 {
@@ -41,7 +41,7 @@ func PolicyCells(p retrypolicy.Policy) []string {
 // PolicyHistory writes the versions of the policy of a family.
 func PolicyHistory(s *screen.Screen, family string, versions []postadjudication.PolicyVersion) error {
 	if len(versions) == 0 {
-		s.Text("The policy of %s was not changed: it is as configured.", family)
+		s.Text("The policy of %s was not changed: the configured policy applies.", family)
 		return s.Err()
 	}
 	rows := make([][]string, len(versions))
@@ -66,7 +66,7 @@ func Breakers(s *screen.Screen, tenant string, breakers []postadjudication.Break
 	return s.Err()
 }
 
-// Breaker writes what a circuit breaker does now.
+// Breaker writes the state of a circuit breaker and what it means.
 func Breaker(s *screen.Screen, b postadjudication.Breaker) error {
 	switch b.State {
 	case background.BreakerOpen:
@@ -74,12 +74,12 @@ func Breaker(s *screen.Screen, b postadjudication.Breaker) error {
 	case background.BreakerHalfOpen:
 		s.Text("The circuit breaker of %s for %s is half-open: new cases probe, and it closes once they are answered.", b.Target, BreakerTenant(b.Tenant))
 	default:
-		s.Text("The circuit breaker of %s for %s is closed: what was paused goes on.", b.Target, BreakerTenant(b.Tenant))
+		s.Text("The circuit breaker of %s for %s is closed: paused runs continue.", b.Target, BreakerTenant(b.Tenant))
 	}
 	return s.Err()
 }
 
-// BreakerState is the state of a circuit breaker, and whether a person opened it.
+// BreakerState returns the state of a circuit breaker, and whether a person opened it.
 func BreakerState(b postadjudication.Breaker) string {
 	state := strings.ReplaceAll(string(b.State), "_", "-")
 	if b.ByHand {
@@ -88,7 +88,7 @@ func BreakerState(b postadjudication.Breaker) string {
 	return state
 }
 
-// BreakerTenant says for whom a circuit breaker is.
+// BreakerTenant returns the tenant of a circuit breaker for people.
 func BreakerTenant(tenant string) string {
 	if tenant == postadjudication.AllTenants {
 		return "all tenants"
