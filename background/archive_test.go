@@ -28,10 +28,10 @@ func TestResentNotificationsAreNoTamperingAndKeepArchivedTasks(t *testing.T) {
 	t.Parallel()
 	final := refused
 	final.Retry = false
-	rung := make(chan struct{}) // closed once there are second bells: until then, tasks wait in both processes
+	notified := make(chan struct{}) // closed once there are second bells: until then, tasks wait in both processes
 	h := newFixture(t, func(ctx context.Context, _ background.Attempt) background.Result {
 		select {
-		case <-rung:
+		case <-notified:
 		case <-ctx.Done():
 		}
 		return final
@@ -51,7 +51,7 @@ func TestResentNotificationsAreNoTamperingAndKeepArchivedTasks(t *testing.T) {
 	breaks.breakNext.Store(true)
 	h.awaitTrue("second bells", func() bool { return a.Stats().NotificationsResent+b.Stats().NotificationsResent > 0 })
 	h.awaitArchiveScans(a, b) // who rings a task once for each sweep has rung it again
-	close(rung)
+	close(notified)
 	for _, r := range runs {
 		h.awaitState(r.ID, background.DeadLettered)
 	}
@@ -143,14 +143,14 @@ func TestTheOnlyArchivedTaskOfALetterIsKept(t *testing.T) {
 // What somebody does to the only mirror of a letter is noticed, whichever bell it is of.
 func TestTamperingWithTheOnlyArchivedTaskIsRecorded(t *testing.T) {
 	t.Parallel()
-	for kind, touch := range map[string]func(*asynq.Inspector, string, string) error{
+	for kind, tamper := range map[string]func(*asynq.Inspector, string, string) error{
 		background.ArchivedTaskRequeued: (*asynq.Inspector).RunTask,
 		background.ArchivedTaskRemoved:  (*asynq.Inspector).DeleteTask,
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			h, w, r := letterWithOlderArchivedTask(t)
-			if err := touch(h.inspector(), r.Queue, r.ID.String()+".1"); err != nil {
+			if err := tamper(h.inspector(), r.Queue, r.ID.String()+".1"); err != nil {
 				t.Fatal(err)
 			}
 			h.awaitTrue("it is noticed", func() bool { return len(h.recordedTampering(r.ID)) > 0 })

@@ -69,7 +69,7 @@ func (tr Transition) claim(now Run) (Run, error) {
 // awaits it.
 func (tr Transition) recordLateAnswer(now Run) (Run, error) {
 	answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)
-	if tellsNew := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable; !awaited && (!tellsNew || now.Class == Executed) {
+	if decisive := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable; !awaited && (!decisive || now.Class == Executed) {
 		return now, ErrConflict
 	}
 	return tr.mergeOutcome(answered), nil

@@ -152,7 +152,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	r.submitAll(0, 60)
 	r.untilBreaker(background.BreakerOpen)
 	r.until("every new case was asked", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	before, bells := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
+	before, notifications := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
 	r.untilTrue("three probes for want of a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
 	probes := o.callsWhileDown()[before:]
 	for i := 1; i < len(probes); i++ { // two processes that do not agree would probe at once
@@ -160,8 +160,8 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 			t.Errorf("%s between two probes", gap)
 		}
 	}
-	if rung := r.count(`SELECT sum(bell) FROM recourse.runs`) - bells; rung != 0 {
-		t.Errorf("%d bells rung for paused runs", rung)
+	if sent := r.count(`SELECT sum(bell) FROM recourse.runs`) - notifications; sent != 0 {
+		t.Errorf("%d notifications sent for paused runs", sent)
 	}
 	// What is in flight when the breaker opens may spend its budget.
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 2 {

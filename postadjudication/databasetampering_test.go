@@ -146,12 +146,12 @@ func (s *tamperedDatabase) rewriteTrailSQL(name string, change func([]receipts.D
 		}
 		drafts = append(drafts, e.Draft)
 	}
-	sealed, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
+	chained, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	out := []string{`DELETE FROM recourse.receipts WHERE case_id = '` + caseID.String() + `'`}
-	for _, r := range sealed {
+	for _, r := range chained {
 		run := "NULL"
 		if !r.Run.IsZero() {
 			run = pq.QuoteLiteral(r.Run.String())

@@ -42,15 +42,15 @@ func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if rung := d.pendingNotifications(t); rung != 0 {
-		t.Errorf("%d bells have rung in a Redis that stands still", rung)
+	if sent := d.pendingNotifications(t); sent != 0 {
+		t.Errorf("%d notifications were sent to a Redis that stands still", sent)
 	}
 	resume()
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if rung := d.pendingNotifications(t); rung != n {
-		t.Errorf("%d bells have rung when the service is closed, want %d", rung, n)
+	if sent := d.pendingNotifications(t); sent != n {
+		t.Errorf("%d notifications were sent when the service is closed, want %d", sent, n)
 	}
 	next := joinRig(t, r.url, r.redis, r.escrow, oneQueue).startWorkers()
 	next.untilNoneLive()

@@ -104,8 +104,8 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	var calm, angry subscriberRecorder
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { calm.record(l) })()
+	var healthy, angry subscriberRecorder
+	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { healthy.record(l) })()
 	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { angry.record(l); panic("no") })()
 	defer r.OnDeadLetter(func(context.Context, DeadLetter) { runtime.Goexit() })()
 	hangs := make(chan struct{}, 10)
@@ -114,7 +114,7 @@ func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	for i := range n {
 		r.deadLetter(i, func(Call) Answer { return refused() })
 	}
-	r.untilTrue("all are told", func() bool { return len(calm.runs()) == n && r.Stats().SubscriberPanics == 2*n })
+	r.untilTrue("all are told", func() bool { return len(healthy.runs()) == n && r.Stats().SubscriberPanics == 2*n })
 	checkDeliveredOnce(t, "who panics", angry.runs(), n)
 	<-hangs
 	leave()

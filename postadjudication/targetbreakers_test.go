@@ -216,7 +216,7 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 }
 
 // Who pulls a circuit breaker while a process that starts changes by which one its target goes
-// has pulled the one that holds from then on.
+// has opened the one that holds from then on.
 func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -237,16 +237,16 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 		b   Breaker
 		err error
 	}
-	pulled := make(chan answer, 1)
+	opened := make(chan answer, 1)
 	go func() {
 		b, err := r.OpenBreaker(ctx, AllTenants, "gold", "ops:kim", "stop gold")
-		pulled <- answer{b, err}
+		opened <- answer{b, err}
 	}()
 	r.until("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-pulled; a.err != nil || a.b.Target != DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
+	if a := <-opened; a.err != nil || a.b.Target != DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
 		t.Errorf("%+v", a)
 	}
 }

@@ -170,7 +170,7 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first})
 	j := open(t, urlAs(t, owner, first))
 	s := background.Session{ID: background.SessionID(uuid.New()), Worker: "till-7", Queues: []string{}}
-	enlist := func(by *postgres.Journal, s background.Session) {
+	register := func(by *postgres.Journal, s background.Session) {
 		t.Helper()
 		if err := by.Register(ctx, s); err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 			t.Fatal(alive, err)
 		}
 	}
-	enlist(j, s)
+	register(j, s)
 	refused := func(what, words string) {
 		t.Helper()
 		for _, m := range []postgres.Migration{{AppRole: second}, {NoAppRole: true}} {
@@ -205,14 +205,14 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 		}
 	}
 	refused("it works as the role", "role "+first)
-	enlist(open(t, owner), background.Session{ID: background.SessionID(uuid.New()), Worker: "of the owner", Queues: []string{}})
+	register(open(t, owner), background.Session{ID: background.SessionID(uuid.New()), Worker: "of the owner", Queues: []string{}})
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first}); done.AppRole != first {
 		t.Errorf("%+v", done)
 	}
 	exec(`UPDATE recourse.sessions SET role = '' WHERE worker = 'till-7'`)
 	refused("it does not say its role", "a role that it does not say")
 
-	enlist(j, s) // says it again
+	register(j, s) // says it again
 	exec(`GRANT ` + pq.QuoteIdentifier(second) + ` TO ` + pq.QuoteIdentifier(first))
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: second}); done.AppRole != second {
 		t.Errorf("%+v", done)

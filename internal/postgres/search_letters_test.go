@@ -54,11 +54,11 @@ func randomLetters(d *rand.Rand, n int) []testLetter {
 func insertLetters(t *testing.T, db *sql.DB, letters []testLetter) {
 	t.Helper()
 	for _, f := range letters {
-		constant, text, grams := f.message, "", "{}"
+		constant, text, trigrams := f.message, "", "{}"
 		if !f.whole {
-			constant, text, grams = "account \x01 closed", f.message, "{0}" // as those from before, whatever they contain
+			constant, text, trigrams = "account \x01 closed", f.message, "{0}" // as those from before, whatever they contain
 			if f.run[15]%4 > 0 {
-				grams = postgres.StoredTrigrams("acme", text, constant)
+				trigrams = postgres.StoredTrigrams("acme", text, constant)
 			}
 		}
 		digest := fmt.Sprintf("%q", []any{f.status, f.queue, f.currency, constant, f.replayedBy, f.held, f.unresolved})
@@ -67,7 +67,7 @@ func insertLetters(t *testing.T, db *sql.DB, letters []testLetter) {
 			VALUES (sha256($1), 'acme', $2, $3, $4, $3, '', '', '', '', $5, $6, $6, $7, $8, $9, $10, false, false) ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest RETURNING id)
 			INSERT INTO recourse.letters SELECT $11, 'acme', s.id, '', '', $12, $13, $14, $15, $16, $17, 1, $18, 0, $19 FROM s`,
 			[]byte(digest), f.status, f.queue[:1], f.queue, f.currency, constant, f.whole, f.replayedBy, f.held, f.unresolved,
-			f.run, f.escrow, f.dead, f.seen, f.amount, f.attempts, f.replays, text, grams); err != nil {
+			f.run, f.escrow, f.dead, f.seen, f.amount, f.attempts, f.replays, text, trigrams); err != nil {
 			t.Fatal(err)
 		}
 	}

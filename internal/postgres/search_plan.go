@@ -52,7 +52,7 @@ const (
 	certainCostLimit = 8_000 // a cost that is certain is preferred up to here
 	cheapScan        = 1_000
 	groupSeekCost    = 20 // entries that one more shape costs
-	scanDoubtFactor  = 4  // a walk assumes that what is looked for is everywhere in the order
+	scanSafetyFactor = 4  // a walk assumes that what is looked for is everywhere in the order
 
 	maxScan         = 100_000 // where it turns out not to be, no more than this is lost,
 	maxScanUnread   = 30_000  // and this where shapes were not read, which may tell a better way,
@@ -275,7 +275,7 @@ func (p *searchPlan) considerOrderedScan(limit int64) {
 	if p.path == byRange {
 		certain = min(certain, p.rangeSizes[p.column])
 	}
-	scan := int64(scanDoubtFactor * float64(limit) * float64(p.tenantLetters) / (float64(p.letterCount()) * p.otherSelectivity()))
+	scan := int64(scanSafetyFactor * float64(limit) * float64(p.tenantLetters) / (float64(p.letterCount()) * p.otherSelectivity()))
 	if p.hasDeathBounds() || scan >= certain || certain <= certainCostLimit && scan > cheapScan {
 		return
 	}

@@ -165,8 +165,8 @@ func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 	letters := scanLetters(t, db)
 	checkSubstring(t, j, letters, d, string([]rune(letters[0].message)[7:9]))
 	checkSubstring(t, j, letters, d, string([]rune(letters[1].message)[900:902]))
-	var told int
-	if err := db.QueryRow(`SELECT count(*) FROM recourse.letter_short_texts WHERE texts IS NOT NULL`).Scan(&told); err != nil || told != 0 || len(letters) != 2 {
-		t.Errorf("%d constant parts are told, %v", told, err)
+	var stored int
+	if err := db.QueryRow(`SELECT count(*) FROM recourse.letter_short_texts WHERE texts IS NOT NULL`).Scan(&stored); err != nil || stored != 0 || len(letters) != 2 {
+		t.Errorf("%d constant parts are stored: %v", stored, err)
 	}
 }

@@ -139,9 +139,9 @@ func auditPlain(t testing.TB, j *postgres.Journal, s postgres.Snapshot) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, told := runs[0].Run, h.Runs[s.Run.ID]
-	if told.State != string(r.State) || told.Attempts != r.Attempt || told.BudgetSpent != r.BudgetSpent || told.Recoveries != r.Recoveries {
-		t.Errorf("stored %+v, told %+v", r, told)
+	r, folded := runs[0].Run, h.Runs[s.Run.ID]
+	if folded.State != string(r.State) || folded.Attempts != r.Attempt || folded.BudgetSpent != r.BudgetSpent || folded.Recoveries != r.Recoveries {
+		t.Errorf("stored %+v, folded %+v", r, folded)
 	}
 }
 

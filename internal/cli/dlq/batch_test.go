@@ -199,11 +199,11 @@ func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 	t.Parallel()
 	locallyAndRemotely(t, func(t *testing.T, o *operator) {
 		runs := o.makeRefused(2, `["refused","ok"]`)
-		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
-		told.Check(t, "plan", 0, "")
-		_, next, found := strings.Cut(told.Out, "To let it run:\n  recourse ")
+		planned := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
+		planned.Check(t, "plan", 0, "")
+		_, next, found := strings.Cut(planned.Out, "To let it run:\n  recourse ")
 		if !found || strings.Count(next, "\n") != 1 { // in one line, to be copied
-			t.Fatalf("%s", told.Out)
+			t.Fatalf("%s", planned.Out)
 		}
 		env := map[string]string{}
 		for name, value := range o.Env {
@@ -234,8 +234,8 @@ func TestAPlanPrintsTheCommandThatRunsIt(t *testing.T) {
 			if !strings.Contains(none.Out, "no plan was made") || strings.Contains(none.Out, "To let it run") {
 				t.Errorf("a plan of nothing: %+v, %v", none, runs)
 			}
-			if told := o.mustRun("operator", append(args, "--reason", "mended")...); told["items"] != 0.0 || told["id"] != nil {
-				t.Errorf("%v: %v", args, told)
+			if planned := o.mustRun("operator", append(args, "--reason", "mended")...); planned["items"] != 0.0 || planned["id"] != nil {
+				t.Errorf("%v: %v", args, planned)
 			}
 		}
 		if n := len(o.mustRun("auditor", "bulk", "list")["bulks"].([]any)); n != plans {
