@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -121,7 +122,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if panicked == nil {
 			return
 		}
-		if panicked != http.ErrAbortHandler { // that one was told where it arose
+		if err, ok := panicked.(error); !ok || !errors.Is(err, http.ErrAbortHandler) { // that one was told where it arose
 			a.log.Error("a request broke", zap.String("request", requestName(r)), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
 		}
 		panic(http.ErrAbortHandler)
