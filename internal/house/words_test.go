@@ -74,6 +74,8 @@ var allowances = []allowance{
 	{"easing", "", `easing`, false, storedName},
 	{"bell", "", `bell_(?:archived|removed)`, false, storedName},
 	{"mirror", "", `mirror_(?:removed|run)`, false, storedName},
+	{"bell", "background", `recourse:bell`, false, "the Redis channel on which processes of every version listen"},
+	{"rung", "internal/bench/result.go", `rung_s`, false, storedName},
 	{"bell", "internal/failpoint", `bell\.(?:before|after)`, false, "the value of a failpoint"},
 	{"ring", "internal/failpoint", `ring`, false, "the value of a failpoint"},
 	{"bury", "internal/failpoint", `bury`, false, "the value of a failpoint"},
