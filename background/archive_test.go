@@ -144,14 +144,14 @@ func TestTheOnlyArchivedTaskOfALetterIsKept(t *testing.T) {
 // notification number.
 func TestTamperingWithTheOnlyArchivedTaskIsRecorded(t *testing.T) {
 	t.Parallel()
-	for kind, touch := range map[string]func(*asynq.Inspector, string, string) error{
+	for kind, tamper := range map[string]func(*asynq.Inspector, string, string) error{
 		background.ArchivedTaskRequeued: (*asynq.Inspector).RunTask,
 		background.ArchivedTaskRemoved:  (*asynq.Inspector).DeleteTask,
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			h, w, r := letterWithOlderArchivedTask(t)
-			if err := touch(h.inspector(), r.Queue, r.ID.String()+".1"); err != nil {
+			if err := tamper(h.inspector(), r.Queue, r.ID.String()+".1"); err != nil {
 				t.Fatal(err)
 			}
 			h.awaitTrue("tampering is recorded", func() bool { return len(h.recordedTampering(r.ID)) > 0 })

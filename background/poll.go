@@ -79,7 +79,7 @@ func (i *pollThrottle) EvalSha(ctx context.Context, sha string, keys []string, a
 	} else if ctx.Err() == nil {
 		i.onReply(err)
 	}
-	i.recordPoll(keys[0], cmd.Err() == redis.Nil, wakeupsSeen)
+	i.recordPoll(keys[0], errors.Is(cmd.Err(), redis.Nil), wakeupsSeen)
 	return cmd
 }
 

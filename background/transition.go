@@ -70,7 +70,7 @@ func (tr Transition) claim(now Run) (Run, error) {
 // recorded whether or not it is outstanding, because the payment is a fact.
 func (tr Transition) recordLateAnswer(now Run) (Run, error) {
 	answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)
-	if tellsNew := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable; !awaited && (!tellsNew || now.Class == Executed) {
+	if decisive := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable; !awaited && (!decisive || now.Class == Executed) {
 		return now, ErrConflict
 	}
 	return tr.mergeOutcome(answered), nil

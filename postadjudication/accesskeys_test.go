@@ -44,6 +44,9 @@ func (r *rig) operationLog(tenant, subject string) (lines []string) {
 		}
 		lines = append(lines, line)
 	}
+	if err := rows.Err(); err != nil {
+		r.t.Fatal(err)
+	}
 	return lines
 }
 

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +126,7 @@ func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 		-2 * time.Second: background.ErrBeforeFirstCall, -1: background.ErrBeforeFirstCall,
 		0: nil, 54*time.Second - 1: nil, 54 * time.Second: background.ErrKeyExpired, time.Hour: background.ErrKeyExpired,
 	} {
-		if got := f.checkKeyLifetime(&r, first.Add(after)); got != want {
+		if got := f.checkKeyLifetime(&r, first.Add(after)); !errors.Is(got, want) {
 			t.Errorf("%s after the first call: %v, want %v", after, got, want)
 		}
 	}

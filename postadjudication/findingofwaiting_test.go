@@ -37,9 +37,9 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	executed := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
 	nothing := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}
 	for name, c := range map[string]struct {
-		paid bool
-		tell func(r *rig, s Submitted) (CaseStatus, error)
-		want background.State
+		paid  bool
+		learn func(r *rig, s Submitted) (CaseStatus, error)
+		want  background.State
 	}{
 		"found executed":     {true, func(r *rig, s Submitted) (CaseStatus, error) { return r.Reconcile(ctx, "acme", s.Run, executed) }, background.Succeeded},
 		"found of the case":  {true, func(r *rig, s Submitted) (CaseStatus, error) { return r.ReconcileCase(ctx, "acme", "txr_1", executed) }, background.Succeeded},
@@ -58,7 +58,7 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 			if _, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) {
 				t.Errorf("a cancel before: %v", err)
 			}
-			status, err := c.tell(r, s)
+			status, err := c.learn(r, s)
 			if err != nil || status.UnknownOpen != 0 || status.Runs[0].State != c.want {
 				t.Fatalf("%+v, %v", status, err)
 			}

@@ -413,9 +413,9 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	}
 	lookups := 0
 	r.escrow.lookup = func(c Call) Answer { lookups++; return Answer{Class: Executed, Moved: c.Amount.Minor} }
-	parked := r.Stats().PausedDeliveries
+	paused := r.Stats().PausedDeliveries
 	s := r.startWorkers().mustSubmit(release(1))
-	r.untilTrue("its delivery is postponed", func() bool { return r.Stats().PausedDeliveries > parked })
+	r.untilTrue("its delivery is postponed", func() bool { return r.Stats().PausedDeliveries > paused })
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}

@@ -111,7 +111,7 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	for field, change := range map[string]func(*PurgeRequest){
 		"actor": func(q *PurgeRequest) { q.Actor = "" }, "reason": func(q *PurgeRequest) { q.Reason = "" },
 		"filter": func(q *PurgeRequest) { q.Filter = LetterFilter{} }, "letter": func(q *PurgeRequest) { q.Filter.Status = background.LetterForked },
-		"outcome_class": func(q *PurgeRequest) { q.Filter.Class = "unknwon" },
+		"outcome_class": func(q *PurgeRequest) { q.Filter.Class = "unknow" },
 	} {
 		q := refusedLetters()
 		q.Confirm = "1"

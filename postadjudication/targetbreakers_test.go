@@ -237,16 +237,16 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 		b   Breaker
 		err error
 	}
-	pulled := make(chan answer, 1)
+	opened := make(chan answer, 1)
 	go func() {
 		b, err := r.OpenBreaker(ctx, AllTenants, "gold", "ops:kim", "stop gold")
-		pulled <- answer{b, err}
+		opened <- answer{b, err}
 	}()
 	r.until("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-pulled; a.err != nil || a.b.Target != DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
+	if a := <-opened; a.err != nil || a.b.Target != DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
 		t.Errorf("%+v", a)
 	}
 }

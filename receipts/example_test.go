@@ -55,3 +55,33 @@ func ExampleFormatHeads() {
 	// recourse heads 1
 	// 01934b2e-7c00-7abc-8def-0123456789ab 1 L8cJVCI0zS0DqQ0pAnTlxEVRJl6+fsstgxQF3DqLC70=
 }
+
+// The state of every run and dead letter of a case is what its receipts fold to.
+func ExampleFold() {
+	id, err := receipts.ParseCaseID("01934b2e-7c00-7abc-8def-0123456789ab")
+	if err != nil {
+		panic(err)
+	}
+	run, err := receipts.ParseRunID("01934b2e-7c00-7abc-8def-000000000001")
+	if err != nil {
+		panic(err)
+	}
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	rs, _, err := receipts.Chain(id, "acme", receipts.Genesis(id),
+		receipts.Draft{Run: run, Subtype: receipts.Submitted, Actor: "escrow", At: noon},
+		receipts.Draft{Run: run, Subtype: receipts.AttemptStarted, Actor: "worker:1", At: noon.Add(time.Second), Payload: receipts.Payload{Attempt: 1}},
+	)
+	if err != nil {
+		panic(err)
+	}
+	for n := 1; n <= len(rs); n++ {
+		history, err := receipts.Fold(rs[:n])
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(rs[n-1].Subtype, "->", history.Runs[run].State)
+	}
+	// Output:
+	// submitted -> pending
+	// attempt-started -> running
+}

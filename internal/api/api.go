@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -122,7 +123,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if panicked == nil {
 			return
 		}
-		if panicked != http.ErrAbortHandler { // its cause is already logged
+		if err, ok := panicked.(error); !ok || !errors.Is(err, http.ErrAbortHandler) { // its cause is already logged
 			a.log.Error("a request panicked", zap.String("request", requestName(r)), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
 		}
 		panic(http.ErrAbortHandler)

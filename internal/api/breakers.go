@@ -14,7 +14,7 @@ type noInput struct{}
 
 type breakersOutput struct {
 	Body struct {
-		Brakes []postadjudication.Breaker `json:"breakers"`
+		Breakers []postadjudication.Breaker `json:"breakers"`
 	}
 }
 
@@ -44,7 +44,7 @@ func (a *API) breakerOperations(h huma.API) {
 func (a *API) breakers(ctx context.Context, c Caller, _ *noInput) (*breakersOutput, error) {
 	found, err := a.service.Breakers(ctx, c.Tenant)
 	out := &breakersOutput{}
-	out.Body.Brakes = append([]postadjudication.Breaker{}, found...)
+	out.Body.Breakers = append([]postadjudication.Breaker{}, found...)
 	return out, err
 }
 

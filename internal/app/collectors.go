@@ -31,7 +31,7 @@ type processCollector struct {
 	staleClaims *prometheus.Desc // claims that were too old to call the escrow service
 	clockOffset *prometheus.Desc
 
-	running, waiting, abandoned, failures, renotified, uptime, transitions, newCases, unreadable, unrecordable, breakersNotClosed, parkedDeliveries, stalledBreakers, stalledRuns, pausedQueues, archivedTasksRemoved, pruned, pruneFailures, unarchived *prometheus.Desc
+	running, waiting, abandoned, failures, renotified, uptime, transitions, newCases, unreadable, unrecordable, breakersNotClosed, pausedDeliveries, stalledBreakers, stalledRuns, pausedQueues, archivedTasksRemoved, pruned, pruneFailures, unarchived *prometheus.Desc
 
 	lookups *prometheus.Desc // about dead letters of unknown outcome
 }
@@ -49,7 +49,7 @@ func newProcessCollector(service measuredService, started time.Time) *processCol
 		breakersNotClosed:    newDesc("recourse_breakers_not_closed", "Circuit breakers that are open or half-open, as read by this process."),
 		stalledBreakers:      newDesc("recourse_breakers_stalled", "Circuit breakers with waiting runs and no new case to probe the escrow service: a person has to act."),
 		stalledRuns:          newDesc("recourse_breakers_stalled_runs", "Runs that wait behind stalled circuit breakers, at most 1000 counted for each."),
-		parkedDeliveries:     newDesc("recourse_deliveries_paused_total", "Deliveries that were not executed because a circuit breaker was open."),
+		pausedDeliveries:     newDesc("recourse_deliveries_paused_total", "Deliveries that were not executed because a circuit breaker was open."),
 		pausedQueues:         newDesc("recourse_queues_paused", "Queues paused in asynq: their runs are not delivered."),
 		archivedTasksRemoved: newDesc("recourse_archived_tasks_removed_total", "Archived tasks of dead letters removed from asynq."),
 		pruned:               newDesc("recourse_dead_letters_pruned_total", "Dead letters removed because their retention expired."),
@@ -95,7 +95,7 @@ func (p *processCollector) Collect(to chan<- prometheus.Metric) {
 	count(p.subscriberCalls, s.SubscriberCalls)
 	count(p.subscriberPanics, s.SubscriberPanics)
 	count(p.renotified, s.NotificationsResent)
-	count(p.parkedDeliveries, s.PausedDeliveries)
+	count(p.pausedDeliveries, s.PausedDeliveries)
 	count(p.archivedTasksRemoved, s.ArchivedTasksRemoved)
 	count(p.pruned, s.Retention.Pruned)
 	count(p.pruneFailures, s.Retention.Failed)

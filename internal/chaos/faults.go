@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -146,7 +147,7 @@ func workerRestart(_ context.Context, a *testbed, rng *rand.Rand) (string, error
 func clockStep(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	offset := time.Duration(rng.IntN(10001)-5000) * time.Millisecond
 	_, err := a.fleet.workerAt(0).ask(ctx, worker.Command{Do: worker.Clock, Offset: offset})
-	if err == errWorkerEnded {
+	if errors.Is(err, errWorkerEnded) {
 		err = nil // it was dead already
 	}
 	return fmt.Sprintf("worker 0, %s", offset), err

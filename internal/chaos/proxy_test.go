@@ -76,7 +76,7 @@ func reads(c net.Conn, limit time.Duration) error {
 	return err
 }
 
-const replyTimeout, silence = 5 * time.Second, 100 * time.Millisecond
+const replyTimeout, quietFor = 5 * time.Second, 100 * time.Millisecond
 
 func TestTheProxyIsSlowInBothDirections(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestTheProxyHoldsBackDataWhileStalled(t *testing.T) {
 	t.Parallel()
 	p, c := proxied(t, echoServer(t))
 	p.setMode(modeStall, 0)
-	if err := writes(c, silence); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := writes(c, quietFor); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("something got through: %v", err)
 	}
 	p.setMode(modePass, 0)
@@ -139,7 +139,7 @@ func TestABlackholedConnectionStaysOpenAndSilent(t *testing.T) {
 	p.blackhole()
 	p.setMode(modePass, 0)
 	for range 2 {
-		if err := writes(c, silence); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := writes(c, quietFor); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the deaf connection: %v", err)
 		}
 	}

@@ -93,11 +93,11 @@ func (s *schedule) runMachines(ctx context.Context) error {
 		if slices.ContainsFunc(chosen, func(f fault) bool { return f.freeze }) {
 			last = s.o.freeze
 		}
-		calm := time.Duration(rng.IntN(3000)) * time.Millisecond
+		pause := time.Duration(rng.IntN(3000)) * time.Millisecond
 		if err := s.runFaults(context.WithoutCancel(ctx), ctx.Done(), chosen, last); err != nil {
 			return err
 		}
-		sleep(ctx, calm)
+		sleep(ctx, pause)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -139,7 +140,7 @@ func (a *testbed) setClock(ctx context.Context, i int, offset time.Duration) err
 	limited, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := a.fleet.workerAt(i).ask(limited, worker.Command{Do: worker.Clock, Offset: offset})
-	if err == errWorkerEnded || limited.Err() != nil {
+	if errors.Is(err, errWorkerEnded) || limited.Err() != nil {
 		err = nil // it is dead or frozen
 	}
 	return err

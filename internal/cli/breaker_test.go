@@ -18,9 +18,9 @@ func TestACircuitBreakerIsOpenedListedAndReleased(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 	order("release").Check(t, "nothing to release", 1, "not open")
-	pulled := order("open", "--json")
-	pulled.Check(t, "open", 0, "")
-	if v := pulled.Object(t); v["state"] != "open" || v["by_hand"] != true || v["target"] != "escrow" || v["actor"] != "kim" {
+	opened := order("open", "--json")
+	opened.Check(t, "open", 0, "")
+	if v := opened.Object(t); v["state"] != "open" || v["by_hand"] != true || v["target"] != "escrow" || v["actor"] != "kim" {
 		t.Errorf("%v", v)
 	}
 	list := p.Run("", "breaker", "list", "--tenant", "acme")

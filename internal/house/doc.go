@@ -1,4 +1,74 @@
-// Package house keeps the rules of the house as tests: which package may import
-// which, how long a file and a function may grow, what pure packages must not
-// touch. It holds nothing else.
+// Package house tests the rules that all code of this repository keeps. It has no code but tests.
+//
+// # Rules
+//
+//   - Imports run one way. A table says which package may import which. Only postadjudication
+//     opens the journal. Pure packages do no I/O, and have no clock, no log and no dependency.
+//   - A file has at most 500 lines, a function 70, a package 35 files and 110 exported names, a type
+//     30 methods. What was beyond that when the limits were set has its number as a ceiling, which
+//     may only be lowered.
+//   - Every package has a comment that says what it promises.
+//   - Things are called by the words of the field. Words that once had a sense of their own here
+//     stand in no identifier, comment or text.
+//   - Go in the guides compiles.
+//
+// # Glossary
+//
+// Each word has one meaning in this repository.
+//
+// Work:
+//
+//	adjudication         a decision to release or refund money of an escrow, handed over for execution
+//	generation           which decision about one transaction it is, from 1
+//	case                 everything about one transaction; its runs share one settlement
+//	run                  one task that carries one adjudication, with its own budget of attempts
+//	attempt              one call of the escrow service by a run
+//	retry                the next attempt of the same run; the receipt subtypes and the command "retry"
+//	                     that users know before the word fork stay
+//	dead letter          a run that ended without success, until somebody decides what becomes of it
+//	fork                 a new run of a dead letter, with a new budget
+//	replay               a fork or mark by a rule, without a person
+//	operation key        the idempotency key of the escrow service, the same on all attempts of a decision
+//	claim                the right of one process to make the next attempt, written before the call
+//	transition           one change of a run and its case, with its receipts, in one commit
+//	outstanding call     a call that was given up and may still be executed
+//
+// Delivery:
+//
+//	notification         the asynq task that brings a run to a worker; it may repeat, come late or get lost
+//	lost delivery        a notification that Redis handed out and no worker got
+//	orphaned task        a task that claims to be queued where no worker will take it
+//	archived task        the entry of a dead letter in asynq's archive, for asynqmon
+//	session              one running process, as the database knows it
+//	heartbeat            the periodic write by which a session shows that its process lives
+//	sweep                a pass over runs that are due and have no notification; it notifies again
+//	recovery             what a live process does with the runs of a lost session
+//
+// Escrow services:
+//
+//	lookup               a question to the escrow service what became of an operation key
+//	finding              what a person states about a payment, with a reference
+//	circuit breaker      what stops the calls of one escrow service
+//	open                 of a circuit breaker: no call but probes
+//	half-open            of a circuit breaker: a growing number of calls
+//
+// Dead letters:
+//
+//	annotation           what people and rules noted on a dead letter: hold and marks
+//	hold                 an annotation that keeps a dead letter from retention and from rules
+//	mark                 an annotation that a dead letter may be replayed, or needs a person
+//	facet                a property by which dead letters are filtered and counted, such as the reason
+//	facet group          the dead letters whose facets are all equal, counted in one row
+//	access path          how a search reads the index: by facet group, in order, or by trigram
+//	trigram              three characters in a row, indexed to find substrings of error texts
+//
+// Evidence:
+//
+//	receipt              one append-only fact about a case: who, what, when, why
+//	chain                the receipts of a case, each with the hash of the one before
+//	head                 the last link of a chain, to be kept elsewhere
+//	store                the interface through which the engine reads and writes runs (background.Store)
+//	journal              its implementation on Postgres (internal/postgres)
+//	operation log        a chain of receipts about settings: policies, keys, rules, circuit breakers
+//	audit                the comparison of everything stored with what the receipts say
 package house

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -59,15 +60,6 @@ const (
 	longestFunction = 70
 )
 
-// bounded are the trees whose packages have at most mostFiles files besides tests, and whose
-// types have at most mostMethods methods each.
-var bounded = []string{"internal/cli", "internal/client"}
-
-const (
-	mostFiles   = 35
-	mostMethods = 30
-)
-
 type source struct {
 	dir  string
 	name string
@@ -75,11 +67,10 @@ type source struct {
 	set  *token.FileSet
 }
 
-func sources(t *testing.T) []source {
-	t.Helper()
+// parsedOnce is every Go file of the module. The tests read the same trees and change none.
+var parsedOnce = sync.OnceValues(func() (out []source, err error) {
 	root := filepath.Join("..", "..")
-	var out []source
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -97,6 +88,12 @@ func sources(t *testing.T) []source {
 		out = append(out, source{path.Dir(filepath.ToSlash(rel)), filepath.ToSlash(rel), f, set})
 		return err
 	})
+	return out, err
+})
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	out, err := parsedOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,51 +176,6 @@ func TestNothingGrowsTooLong(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestNoPackageAndNoTypeSwallowsTheOthers(t *testing.T) {
-	t.Parallel()
-	files, methods := map[string]int{}, map[string]int{}
-	for _, s := range sources(t) {
-		in := func(tree string) bool { return s.dir == tree || strings.HasPrefix(s.dir, tree+"/") }
-		if strings.HasSuffix(s.name, "_test.go") || !slices.ContainsFunc(bounded, in) {
-			continue
-		}
-		files[s.dir]++
-		for _, d := range s.file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
-				methods[s.dir+"."+receiver(f.Recv.List[0].Type)]++
-			}
-		}
-	}
-	for _, tree := range bounded {
-		if files[tree] == 0 {
-			t.Errorf("%s has no file, the walk is broken", tree)
-		}
-	}
-	for dir, n := range files {
-		if n > mostFiles {
-			t.Errorf("package %s has %d files, %d at most", dir, n, mostFiles)
-		}
-	}
-	for name, n := range methods {
-		if n > mostMethods {
-			t.Errorf("%s has %d methods, %d at most", name, n, mostMethods)
-		}
-	}
-}
-
-// receiver is the name of the type of a method.
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
 }
 
 func TestEveryPackageSaysWhatItIs(t *testing.T) {

@@ -172,12 +172,8 @@ func lockBreaker(ctx context.Context, tx *sql.Tx, t background.Target) (row brea
 
 // readBreaker reads a row that must exist.
 func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock string) (row breakerRow, err error) {
-	rows, err := tx.QueryContext(ctx, breakerSQL+byTargetSQL+lock, t.Tenant, t.Family, t.Name)
+	found, err := queryAll[breakerRow](ctx, tx, breakerSQL+byTargetSQL+lock, t.Tenant, t.Family, t.Name)
 	if err != nil {
-		return row, err
-	}
-	var found []breakerRow
-	if err := sqlx.StructScan(rows, &found); err != nil {
 		return row, err
 	}
 	if len(found) != 1 {

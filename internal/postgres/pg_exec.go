@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/jmoiron/sqlx"
+
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
@@ -34,4 +36,17 @@ func hitOpenPoints(m failpoint.Moment, rows []*chainedChange) {
 	for range rows {
 		failpoint.Hit(m, failpoint.Open)
 	}
+}
+
+// queryAll returns all rows of a query in a transaction, as structs with a db tag for each column.
+func queryAll[T any](ctx context.Context, tx *sql.Tx, query string, args ...any) (found []T, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	if err := sqlx.StructScan(rows, &found); err != nil {
+		return nil, err
+	}
+	return found, rows.Err()
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -172,12 +171,8 @@ func (j *Journal) UpdateBulkPlan(ctx context.Context, tenant string, id uuid.UUI
 }
 
 func lockBulkPlanRow(ctx context.Context, tx *sql.Tx, tenant string, id uuid.UUID) (b BulkPlan, pending bool, err error) {
-	rows, err := tx.QueryContext(ctx, bulkPlanSQL+`WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`, tenant, id)
+	found, err := queryAll[bulkPlanRow](ctx, tx, bulkPlanSQL+`WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`, tenant, id)
 	if err != nil {
-		return b, false, err
-	}
-	var found []bulkPlanRow
-	if err := sqlx.StructScan(rows, &found); err != nil {
 		return b, false, err
 	}
 	if len(found) != 1 {

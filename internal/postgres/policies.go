@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/receipts"
@@ -134,12 +133,8 @@ func lockPolicy(ctx context.Context, tx *sql.Tx, tenant, family string) (Policy,
 		VALUES ($1, $2, $3, 0, '', '', '', $4) ON CONFLICT DO NOTHING`, tenant, family, id, time.Time{}); err != nil {
 		return Policy{}, err
 	}
-	rows, err := tx.QueryContext(ctx, policySQL+`WHERE tenant = $1 AND family = $2 FOR NO KEY UPDATE`, tenant, family)
+	found, err := queryAll[policyRow](ctx, tx, policySQL+`WHERE tenant = $1 AND family = $2 FOR NO KEY UPDATE`, tenant, family)
 	if err != nil {
-		return Policy{}, err
-	}
-	var found []policyRow
-	if err := sqlx.StructScan(rows, &found); err != nil {
 		return Policy{}, err
 	}
 	if len(found) != 1 {

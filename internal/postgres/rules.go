@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -103,12 +102,8 @@ func lockRule(ctx context.Context, tx *sql.Tx, tenant, name string) (Rule, error
 		VALUES ($1, $2, 0, false, false, '', '', '', $3) ON CONFLICT DO NOTHING`, tenant, name, time.Time{}); err != nil {
 		return Rule{}, err
 	}
-	rows, err := tx.QueryContext(ctx, ruleSQL+`WHERE tenant = $1 AND name = $2 FOR NO KEY UPDATE`, tenant, name)
+	found, err := queryAll[Rule](ctx, tx, ruleSQL+`WHERE tenant = $1 AND name = $2 FOR NO KEY UPDATE`, tenant, name)
 	if err != nil {
-		return Rule{}, err
-	}
-	var found []Rule
-	if err := sqlx.StructScan(rows, &found); err != nil {
 		return Rule{}, err
 	}
 	if len(found) != 1 {

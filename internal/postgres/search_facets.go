@@ -15,7 +15,7 @@ import (
 type facetGroupReader struct {
 	columns []string
 	into    []any
-	set     []func(shapes []facetGroup)
+	set     []func(groups []facetGroup)
 }
 
 // int64Column reads a column of numbers; NULL leaves the group unchanged.

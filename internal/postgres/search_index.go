@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -208,12 +207,8 @@ func deadRuns(ctx context.Context, tx *sql.Tx, after, upTo int64, includePending
 }
 
 func readDeadRuns(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]deadRun, error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
+	found, err := queryAll[deadRun](ctx, tx, query, args...)
 	if err != nil {
-		return nil, err
-	}
-	var found []deadRun
-	if err := sqlx.StructScan(rows, &found); err != nil {
 		return nil, err
 	}
 	for i := range found {

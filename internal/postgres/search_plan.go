@@ -52,7 +52,7 @@ const (
 	certainCostLimit = 8_000 // a path with a bounded cost is preferred up to this
 	cheapScan        = 1_000
 	groupSeekCost    = 20 // index entries that one more group costs
-	scanDoubtFactor  = 4  // safety factor: an ordered scan assumes that matches are spread evenly
+	scanSafetyFactor = 4  // safety factor: an ordered scan assumes that matches are spread evenly
 
 	maxScan         = 100_000 // most entries lost if they are not,
 	maxScanUnread   = 30_000  // if groups were not read, which may show a better path,
@@ -277,7 +277,7 @@ func (p *searchPlan) considerOrderedScan(limit int64) {
 	if p.path == byRange {
 		certain = min(certain, p.rangeSizes[p.column])
 	}
-	scan := int64(scanDoubtFactor * float64(limit) * float64(p.tenantLetters) / (float64(p.letterCount()) * p.otherSelectivity()))
+	scan := int64(scanSafetyFactor * float64(limit) * float64(p.tenantLetters) / (float64(p.letterCount()) * p.otherSelectivity()))
 	if p.hasDeathBounds() || scan >= certain || certain <= certainCostLimit && scan > cheapScan {
 		return
 	}

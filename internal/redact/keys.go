@@ -2,9 +2,9 @@ package redact
 
 import "strings"
 
-// keyShapes are the prefixes by which issuers mark their keys, and the minimum number of characters after
+// keyForms are the prefixes by which issuers mark their keys, and the minimum number of characters after
 // them.
-var keyShapes = [...]struct {
+var keyForms = [...]struct {
 	prefix string
 	more   int
 }{
@@ -61,7 +61,7 @@ func (sc *scanner) knownKey(i int) (int, bool) {
 	default:
 		return 0, false
 	}
-	for _, k := range keyShapes {
+	for _, k := range keyForms {
 		if k.prefix[0] != rest[0] || !strings.HasPrefix(rest, k.prefix) {
 			continue
 		}

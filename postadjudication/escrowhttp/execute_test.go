@@ -242,10 +242,10 @@ func TestNoConnectionIsProofThatNothingWasSent(t *testing.T) {
 	}
 }
 
-// lyingTransport fails with a dial error, but reports no connections.
-type lyingTransport struct{ connected bool }
+// dialErrorTransport fails with a dial error, but reports no connections.
+type dialErrorTransport struct{ connected bool }
 
-func (l lyingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l dialErrorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.connected {
 		tr := traceOf(r)
 		tr()
@@ -255,7 +255,7 @@ func (l lyingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestADialErrorAfterAConnectionProvesNothing(t *testing.T) {
 	t.Parallel()
-	e := newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: &http.Client{Transport: lyingTransport{connected: true}}})
+	e := newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: &http.Client{Transport: dialErrorTransport{connected: true}}})
 	if a := e.Execute(withLimit(t), newCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
 		t.Errorf("%+v", a)
 	}

@@ -125,7 +125,7 @@ func TestEachMadeLineBreaksTheRuleItIsMadeFor(t *testing.T) {
 		o, again := first[l.TransactionReceiptID]
 		e, known := opened[l.EscrowReference]
 		generation := max(l.Generation, 1)
-		ok := true
+		var ok bool
 		switch l.kind {
 		case duplicate:
 			ok = bytes.Equal(l.text, o.text)

@@ -1,0 +1,189 @@
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A limit is on what a package or a type may hold, tests apart.
+type limit string
+
+const (
+	packageFiles limit = "files"          // of a package
+	typeMethods  limit = "methods"        // of a type, exported or not
+	packageNames limit = "exported names" // of a package: functions, types, constants, variables; not methods
+)
+
+// limits hold for every package and type that ceilings does not name.
+var limits = map[limit]int{packageFiles: 35, typeMethods: 30, packageNames: 110}
+
+// quantity is a number that is limited: of a package ("background") or of a type
+// ("background.Manager").
+type quantity struct {
+	limit limit
+	of    string
+}
+
+// ceilings are the numbers of those that were beyond the limits when the limits were set.
+// A ceiling is the present number: it may be lowered, and never raised.
+var ceilings = map[quantity]int{
+	// One package has every subject of the public door, and one type all its operations. Dead
+	// letters, bulk actions, replay rules, retention and the audit are to become packages.
+	{packageFiles, "postadjudication"}:        80,
+	{packageNames, "postadjudication"}:        317,
+	{typeMethods, "postadjudication.Service"}: 232,
+	// One type has all statements. Connection pools, the search and stored plans are to become packages.
+	{packageFiles, "internal/postgres"}:           59,
+	{packageNames, "internal/postgres"}:           134,
+	{typeMethods, "internal/postgres.Journal"}:    228,
+	{typeMethods, "internal/postgres.searchPlan"}: 45,
+	// The engine is one type: its background loops share its claims and its Redis.
+	{typeMethods, "background.Manager"}: 68,
+	// It implements background.Store, and scripts the faults of one.
+	{typeMethods, "background/backgroundtest.Journal"}: 39,
+	// One handler an operation of the HTTP API.
+	{typeMethods, "internal/api.API"}: 102,
+	// One method a form of a secret, on one position in one text.
+	{typeMethods, "internal/redact.scanner"}: 35,
+	// The subtypes, classes and failures of receipts are constants of one package: their readers import nothing else.
+	{packageNames, "receipts"}: 118,
+}
+
+func TestPackagesAndTypesKeepTheirLimits(t *testing.T) {
+	t.Parallel()
+	for _, problem := range beyond(measure(sources(t)), ceilings) {
+		t.Error(problem)
+	}
+}
+
+// measure counts what is limited. Tests do not count.
+func measure(files []source) map[quantity]int {
+	n := map[quantity]int{}
+	for _, s := range files {
+		if strings.HasSuffix(s.name, "_test.go") {
+			continue
+		}
+		n[quantity{packageFiles, s.dir}]++
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+				n[quantity{typeMethods, s.dir + "." + receiver(f.Recv.List[0].Type)}]++
+				continue
+			}
+			for _, name := range declared(d) {
+				if name.IsExported() {
+					n[quantity{packageNames, s.dir}]++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// declared returns the names that a declaration outside of functions gives to its package.
+func declared(d ast.Decl) (names []*ast.Ident) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		names = append(names, d.Name)
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				names = append(names, spec.Name)
+			case *ast.ValueSpec:
+				names = append(names, spec.Names...)
+			}
+		}
+	}
+	return names
+}
+
+// receiver returns the name of the type of a method.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// beyond reports what is over its limit, and ceilings that are higher than they need to be.
+func beyond(measured, ceilings map[quantity]int) (problems []string) {
+	for q, n := range measured {
+		if ceiling, listed := ceilings[q]; !listed && n > limits[q.limit] {
+			problems = append(problems, fmt.Sprintf("%s has %d %s, %d at most", q.of, n, q.limit, limits[q.limit]))
+		} else if listed && n > ceiling {
+			problems = append(problems, fmt.Sprintf("%s has %d %s, its ceiling is %d and may not be raised", q.of, n, q.limit, ceiling))
+		}
+	}
+	for q, ceiling := range ceilings {
+		switch n := measured[q]; {
+		case n <= limits[q.limit]:
+			problems = append(problems, fmt.Sprintf("%s has %d %s, which is within the limit: remove its ceiling", q.of, n, q.limit))
+		case n < ceiling:
+			problems = append(problems, fmt.Sprintf("%s has %d %s: lower its ceiling from %d", q.of, n, q.limit, ceiling))
+		}
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+// parsed is a file of a made-up package.
+func parsed(t *testing.T, name, text string) source {
+	t.Helper()
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, name, text, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, _, _ := strings.Cut(name, "/")
+	return source{dir, name, f, set}
+}
+
+func TestLimitsAreFoundToBeBroken(t *testing.T) {
+	t.Parallel()
+	made := func(files, methods, names int) (out []source) {
+		text := "package p\ntype T[K, V any] struct{}\ntype U struct{}\n" // T counts as a name
+		for i := range methods {
+			text += fmt.Sprintf("func (t *T[K, V]) m%d() {}\n", i)
+		}
+		text += "func (U) M() {}\nvar local, Shared int\nconst (\n"
+		for i := range names - 3 {
+			text += fmt.Sprintf("C%d = %d\n", i, i)
+		}
+		out = append(out, parsed(t, "p/first.go", text+")\n"), parsed(t, "p/first_test.go", "package p\nfunc (T[K, V]) X() {}\nconst D = 1\n"))
+		for i := range files - 1 {
+			out = append(out, parsed(t, fmt.Sprintf("p/f%d.go", i), "package p\nfunc f() {}\n"))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		files, methods, names int
+		ceilings              map[quantity]int
+		want                  []string
+	}{
+		{35, 30, 110, nil, nil},
+		{36, 30, 110, nil, []string{"p has 36 files, 35 at most"}},
+		{35, 31, 110, nil, []string{"p.T has 31 methods, 30 at most"}},
+		{35, 30, 111, nil, []string{"p has 111 exported names, 110 at most"}},
+		{1, 40, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, nil},
+		{1, 41, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, []string{"p.T has 41 methods, its ceiling is 40 and may not be raised"}},
+		{1, 39, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, []string{"p.T has 39 methods: lower its ceiling from 40"}},
+		{1, 30, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, []string{"p.T has 30 methods, which is within the limit: remove its ceiling"}},
+		{1, 1, 3, map[quantity]int{{typeMethods, "p.V"}: 40}, []string{"p.V has 0 methods, which is within the limit: remove its ceiling"}},
+	} {
+		if got := beyond(measure(made(c.files, c.methods, c.names)), c.ceilings); !slices.Equal(got, c.want) {
+			t.Errorf("%d files, %d methods, %d names, ceilings %v: %q, want %q", c.files, c.methods, c.names, c.ceilings, got, c.want)
+		}
+	}
+}
