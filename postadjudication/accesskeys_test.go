@@ -101,9 +101,9 @@ func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 	}{
 		{func(*NewKey) {}, 90 * day, ""},
 		{func(n *NewKey) { n.Principal = "service:desk" }, 400 * day, ""},
-		{func(n *NewKey) { n.NeverExpires = "a sealed device" }, 0, ""},
+		{func(n *NewKey) { n.NeverExpires = "a locked device" }, 0, ""},
 		{func(n *NewKey) { n.NeverExpires = "a\nb" }, 0, "never_expires"},
-		{func(n *NewKey) { n.NeverExpires, n.ExpiresAt = "a sealed device", time.Now().Add(day) }, 0, "expires_at"},
+		{func(n *NewKey) { n.NeverExpires, n.ExpiresAt = "a locked device", time.Now().Add(day) }, 0, "expires_at"},
 		{func(n *NewKey) { n.ExpiresAt = time.Now().Add(729 * day) }, 729 * day, ""},
 		{func(n *NewKey) { n.ExpiresAt = time.Now().Add(731 * day) }, 0, "expires_at"},
 	} {
@@ -122,7 +122,7 @@ func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 			t.Errorf("%+v: made %s, ends %v", n, k.CreatedAt, k.ExpiresAt)
 		}
 	}
-	if lines := r.operationLog("acme", "keys"); len(lines) != 4 || !strings.Contains(lines[2], "on call; never expires: a sealed device") || !strings.Contains(lines[2], "for ever") {
+	if lines := r.operationLog("acme", "keys"); len(lines) != 4 || !strings.Contains(lines[2], "on call; never expires: a locked device") || !strings.Contains(lines[2], "for ever") {
 		t.Errorf("%v", lines)
 	}
 	r.mustAudit()

@@ -338,9 +338,9 @@ func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		answer Answer
-		state  background.State
-		tells  receipts.Subtype
+		answer  Answer
+		state   background.State
+		subtype receipts.Subtype
 	}{
 		"dead":      {refused(), background.DeadLettered, receipts.DeadLettered},
 		"cancelled": {busy429(), background.Cancelled, receipts.Cancelled},
@@ -380,7 +380,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			close(answer)
 			r.untilNoneLive()
 			st := r.status(fork.Run)
-			if p := r.payloadOf(st, c.tells); st.State != c.state || !p.CaseUnmoved || p.Settlement != nil {
+			if p := r.payloadOf(st, c.subtype); st.State != c.state || !p.CaseUnmoved || p.Settlement != nil {
 				t.Errorf("%+v: %+v", st, p)
 			}
 			if k := r.caseOf(release(1)); k.Progression != settlement.Settled || k.Released != 1000 {

@@ -43,9 +43,9 @@ func TestOnlyWhoKnowsTheSecretLearnsTheStatusOfAKey(t *testing.T) {
 	now := time.Now()
 	before, after := now.Add(-time.Second), now.Add(time.Second)
 	for name, tc := range map[string]struct {
-		key      Key
-		want     error
-		standing string
+		key    Key
+		want   error
+		status string
 	}{
 		"valid":               {Key{}, nil, "valid"},
 		"expires later":       {Key{ExpiresAt: &after}, nil, "valid"},
@@ -61,7 +61,7 @@ func TestOnlyWhoKnowsTheSecretLearnsTheStatusOfAKey(t *testing.T) {
 		if err := tc.key.Authenticate(other, now); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s, another's secret: %v", name, err)
 		}
-		if s := tc.key.Status(now); s != tc.standing {
+		if s := tc.key.Status(now); s != tc.status {
 			t.Errorf("%s: %s", name, s)
 		}
 	}

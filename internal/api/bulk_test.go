@@ -127,7 +127,7 @@ func TestAPlanOfNothingIsRefused(t *testing.T) {
 	} {
 		a := r.ask(operator, http.MethodPost, "/api/v1/bulk", body)
 		a.refused(http.StatusUnprocessableEntity, "nothing_selected", "")
-		if told := a.object()["undecided"]; told != undecided {
+		if got := a.object()["undecided"]; got != undecided {
 			t.Errorf("%s: %s", body, a.text)
 		}
 	}

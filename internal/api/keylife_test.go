@@ -104,7 +104,7 @@ func TestAKeyThatExpiresMakesNoneThatExpiresLater(t *testing.T) {
 	if cut := r.ask(token, http.MethodPost, "/api/v1/keys", body("")).is(http.StatusCreated); cut["expires_at"] != end.Format(time.RFC3339) {
 		t.Errorf("a key without a given expiry expires at %v, its maker's at %s", cut["expires_at"], end)
 	}
-	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"never_expires":"a sealed device"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
+	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"never_expires":"a locked device"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
 	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"2999-01-01T00:00:00Z"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
 	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"`+end.Format(time.RFC3339)+`"`)).is(http.StatusCreated)
 }

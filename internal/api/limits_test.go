@@ -44,11 +44,11 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	t.Parallel()
 	store := &countingStore{keys: map[string]access.Key{}}
 	now := time.Now()
-	ring, err := access.NewKeyring(store, func() time.Time { return now }, func(err error) { t.Error(err) })
+	keyring, err := access.NewKeyring(store, func() time.Time { return now }, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &API{keys: ring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), byAddress: map[string]*failureCount{}}}
+	a := &API{keys: keyring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), byAddress: map[string]*failureCount{}}}
 	for _, f := range []struct {
 		to     **keyedLimiter
 		atOnce int

@@ -126,7 +126,7 @@ func TestRecoveriesAreANumberOrUnlimited(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]struct {
 		value Recoveries
-		told  string
+		text  string
 	}{"": {0, "5"}, "--max-recoveries=1": {1, "1"}, "--max-recoveries=12": {12, "12"}, "--max-recoveries=unlimited": {-1, "unlimited"}} {
 		var o Options
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -135,7 +135,7 @@ func TestRecoveriesAreANumberOrUnlimited(t *testing.T) {
 		if flag != "" {
 			args = []string{flag}
 		}
-		if err := f.Parse(args); err != nil || o.MaxRecoveries != want.value || o.MaxRecoveries.String() != want.told {
+		if err := f.Parse(args); err != nil || o.MaxRecoveries != want.value || o.MaxRecoveries.String() != want.text {
 			t.Errorf("%q: %d, formatted as %s, %v", flag, o.MaxRecoveries, o.MaxRecoveries.String(), err)
 		}
 	}

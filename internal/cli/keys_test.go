@@ -41,7 +41,7 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 	if v := p.Run("", "keys", "list", "--tenant", "other", "--json").Object(t); len(v["keys"].([]any)) != 0 {
 		t.Errorf("another tenant sees %v", v)
 	}
-	endless := order("create", "--principal", "user:eve", "--roles", "auditor", "--never-expires", "a sealed device")
+	endless := order("create", "--principal", "user:eve", "--roles", "auditor", "--never-expires", "a locked device")
 	if endless.Code != 0 || !strings.Contains(endless.Out, "until it is revoked") {
 		t.Errorf("%+v", endless)
 	}

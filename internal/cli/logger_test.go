@@ -17,7 +17,7 @@ func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
 	var out bytes.Buffer
 	log := newLogger(&out, zapcore.InfoLevel)
 	for range 500 {
-		log.Debug("unheard")
+		log.Debug("filtered")
 		log.Warn("redis client", zap.String("said", "refused"))
 		log.Error("a breach")
 		log.Named(api.AccessLogger).Info("request")
@@ -31,7 +31,7 @@ func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
 		}
 		counts[l.Level+" "+l.Msg]++
 	}
-	if counts["error a breach"] != 500 || counts["info request"] != 500 || counts["info another"] != 1 || counts["debug unheard"] != 0 {
+	if counts["error a breach"] != 500 || counts["info request"] != 500 || counts["info another"] != 1 || counts["debug filtered"] != 0 {
 		t.Errorf("%v", counts)
 	}
 	if n := counts["warn redis client"]; n < sampledFirst || n > 5*sampledFirst {

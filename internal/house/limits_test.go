@@ -42,8 +42,6 @@ var ceilings = map[quantity]int{
 	{packageNames, "internal/postgres"}:           134,
 	{typeMethods, "internal/postgres.Journal"}:    228,
 	{typeMethods, "internal/postgres.searchPlan"}: 45,
-	// The engine is one type: its background loops share its claims and its Redis.
-	{typeMethods, "background.Manager"}: 68,
 	// It implements background.Store, and scripts the faults of one.
 	{typeMethods, "background/backgroundtest.Journal"}: 39,
 	// One handler an operation of the HTTP API.

@@ -58,7 +58,7 @@ type allowance struct {
 }
 
 // sqlText is a text that has words of SQL, or a column of a table in it.
-var sqlText = regexp.MustCompile(`\b(SELECT|UPDATE|INSERT|DELETE|FROM|WHERE|AND|OR|SET|VALUES|RETURNING|CASE|CREATE|ALTER|JOIN|ORDER BY|AS)\b|\b[a-z]\.[a-z_]+,|^db:|json:"`)
+var sqlText = regexp.MustCompile(`\b(SELECT|UPDATE|INSERT|DELETE|FROM|WHERE|AND|OR|SET|VALUES|RETURNING|CASE|CREATE|ALTER|JOIN|ORDER BY|AS|INTO|TABLE)\b|\b[a-z]\.[a-z_]+( =|,)|^\x60db:|json:"`)
 
 const (
 	schemaName = "a table or column of the schema"
@@ -67,10 +67,11 @@ const (
 
 var allowances = []allowance{
 	{"bell", "", `(?:\w+\.)?bell`, true, schemaName},
+	{"unheard", "internal/postgres", `unheard`, true, schemaName},
 	{"brakes", "", `(?:recourse\.)?brakes(?:_\w+)?`, true, schemaName},
 	{"kase", "", `(?:\w+\.)?kase`, true, "case is a word of SQL"},
 	{"brake", "", `brake-(?:pulled|released|step|tell)`, false, storedName},
-	{"brake", "", `brake:\w*`, false, storedName},
+	{"brake", "", `brake:[\w:]*`, false, storedName},
 	{"easing", "", `easing`, false, storedName},
 	{"bell", "", `bell_(?:archived|removed)`, false, storedName},
 	{"mirror", "", `mirror_(?:removed|run)`, false, storedName},
@@ -79,7 +80,6 @@ var allowances = []allowance{
 	{"bell", "internal/failpoint", `bell\.(?:before|after)`, false, "the value of a failpoint"},
 	{"ring", "internal/failpoint", `ring`, false, "the value of a failpoint"},
 	{"bury", "internal/failpoint", `bury`, false, "the value of a failpoint"},
-	{"sealed", "postadjudication/accesskeys_test.go", `sealed`, false, "a device is sealed"},
 }
 
 // use is a word where it stands.

@@ -59,7 +59,7 @@ func TestTextReplacesSecrets(t *testing.T) {
 		{"private key cut short", "-----BEGIN PRIVATE KEY-----\nMIIE", "[redacted]"},
 		{"URL", "dial postgres://user:pass@host/db?x=1", "dial postgres://[redacted]@host/db?x=1"},
 		{"URL with a slash in the password", "postgres://user:p/a@host/db", "postgres://[redacted]@host/db"},
-		{"URL with user alone", "https://ghost@host", "https://[redacted]@host"},
+		{"URL with user alone", "https://guest@host", "https://[redacted]@host"},
 		{"NUL", "a\x00b", "a\ufffdb"},
 		{"not UTF-8", "a\xff\xfeb", "a\ufffdb"},
 	}

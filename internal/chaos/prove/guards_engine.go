@@ -39,7 +39,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "an answer counts for its own attempt, once",
-		Edits:    []Edit{{"background/transition.go", "!awaited && (!tellsNew || now.Class == Executed) {", "!awaited && (!tellsNew || now.Class == Executed) && false {"}},
+		Edits:    []Edit{{"background/transition.go", "!awaited && (!decisive || now.Class == Executed) {", "!awaited && (!decisive || now.Class == Executed) && false {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestACallIsOutstandingUntilItsOwnAnswer"},
 	},
 	{
@@ -96,7 +96,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a payment is recorded although its caller has gone",
-		Edits:    []Edit{{"background/transition.go", "!awaited && (!tellsNew || now.Class == Executed)", "!awaited && (!tellsNew || true)"}},
+		Edits:    []Edit{{"background/transition.go", "!awaited && (!decisive || now.Class == Executed)", "!awaited && (!decisive || true)"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestALateAnswerThatPaidIsRecordedThoughNobodyAwaitsIt"},
 	},
 	{

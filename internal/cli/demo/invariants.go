@@ -18,7 +18,7 @@ const (
 	invariantOneEffect = "escrow service: at most one effect per operation key"
 	invariantOneWay    = "no case paid both ways"
 	invariantEffects   = "every settlement has its effect, every effect its settlement or open unknown"
-	invariantTasks     = "every live run has a bell"
+	invariantTasks     = "every live run has a task"
 	invariantSum       = "accepted = settled + refunded + partially settled + live + cancelled + letters"
 	verdictOK          = "ok"
 )

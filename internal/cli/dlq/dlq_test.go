@@ -62,7 +62,7 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		"list --tenant acme --currency euro": "currency", "list --tenant acme --reason-code bored": "reason_code", "list --tenant acme --after x": "after", "list --tenant acme --dispatch x": "dispatch_reference",
 		"list --tenant acme --limit 0": "limit", "fork x --tenant acme --actor a --reason b": "run id",
 		"fork " + run + " --tenant acme": "--reason", "fork " + run + " --tenant acme --reason b": "--actor", "list --tenant acme --reason final": "--reason", "list --tenant acme --older-than-days 0": "--older-than-days",
-		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "bury " + run: "bury",
+		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "discard " + run: "discard",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":            "finding",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD is to be recorded as moved, for good. Nobody can be asked here: add --yes",

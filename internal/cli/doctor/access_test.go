@@ -35,7 +35,7 @@ func TestKeysThatNeverEndEndSoonOrAreUnusedAreNamed(t *testing.T) {
 	if c := check(); c.Verdict != doctor.Fine {
 		t.Errorf("%+v", c)
 	}
-	endless, ending, followed, unused := made(postadjudication.NewKey{NeverExpires: "a sealed device"}), made(postadjudication.NewKey{ExpiresAt: soon}), made(postadjudication.NewKey{ExpiresAt: soon}), made(postadjudication.NewKey{})
+	endless, ending, followed, unused := made(postadjudication.NewKey{NeverExpires: "a locked device"}), made(postadjudication.NewKey{ExpiresAt: soon}), made(postadjudication.NewKey{ExpiresAt: soon}), made(postadjudication.NewKey{})
 	if _, _, err := service.RotateKey(t.Context(), postadjudication.KeyRotation{Tenant: "acme", Prefix: followed, Actor: "root", Reason: "ends"}); err != nil {
 		t.Fatal(err)
 	}
