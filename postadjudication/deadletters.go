@@ -259,7 +259,7 @@ func decodeLetterCursor(text string, scope []byte) (letterCursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	// The decoder ignores line ends.
 	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) != cursorSize {
-		return letterCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of letters"}
+		return letterCursor{}, &FieldError{Field: "after", Problem: "is not a cursor of a list of letters"}
 	}
 	sum := cursorDigest(b[:cursorBody], scope)
 	if string(sum[:cursorSize-cursorBody]) != string(b[cursorBody:]) {

@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-const about = `Recourse carries adjudicated escrow decisions to settled, or to a person's desk.
+const about = `Recourse carries adjudicated escrow decisions until they are settled, or keeps them as dead letters for a person.
 
 The tenant is the access key's, and the actor of whatever is done is its principal.
 Amounts are whole numbers in the minor unit of their currency. Every refusal is
