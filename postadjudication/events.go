@@ -81,7 +81,10 @@ func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position
 	limit = min(limit, MaxEvents)
 	var out []Event
 	for len(out) < limit {
-		from, want := (int64(after)+1)/positionsPerReceipt, max(limit-len(out), minReceiptPage)
+		from, want := int64(after)/positionsPerReceipt, max(limit-len(out), minReceiptPage)
+		if int64(after)%positionsPerReceipt == positionsPerReceipt-1 { // nothing is left of that receipt
+			from++
+		}
 		page, err := s.journal.ReceiptsFrom(ctx, tenant, from, want)
 		if err != nil {
 			return nil, after, err

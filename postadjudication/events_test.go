@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -428,7 +429,7 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 		t.Errorf("at the newest: %+v up to %d, %v", events, still, err)
 	}
 	for name, read := range map[string]func(context.Context, string, Position, int) ([]Event, Position, error){"Events": r.Events, "WaitEvents": r.WaitEvents} {
-		for tenant, after := range map[string]Position{"acme": next + 1, "nobody": positionsPerReceipt} {
+		for tenant, after := range map[string]Position{"acme": next + 1, "nobody": positionsPerReceipt, "bank": math.MaxInt64} {
 			var wrong *FieldError
 			if events, _, err := read(ctx, tenant, after, 1); !errors.As(err, &wrong) || wrong.Field != "after" || len(events) > 0 {
 				t.Errorf("%s of %s after %d: %+v, %v", name, tenant, after, events, err)

@@ -231,7 +231,7 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 
 	p.Exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `GRANT ALL ON recourse.receipts TO CURRENT_USER`)
 	sick := p.Run("", "doctor", "--json")
-	sick.Check(t, "doctor", 1, "wrong")
+	sick.Check(t, "doctor", 1, "a check failed")
 	if !strings.Contains(sick.Out, "receipts.append_only") {
 		t.Errorf("%s", sick.Out)
 	}

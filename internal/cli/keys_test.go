@@ -49,7 +49,7 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	order("rotate", "aaaaaaaaaaaa").Check(t, "the successor of none", 1, "aaaaaaaaaaaa")
-	if next := order("rotate", prefix); next.Code != 0 || !strings.HasPrefix(next.Out, "rck_") || !strings.Contains(next.Out, "The key "+prefix+" stays valid") {
+	if next := order("rotate", prefix); next.Code != 0 || !strings.HasPrefix(next.Out, "rck_") || !strings.Contains(next.Out, "The old key "+prefix+" stays valid") {
 		t.Errorf("%+v", next)
 	}
 	order("revoke", "aaaaaaaaaaaa").Check(t, "another key", 1, "aaaaaaaaaaaa")
@@ -117,8 +117,8 @@ func TestKeysAreKeptAtAServer(t *testing.T) {
 	if !strings.HasPrefix(token, "rck_"+prefix+"_") || key["created_by"] != "user:root" || key["expires_at"] == nil || key["tenant"] != "acme" {
 		t.Errorf("%v", key)
 	}
-	at(root, "keys", "create", "--principal", "user:ada", "--roles", "operator", "--reason", "more").Check(t, "more than its own", 1, "[operator] may do what the key may not")
-	at(token, "keys", "list").Check(t, "an auditor", 1, "it takes the role admin")
+	at(root, "keys", "create", "--principal", "user:ada", "--roles", "operator", "--reason", "more").Check(t, "more than its own", 1, "must not allow more than the access key: [operator]")
+	at(token, "keys", "list").Check(t, "an auditor", 1, "it needs the role admin")
 	at(token, "dlq", "list").Check(t, "an auditor's list", 0, "")
 	list := at(root, "keys", "list")
 	if list.Check(t, "list", 0, ""); !strings.Contains(list.Out, "user:ada") || !strings.Contains(list.Out, "2 keys of the key's tenant") || strings.Contains(list.Out, token[17:]) {

@@ -74,7 +74,7 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	}
 	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 4, "not in force")
 	sick := p.Run("", "doctor")
-	sick.Check(t, "doctor", 1, "wrong")
+	sick.Check(t, "doctor", 1, "a check failed")
 	if strings.Count(sick.Out, "append_only") != 1 || !strings.Contains(strings.Join(strings.Fields(sick.Out), " "), "run recourse receipts verify, find the cause, then run recourse migrate") {
 		t.Errorf("%s", sick.Out)
 	}

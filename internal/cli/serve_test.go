@@ -53,7 +53,7 @@ func TestDoctorSaysWhichServerIsAway(t *testing.T) {
 	p := clitest.New(t, testkit.Migrated(t))
 	p.Env[app.RedisVariable] = "redis://127.0.0.1:1"
 	got := p.Run("", "doctor")
-	got.Check(t, "doctor", 1, "wrong")
+	got.Check(t, "doctor", 1, "a check failed")
 	if !strings.Contains(got.Out, "wrong  Redis reachable") || !strings.Contains(got.Out, "Fix:") {
 		t.Errorf("%s", got.Out)
 	}

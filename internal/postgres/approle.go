@@ -212,9 +212,9 @@ func checkProcessesKeepPrivileges(ctx context.Context, q querier, was, role stri
 	case len(all) == 0:
 		return nil
 	case role == "":
-		return fmt.Errorf("%w: %s would lose their privileges while they run: stop them first", ErrAppRole, firstFew(all))
+		return fmt.Errorf("%w: %s would lose their privileges while they run: stop them first (a stopped process counts for 30 s)", ErrAppRole, firstFew(all))
 	}
-	return fmt.Errorf("%w: %s would lose their privileges while they run: stop them first, or keep them by GRANT %s TO their role", ErrAppRole, firstFew(all), pq.QuoteIdentifier(role))
+	return fmt.Errorf("%w: %s would lose their privileges while they run: stop them first (a stopped process counts for 30 s), or keep them by GRANT %s TO their role", ErrAppRole, firstFew(all), pq.QuoteIdentifier(role))
 }
 
 // applyGrants grants the chosen role exactly what processes need, revokes what the previous

@@ -78,7 +78,7 @@ func TestAServerThatCannotBeUsedIsReportedAsSuch(t *testing.T) {
 	made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "test", "--json").Object(t)
 	here := []string{"--server", v["url"].(string)}
 	ask("", here...).Check(t, "no key", 1, "put it in $"+backend.KeyVariable)
-	ask("rck_aaaaaaaaaaaa_bbbb", here...).Check(t, "a key that is none", 1, "(key_invalid); it is the one in $"+backend.KeyVariable)
+	ask("rck_aaaaaaaaaaaa_bbbb", here...).Check(t, "a key that is none", 1, "(key_invalid); the key is the one in $"+backend.KeyVariable)
 	ask(made["token"].(string), append(here, "--tenant", "other")...).Check(t, "another tenant", 1, "leave --tenant out")
 	ask(made["token"].(string), here...).Check(t, "its tenant", 0, "")
 	clitest.Execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", clitest.AnyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").Check(t, "actor", 2, "--actor cannot be used with --server")

@@ -99,6 +99,7 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		if gone := o.mustRun("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || planDone(gone) != 1.0 {
 			t.Errorf("%v", gone)
 		}
+		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1").Check(t, "a number of nothing", 2, "which is 0 now")
 		o.mustRun("operator", "hold", runs[4], "--reason", "in court")
 		held := o.dlq("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes", "--json")
 		held.Check(t, "purge of what is held", 1, "nothing was done: 1 letter refused")

@@ -219,14 +219,18 @@ func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgeP
 	q.Action = postadjudication.BulkPurge
 	return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
 		plan, err := be.Bulk.Plan(ctx, q)
-		if err != nil {
+		var nothing *postadjudication.NothingSelectedError
+		if err != nil && !errors.As(err, &nothing) {
 			return err
 		}
-		if r.dryRun {
+		if err == nil && r.dryRun {
 			return backend.AnswerPlan(sh, &r.Flags, plan)
 		}
 		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {
 			return &postadjudication.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
+		}
+		if err != nil {
+			return err
 		}
 		return runPlanned(ctx, sh, &r.Flags, be, plan, r.yes || r.confirm != "", p.detach)
 	})

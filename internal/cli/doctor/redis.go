@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/postadjudication"
 )
+
+// redisTimeout bounds the checks of Redis: a host that drops packets would block them for minutes.
+const redisTimeout = 15 * time.Second
 
 // examineRedis checks the server. The first check is whether it is reachable; if not, it is the
 // only one.
@@ -26,6 +30,8 @@ func examineRedis(ctx context.Context, opt asynq.RedisConnOpt) (checks []Check) 
 			checks = append(checks, wrong("Redis connection", err.Error(), "check the network"))
 		}
 	}()
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
 		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and accepts connections from this host")}
 	}
