@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// everySo often sets a heartbeat interval that a test can wait for.
+// shortBeats sets heartbeat and sweep intervals that a test can wait for.
 func shortBeats(c *background.Config) {
 	c.BeatEvery, c.SweepEvery = 20*time.Millisecond, 50*time.Millisecond
 }

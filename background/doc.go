@@ -44,6 +44,6 @@
 // closed.
 //
 // The package imports asynq, go-redis, zap, golang.org/x/sys/unix, OpenTelemetry's API,
-// retrypolicy, receipts and internal/failpoint. It MUST NOT know SQL, settlements, the
+// retrypolicy, receipts and internal/failpoint. It must not know SQL, settlements, the
 // rules about money, the command line or the HTTP API.
 package background

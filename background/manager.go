@@ -68,7 +68,7 @@ type Manager struct {
 	consumer     *consumer
 	notifier     *notifier
 	caller       *handlerCaller
-	admission    *admission
+	admission    *claimGate
 	recorder     *recorder
 	tampering    *tamperingDetector
 	inFlight     *inFlightRuns
@@ -149,7 +149,7 @@ func New(cfg Config) (*Manager, error) {
 		log: cfg.Logger, baseCtx: m.baseCtx, sending: make(chan struct{}, maxAsyncNotifications),
 	}
 	m.dueTimers = newDueTimers(m.notifier.enqueueWaiting, m.now, cfg.Logger)
-	m.admission = &admission{
+	m.admission = &claimGate{
 		clock: m.clock, claimBackoff: m.claimBackoff, redisOwner: m.redisOwner, blockedByConfig: cfg.ClaimsBlocked, health: m.health,
 		session: m.session, slots: m.slots, now: m.now, stop: m.stop, started: &m.started,
 	}

@@ -76,8 +76,8 @@ func (s *slots) holdDuringCall() (endCall func()) {
 	}
 }
 
-// admission decides whether this process may claim, and acquires the slots of deliveries.
-type admission struct {
+// claimGate decides whether this process may claim, and acquires the slots of deliveries.
+type claimGate struct {
 	clock           *clock
 	claimBackoff    *claimBackoff
 	redisOwner      *redisOwner
@@ -91,7 +91,7 @@ type admission struct {
 }
 
 // claimErr returns why the journal accepts no claims of this process, or nil.
-func (a *admission) claimErr() error {
+func (a *claimGate) claimErr() error {
 	if _, _, alive := a.session.current(); a.started.Load() && !alive {
 		return errors.Join(errNoSession, a.health.err())
 	}
@@ -103,16 +103,16 @@ func (a *admission) claimErr() error {
 
 // claimsBlocked reports whether this process may claim nothing: its clock is off, one of its
 // claims became stale a short while ago, or it must not work with its servers.
-func (a *admission) claimsBlocked() bool { return a.claimsBlockedBy() != "" }
+func (a *claimGate) claimsBlocked() bool { return a.claimsBlockedBy() != "" }
 
 // mayNotLead reports whether this process must leave work for all processes to others, because
 // it could not carry it out.
-func (a *admission) mayNotLead() bool {
+func (a *claimGate) mayNotLead() bool {
 	why := a.claimsBlockedBy()
 	return why == BlockedByClock || why == BlockedByServers
 }
 
-func (a *admission) claimsBlockedBy() string {
+func (a *claimGate) claimsBlockedBy() string {
 	switch {
 	case a.clock.err() != nil:
 		return BlockedByClock
@@ -125,7 +125,7 @@ func (a *admission) claimsBlockedBy() string {
 }
 
 // serversErr returns why nothing may be claimed with these servers, or nil.
-func (a *admission) serversErr() error {
+func (a *claimGate) serversErr() error {
 	if a.blockedByConfig == nil {
 		return a.redisOwner.err()
 	}
@@ -134,7 +134,7 @@ func (a *admission) serversErr() error {
 
 // admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
 // when to deliver the run again.
-func (a *admission) admit() error {
+func (a *claimGate) admit() error {
 	for {
 		if err := a.awaitHealth(); err != nil {
 			return err
@@ -157,7 +157,7 @@ func (a *admission) admit() error {
 	}
 }
 
-func (a *admission) awaitHealth() error {
+func (a *claimGate) awaitHealth() error {
 	writable := a.health.writable()
 	select {
 	case <-writable:

@@ -176,7 +176,7 @@ func (s *Service) Keys(ctx context.Context, tenant string) ([]AccessKey, error) 
 }
 
 // RevokeKey revokes a tenant's access key permanently and commits the receipt with it. Every
-// process refuses the key at most access.Memory (2s) later. A key that is already revoked is
+// process refuses the key at most access.CacheTTL (2s) later. A key that is already revoked is
 // unchanged. ErrNotFound if the tenant has no key of this prefix.
 func (s *Service) RevokeKey(ctx context.Context, tenant, prefix, actor, reason string) (AccessKey, error) {
 	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {

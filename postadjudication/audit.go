@@ -145,7 +145,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 			caseReceipts = rs
 			rs, err, ok = trail()
 		}
-		found, last, err := s.auditCaseTwice(ctx, a, tenant, runs, caseReceipts)
+		found, last, err := s.auditCaseRechecked(ctx, a, tenant, runs, caseReceipts)
 		if err != nil {
 			return err
 		}
@@ -189,9 +189,9 @@ func (a *Audit) checkOrphanedReceipts(ctx context.Context, s *Service, tenant st
 	}
 }
 
-// auditCaseTwice audits a case. If it seems wrong, it is read again in one transaction and
+// auditCaseRechecked audits a case. If it seems wrong, it is read again in one transaction and
 // audited again, since others may write meanwhile.
-func (s *Service) auditCaseTwice(ctx context.Context, whole *Audit, tenant string, runs []postgres.Snapshot, rs []receipts.Receipt) (*Audit, postgres.Case, error) {
+func (s *Service) auditCaseRechecked(ctx context.Context, whole *Audit, tenant string, runs []postgres.Snapshot, rs []receipts.Receipt) (*Audit, postgres.Case, error) {
 	if len(rs) > 0 {
 		if found := auditCase(runs, rs, whole.maxRecoveries); found.OK() {
 			return found, runs[0].Case, nil

@@ -235,7 +235,7 @@ func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
 // counted from a call under it. It may have one if nothing was or can be executed under the old
 // key.
 func (f *settlementFamily) needsNewKey(s *postgres.Snapshot, at time.Time) bool {
-	if s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyLapsed(&s.Run, at) {
+	if s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
 		return false
 	}
 	// Calls of ended runs only return, and no new ones start, so this read may be outside the
@@ -249,8 +249,8 @@ func (f *settlementFamily) replaysFailures(target string) bool {
 	return ok && replayer.ReplaysFailures()
 }
 
-// keyLapsed reports whether the lifetime of a run's operation key is over.
-func (f *settlementFamily) keyLapsed(r *background.Run, at time.Time) bool {
+// keyExpired reports whether the lifetime of a run's operation key is over.
+func (f *settlementFamily) keyExpired(r *background.Run, at time.Time) bool {
 	executor := f.executorOf(r.Target)
 	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
 }

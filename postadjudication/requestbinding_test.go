@@ -22,7 +22,7 @@ func (r *rig) otherProcess(change ...func(*Config)) *rig {
 	return joinRig(r.t, r.url, r.redis, r.escrow, change...)
 }
 
-// requests returns what the escrow service was sent.
+// recordCalls returns a function that returns the calls that the escrow service got so far.
 func (e *scriptedEscrow) recordCalls(script func(Call) Answer) func() []Call {
 	var all []Call
 	e.script = func(_ context.Context, c Call) Answer {

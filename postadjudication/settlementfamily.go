@@ -114,7 +114,7 @@ func (f *settlementFamily) record(ctx context.Context, m background.Transition, 
 			f.escrows.logExcess(&s.Case, s.Run.ID, excess)
 		}
 		if err == nil && m.Event == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
-			err = background.ErrDeadLettered // see onUndercut
+			err = background.ErrDeadLettered // see onPaidUnderOlderKey
 		}
 		if !errors.Is(err, errCaseRunsStale) {
 			return s.Run, err
@@ -127,7 +127,7 @@ func (f *settlementFamily) record(ctx context.Context, m background.Transition, 
 
 // decide returns the change that a transition makes to a case.
 func (f *settlementFamily) decide(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (postgres.Change, error) {
-	onUndercut(&m, s)
+	onPaidUnderOlderKey(&m, s)
 	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return postgres.Change{}, err
@@ -207,10 +207,10 @@ func onEndedCase(m *background.Transition, s *postgres.Snapshot) {
 	}
 }
 
-// onUndercut ends a run whose reservation was consumed by a payment under another key while it
+// onPaidUnderOlderKey ends a run whose reservation was consumed by a payment under another key while it
 // ran: another attempt could pay a second time. The payment itself ends a waiting run, but
 // earlier versions left it waiting: then its claim ends it.
-func onUndercut(m *background.Transition, s *postgres.Snapshot) {
+func onPaidUnderOlderKey(m *background.Transition, s *postgres.Snapshot) {
 	if !s.Case.State.Underfunded() {
 		return
 	}

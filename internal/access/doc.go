@@ -9,7 +9,7 @@
 // does not allow is refused; an unknown role allows nothing.
 //
 //	Mint ──▶ token (shown once) + Key (stored)
-//	token ──▶ Keyring.Verify ──▶ Store.FindKey ──▶ Key ──▶ Key.May(action)
+//	token ──▶ Keyring.Verify ──▶ Store.FindKey ──▶ Key ──▶ May(key.Roles, action)
 //
 // A Keyring caches a found key for CacheTTL. A revoked key is refused everywhere at most
 // that much later, an expired key at once.

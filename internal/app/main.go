@@ -31,11 +31,11 @@ const (
 // Main is a process that executes settlements. Fill Options, by Bind or by hand, then call
 // Parse, Start, Run and Close, in this order. Close may be called at any time after Parse.
 type Main struct {
-	Options     Options
-	Log         *zap.Logger                                         // no log if nil
-	OnMove      func(m background.Transition, after background.Run) // called after each committed transition; it must not block
-	Now         func() time.Time                                    // clock of a simulation; this machine's if nil
-	DemoHandler http.Handler                                        // handler of /stage/; no /stage/ if nil
+	Options      Options
+	Log          *zap.Logger                                         // no log if nil
+	OnTransition func(m background.Transition, after background.Run) // called after each committed transition; it must not block
+	Now          func() time.Time                                    // clock of a simulation; this machine's if nil
+	DemoHandler  http.Handler                                        // handler of /stage/; no /stage/ if nil
 
 	// Tracer receives the spans. If it is nil, Start exports spans to OTEL_EXPORTER_OTLP_ENDPOINT
 	// if the environment sets that; otherwise nothing is traced.
@@ -103,10 +103,10 @@ func (m *Main) Start(ctx context.Context) error {
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.Executor, Targets: escrow.Targets, Demonstration: escrow.embedded != nil, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
 		Breaker: m.Options.Breaker, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
 		OnBreaker: func(now background.Breaker) { m.metrics.breakerTransitions.WithLabelValues(string(now.State)).Inc() },
-		OnTransition: func(mv background.Transition, after background.Run) {
-			m.metrics.countTransition(mv, after)
-			if m.OnMove != nil {
-				m.OnMove(mv, after)
+		OnTransition: func(tr background.Transition, after background.Run) {
+			m.metrics.countTransition(tr, after)
+			if m.OnTransition != nil {
+				m.OnTransition(tr, after)
 			}
 		},
 	}

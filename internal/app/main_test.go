@@ -78,7 +78,7 @@ func adjudication() postadjudication.Adjudication {
 func TestARunningMainSettlesAndShowsIt(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
+	m := &app.Main{OnTransition: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}

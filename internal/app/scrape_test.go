@@ -38,7 +38,7 @@ func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
 	const each = 5
 	words := []string{"ok", "refused", "retryable", "retryable,ok"}
 	ended := make(chan struct{}, each*len(words))
-	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
+	m := &app.Main{OnTransition: func(_ background.Transition, after background.Run) {
 		if !after.State.Live() {
 			ended <- struct{}{}
 		}

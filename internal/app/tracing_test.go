@@ -67,7 +67,7 @@ func settleOne(t *testing.T, o app.Options, m *app.Main, settled <-chan struct{}
 }
 
 // signal is closed when a run has succeeded.
-func signal() (onMove func(background.Transition, background.Run), settled chan struct{}) {
+func signal() (onTransition func(background.Transition, background.Run), settled chan struct{}) {
 	settled = make(chan struct{})
 	return func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
@@ -81,10 +81,10 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(spans))
 	url, traceparents := busyThenPaid(t)
-	onMove, settled := signal()
+	onTransition, settled := signal()
 	o := options(t)
 	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Given: true}
-	m := &app.Main{OnMove: onMove, Tracer: provider}
+	m := &app.Main{OnTransition: onTransition, Tracer: provider}
 	settleOne(t, o, m, settled)
 
 	parents := map[string]string{}
@@ -134,10 +134,10 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 func TestNoTraceContextIsSentWithoutAProvider(t *testing.T) {
 	t.Parallel()
 	url, traceparents := busyThenPaid(t)
-	onMove, settled := signal()
+	onTransition, settled := signal()
 	o := options(t)
 	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Given: true}
-	settleOne(t, o, &app.Main{OnMove: onMove}, settled)
+	settleOne(t, o, &app.Main{OnTransition: onTransition}, settled)
 	for _, parent := range traceparents() {
 		if parent != "" {
 			t.Errorf("received %q", parent)

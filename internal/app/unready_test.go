@@ -97,7 +97,7 @@ const refuseTriggerSQL = `CREATE FUNCTION recourse.refuse() RETURNS trigger LANG
 func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
+	m := &app.Main{OnTransition: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}
@@ -130,7 +130,7 @@ func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
+	m := &app.Main{OnTransition: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}
@@ -171,7 +171,7 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	settled := make(chan struct{}, 1)
-	m := &app.Main{OnMove: func(_ background.Transition, after background.Run) {
+	m := &app.Main{OnTransition: func(_ background.Transition, after background.Run) {
 		if after.State == background.Succeeded {
 			settled <- struct{}{}
 		}

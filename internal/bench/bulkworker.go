@@ -70,13 +70,13 @@ func (j job) runWorker(ctx context.Context) (err error) {
 	return errors.Join(s.Run(ctx), s.Close())
 }
 
-func (j job) openWith(ctx context.Context, e postadjudication.Executor, onMove func(background.Transition, background.Run)) (*postadjudication.Service, error) {
+func (j job) openWith(ctx context.Context, e postadjudication.Executor, onTransition func(background.Transition, background.Run)) (*postadjudication.Service, error) {
 	redis, err := asynq.ParseRedisURI(j.RedisURL)
 	if err != nil {
 		return nil, err
 	}
 	return postadjudication.Open(ctx, postadjudication.Config{
-		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll, Executor: e, OnTransition: onMove,
+		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll, Executor: e, OnTransition: onTransition,
 		Breaker: postadjudication.BreakerRule{Disabled: true},
 	})
 }

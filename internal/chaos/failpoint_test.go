@@ -309,7 +309,7 @@ var transitions = map[string]killCase{
 	}},
 }
 
-// points are the failpoints of a transition in the journal.
+// moments are when the failpoints of a transition in the journal are passed.
 var moments = []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter}
 
 // A worker that is killed with SIGKILL at any point of any transition loses nothing:

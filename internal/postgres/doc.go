@@ -23,7 +23,7 @@
 // and counts only those its own DELETE returned (escrow.go). The sum of an escrow is its
 // row and its open deltas together, at one moment.
 //
-//	transition ─same commit─▶ escrow_deltas ─folded by an admission or the loop─▶ escrows
+//	transition ─same commit─▶ escrow_deltas ─folded by a reservation or by the loop─▶ escrows
 //
 // A change with a SideEffect writes more than its case, in one transaction: both are
 // committed, or neither. The transaction runs alone on a connection of a slow path; deaths

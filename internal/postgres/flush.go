@@ -8,8 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// flushTransitions writes a batch of transitions: first with the narrow statement, which
-// covers most of them, then the rest with the wide one. A batch that the server refuses for
+// flushTransitions writes a batch of transitions: first with the narrow statement
+// (hotTransitionSQL), which covers most of them, then the rest with the wide one (transitionSQL). A batch that the server refuses for
 // the values of one row is split, so that only that row fails.
 func (j *Journal) flushTransitions(rows []*chainedChange) []answer[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
@@ -23,7 +23,7 @@ func (j *Journal) flushTransitions(rows []*chainedChange) []answer[result] {
 		})
 }
 
-// flushOpens writes a batch of new cases in the same way.
+// flushOpens writes a batch of new cases in the same way, with hotOpenSQL and openCaseSQL.
 func (j *Journal) flushOpens(rows []*chainedChange) []answer[openResult] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
@@ -40,9 +40,9 @@ func (j *Journal) flushOpens(rows []*chainedChange) []answer[openResult] {
 		})
 }
 
-// narrowThenWide runs the eligible rows through the narrow statement. Then it runs the
-// others through the wide one, together with those for which retryWide is true, or with all
-// of them if the narrow statement was refused as a whole.
+// narrowThenWide writes the eligible rows with the narrow statement, and all other rows with
+// the wide one. An eligible row is written with the wide one as well if retryWide is true for
+// its result, or if the narrow statement failed.
 func narrowThenWide[R any](rows []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []answer[R] {
 	out := make([]answer[R], len(rows))
 	var first, rest []int

@@ -21,7 +21,8 @@ type SideEffect interface {
 }
 
 // applyWithSideEffect writes a change and its side effect in one commit, on a connection of
-// a slow path, with either form of the statement.
+// a slow path. text is transitionSQL in the form that waits for locks or in the one that does
+// not.
 func (j *Journal) applyWithSideEffect(ctx context.Context, path *slowPath, text string, s *chainedChange) (v result, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()

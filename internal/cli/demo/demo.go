@@ -57,7 +57,7 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 	if err != nil {
 		return d, err
 	}
-	d.main = &app.Main{Options: chosen, Log: o.Log, OnMove: d.tracker.onTransition, Now: d.clock.now, DemoHandler: d.controlRoutes()}
+	d.main = &app.Main{Options: chosen, Log: o.Log, OnTransition: d.tracker.onTransition, Now: d.clock.now, DemoHandler: d.controlRoutes()}
 	if err := d.main.Parse(func(string) string { return "" }); err != nil {
 		return d, err
 	}
