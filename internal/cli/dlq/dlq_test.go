@@ -65,7 +65,7 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "discard " + run: "discard",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":            "finding",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
-		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD is to be recorded as moved, for good. Nobody can be asked here: add --yes",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD will be recorded as moved, permanently. Standard input is not a terminal: add --yes",
 	} {
 		p.Run("", append([]string{"dlq"}, strings.Fields(args)...)...).Check(t, args, 2, word)
 	}

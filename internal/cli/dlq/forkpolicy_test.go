@@ -78,10 +78,10 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 		"fork --all --force --max-attempts 4":             "--max-attempts needs --family",
 		"fork --filter attempts>0 --force --jitter 0.5":   "--jitter needs --family",
 		"retry --all --force --max-retries 4":             "--max-retries needs --family",
-		"fork --max-attempts 4 --from-queue " + queue:     "that of chores",
-		"retry --max-retries 4 --queue " + queue:          "that of chores",
+		"fork --max-attempts 4 --from-queue " + queue:     "changes the policy of chores",
+		"retry --max-retries 4 --queue " + queue:          "changes the policy of chores",
 		"fork --all --family chores --max-attempts 4":     "--all and a filter",
-		"fork --family chores --base-delay 1s --jitter 1": "--base-delay changes a policy that is not known here",
+		"fork --family chores --base-delay 1s --jitter 1": "--base-delay changes the policy of chores",
 	} {
 		o.dlq("operator", append(strings.Fields(order), "--yes", "--reason", "mended")...).Check(t, order, 2, flag)
 	}
