@@ -69,7 +69,6 @@ func (m *Main) Parse(getenv func(string) string) error {
 	if m.Log == nil {
 		m.Log = zap.NewNop()
 	}
-	redisLog.Store(m.Log)
 	return m.Options.check()
 }
 
@@ -77,6 +76,8 @@ func (m *Main) Parse(getenv func(string) string) error {
 // pages, but executes nothing. It creates the schema in a private Postgres; any other must have
 // it. Call Close also after an error.
 func (m *Main) Start(ctx context.Context) error {
+	redisLog.set(m.Log)
+	m.onClose(func() error { redisLog.clear(m.Log); return nil }) // the last of all
 	databaseURL, redisURL, err := m.startServers(ctx)
 	if err != nil {
 		return err

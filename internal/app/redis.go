@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -181,17 +181,40 @@ func (u *redisURL) cluster() (asynq.RedisConnOpt, error) {
 	}, err
 }
 
-// redisLog receives the log lines of go-redis, which has one logger for all clients of a program.
-// If it is nil they are dropped; go-redis also returns the errors.
-var redisLog atomic.Pointer[zap.Logger]
+// redisLog receives the log lines of go-redis, which has one logger for all clients of a program,
+// and dials in goroutines that outlive its clients.
+var redisLog redisLogger
 
-type redisLogger struct{}
+// redisLogger writes to the log of the Main that was started last. Without one it drops the
+// lines; go-redis also returns the errors.
+type redisLogger struct {
+	mu  sync.RWMutex
+	log *zap.Logger
+}
 
-// Printf implements go-redis's interface of a logger.
-func (redisLogger) Printf(_ context.Context, format string, values ...any) {
-	if log := redisLog.Load(); log != nil {
-		log.Warn("redis client", zap.String("said", strings.TrimSpace(fmt.Sprintf(format, values...))))
+func (r *redisLogger) set(log *zap.Logger) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log = log
+}
+
+// clear drops log unless another one was set since. When it returns, nothing is written to log
+// any more.
+func (r *redisLogger) clear(log *zap.Logger) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.log == log {
+		r.log = nil
 	}
 }
 
-func init() { redis.SetLogger(redisLogger{}) }
+// Printf implements go-redis's interface of a logger.
+func (r *redisLogger) Printf(_ context.Context, format string, values ...any) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.log != nil {
+		r.log.Warn("redis client", zap.String("said", strings.TrimSpace(fmt.Sprintf(format, values...))))
+	}
+}
+
+func init() { redis.SetLogger(&redisLog) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -59,9 +60,28 @@ func (p *Environment) Run(in string, args ...string) Result {
 
 // Execute runs a command line in an environment.
 func Execute(ctx context.Context, env map[string]string, in io.Reader, args ...string) Result {
-	var out, errs bytes.Buffer
+	var out bytes.Buffer
+	var errs lockedBuffer // a command logs while it reports
 	code := cli.Execute(ctx, args, cli.Streams{In: in, Out: &out, Err: &errs, Getenv: func(name string) string { return env[name] }})
 	return Result{code, out.String(), errs.String()}
+}
+
+// lockedBuffer is a buffer for concurrent writers, as standard error is.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // Object returns the one JSON object on standard output.
