@@ -95,8 +95,8 @@ func indexRecords[T any, ID comparable](ctx context.Context, s Store, prefix str
 
 // stillListed reports whether a file is still listed. It returns true if the listing fails.
 func stillListed(ctx context.Context, s Store, name string) bool {
-	for now, err := range s.Names(ctx, name) {
-		if err != nil || now == name {
+	for listed, err := range s.Names(ctx, name) {
+		if err != nil || listed == name {
 			return true
 		}
 	}
