@@ -229,7 +229,7 @@ func (s *scenario) submitNext(act, answer string) {
 }
 
 func (s *scenario) activeRun() (background.Run, bool) {
-	snap, err := s.journal.SubjectSnapshot(context.Background(), "acme", "settlement", s.next("release").TransactionReceiptID)
+	snap, err := s.journal.Cases.SubjectSnapshot(context.Background(), "acme", "settlement", s.next("release").TransactionReceiptID)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		s.t.Fatal(err)
 	}

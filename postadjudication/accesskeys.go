@@ -48,7 +48,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k Acce
 	if n.NeverExpires != "" {
 		reason += "; never expires: " + n.NeverExpires
 	}
-	err = s.journal.CreateKey(ctx, k, receipts.Draft{Actor: n.Actor, At: at, Payload: receipts.Payload{
+	err = s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: n.Actor, At: at, Payload: receipts.Payload{
 		Reference: prefix, Reason: cleanText(reason, 2048), Changes: keyText(k),
 	}})
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Service) RotateKey(ctx context.Context, q KeyRotation) (token string, k
 // access.UnusedFor.
 func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []AccessKey, err error) {
 	now := s.now()
-	found, err := s.journal.KeysToRenew(ctx, now, now.Add(access.ExpiryNotice), now.Add(-access.UnusedFor))
+	found, err := s.journal.Keys.ToRenew(ctx, now, now.Add(access.ExpiryNotice), now.Add(-access.UnusedFor))
 	for _, k := range found {
 		used := k.CreatedAt
 		if k.LastUsed != nil {
@@ -125,7 +125,7 @@ func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []Ac
 
 // Key returns a tenant's access key by its prefix, or ErrNotFound.
 func (s *Service) Key(ctx context.Context, tenant, prefix string) (AccessKey, error) {
-	k, err := s.journal.FindKey(ctx, prefix)
+	k, err := s.journal.Keys.FindKey(ctx, prefix)
 	if errors.Is(err, access.ErrUnknown) || err == nil && (tenant == "" || k.Tenant != tenant) {
 		return AccessKey{}, ErrNotFound
 	}
@@ -172,7 +172,7 @@ func (s *Service) Keys(ctx context.Context, tenant string) ([]AccessKey, error) 
 	if tenant == "" {
 		return nil, nil
 	}
-	return s.journal.Keys(ctx, tenant)
+	return s.journal.Keys.List(ctx, tenant)
 }
 
 // RevokeKey revokes a tenant's access key permanently and commits the receipt with it. Every
@@ -182,8 +182,8 @@ func (s *Service) RevokeKey(ctx context.Context, tenant, prefix, actor, reason s
 	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return AccessKey{}, err
 	}
-	return s.journal.RevokeKey(ctx, tenant, prefix, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Reference: prefix, Reason: cleanText(reason, 1024)}})
+	return s.journal.Keys.Revoke(ctx, tenant, prefix, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Reference: prefix, Reason: cleanText(reason, 1024)}})
 }
 
 // KeyStore returns the store in which an access.Keyring looks up the keys of all tenants.
-func (s *Service) KeyStore() access.Store { return s.journal }
+func (s *Service) KeyStore() access.Store { return s.journal.Keys }

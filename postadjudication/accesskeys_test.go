@@ -313,7 +313,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if _, _, err := begin("acme", same); !errors.Is(err, ErrRequestBusy) {
 		t.Errorf("again: %v", err)
 	}
-	if _, begun, err := mine.journal.BeginRequest(ctx, mine.entry, now.Add(-requestTimeout), now.Add(-RequestRetention)); err != nil || !begun {
+	if _, begun, err := mine.journal.Requests.Begin(ctx, mine.entry, now.Add(-requestTimeout), now.Add(-RequestRetention)); err != nil || !begun {
 		t.Errorf("the same request after a lost answer: %v, %v", begun, err)
 	}
 	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {

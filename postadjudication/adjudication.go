@@ -321,7 +321,7 @@ func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (S
 	if t.RetryKey == "" {
 		return Submitted{}, unsafe
 	}
-	seen, err := s.journal.SubjectSnapshot(ctx, t.Tenant, postgres.KindPlain, t.subject())
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, t.Tenant, postgres.KindPlain, t.subject())
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return Submitted{}, unsafe
@@ -341,7 +341,7 @@ func (s *Service) allowStoredKey(ctx context.Context, q postgres.Request, err er
 	if hasControls(q.Tenant) || hasControls(q.Key) {
 		return err
 	}
-	stored, readErr := s.journal.HasRequest(ctx, q.Tenant, q.Key, q.Began.Add(-RequestRetention))
+	stored, readErr := s.journal.Requests.Has(ctx, q.Tenant, q.Key, q.Began.Add(-RequestRetention))
 	if readErr != nil || stored {
 		return readErr
 	}

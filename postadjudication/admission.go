@@ -168,7 +168,7 @@ func (s *Service) completeReply(ctx context.Context, a *admission, out Submitted
 	case Cancelled:
 		return s.addCancellation(ctx, a, out)
 	case CaseEnded:
-		err := s.journal.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(day), wait)
+		err := s.journal.Operations.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(day), wait)
 		if reply, ok := replyOf(err); err != nil && ok {
 			return Submitted{Reply: reply}, nil
 		}
@@ -180,7 +180,7 @@ func (s *Service) completeReply(ctx context.Context, a *admission, out Submitted
 // addSuperseded looks up the run of an adjudication of a lower generation, if that was ever
 // accepted. An accepted adjudication stays accepted.
 func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
-	accepted, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Submitted)
+	accepted, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Submitted)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -196,7 +196,7 @@ func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted
 	if out.Reply != Superseded {
 		return out, nil
 	}
-	made, err := s.journal.Snapshot(ctx, out.Run)
+	made, err := s.journal.Cases.Snapshot(ctx, out.Run)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -206,7 +206,7 @@ func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted
 
 // addCancellation adds who ended the adjudication's run, and why.
 func (s *Service) addCancellation(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
-	ends, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
+	ends, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
 	if err != nil {
 		return Submitted{}, err
 	}

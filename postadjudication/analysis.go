@@ -68,7 +68,7 @@ func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (
 	}
 	f := s.journalFilter(q.Filter, now)
 	times, trends := &postgres.DeathHistogram{Edges: steps}, trendEdges(now)
-	found, err := s.journal.AnalyzeLetters(ctx, tenant, f, largestGroups, times, trends)
+	found, err := s.journal.Index.Analyze(ctx, tenant, f, largestGroups, times, trends)
 	if err != nil {
 		return out, err
 	}
@@ -92,7 +92,7 @@ func (s *Service) checkAndDrain(ctx context.Context, tenant string, f LetterFilt
 	if err := validateLetterQuery(tenant, f); err != nil {
 		return err
 	}
-	return s.journal.CatchUpLetters(ctx)
+	return s.journal.Index.CatchUp(ctx)
 }
 
 // add sums up the tallies by each property that an analysis shows.
@@ -254,7 +254,7 @@ func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter
 	if !noneOpen {
 		counts = append(counts, ages)
 	}
-	tallies, err := s.journal.TallyLetters(ctx, tenant, all, counts...)
+	tallies, err := s.journal.Index.Tally(ctx, tenant, all, counts...)
 	if err != nil {
 		return out, err
 	}

@@ -32,7 +32,7 @@ func (s *Service) Annotations(ctx context.Context, tenant string, id background.
 
 // openLetter reads an open letter of a tenant with its annotations.
 func (s *Service) openLetter(ctx context.Context, tenant string, id background.RunID) (postgres.LetterRow, error) {
-	found, err := s.journal.LetterRowsByID(ctx, id)
+	found, err := s.journal.Letters.ByID(ctx, id)
 	if err != nil {
 		return postgres.LetterRow{}, err
 	}

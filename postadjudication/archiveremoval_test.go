@@ -96,7 +96,7 @@ func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	k := r.retentionRig(withArchive(t)).at(174 * day)
 	k.prune(PruneReport{Announced: 1})
-	seen, err := k.journal.LetterRowsByID(context.Background(), letter.Run)
+	seen, err := k.journal.Letters.ByID(context.Background(), letter.Run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func (s *Service) AuditWith(ctx context.Context, q AuditQuery) (*Audit, error) {
 	}
 	if len(tenants) == 0 {
 		var err error
-		if tenants, err = s.journal.Tenants(ctx); err != nil {
+		if tenants, err = s.journal.Cases.Tenants(ctx); err != nil {
 			return nil, err
 		}
 		if err := s.auditOrphanOperations(ctx, a); err != nil {
@@ -120,16 +120,16 @@ func (s *Service) auditProgress(ctx context.Context, progress func(string, int, 
 	if progress == nil {
 		return func(string, int) {}, nil
 	}
-	total, err := s.journal.CountCases(ctx, tenants)
+	total, err := s.journal.Cases.Count(ctx, tenants)
 	return func(part string, done int) { progress(part, done, total) }, err
 }
 
 func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, files *archiveCheck, report func(string, int)) error {
-	trail, stop := iter.Pull2(groupByCase(s.journal.AllReceipts(ctx, tenant)))
+	trail, stop := iter.Pull2(groupByCase(s.journal.Receipts.All(ctx, tenant)))
 	defer stop()
 	sums, annotations := map[string]int64{}, s.newAnnotationAudit(tenant)
 	rs, err, ok := trail()
-	for runs, caseErr := range s.journal.Cases(ctx, tenant) {
+	for runs, caseErr := range s.journal.Cases.Each(ctx, tenant) {
 		if err := errors.Join(caseErr, err); err != nil {
 			return err
 		}
@@ -176,10 +176,10 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 
 // checkOrphanedReceipts reports receipts of a case that is not stored.
 func (a *Audit) checkOrphanedReceipts(ctx context.Context, s *Service, tenant string, caseID receipts.CaseID) {
-	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, caseID)
+	runs, trail, err := s.journal.Cases.WithTrail(ctx, tenant, caseID)
 	var operations bool
 	if err == nil && len(runs) == 0 {
-		_, operations, err = s.journal.OperationsWithTrail(ctx, tenant, caseID)
+		_, operations, err = s.journal.Operations.WithTrail(ctx, tenant, caseID)
 	}
 	if operations {
 		return // an operation log has no runs; auditOperations checks it
@@ -197,7 +197,7 @@ func (s *Service) auditCaseRechecked(ctx context.Context, whole *Audit, tenant s
 			return found, runs[0].Case, nil
 		}
 	}
-	runs, rs, err := s.journal.CaseWithTrail(ctx, tenant, runs[0].Case.ID)
+	runs, rs, err := s.journal.Cases.WithTrail(ctx, tenant, runs[0].Case.ID)
 	if err != nil || len(runs) == 0 {
 		return nil, postgres.Case{}, errors.Join(err, errCaseVanished)
 	}
@@ -207,7 +207,7 @@ func (s *Service) auditCaseRechecked(ctx context.Context, whole *Audit, tenant s
 var errCaseVanished = errors.New("postadjudication: a case vanished while it was audited")
 
 func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sums map[string]int64) error {
-	escrows, err := s.journal.Escrows(ctx, tenant)
+	escrows, err := s.journal.Escrows.List(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sum
 // holds. A sum that seems wrong is read again in one transaction first.
 func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e postgres.Escrow, sum int64) (err error) {
 	if e.Committed != sum {
-		if e, sum, err = s.journal.EscrowWithCaseSum(ctx, tenant, e.Reference); err != nil {
+		if e, sum, err = s.journal.Escrows.WithCaseSum(ctx, tenant, e.Reference); err != nil {
 			return err
 		}
 	}

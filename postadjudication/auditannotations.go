@@ -49,7 +49,7 @@ func (d *annotationAudit) finish(ctx context.Context, a *Audit) error {
 	if err := d.compare(ctx, a); err != nil {
 		return err
 	}
-	return d.service.journal.EachAnnotationWithoutReceipt(ctx, d.tenant, a.addFound(InvariantFold, d.tenant))
+	return d.service.journal.Audit.EachAnnotationWithoutReceipt(ctx, d.tenant, a.addFound(InvariantFold, d.tenant))
 }
 
 // compare compares the current batch. Annotations that seem wrong are read again with their
@@ -59,7 +59,7 @@ func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
 	for run := range d.recorded {
 		ids = append(ids, run)
 	}
-	stored, err := d.service.journal.Annotations(ctx, d.tenant, ids)
+	stored, err := d.service.journal.Letters.Annotations(ctx, d.tenant, ids)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
 		if sameAnnotations(stored[run], recorded) {
 			continue
 		}
-		trail, now, err := d.service.journal.AnnotationsWithTrail(ctx, d.tenant, d.cases[run])
+		trail, now, err := d.service.journal.Letters.AnnotationsWithTrail(ctx, d.tenant, d.cases[run])
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ func (s *Service) CaseByID(ctx context.Context, tenant string, id background.Cas
 	if tenant == "" {
 		return CaseStatus{}, ErrNotFound
 	}
-	all, err := s.journal.CaseRuns(ctx, tenant, id)
+	all, err := s.journal.Cases.Runs(ctx, tenant, id)
 	if err != nil {
 		return CaseStatus{}, err
 	}
@@ -38,7 +38,7 @@ func (s *Service) auditSingleCase(ctx context.Context, maxRecoveries int, tenant
 		return nil, ErrNotFound
 	}
 	files := newArchiveCheck(store)
-	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, id)
+	runs, trail, err := s.journal.Cases.WithTrail(ctx, tenant, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -49,7 +49,7 @@ func (s *Service) auditSingleCase(ctx context.Context, maxRecoveries int, tenant
 		}
 		return a, errors.Join(s.auditRelated(ctx, a, tenant, runs[0].Case, trail), files.check(ctx, a, breakSubject{tenant: tenant, caseID: id}, trail))
 	}
-	o, found, err := s.journal.OperationsWithTrail(ctx, tenant, id)
+	o, found, err := s.journal.Operations.WithTrail(ctx, tenant, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -72,7 +72,7 @@ func (s *Service) auditRelated(ctx context.Context, a *Audit, tenant string, c p
 	if err := errors.Join(annotations.compare(ctx, a), s.auditLetterList(ctx, a, tenant, c.ID)); err != nil || c.Escrow == 0 {
 		return err
 	}
-	e, sum, err := s.journal.EscrowWithCaseSum(ctx, tenant, c.Reference)
+	e, sum, err := s.journal.Escrows.WithCaseSum(ctx, tenant, c.Reference)
 	if err != nil {
 		return err
 	}

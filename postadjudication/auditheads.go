@@ -20,7 +20,7 @@ const InvariantHeads = "no trail is cut off or rewritten before its expected hea
 // missing, cases of the tenant itself, or cases that were moved to another tenant since:
 // CompareHeads reports those.
 func (s *Service) HeadsOfOtherTenants(ctx context.Context, tenant string, expected map[receipts.CaseID]receipts.Head) (cases int, tenants []string, err error) {
-	of, err := s.journal.TenantsOf(ctx, slices.Collect(maps.Keys(expected)))
+	of, err := s.journal.Cases.TenantsOf(ctx, slices.Collect(maps.Keys(expected)))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -76,7 +76,7 @@ func headText(h receipts.Head) string {
 func (s *Service) CompareHeads(ctx context.Context, expected map[receipts.CaseID]receipts.Head, audit *Audit) (broken []Break, err error) {
 	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
 	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return audit.tenants[caseID] != "" })
-	owners, err := s.journal.TenantsOf(ctx, missing)
+	owners, err := s.journal.Cases.TenantsOf(ctx, missing)
 	if err != nil {
 		return nil, err
 	}

@@ -15,12 +15,12 @@ import (
 // auditOperations checks a tenant's cases that have receipts but no run: their chains, and that
 // the circuit breakers, rules and bulk plans match the receipts.
 func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) error {
-	cases, err := s.journal.OperationsCases(ctx, tenant)
+	cases, err := s.journal.Operations.Cases(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	for _, id := range cases {
-		o, found, err := s.journal.OperationsWithTrail(ctx, tenant, id)
+		o, found, err := s.journal.Operations.WithTrail(ctx, tenant, id)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) 
 	for _, check := range []struct {
 		invariant string
 		each      func(context.Context, string, func(postgres.Discrepancy)) error
-	}{{InvariantFold, s.journal.EachOperationMismatch}, {InvariantFold, s.journal.EachBulkMismatch}, {InvariantFold, s.journal.EachControlMismatch}} {
+	}{{InvariantFold, s.journal.Audit.EachOperationMismatch}, {InvariantFold, s.journal.Plans.EachMismatch}, {InvariantFold, s.journal.Audit.EachControlMismatch}} {
 		if err := check.each(ctx, tenant, a.addFound(check.invariant, tenant)); err != nil {
 			return err
 		}

@@ -19,13 +19,13 @@ import (
 // tenant and is reported for each tenant that has receipts.
 func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, all bool) error {
 	for _, tenant := range tenants {
-		err := s.journal.EachEventOrderError(ctx, tenant, func(at postgres.TrailPosition, what string) {
+		err := s.journal.Audit.EachEventOrderError(ctx, tenant, func(at postgres.TrailPosition, what string) {
 			a.fail(InvariantOrder, breakSubject{tenant: tenant, caseID: at.Case}.withReceipt(at.Seq), "%s", what)
 		})
 		if err != nil {
 			return err
 		}
-		err = s.journal.EachTenantEventGap(ctx, tenant, func(from, to int64) {
+		err = s.journal.Audit.EachTenantEventGap(ctx, tenant, func(from, to int64) {
 			a.fail(InvariantOrder, breakSubject{tenant: tenant}, "%s of the tenant", gapText(from, to))
 		})
 		if err != nil {
@@ -39,13 +39,13 @@ func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, al
 		}
 		shared = "; all tenants share these numbers, so they may belong to another tenant"
 	}
-	err := s.journal.EachEventGap(ctx, func(from, to int64) {
+	err := s.journal.Audit.EachEventGap(ctx, func(from, to int64) {
 		a.fail(InvariantOrder, breakSubject{}, "%s%s", gapText(from, to), shared)
 	})
 	if err != nil {
 		return err
 	}
-	return s.journal.EachProjectionAhead(ctx, a.addFound(InvariantOrder, ""))
+	return s.journal.Audit.EachProjectionAhead(ctx, a.addFound(InvariantOrder, ""))
 }
 
 // gapText describes missing numbers or, if to < from, duplicate ones: then the next number is
@@ -64,13 +64,13 @@ func gapText(from, to int64) string {
 // auditOrphans checks that the rows a tenant's rows refer to exist. The database does not
 // check: a migration dropped its foreign keys.
 func (s *Service) auditOrphans(ctx context.Context, a *Audit, tenant string) error {
-	return s.journal.EachOrphan(ctx, tenant, a.addFound(InvariantAccounted, tenant))
+	return s.journal.Audit.EachOrphan(ctx, tenant, a.addFound(InvariantAccounted, tenant))
 }
 
 // auditOrphanOperations checks that requests of operations have their cases. A request without
 // a case has no known tenant, so the check runs only if all tenants are audited.
 func (s *Service) auditOrphanOperations(ctx context.Context, a *Audit) error {
-	return s.journal.EachOrphanOperation(ctx, a.addFound(InvariantAccounted, ""))
+	return s.journal.Audit.EachOrphanOperation(ctx, a.addFound(InvariantAccounted, ""))
 }
 
 // addFound returns a callback that adds a Discrepancy as a break.

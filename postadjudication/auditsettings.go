@@ -20,7 +20,7 @@ type recordedKey struct {
 // auditKeys checks that a tenant's access keys match their receipts: principal, roles, expiry
 // and revocation. Receipts hold nothing about the secret.
 func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error {
-	keys, trail, err := s.journal.KeysWithTrail(ctx, tenant)
+	keys, trail, err := s.journal.Keys.WithTrail(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -96,12 +96,12 @@ func revokedText(by string) string {
 // auditPolicies checks that each policy matches the receipt of its version. Receipts never
 // change, so others may set policies meanwhile.
 func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) error {
-	set, err := s.journal.TenantPolicies(ctx, tenant)
+	set, err := s.journal.Policies.OfTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	for _, p := range set {
-		trail, err := s.journal.Trail(ctx, tenant, p.Case, postgres.TrailPosition{Case: p.Case, Seq: p.Version - 1}, 1)
+		trail, err := s.journal.Receipts.Trail(ctx, tenant, p.Case, postgres.TrailPosition{Case: p.Case, Seq: p.Version - 1}, 1)
 		if err != nil {
 			return err
 		}
@@ -122,11 +122,11 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 
 // auditHandlers checks that letters and their handlers' runs refer to each other.
 func (s *Service) auditHandlers(ctx context.Context, a *Audit, tenant string) error {
-	return s.journal.EachHandlerMismatch(ctx, tenant, a.addFound(InvariantLetters, tenant))
+	return s.journal.Audit.EachHandlerMismatch(ctx, tenant, a.addFound(InvariantLetters, tenant))
 }
 
 // auditLetterList checks that the list of letters shows every dead letter, or those of one
 // case, as stored, and nothing else: a letter missing from the list is visible to nobody.
 func (s *Service) auditLetterList(ctx context.Context, a *Audit, tenant string, caseID receipts.CaseID) error {
-	return s.journal.EachIndexMismatch(ctx, tenant, caseID, a.addFound(InvariantLetters, tenant))
+	return s.journal.Index.EachIndexMismatch(ctx, tenant, caseID, a.addFound(InvariantLetters, tenant))
 }

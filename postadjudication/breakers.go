@@ -58,7 +58,7 @@ func (s *Service) OpenBreaker(ctx context.Context, tenant, target, actor, reason
 			return breakerFrom(now), err
 		}
 		// A process that started meanwhile may have mapped the target to another breaker.
-		name, err := s.journal.SettledBreakerOf(ctx, of.Family, target)
+		name, err := s.journal.Targets.SettledBreakerOf(ctx, of.Family, target)
 		if err != nil || name == "" || name == of.Name {
 			return breakerFrom(now), err
 		}
@@ -89,7 +89,7 @@ func (s *Service) ReleaseBreaker(ctx context.Context, tenant, target, actor, rea
 // Breakers lists the circuit breakers that were ever opened for a tenant and those over all
 // tenants, closed ones included. For AllTenants it lists only the latter.
 func (s *Service) Breakers(ctx context.Context, tenant string) ([]Breaker, error) {
-	found, err := s.journal.TenantBreakers(ctx, tenant)
+	found, err := s.journal.Breakers.TenantBreakers(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *Service) familyOf(ctx context.Context, tenant, target string) (string, 
 	if s.plainFamilies[target] != nil {
 		return target, nil
 	}
-	found, err := s.journal.TenantBreakers(ctx, tenant)
+	found, err := s.journal.Breakers.TenantBreakers(ctx, tenant)
 	if err != nil {
 		return "", err
 	}
@@ -177,7 +177,7 @@ func (s *Service) addPausingBreakers(ctx context.Context, st *Status, r backgrou
 	if err != nil {
 		return err
 	}
-	found, err := s.journal.TargetBreakers(ctx, background.Target{Tenant: r.Tenant, Family: r.Family, Name: name})
+	found, err := s.journal.Breakers.TargetBreakers(ctx, background.Target{Tenant: r.Tenant, Family: r.Family, Name: name})
 	for _, b := range found {
 		st.PausedBy = append(st.PausedBy, breakerFrom(b))
 		st.setWait(WaitsForBreaker, "the circuit breaker of %s is %s", b.Name, b.State)

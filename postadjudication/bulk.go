@@ -245,7 +245,7 @@ func (s *Service) Bulk(ctx context.Context, tenant string, id uuid.UUID) (Bulk, 
 	}
 	out, err := s.withCounts(ctx, b)
 	if err == nil && out.Action == BulkFork && out.Progress.Done > 0 {
-		out.Forks, err = s.journal.CountBulkForks(ctx, id)
+		out.Forks, err = s.journal.Plans.CountForks(ctx, id)
 	}
 	return out, err
 }
@@ -254,12 +254,12 @@ func (s *Service) findBulk(ctx context.Context, tenant string, id uuid.UUID) (po
 	if tenant == "" {
 		return postgres.BulkPlan{}, ErrNotFound
 	}
-	return s.journal.FindBulkPlan(ctx, tenant, id)
+	return s.journal.Plans.Find(ctx, tenant, id)
 }
 
 // withCounts adds the counts to a plan.
 func (s *Service) withCounts(ctx context.Context, b postgres.BulkPlan) (Bulk, error) {
-	counts, err := s.journal.BulkCounts(ctx, b.ID)
+	counts, err := s.journal.Plans.Counts(ctx, b.ID)
 	if err != nil {
 		return Bulk{}, err
 	}
@@ -294,7 +294,7 @@ func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, e
 			return BulkPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
-	found, err := s.journal.BulkPlans(ctx, tenant, before, bulksPage+1)
+	found, err := s.journal.Plans.List(ctx, tenant, before, bulksPage+1)
 	if err != nil {
 		return BulkPage{}, err
 	}
@@ -334,7 +334,7 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 	if err != nil {
 		return BulkItemPage{}, err
 	}
-	found, err := s.journal.BulkItems(ctx, id, stored, after, limit+1)
+	found, err := s.journal.Plans.Items(ctx, id, stored, after, limit+1)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
@@ -359,7 +359,7 @@ func (s *Service) itemWaitsFor(ctx context.Context, b postgres.BulkPlan, i BulkI
 	if b.State != BulkRunning || BulkAction(b.Action) != BulkFinding || i.Outcome != OutcomePending {
 		return "", nil
 	}
-	seen, err := s.journal.Snapshot(ctx, i.Run)
+	seen, err := s.journal.Cases.Snapshot(ctx, i.Run)
 	if err == nil && seen.Run.State == background.Running {
 		return GateRunning, nil
 	}

@@ -60,7 +60,7 @@ func (a *planGuard) guardAnnotation(decide annotationDecision) annotationDecisio
 // of them, and the error is errContended.
 func (w *planWork) doneByPlan(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
 	for head := i.Head; ; {
-		since, err := w.journal.Trail(ctx, w.plan.Tenant, i.Case, postgres.TrailPosition{Case: i.Case, Seq: head.Seq}, receiptsPerRead)
+		since, err := w.journal.Receipts.Trail(ctx, w.plan.Tenant, i.Case, postgres.TrailPosition{Case: i.Case, Seq: head.Seq}, receiptsPerRead)
 		if err != nil {
 			return made, err
 		}

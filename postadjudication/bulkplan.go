@@ -86,11 +86,11 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 	if b.Parallel == 0 {
 		b.Parallel = bulkParallel
 	}
-	if err := s.journal.CatchUpForPlan(ctx); err != nil {
+	if err := s.journal.Plans.CatchUp(ctx); err != nil {
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)
-	b, err = s.journal.CreateBulkPlan(ctx, b, condition.applyTo(postgres.BulkScope{
+	b, err = s.journal.Plans.Create(ctx, b, condition.applyTo(postgres.BulkScope{
 		Filter: s.journalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.sum,
 		GateOf: func(l *postgres.PlannedLetter) string {
 			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
@@ -352,7 +352,7 @@ func (s *Service) storePlan(ctx context.Context, b postgres.BulkPlan, spec BulkS
 		digest.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency)
 	}
 	b.Hash = digest.sum()
-	if b, err = s.journal.CreateBulkPlanOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
+	if b, err = s.journal.Plans.CreateOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
 		return Bulk{}, err
 	}
 	return s.withCounts(ctx, b)

@@ -194,7 +194,7 @@ func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetters(0, 2, func(Call) Answer { return refused() })
-	b, err := r.journal.FindBulkPlan(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
+	b, err := r.journal.Plans.Find(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
 	if err != nil {
 		t.Fatal(err)
 	}

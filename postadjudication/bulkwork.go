@@ -54,7 +54,7 @@ func (s *Service) workBulk(ctx context.Context, b postgres.BulkPlan) error {
 	size, last, called := chunkSize(b.Throttle), int64(0), false
 	for ctx.Err() == nil {
 		begun := time.Now()
-		items, err := s.journal.PendingBulkItems(ctx, b.ID, last, size)
+		items, err := s.journal.Plans.PendingItems(ctx, b.ID, last, size)
 		switch {
 		case err != nil:
 			return err
@@ -177,7 +177,7 @@ func (w *planWork) diagnose(ctx context.Context, i *postgres.BulkItem, err error
 		return background.RunID{}, err
 	}
 	if !errors.Is(err, errPlanStale) {
-		now, failed := w.journal.Snapshot(ctx, i.Run)
+		now, failed := w.journal.Cases.Snapshot(ctx, i.Run)
 		if failed != nil || now.Case.Head == i.Head {
 			return background.RunID{}, errors.Join(err, failed)
 		}
@@ -192,7 +192,7 @@ func (w *planWork) recordOutcomes(ctx context.Context, items []postgres.BulkItem
 		return nil
 	}
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		err := w.journal.RecordBulkItems(ctx, w.plan.ID, items)
+		err := w.journal.Plans.RecordItems(ctx, w.plan.ID, items)
 		if err == nil || try == bulkTries || !sleepOr(ctx, pause, nil) {
 			return err
 		}
@@ -214,7 +214,7 @@ func (w *planWork) finishPlan(ctx context.Context) error {
 // settleCancelled records what a process did for a plan before it died without recording it, if
 // the plan was cancelled meanwhile.
 func (w *planWork) settleCancelled(ctx context.Context) error {
-	items, err := w.journal.PendingBulkItems(ctx, w.plan.ID, 0, bulkChunk)
+	items, err := w.journal.Plans.PendingItems(ctx, w.plan.ID, 0, bulkChunk)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (w *planWork) settleCancelled(ctx context.Context) error {
 	if err := w.recordOutcomes(ctx, withOutcome(items)); err != nil {
 		return err
 	}
-	return w.journal.MarkBulkOutcomesKnown(ctx, w.plan.ID)
+	return w.journal.Plans.MarkOutcomesKnown(ctx, w.plan.ID)
 }
 
 const (
@@ -298,7 +298,7 @@ func (w *planWork) unchangedItems(ctx context.Context, wanted []*postgres.BulkIt
 	for n, i := range wanted {
 		items[i.Run], ids[n] = i, i.Run
 	}
-	found, err := w.journal.LetterRowsByID(ctx, ids...)
+	found, err := w.journal.Letters.ByID(ctx, ids...)
 	if err != nil {
 		return nil, items, err
 	}

@@ -36,7 +36,7 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"cancel", id, actor, reason}, err) }()
 	transition := newID()
 	for {
-		snap, err := s.journal.Snapshot(ctx, id)
+		snap, err := s.journal.Cases.Snapshot(ctx, id)
 		switch {
 		case err != nil:
 			return Status{}, err

@@ -210,7 +210,7 @@ func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	<-called
-	seen, err := r.journal.Snapshot(context.Background(), s.Run)
+	seen, err := r.journal.Cases.Snapshot(context.Background(), s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,11 +102,11 @@ func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor
 	if err := errors.Join(errs...); err != nil {
 		return CasePage{}, err
 	}
-	found, err := s.journal.CaseList(ctx, tenant, f.journalFilter(), after, limit+1)
+	found, err := s.journal.Cases.List(ctx, tenant, f.journalFilter(), after, limit+1)
 	if err != nil {
 		return CasePage{}, err
 	}
-	sums, err := s.journal.CaseSums(ctx, tenant, f.journalFilter())
+	sums, err := s.journal.Cases.Sums(ctx, tenant, f.journalFilter())
 	if err != nil {
 		return CasePage{}, err
 	}

@@ -142,7 +142,7 @@ func TestARunWhoseSessionIsGoneIsFoundAndContinues(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	s := r.mustSubmit(release(1))
-	seen, err := r.journal.Snapshot(ctx, s.Run)
+	seen, err := r.journal.Cases.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}

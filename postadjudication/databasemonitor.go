@@ -57,17 +57,17 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 		return nil, postgres.Installation{}, err
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("skipped unreadable data", zap.Error(err)) }
-	installed, err := journal.Installation(ctx)
+	installed, err := journal.Database.Installation(ctx)
 	if err == nil && !c.AllowUnsuitable {
 		if err = installed.CheckUsable(); err == nil {
-			err = journal.CheckTriggers(ctx)
+			err = journal.Database.CheckTriggers(ctx)
 		}
 	}
 	if err == nil && c.Executor != nil && !c.AllowUnsuitable {
-		err = journal.CheckPrivileges(ctx)
+		err = journal.Database.CheckPrivileges(ctx)
 	}
 	if err == nil && installed.ID == "" && c.Executor != nil && !c.AllowUnsuitable {
-		installed, err = journal.Install(ctx, c.Demonstration)
+		installed, err = journal.Database.Install(ctx, c.Demonstration)
 	}
 	if err != nil {
 		journal.Close()
@@ -100,7 +100,7 @@ func (s *Service) MayRun() error { return s.runRefusal }
 // they are, receipts and the rows they describe can be changed. A data-only restore disables
 // them; so can the owner of the tables.
 func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
-	return s.journal.DisabledTriggers(ctx)
+	return s.journal.Database.DisabledTriggers(ctx)
 }
 
 // databaseMonitor checks the database while a process uses it.
@@ -180,7 +180,7 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 	case was != nil && !errors.Is(was, postgres.ErrPooled):
 		c.poolerCheckedAt = time.Time{} // this error hid one of a pooler: check for a pooler before claiming again
 	}
-	found, err := c.journal.Installation(ctx)
+	found, err := c.journal.Database.Installation(ctx)
 	if err != nil {
 		return // readiness checks the connection itself
 	}
@@ -195,7 +195,7 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 	}
 	if err == nil && time.Since(c.poolerCheckedAt) >= poolerCheckEvery {
 		c.poolerCheckedAt = time.Now()
-		if poolerErr := c.journal.CheckNotPooled(ctx); errors.Is(poolerErr, ErrUnsuitable) {
+		if poolerErr := c.journal.Database.CheckNotPooled(ctx); errors.Is(poolerErr, ErrUnsuitable) {
 			err = poolerErr
 		}
 	} else if err == nil && errors.Is(c.err(), postgres.ErrPooled) {
@@ -225,7 +225,7 @@ func (c *databaseMonitor) checkIdentity(found postgres.Installation) error {
 // checkTriggers returns an error if triggers are off that protect receipts and the rows they
 // describe. While they are off, a run may differ from what was decided.
 func (c *databaseMonitor) checkTriggers(ctx context.Context) error {
-	if err := c.journal.RecheckTriggers(ctx); errors.Is(err, postgres.ErrTriggersOff) {
+	if err := c.journal.Database.RecheckTriggers(ctx); errors.Is(err, postgres.ErrTriggersOff) {
 		return fmt.Errorf("%w: %w", ErrUnsuitable, err)
 	}
 	return nil // readiness checks the connection itself
@@ -234,7 +234,7 @@ func (c *databaseMonitor) checkTriggers(ctx context.Context) error {
 // checkTargets returns an error if targets have other circuit breakers than this process has
 // for them: it would ignore an open one.
 func (c *databaseMonitor) checkTargets(ctx context.Context) error {
-	if err := c.journal.CheckTargets(ctx, Family, c.breakers); errors.Is(err, ErrTargets) {
+	if err := c.journal.Targets.Check(ctx, Family, c.breakers); errors.Is(err, ErrTargets) {
 		return err
 	}
 	return nil // readiness checks the connection itself
@@ -265,7 +265,7 @@ func (c *databaseMonitor) setProblem(err error) {
 func (c *databaseMonitor) followTimeline(ctx context.Context, found postgres.Installation) {
 	switch {
 	case found.Timeline != found.RecordedTimeline:
-		changed, err := c.journal.RecordTimeline(ctx, found, c.now())
+		changed, err := c.journal.Database.RecordTimeline(ctx, found, c.now())
 		if err != nil {
 			c.log.Warn("could not record the timeline of the database, retrying", zap.Error(err))
 		}
@@ -295,7 +295,7 @@ func (c *databaseMonitor) followTimeline(ctx context.Context, found postgres.Ins
 }
 
 func (c *databaseMonitor) countUndecided(ctx context.Context, last Failover) *Failover {
-	tenants, err := c.journal.FailoverExposures(ctx, last.Since, last.SeenAt.Add(time.Second))
+	tenants, err := c.journal.Database.FailoverExposures(ctx, last.Since, last.SeenAt.Add(time.Second))
 	if err != nil {
 		c.log.Warn("could not count what was decided before the failover, retrying", zap.Error(err))
 		return &last

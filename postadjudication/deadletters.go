@@ -119,10 +119,10 @@ func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (Le
 // findLetters returns letters after a cursor, and the position of the last one, even if that
 // one could not be read.
 func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order postgres.LetterOrder, at letterCursor, limit int) (found []postgres.FoundLetter, more bool, last postgres.LetterPosition, err error) {
-	if err := s.journal.CatchUpLetters(ctx); err != nil {
+	if err := s.journal.Index.CatchUp(ctx); err != nil {
 		return nil, false, last, err
 	}
-	return s.journal.Letters(ctx, tenant, s.journalFilter(f, at.asOf), order, at.place, limit)
+	return s.journal.Index.Search(ctx, tenant, s.journalFilter(f, at.asOf), order, at.place, limit)
 }
 
 // CountLetters returns the exact number of dead letters that a filter selects.
@@ -131,10 +131,10 @@ func (s *Service) CountLetters(ctx context.Context, tenant string, f LetterFilte
 	if err := validateLetterQuery(tenant, f); err != nil {
 		return out, err
 	}
-	if err := s.journal.CatchUpLetters(ctx); err != nil {
+	if err := s.journal.Index.CatchUp(ctx); err != nil {
 		return out, err
 	}
-	counts, err := s.journal.CountLetters(ctx, tenant, s.journalFilter(f, s.now()))
+	counts, err := s.journal.Index.Count(ctx, tenant, s.journalFilter(f, s.now()))
 	for status, n := range counts {
 		out.ByStatus[background.LetterStatus(status)] = n
 		out.Total += n

@@ -50,7 +50,7 @@ func (k *escrowMaintainer) run(ctx context.Context) {
 	var nextCheck time.Time // for breaches
 	for failing := false; ; {
 		began := time.Now()
-		_, err := k.journal.FoldDeltas(ctx)
+		_, err := k.journal.Escrows.FoldDeltas(ctx)
 		took := time.Since(began)
 		if began = time.Now(); err == nil && began.After(nextCheck) {
 			err = k.logBreaches(ctx)
@@ -71,7 +71,7 @@ func (k *escrowMaintainer) run(ctx context.Context) {
 
 // logBreaches logs breaches since the last check; the first check logs all.
 func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
-	now, err := k.journal.Breaches(ctx)
+	now, err := k.journal.Escrows.Breaches(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
 	if now.Overdrawn == 0 || before != nil && before.Overdrawn == now.Overdrawn && before.Escrows == now.Escrows {
 		return nil
 	}
-	escrows, err := k.journal.BreachedEscrows(ctx, maxLoggedBreaches)
+	escrows, err := k.journal.Escrows.Breached(ctx, maxLoggedBreaches)
 	if err != nil {
 		k.last.Store(before) // the next check reports them
 		return err

@@ -65,7 +65,7 @@ func (s *Service) checkPosition(ctx context.Context, tenant string, after Positi
 	if after == 0 {
 		return nil
 	}
-	last, err := s.journal.LastNumberOf(ctx, tenant)
+	last, err := s.journal.Receipts.LastNumberOf(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position
 		if int64(after)%positionsPerReceipt == positionsPerReceipt-1 { // nothing is left of that receipt
 			from++
 		}
-		page, err := s.journal.ReceiptsFrom(ctx, tenant, from, want)
+		page, err := s.journal.Receipts.From(ctx, tenant, from, want)
 		if err != nil {
 			return nil, after, err
 		}
@@ -155,7 +155,7 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 
 // DrainEvents returns once everything committed before the call is readable as events. If no
 // process runs, it numbers the receipts itself.
-func (s *Service) DrainEvents(ctx context.Context) error { return s.journal.DrainOutbox(ctx) }
+func (s *Service) DrainEvents(ctx context.Context) error { return s.journal.Outbox.Drain(ctx) }
 
 // Times of the sequencer. Steps are at least sequencePauseMin apart, so that one step numbers
 // the receipts of many commits.
@@ -178,7 +178,7 @@ type sequencer struct {
 
 // run works until ctx is done.
 func (q sequencer) run(ctx context.Context) {
-	s := q.journal.Sequencer()
+	s := q.journal.Outbox.Sequencer()
 	defer func() {
 		if err := s.Release(); err != nil {
 			q.log.Warn("could not release the connection of the sequencer; the database ends it when it is idle", zap.Error(err))

@@ -220,7 +220,7 @@ func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	holder, follower := r.journal.Sequencer(), joinRig(t, r.url, r.redis, r.escrow).journal.Sequencer()
+	holder, follower := r.journal.Outbox.Sequencer(), joinRig(t, r.url, r.redis, r.escrow).journal.Outbox.Sequencer()
 	ctx := context.Background()
 	r.mustSubmit(release(1))
 	if step, err := holder.Step(ctx); err != nil || !step.Holds || step.Rows != 1 || len(step.Tenants) != 1 {

@@ -80,7 +80,7 @@ func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, 
 	if _, err := s.journal.Apply(ctx, seen.Run.ID, f.transition, f.decide); err != nil {
 		return Submitted{}, err
 	}
-	made, err := s.journal.Snapshot(ctx, f.run)
+	made, err := s.journal.Cases.Snapshot(ctx, f.run)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -124,7 +124,7 @@ func requireIdentifier(field, text string, limit int) error {
 
 // ownRun reads a run of a tenant, or returns ErrNotFound.
 func (s *Service) ownRun(ctx context.Context, tenant string, id background.RunID) (postgres.Snapshot, error) {
-	seen, err := s.journal.Snapshot(ctx, id)
+	seen, err := s.journal.Cases.Snapshot(ctx, id)
 	if err == nil && (tenant == "" || seen.Run.Tenant != tenant) {
 		err = ErrNotFound
 	}

@@ -39,7 +39,7 @@ func (w *planWork) setsPolicies(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	for _, tenant := range []string{w.plan.Tenant, postgres.AllTenants} {
-		keys, err := w.journal.Keys(ctx, tenant)
+		keys, err := w.journal.Keys.List(ctx, tenant)
 		if err != nil {
 			return false, err
 		}

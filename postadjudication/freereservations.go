@@ -69,7 +69,7 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 // nothingToFree returns why a named transaction has nothing to free: ErrNotFound if it has no
 // case, a *RefusedError if the case has no reservation.
 func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
-	seen, err := s.journal.SubjectSnapshot(ctx, q.Tenant, postgres.KindSettlement, q.Filter.Transaction)
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, q.Tenant, postgres.KindSettlement, q.Filter.Transaction)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
 func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postgres.BulkItem, err error) {
 	var after background.CaseID
 	for {
-		found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.journalFilter(), after, maxFreeCases+1)
+		found, err := s.journal.Cases.List(ctx, q.Tenant, q.Filter.journalFilter(), after, maxFreeCases+1)
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, ca
 	for i := range cases {
 		ids[i] = cases[i].ActiveRun
 	}
-	seen, err := s.journal.LetterRowsByID(ctx, ids...)
+	seen, err := s.journal.Letters.ByID(ctx, ids...)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, err
 	if gate := reservationGate(f); gate != "" {
 		return gate, nil
 	}
-	all, err := s.journal.CaseRunsPartial(ctx, f.Run.Tenant, f.Case.ID)
+	all, err := s.journal.Cases.ReadableRuns(ctx, f.Run.Tenant, f.Case.ID)
 	if err != nil {
 		return "", err
 	}
@@ -181,7 +181,7 @@ func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, err
 // freeReservation frees the reservation of an item's case. No call can start meanwhile: the
 // change is written only if the case has not changed since it was planned.
 func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, guard *planGuard) error {
-	found, err := w.journal.LetterRowsByID(ctx, i.Run)
+	found, err := w.journal.Letters.ByID(ctx, i.Run)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 			return nil, nil, err
 		}
 	}
-	before, begun, err := s.journal.BeginRequest(ctx, entry, now.Add(-requestTimeout), now.Add(-RequestRetention))
+	before, begun, err := s.journal.Requests.Begin(ctx, entry, now.Add(-requestTimeout), now.Add(-RequestRetention))
 	switch {
 	case errors.Is(err, postgres.ErrBusy):
 		return nil, nil, ErrRequestBusy
@@ -71,10 +71,10 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 
 // Answer stores the response to the request.
 func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error {
-	return r.journal.AnswerRequest(ctx, r.entry, postgres.Response{Status: a.Status, Headers: a.Headers, Body: a.Body})
+	return r.journal.Requests.Answer(ctx, r.entry, postgres.Response{Status: a.Status, Headers: a.Headers, Body: a.Body})
 }
 
 // Drop frees the key of a request that changed nothing.
 func (r *IdempotentRequest) Drop(ctx context.Context) error {
-	return r.journal.DropRequest(ctx, r.entry)
+	return r.journal.Requests.Drop(ctx, r.entry)
 }

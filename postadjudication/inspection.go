@@ -78,14 +78,14 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		return Inspection{}, ErrNotFound
 	}
 	out := Inspection{Letter: found.Letters[0]}
-	rows, err := s.journal.LetterRowsByID(ctx, id)
+	rows, err := s.journal.Letters.ByID(ctx, id)
 	switch {
 	case err != nil:
 		return Inspection{}, err
 	case len(rows) == 0:
 		return Inspection{}, ErrNotFound
 	}
-	runs, trail, err := s.journal.CaseWithTrail(ctx, tenant, seen.Case.ID)
+	runs, trail, err := s.journal.Cases.WithTrail(ctx, tenant, seen.Case.ID)
 	if err != nil {
 		return Inspection{}, err
 	}

@@ -21,11 +21,11 @@ type caseRuns struct {
 var errCaseRunsStale = errors.New("postadjudication: the runs of the case are not those of its head")
 
 func (f *settlementFamily) readCaseRuns(ctx context.Context, r background.Run) (*caseRuns, error) {
-	now, err := f.journal.Snapshot(ctx, r.ID)
+	now, err := f.journal.Cases.Snapshot(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.journal.CaseRunsPartial(ctx, now.Run.Tenant, now.Case.ID)
+	all, err := f.journal.Cases.ReadableRuns(ctx, now.Run.Tenant, now.Case.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (f *settlementFamily) readCaseRuns(ctx context.Context, r background.Run) (
 // began. If the receipts are inconsistent it returns all that was asked for: a further payment is
 // then reported as a breach, and an audit finds the inconsistent receipts.
 func (f *settlementFamily) paidUnderOlderKeys(ctx context.Context, c postgres.Case) (int64, error) {
-	_, trail, err := f.journal.CaseWithTrail(ctx, c.Tenant, c.ID)
+	_, trail, err := f.journal.Cases.WithTrail(ctx, c.Tenant, c.ID)
 	if err != nil {
 		return 0, err
 	}

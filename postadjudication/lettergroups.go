@@ -85,7 +85,7 @@ func (s *Service) Groups(ctx context.Context, tenant string, q GroupQuery) (Grou
 			return GroupPage{}, err
 		}
 	}
-	if err := s.journal.CatchUpLetters(ctx); err != nil {
+	if err := s.journal.Index.CatchUp(ctx); err != nil {
 		return GroupPage{}, err
 	}
 	page, err := s.groups(ctx, tenant, q, at)
@@ -101,7 +101,7 @@ type groupResult struct {
 }
 
 func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at groupCursor) (out groupResult, err error) {
-	found, all, last, more, err := s.journal.GroupLetters(ctx, tenant, s.journalFilter(q.Filter, at.asOf), groupOrders[q.Sort], at.place, q.Limit)
+	found, all, last, more, err := s.journal.Index.Groups(ctx, tenant, s.journalFilter(q.Filter, at.asOf), groupOrders[q.Sort], at.place, q.Limit)
 	if err != nil {
 		return out, err
 	}

@@ -46,13 +46,13 @@ func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt
 	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
 		return Rebuilt{}, err
 	}
-	if err := s.journal.CatchUpForPlan(ctx); err != nil {
+	if err := s.journal.Plans.CatchUp(ctx); err != nil {
 		return Rebuilt{}, err
 	}
 	var all Rebuilt
 	reason := cleanText(q.Reason, 1024)
 	for place := (postgres.RebuildPosition{}); !place.Done(); {
-		done, next, err := s.journal.RebuildLetters(ctx, q.Tenant, place, rebuildBatch, func(r postgres.RebuildResult) receipts.Draft {
+		done, next, err := s.journal.Index.Rebuild(ctx, q.Tenant, place, rebuildBatch, func(r postgres.RebuildResult) receipts.Draft {
 			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
 		})
 		if err != nil {
@@ -70,7 +70,7 @@ func rebuildText(r postgres.RebuildResult) string {
 }
 
 // Tenants returns all tenants that ever submitted anything.
-func (s *Service) Tenants(ctx context.Context) ([]string, error) { return s.journal.Tenants(ctx) }
+func (s *Service) Tenants(ctx context.Context) ([]string, error) { return s.journal.Cases.Tenants(ctx) }
 
 // Intervals of the projector. Every read of letters brings the index up to date first, so
 // the projector may be slow. With long intervals it projects a case once for several changes.
@@ -93,7 +93,7 @@ func (p projector) run(ctx context.Context) {
 	failing := false
 	for pause := projectPause; sleepOr(ctx, pause, nil); {
 		begin := time.Now()
-		step, err := p.journal.ProjectLetters(ctx)
+		step, err := p.journal.Index.Project(ctx)
 		if ctx.Err() != nil {
 			return
 		}

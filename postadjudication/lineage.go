@@ -24,7 +24,7 @@ func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunI
 	if err != nil {
 		return Lineage{}, err
 	}
-	all, err := s.journal.CaseRuns(ctx, tenant, seen.Case.ID)
+	all, err := s.journal.Cases.Runs(ctx, tenant, seen.Case.ID)
 	if err != nil {
 		return Lineage{}, err
 	}
@@ -70,7 +70,7 @@ func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.
 			letters = append(letters, snap.Run.ID)
 		}
 	}
-	handlers, err := s.journal.Handlers(ctx, tenant, letters)
+	handlers, err := s.journal.Letters.Handlers(ctx, tenant, letters)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *Service) statusWithRelatives(ctx context.Context, snap postgres.Snapsho
 	if snap.Run.Parent.IsZero() && snap.Run.Letter == background.NoLetter {
 		return statusOf(snap.Run), nil
 	}
-	all, err := s.journal.CaseRuns(ctx, snap.Run.Tenant, snap.Case.ID)
+	all, err := s.journal.Cases.Runs(ctx, snap.Run.Tenant, snap.Case.ID)
 	if err != nil {
 		return Status{}, err
 	}

@@ -137,7 +137,7 @@ func (l *lookupLoop) run(ctx context.Context) {
 	}
 	failing := false
 	for sleepOr(ctx, l.rule.Every, nil) {
-		_, err := l.journal.ExclusiveLookup(ctx, func() error { return l.round(ctx) })
+		_, err := l.journal.Lookups.Exclusive(ctx, func() error { return l.round(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -150,11 +150,11 @@ func (l *lookupLoop) run(ctx context.Context) {
 
 // round looks up the letters that are due, at each escrow service's own rate.
 func (l *lookupLoop) round(ctx context.Context) error {
-	if err := l.journal.DeleteResolvedLookups(ctx); err != nil {
+	if err := l.journal.Lookups.DeleteResolved(ctx); err != nil {
 		return err
 	}
 	skipped := l.skippedNow()
-	due, err := l.journal.DueLookups(ctx, l.targets, l.now(), lookupPage+len(skipped))
+	due, err := l.journal.Lookups.Due(ctx, l.targets, l.now(), lookupPage+len(skipped))
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (l *lookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
 // firstLookups returns letters that were never looked up, and that this process has known for
 // so long that no call can be in flight. It uses only this process's clock.
 func (l *lookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []postgres.UnknownLetter, err error) {
-	found, err := l.journal.NeverLookedUp(ctx, l.targets, maxNeverAsked)
+	found, err := l.journal.Lookups.NeverLookedUp(ctx, l.targets, maxNeverAsked)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func (l *lookupLoop) tryLookup(ctx context.Context, id background.RunID) {
 }
 
 func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) error {
-	s, was, err := l.journal.LetterForLookup(ctx, id)
+	s, was, err := l.journal.Lookups.Letter(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 	if !next.NextAt.IsZero() && q.keyRetention != Forever && next.NextAt.Sub(s.Run.FirstSentAt) >= q.keyRetention-q.margin {
 		next.NextAt, next.ManualReason = time.Time{}, LookupKeyForgotten
 	}
-	return l.journal.RecordLookup(ctx, next)
+	return l.journal.Lookups.Record(ctx, next)
 }
 
 // recordAnswer records the answer of the escrow service, unless the case has changed since s was
@@ -317,7 +317,7 @@ func (s *Service) lookupsOf(ctx context.Context, seen postgres.Snapshot) (*Looku
 	if openLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
 		return nil, nil
 	}
-	r, err := s.journal.Lookup(ctx, seen.Run.Tenant, seen.Run.ID)
+	r, err := s.journal.Lookups.Find(ctx, seen.Run.Tenant, seen.Run.ID)
 	out := &Lookups{Asked: r.Count, Answer: r.Answer, Reason: r.FailureType, Moved: r.Moved, WaitsFor: r.ManualReason}
 	for _, t := range []struct {
 		to *(*time.Time)

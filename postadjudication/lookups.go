@@ -167,7 +167,7 @@ func (q lookupEvidence) explain(why string) string {
 // readLookupEvidence reads the calls under the operation key of a run.
 func (f *settlementFamily) readLookupEvidence(ctx context.Context, r background.Run) (lookupEvidence, error) {
 	q := lookupEvidence{maxSendDelay: f.callBound + f.timeLimit, inFlight: f.inFlight(r.Target), called: !r.FirstSentAt.IsZero(), keyAge: f.now().Sub(r.FirstSentAt), keyRetention: f.lookupLifetime(r.Target), margin: f.margin()}
-	runs, trail, err := f.journal.CaseWithTrail(ctx, r.Tenant, r.Case)
+	runs, trail, err := f.journal.Cases.WithTrail(ctx, r.Tenant, r.Case)
 	if err != nil {
 		return q, err
 	}
@@ -191,7 +191,7 @@ func (f *settlementFamily) readLookupEvidence(ctx context.Context, r background.
 
 // anyAlive reports whether one of the named processes may be alive.
 func (f *settlementFamily) anyAlive(ctx context.Context, workers []string) (bool, error) {
-	sessions, err := f.journal.Sessions(ctx)
+	sessions, err := f.journal.Sessions.Sessions(ctx)
 	return slices.ContainsFunc(sessions, func(s background.Session) bool {
 		return !s.Lost && slices.Contains(workers, s.Worker)
 	}), err

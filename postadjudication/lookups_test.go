@@ -263,7 +263,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	})
 	ctx := context.Background()
 	s := r.mustSubmit(release(1))
-	seen, err := r.journal.Snapshot(ctx, s.Run)
+	seen, err := r.journal.Cases.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}

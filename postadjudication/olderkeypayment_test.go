@@ -85,7 +85,7 @@ func (o *olderKeyCase) checkUndercut(present Submitted, reserved int64) {
 // checkNoBreach checks, with all deltas, that no escrow has committed more than it holds.
 func (r *rig) checkNoBreach() {
 	r.t.Helper()
-	if _, err := r.journal.FoldDeltas(context.Background()); err != nil {
+	if _, err := r.journal.Escrows.FoldDeltas(context.Background()); err != nil {
 		r.t.Fatal(err)
 	}
 	if n := r.count(`SELECT sum(breached) FROM recourse.escrows`); n != 0 {

@@ -67,11 +67,11 @@ func (s *Service) readOperationLog(ctx context.Context, tenant, subject string, 
 	case after < 0:
 		return nil, &FieldError{Field: "after", Problem: "must not be negative"}
 	}
-	caseID, found, err := s.journal.OperationsCase(ctx, tenant, subject)
+	caseID, found, err := s.journal.Operations.Case(ctx, tenant, subject)
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := s.journal.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
 		t.Errorf("%v", err)
 	}
-	letter, err := r.journal.Snapshot(ctx, s.Run)
+	letter, err := r.journal.Cases.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	if err != nil || st.WaitsFor != WaitsForCalls || len(st.OutstandingCalls) != background.MaxOutstandingCalls {
 		t.Errorf("%+v, %v", st, err)
 	}
-	seen, err := r.journal.Snapshot(ctx, s.Run)
+	seen, err := r.journal.Cases.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +415,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 func (r *rig) claimRun(run background.Run) (background.Run, error) {
 	r.t.Helper()
 	session := newID()
-	if err := r.journal.Register(context.Background(), background.Session{ID: session, Worker: "lost"}); err != nil {
+	if err := r.journal.Sessions.Register(context.Background(), background.Session{ID: session, Worker: "lost"}); err != nil {
 		r.t.Fatal(err)
 	}
 	m := background.Transition{ID: newID(), Run: run, Event: receipts.AttemptStarted, At: r.now(), Worker: "lost", Token: newID(), Session: session}

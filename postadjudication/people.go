@@ -45,13 +45,13 @@ func (s *Service) People(ctx context.Context, tenant string) (People, error) {
 	if tenant == "" {
 		return People{}, &FieldError{Field: "tenant", Problem: "must be given"}
 	}
-	p, err := s.journal.People(ctx, tenant)
+	p, err := s.journal.People.Get(ctx, tenant)
 	return peopleOf(p), err
 }
 
 // OnePersonTenants returns the tenants whose money requires one person.
 func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
-	found, err := s.journal.OnePersonTenants(ctx)
+	found, err := s.journal.People.OnePersonTenants(ctx)
 	out := make([]People, len(found))
 	for i := range found {
 		out[i] = peopleOf(found[i])
@@ -70,7 +70,7 @@ func (s *Service) SetPeople(ctx context.Context, q PeopleChange) (People, error)
 		return People{}, err
 	}
 	at, reason := s.now(), cleanText(q.Reason, 1024)
-	now, err := s.journal.SetPeople(ctx, postgres.People{Tenant: q.Tenant, People: q.People, Actor: q.Actor, Reason: reason, At: at},
+	now, err := s.journal.People.Set(ctx, postgres.People{Tenant: q.Tenant, People: q.People, Actor: q.Actor, Reason: reason, At: at},
 		receipts.Draft{Actor: q.Actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
 	return peopleOf(now), err
 }
@@ -84,11 +84,11 @@ func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64,
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	caseID, found, err := s.journal.OperationLogCase(ctx, tenant, postgres.PeopleLog)
+	caseID, found, err := s.journal.Operations.Log(ctx, tenant, postgres.PeopleLog)
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := s.journal.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64,
 
 // auditPeople checks that the stored number of people matches the receipts.
 func (s *Service) auditPeople(ctx context.Context, a *Audit, tenant string) error {
-	now, trail, err := s.journal.PeopleWithTrail(ctx, tenant)
+	now, trail, err := s.journal.People.WithTrail(ctx, tenant)
 	if err != nil {
 		return err
 	}

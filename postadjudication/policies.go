@@ -74,7 +74,7 @@ func (s *Service) ResetPolicy(ctx context.Context, q PolicyReset) (FamilyPolicy,
 }
 
 func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(postgres.Policy) (postgres.Policy, string, error)) (FamilyPolicy, error) {
-	now, err := s.journal.UpdatePolicy(ctx, tenant, family, func(now postgres.Policy) (postgres.Policy, string, error) {
+	now, err := s.journal.Policies.Update(ctx, tenant, family, func(now postgres.Policy) (postgres.Policy, string, error) {
 		if ifVersion != nil && *ifVersion != now.Version {
 			return now, "", errOtherVersion
 		}
@@ -116,7 +116,7 @@ func (s *Service) checkFamilyKnown(ctx context.Context, tenant, family string) e
 	if s.configured(family) != nil {
 		return nil
 	}
-	has, err := s.journal.HasTasks(ctx, tenant, family)
+	has, err := s.journal.Cases.HasTasks(ctx, tenant, family)
 	if err == nil && !has {
 		err = fmt.Errorf("%w: %q", background.ErrUnknownFamily, family)
 	}
@@ -129,7 +129,7 @@ func (s *Service) Policies(ctx context.Context, tenant string) ([]FamilyPolicy, 
 	if tenant == "" {
 		return nil, nil
 	}
-	set, err := s.journal.TenantPolicies(ctx, tenant)
+	set, err := s.journal.Policies.OfTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -283,12 +283,12 @@ func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, afte
 	if limit < 1 {
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	set, err := s.journal.TenantPolicies(ctx, tenant)
+	set, err := s.journal.Policies.OfTenant(ctx, tenant)
 	at := slices.IndexFunc(set, func(p postgres.Policy) bool { return p.Family == family })
 	if err != nil || at < 0 {
 		return nil, err
 	}
-	trail, err := s.journal.Trail(ctx, tenant, set[at].Case, postgres.TrailPosition{Case: set[at].Case, Seq: after}, limit)
+	trail, err := s.journal.Receipts.Trail(ctx, tenant, set[at].Case, postgres.TrailPosition{Case: set[at].Case, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 		if _, err := r.SetPolicy(ctx, policyChange(4+n)); err != nil {
 			t.Fatal(err)
 		}
-		cases, err := r.journal.OperationsCases(ctx, "acme")
+		cases, err := r.journal.Operations.Cases(ctx, "acme")
 		if err != nil || len(cases) == 0 {
 			t.Fatalf("%v, %v", cases, err)
 		}

@@ -77,7 +77,7 @@ func (c *policyCache) refresh(ctx context.Context) *cachedPolicies {
 // lock.
 func (c *policyCache) read(ctx context.Context) error {
 	began := time.Now()
-	found, err := c.journal.Policies(ctx)
+	found, err := c.journal.Policies.List(ctx)
 	if err != nil {
 		return err
 	}

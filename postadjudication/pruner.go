@@ -107,7 +107,7 @@ func (s *Service) pruneLoop(ctx context.Context) {
 // Only one process prunes at a time; PruneReport.Ran reports whether this call did.
 func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
 	round := &pruneRound{Service: s}
-	ran, err := s.journal.ExclusivePrune(ctx, func() error {
+	ran, err := s.journal.Letters.Exclusive(ctx, func() error {
 		var errs []error
 		for _, rule := range s.retention.all() {
 			errs = append(errs, round.applyRule(ctx, rule))
@@ -124,7 +124,7 @@ func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
 func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 	at := p.now()
 	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
-		return p.journal.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
+		return p.journal.Letters.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
 	}, func(f []postgres.LetterRow) error { return p.announce(ctx, rule, f, p.now()) })
 	if err != nil {
 		err = fmt.Errorf("announce the end of letters of %s: %w", rule.Family, err)
@@ -138,18 +138,18 @@ func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 // pruneExpired purges the letters that expired by one rule.
 func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.Time) error {
 	if rule.needsArchive() && p.archive == nil {
-		n, err := p.journal.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at))
+		n, err := p.journal.Letters.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at))
 		p.report.Unarchived += n
 		return err
 	}
 	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
-		return p.journal.Expired(ctx, rule.RetentionScope, rule.expiredBefore(at), at, after, pruneBatch)
+		return p.journal.Letters.Expired(ctx, rule.RetentionScope, rule.expiredBefore(at), at, after, pruneBatch)
 	}, func(f []postgres.LetterRow) error { return p.purgeExpired(ctx, rule, expiredByAge, f, p.now()) })
 	if rule.maxCount == 0 || ctx.Err() != nil {
 		return err
 	}
 	return errors.Join(err, p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
-		return p.journal.OverCount(ctx, rule.RetentionScope, rule.maxCount, after, pruneBatch)
+		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.maxCount, after, pruneBatch)
 	}, func(f []postgres.LetterRow) error { return p.purgeExpired(ctx, rule, expiredByCount, f, p.now()) }))
 }
 
@@ -202,7 +202,7 @@ func (p *pruneRound) announce(ctx context.Context, rule retention, letters []pos
 func (s *Service) Expiring(ctx context.Context, within time.Duration) (map[string]int64, error) {
 	out, at := map[string]int64{}, s.now()
 	for _, rule := range s.retention.all() {
-		n, err := s.journal.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at.Add(within)))
+		n, err := s.journal.Letters.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at.Add(within)))
 		if err != nil {
 			return nil, err
 		}

@@ -368,7 +368,7 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	}
 	held := make(chan struct{})
 	alone := make(chan bool, 1)
-	_, err = a.journal.ExclusivePrune(context.Background(), func() error {
+	_, err = a.journal.Letters.Exclusive(context.Background(), func() error {
 		go func() { defer close(held); got, _ := b.Prune(context.Background()); alone <- got.Ran }()
 		<-held
 		return nil

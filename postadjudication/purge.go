@@ -158,7 +158,7 @@ func (s *Service) pagesToClear(tenant string, q ClearRequest) (pageSource, error
 	return func(ctx context.Context) func() (purgePage, error) {
 		var after postgres.LetterRowPosition
 		return func() (purgePage, error) {
-			page, last, err := s.journal.FamilyLetters(ctx, tenant, q.Family, died, after, pruneBatch)
+			page, last, err := s.journal.Letters.OfFamily(ctx, tenant, q.Family, died, after, pruneBatch)
 			more := last != after
 			after = last
 			return purgePage{page, more, keepAll}, err
@@ -272,7 +272,7 @@ func (s *Service) stillPurgeable(ctx context.Context, due []postgres.LetterRow, 
 			ids = append(ids, f.Run.ID)
 		}
 	}
-	now, err := s.journal.LetterRowsByID(ctx, ids...)
+	now, err := s.journal.Letters.ByID(ctx, ids...)
 	for _, f := range now {
 		if purgeGate(f) == "" {
 			left = append(left, f)
@@ -316,11 +316,11 @@ type purgeScan struct {
 // readPage reads the next page.
 func (w *purgeScan) readPage(ctx context.Context) (purgePage, error) {
 	if w.after == (postgres.LetterPosition{}) {
-		if err := w.service.journal.CatchUpLetters(ctx); err != nil {
+		if err := w.service.journal.Index.CatchUp(ctx); err != nil {
 			return purgePage{}, err
 		}
 	}
-	found, more, last, err := w.service.journal.Letters(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.after, pruneBatch)
+	found, more, last, err := w.service.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.after, pruneBatch)
 	if err != nil {
 		return purgePage{}, err
 	}
@@ -330,7 +330,7 @@ func (w *purgeScan) readPage(ctx context.Context) (purgePage, error) {
 	for i, l := range found {
 		ids[i] = l.Run.ID
 	}
-	rows, err := w.service.journal.LetterRowsByID(ctx, ids...)
+	rows, err := w.service.journal.Letters.ByID(ctx, ids...)
 	return purgePage{rows, more, func(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
 		return w.stillSelected(ctx, first, last, letters)
 	}}, err
@@ -340,14 +340,14 @@ func (w *purgeScan) readPage(ctx context.Context) (purgePage, error) {
 // matches. It updates the index after the letters were read, so that a letter that has not
 // changed since is matched in the state in which it was read.
 func (w *purgeScan) stillSelected(ctx context.Context, first, last postgres.LetterPosition, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
-	if err := w.service.journal.CatchUpLetters(ctx); err != nil {
+	if err := w.service.journal.Index.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	selected := map[background.RunID]bool{}
 	for after, more, inRange := first, true, true; more && inRange; {
 		var found []postgres.FoundLetter
 		var err error
-		if found, more, after, err = w.service.journal.Letters(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
+		if found, more, after, err = w.service.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
 			return nil, err
 		}
 		for _, l := range found {

@@ -111,7 +111,7 @@ func lookupURL(executor Executor) string {
 // ReconcileCase is Reconcile for the current run of a transaction: the waiting run, the run
 // of its open letter, or the last one, which is closed.
 func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
-	seen, err := s.journal.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
 	if err != nil {
 		return CaseStatus{}, err
 	}
@@ -301,7 +301,7 @@ func (s *Service) checkNoCallPending(ctx context.Context, seen postgres.Snapshot
 
 // explainLostGuard returns why a letter that was open a moment ago can't be reconciled any more.
 func (s *Service) explainLostGuard(ctx context.Context, id background.RunID, lost error) error {
-	now, err := s.journal.Snapshot(ctx, id)
+	now, err := s.journal.Cases.Snapshot(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
 			caseID = seen.Case.ID
 		}
 	}
-	return s.journal.RecordRefusal(ctx, r.Tenant, caseID, run, receipts.Draft{
+	return s.journal.Operations.RecordRefusal(ctx, r.Tenant, caseID, run, receipts.Draft{
 		Actor: r.Actor, At: s.now(), Payload: receipts.Payload{AskedFor: cleanText(r.Action, 64), RefusedBy: cleanText(r.Rule, 64)},
 	})
 }
@@ -71,7 +71,7 @@ func (s *Service) recordGateRefusal(ctx context.Context, q actionRequest, err er
 	default:
 		return err
 	}
-	seen, failed := s.journal.Snapshot(ctx, q.run)
+	seen, failed := s.journal.Cases.Snapshot(ctx, q.run)
 	if failed == nil {
 		reason := cleanText(q.reason, 1024)
 		failed = s.recordRefusalOnce(ctx, seen.Run.Tenant, seen.Case.ID, receipts.Draft{Run: q.run, Actor: q.actor, At: s.now(), Payload: receipts.Payload{
@@ -110,14 +110,14 @@ func refusalDigest(parts ...string) string {
 // *TooManyRefusalsError if the caller was refused too often.
 func (s *Service) recordRefusalOnce(ctx context.Context, tenant string, caseID background.CaseID, draft receipts.Draft) error {
 	since := draft.At.Truncate(day)
-	if known, err := s.journal.RefusalRecorded(ctx, tenant, caseID, draft, since); known || err != nil {
+	if known, err := s.journal.Operations.RefusalRecorded(ctx, tenant, caseID, draft, since); known || err != nil {
 		return err
 	}
 	if err := callerOf(ctx).checkRefusalLimit(); err != nil {
 		return err
 	}
 	if caseID.IsZero() {
-		return s.journal.RecordAccessRefusalOnce(ctx, tenant, draft, since)
+		return s.journal.Operations.RecordAccessRefusalOnce(ctx, tenant, draft, since)
 	}
-	return s.journal.RecordRefusalOnce(ctx, tenant, caseID, draft, since, true)
+	return s.journal.Operations.RecordRefusalOnce(ctx, tenant, caseID, draft, since, true)
 }

@@ -110,11 +110,11 @@ func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []pos
 	for i := range found {
 		ids[i] = found[i].Run.ID
 	}
-	letters, err := s.journal.LetterRowsByID(ctx, ids...)
+	letters, err := s.journal.Letters.ByID(ctx, ids...)
 	if err != nil || r.Mark != nil {
 		return letters, nil, err
 	}
-	counted, err := s.journal.LineageReplays(ctx, r.Tenant, ids)
+	counted, err := s.journal.Rules.LineageReplays(ctx, r.Tenant, ids)
 	lineages := make(map[background.RunID]ruleLineage, len(counted))
 	for id, l := range counted {
 		lineages[id] = ruleLineage(l)

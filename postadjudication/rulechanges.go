@@ -53,7 +53,7 @@ func (s *Service) Rules(ctx context.Context, tenant string) ([]StoredRule, error
 	if tenant == "" {
 		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
 	}
-	found, err := s.journal.Rules(ctx, tenant)
+	found, err := s.journal.Rules.List(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (s *Service) SetRule(ctx context.Context, q RuleChange) (StoredRule, error)
 	if err != nil {
 		return StoredRule{}, err
 	}
-	now, err := s.journal.UpdateRule(ctx, q.Tenant, q.Rule.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+	now, err := s.journal.Rules.Update(ctx, q.Tenant, q.Rule.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
 		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
@@ -108,7 +108,7 @@ func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StoredRule, er
 		return StoredRule{}, err
 	}
 	var was postgres.Rule
-	_, err := s.journal.UpdateRule(ctx, q.Tenant, q.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+	_, err := s.journal.Rules.Update(ctx, q.Tenant, q.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
 		was = now
 		if !now.Exists() {
 			return now, receipts.Draft{}, ErrNotFound
@@ -222,14 +222,14 @@ func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after in
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	caseID, found, err := s.journal.OperationLogCase(ctx, tenant, postgres.RuleLog)
+	caseID, found, err := s.journal.Operations.Log(ctx, tenant, postgres.RuleLog)
 	if err != nil || !found {
 		return nil, err
 	}
 	var out []RuleVersion
 	version := int64(0)
 	for place := (postgres.TrailPosition{Case: caseID}); ; {
-		trail, err := s.journal.Trail(ctx, tenant, caseID, place, ruleHistoryPage)
+		trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, place, ruleHistoryPage)
 		if err != nil || len(trail) == 0 {
 			return out, err
 		}

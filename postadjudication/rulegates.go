@@ -140,13 +140,13 @@ func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTr
 	if err != nil {
 		return out, err
 	}
-	if err := s.journal.CatchUpLetters(ctx); err != nil {
+	if err := s.journal.Index.CatchUp(ctx); err != nil {
 		return out, err
 	}
 	at := s.now()
 	filter := rule.Filter
 	filter.Status = background.LetterOpen
-	counts, err := s.journal.CountLetters(ctx, tenant, s.journalFilter(filter, at))
+	counts, err := s.journal.Index.Count(ctx, tenant, s.journalFilter(filter, at))
 	if err != nil {
 		return out, err
 	}
@@ -154,7 +154,7 @@ func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTr
 	var after postgres.LetterPosition
 	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
 		var found []postgres.FoundLetter
-		if found, out.More, after, err = s.journal.Letters(ctx, tenant, s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
+		if found, out.More, after, err = s.journal.Index.Search(ctx, tenant, s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
 			return out, err
 		}
 		letters, lineages, err := s.lettersForRule(ctx, &r, found)

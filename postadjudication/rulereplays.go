@@ -25,7 +25,7 @@ func (r RuleReplays) Total() (n int) {
 
 // ruleReplays returns the replays of the jobs of a tenant's runs.
 func (s *Service) ruleReplays(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]RuleReplays, error) {
-	lineages, err := s.journal.LineageReplays(ctx, tenant, runs)
+	lineages, err := s.journal.Rules.LineageReplays(ctx, tenant, runs)
 	out := make(map[background.RunID]RuleReplays, len(lineages))
 	for id, lineage := range lineages {
 		if len(lineage.ByRule) == 0 {

@@ -101,7 +101,7 @@ func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
 	if !s.executes {
 		return RuleReport{}, ErrNoExecutor // only a process that executes knows what a fork's operation key must be
 	}
-	enabled, err := s.journal.EnabledRules(ctx)
+	enabled, err := s.journal.Rules.Enabled(ctx)
 	if err != nil {
 		return RuleReport{}, err
 	}
@@ -110,8 +110,8 @@ func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
 		return RuleReport{Ran: true}, nil
 	}
 	var out RuleReport
-	ran, err := s.journal.ExclusiveReplay(ctx, func() error {
-		if err := s.journal.CatchUpLetters(ctx); err != nil {
+	ran, err := s.journal.Rules.Exclusive(ctx, func() error {
+		if err := s.journal.Index.CatchUp(ctx); err != nil {
 			return err
 		}
 		out = s.rules.round(ctx, enabled)
@@ -200,7 +200,7 @@ func (r *ruleRunner) applyRule(ctx context.Context, e postgres.Rule) (n ruleCoun
 	defer func() { r.saveCursor(key, cursor) }()
 	for range r.pages {
 		at := r.service.now()
-		found, more, last, err := r.service.journal.Letters(ctx, e.Tenant, r.service.journalFilter(rule.searchFilter(at), at), letterOrders[OldestFirst], cursor.after, r.page)
+		found, more, last, err := r.service.journal.Index.Search(ctx, e.Tenant, r.service.journalFilter(rule.searchFilter(at), at), letterOrders[OldestFirst], cursor.after, r.page)
 		if err != nil {
 			return n, err
 		}

@@ -181,11 +181,11 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	r.deadLetters(0, n, func(Call) Answer { return refused() })
 	r.mustSetRule(replayRule(5))
 	ctx := context.Background()
-	enabled, err := r.journal.EnabledRules(ctx)
+	enabled, err := r.journal.Rules.Enabled(ctx)
 	if err != nil || len(enabled) != 1 {
 		t.Fatalf("%+v, %v", enabled, err)
 	}
-	if err := r.journal.CatchUpLetters(ctx); err != nil {
+	if err := r.journal.Index.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	others := []*rig{r, joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop), joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop)}
@@ -293,9 +293,9 @@ func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	const n = 120
 	r.deadLetters(0, n, func(Call) Answer { return refused() })
 	r.mustSetRule(replayRule(1))
-	enabled, err := r.journal.EnabledRules(ctx)
+	enabled, err := r.journal.Rules.Enabled(ctx)
 	if err == nil {
-		err = r.journal.CatchUpLetters(ctx)
+		err = r.journal.Index.CatchUp(ctx)
 	}
 	if err != nil {
 		t.Fatal(err)

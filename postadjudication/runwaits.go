@@ -67,7 +67,7 @@ func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) er
 		return nil
 	}
 	if now.Sub(r.DueAt) > deliveryGrace {
-		locked, err := s.journal.CaseIsLocked(ctx, r.Case)
+		locked, err := s.journal.Cases.IsLocked(ctx, r.Case)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) er
 			return nil
 		}
 	}
-	if st.Ahead, err = s.journal.RunsAhead(ctx, r, maxAheadCounted); err != nil {
+	if st.Ahead, err = s.journal.Cases.RunsAhead(ctx, r, maxAheadCounted); err != nil {
 		return err
 	}
 	st.setWait(WaitsForTurn, "it is due, with %s before it in queue %s", runCountText(st.Ahead, maxAheadCounted), r.Queue)
@@ -88,7 +88,7 @@ func (s *Service) running(ctx context.Context) ([]background.Session, error) {
 	if err := s.manager.MeasureClock(ctx); err != nil { // with a clock that is off, all sessions would look old
 		return nil, err
 	}
-	sessions, err := s.journal.Sessions(ctx)
+	sessions, err := s.journal.Sessions.Sessions(ctx)
 	since := s.now().Add(-sessionTimeout)
 	return slices.DeleteFunc(sessions, func(one background.Session) bool { return one.Lost || one.BeatAt.Before(since) }), err
 }
@@ -166,7 +166,7 @@ func (s *Service) Unserved(ctx context.Context) ([]Unserved, error) {
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return nil, err
 	}
-	return s.journal.Unserved(ctx, s.now().Add(-sessionTimeout))
+	return s.journal.Metrics.Unserved(ctx, s.now().Add(-sessionTimeout))
 }
 
 // servedFamilies caches which families running processes have, so that a list of letters can be

@@ -20,14 +20,14 @@ func (r *rig) session(s background.Session) background.Session {
 	ctx := context.Background()
 	if s.ID == (uuid.UUID{}) {
 		s.ID, s.Worker = uuid.New(), "other"
-		if err := r.journal.Register(ctx, s); err != nil {
+		if err := r.journal.Sessions.Register(ctx, s); err != nil {
 			r.t.Fatal(err)
 		}
 	}
 	if s.BeatAt.IsZero() {
 		s.BeatAt = r.now()
 	}
-	if alive, _, err := r.journal.Beat(ctx, s); !alive || err != nil {
+	if alive, _, err := r.journal.Sessions.Beat(ctx, s); !alive || err != nil {
 		r.t.Fatal(alive, err)
 	}
 	return s

@@ -70,7 +70,7 @@ func (s *Service) requiredPeople(ctx context.Context, tenant string) (int, error
 	if callerOf(ctx).NoKeys {
 		return 1, nil
 	}
-	p, err := s.journal.People(ctx, tenant)
+	p, err := s.journal.People.Get(ctx, tenant)
 	return p.People, err
 }
 
@@ -100,7 +100,7 @@ func (s *Service) newStarter(ctx context.Context, tenant, actor string, breakGla
 	if by.people, err = s.requiredPeople(ctx, tenant); err != nil {
 		return by, err
 	}
-	by.keys, err = s.journal.Keys(ctx, tenant)
+	by.keys, err = s.journal.Keys.List(ctx, tenant)
 	return by, err
 }
 

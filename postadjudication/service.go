@@ -175,7 +175,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	s.manager, err = background.New(background.Config{
-		Redis: c.Redis, Store: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
+		Redis: c.Redis, Store: journal.Engine(), Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnTransition: s.transitionHook(c.OnTransition),
 		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: installed.ID, ClaimsBlocked: s.database.unready,
 		Targets: map[string][]string{Family: s.settlements.targets.names()}, SharedBreakers: s.settlements.targets.sharedBreakers(),
@@ -357,7 +357,9 @@ var ErrAppRole = postgres.ErrAppRole
 type DatabaseRole = postgres.Role
 
 // DatabaseRole returns the role that this service connects as, with its privileges.
-func (s *Service) DatabaseRole(ctx context.Context) (DatabaseRole, error) { return s.journal.Role(ctx) }
+func (s *Service) DatabaseRole(ctx context.Context) (DatabaseRole, error) {
+	return s.journal.Database.Role(ctx)
+}
 
 // ErrNoRedis means that a Service was opened without a Redis. It reads and writes as any
 // other: the sweeper of a process that executes enqueues its runs. It does not Run.

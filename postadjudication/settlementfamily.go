@@ -53,7 +53,7 @@ func (f *settlementFamily) Handle(ctx context.Context, a background.Attempt) bac
 // never returns: it counts for as long as a call can be in flight. The engine tracks the run's
 // own calls.
 func (f *settlementFamily) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
-	all, err := f.journal.CaseRunsPartial(ctx, r.Tenant, r.Case)
+	all, err := f.journal.Cases.ReadableRuns(ctx, r.Tenant, r.Case)
 	if err != nil || !slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
 		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall()
 	}) {

@@ -80,7 +80,7 @@ func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
 	}
 	s := r.startWorkers().mustSubmit(second)
 	r.untilNoneLive()
-	seen, err := r.journal.Snapshot(ctx, s.Run)
+	seen, err := r.journal.Cases.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}

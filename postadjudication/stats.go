@@ -52,7 +52,7 @@ func (s *Service) Stats() Stats {
 // Levels measures the work that is waiting. It reads every live run and open letter: call it
 // a few times a minute at most.
 func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
-	if l, err = s.journal.Gauges(ctx, s.now()); err != nil {
+	if l, err = s.journal.Metrics.Gauges(ctx, s.now()); err != nil {
 		return l, err
 	}
 	unserved, err := s.Unserved(ctx)
@@ -101,5 +101,5 @@ func (s *Service) Healthy(ctx context.Context) error {
 // UnreadableRuns counts the live runs and open letters of all tenants that this program can't
 // read because a newer version wrote them: they wait for a program that can.
 func (s *Service) UnreadableRuns(ctx context.Context) (int64, error) {
-	return s.journal.CountUnreadable(ctx)
+	return s.journal.Cases.CountUnreadable(ctx)
 }

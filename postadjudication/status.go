@@ -70,7 +70,7 @@ type CaseStatus struct {
 
 // Status returns a run of a tenant. Errors: ErrNotFound if the tenant has no such run.
 func (s *Service) Status(ctx context.Context, tenant string, id background.RunID) (Status, error) {
-	snap, err := s.journal.Snapshot(ctx, id)
+	snap, err := s.journal.Cases.Snapshot(ctx, id)
 	if err != nil {
 		return Status{}, err
 	}
@@ -87,11 +87,11 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 
 // Case returns the case of a tenant's transaction. Errors: ErrNotFound if there is none.
 func (s *Service) Case(ctx context.Context, tenant, transaction string) (CaseStatus, error) {
-	snap, err := s.journal.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
+	snap, err := s.journal.Cases.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	all, err := s.journal.CaseRuns(ctx, tenant, snap.Case.ID)
+	all, err := s.journal.Cases.Runs(ctx, tenant, snap.Case.ID)
 	if err != nil {
 		return CaseStatus{}, err
 	}
@@ -117,19 +117,19 @@ func (s *Service) addEscrow(ctx context.Context, c *CaseStatus) error {
 	if c.Escrow == "" {
 		return nil // a plain family's case
 	}
-	escrow, err := s.journal.FindEscrow(ctx, c.Tenant, c.Escrow)
+	escrow, err := s.journal.Escrows.Find(ctx, c.Tenant, c.Escrow)
 	if err != nil {
 		return err
 	}
 	c.Committed, c.Breached = escrow.Committed, max(escrow.Breached, escrow.Committed-escrow.Held)
-	c.Excess, err = s.journal.CaseExcess(ctx, c.Tenant, c.Case)
+	c.Excess, err = s.journal.Receipts.Excess(ctx, c.Tenant, c.Case)
 	return err
 }
 
 // Receipts returns at most limit receipts of a tenant's case in order, beginning after the
 // sequence number after (0 for the first).
 func (s *Service) Receipts(ctx context.Context, tenant string, caseID background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
-	return s.journal.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
+	return s.journal.Receipts.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 }
 
 func statusOf(r background.Run) Status {

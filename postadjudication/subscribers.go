@@ -44,14 +44,14 @@ type subscribers struct {
 }
 
 func newSubscribers(ctx context.Context, j *postgres.Journal, log *zap.Logger) (*subscribers, error) {
-	last, err := j.LastPosition(ctx)
+	last, err := j.Receipts.LastPosition(ctx)
 	return &subscribers{journal: j, log: log, startNumber: last, all: map[*subscriber]struct{}{}}, err
 }
 
 func (u *subscribers) add(fn func(context.Context, DeadLetter)) (unsubscribe func()) {
 	readCtx, cancel := context.WithTimeout(context.Background(), subscribeTimeout)
 	defer cancel()
-	last, err := u.journal.LastPosition(readCtx)
+	last, err := u.journal.Receipts.LastPosition(readCtx)
 	if err != nil {
 		u.log.Warn("can't read the current position, a subscriber receives all dead letters since the start", zap.Error(err))
 		last = u.startNumber
@@ -136,7 +136,7 @@ func (b *subscriber) run(ctx context.Context) {
 	defer close(b.done)
 	failing := false
 	for pause := eventsPauseMin; ctx.Err() == nil; {
-		found, next, err := b.set.journal.Deaths(ctx, b.after, deathPage)
+		found, next, err := b.set.journal.Receipts.Deaths(ctx, b.after, deathPage)
 		switch {
 		case ctx.Err() != nil:
 			return

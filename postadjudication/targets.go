@@ -135,7 +135,7 @@ func (s *Service) recordTargets(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; failing = true {
 		err := s.manager.MeasureClock(ctx)
 		if err == nil {
-			err = s.journal.RecordTargets(ctx, Family, s.settlements.targets.breakerTargets(), s.now().Add(-sessionTimeout))
+			err = s.journal.Targets.Record(ctx, Family, s.settlements.targets.breakerTargets(), s.now().Add(-sessionTimeout))
 		}
 		if err == nil || errors.Is(err, ErrTargets) {
 			return err
@@ -157,7 +157,7 @@ const recordTargetsEvery = time.Second
 // breakerName returns the target whose circuit breaker a target of a family uses: as recorded, else
 // as this process is configured.
 func (s *Service) breakerName(ctx context.Context, family, target string) (string, error) {
-	name, err := s.journal.BreakerTarget(ctx, family, target)
+	name, err := s.journal.Targets.BreakerOf(ctx, family, target)
 	if name != "" || err != nil {
 		return name, err
 	}
@@ -178,7 +178,7 @@ func (s *Service) findBreaker(ctx context.Context, tenant, target string) (of ba
 	if tenant != AllTenants {
 		of.Tenant = tenant
 	}
-	found, err := s.journal.TargetBreakers(ctx, of)
+	found, err := s.journal.Breakers.TargetBreakers(ctx, of)
 	if err != nil || slices.ContainsFunc(found, func(b background.Breaker) bool { return b.Target == of }) {
 		return of, err
 	}
@@ -195,7 +195,7 @@ func unknownTargetError(t targets) error {
 // its target, or it is unsafe. If the same adjudication was accepted before, the reply is that of
 // a repetition; else it is refused.
 func (s *Service) answerUnaccepted(ctx context.Context, a *admission, wait bool) (Submitted, error) {
-	seen, err := s.journal.SubjectSnapshot(ctx, a.Tenant, postgres.KindSettlement, a.TransactionReceiptID)
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, postgres.KindSettlement, a.TransactionReceiptID)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return Submitted{}, a.unsafeErr
@@ -228,7 +228,7 @@ func (s *Service) Uncalled(ctx context.Context) ([]Uncalled, error) {
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return nil, err
 	}
-	return s.journal.Uncalled(ctx, Family, s.now().Add(-sessionTimeout))
+	return s.journal.Metrics.Uncalled(ctx, Family, s.now().Add(-sessionTimeout))
 }
 
 // waitsForTarget sets the reason if no running process that serves the run's queue calls its target.

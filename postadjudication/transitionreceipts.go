@@ -139,7 +139,7 @@ var errCaseChanged = errors.New("postadjudication: the case has moved on")
 // transition's.
 func recordTampering(ctx context.Context, j *postgres.Journal, m background.Transition) (background.Run, error) {
 	for {
-		seen, err := j.Snapshot(ctx, m.Run.ID)
+		seen, err := j.Cases.Snapshot(ctx, m.Run.ID)
 		if err != nil {
 			return seen.Run, err
 		}
@@ -147,7 +147,7 @@ func recordTampering(ctx context.Context, j *postgres.Journal, m background.Tran
 		if now.State != expected.State || now.Attempt != expected.Attempt || now.NotificationNumber != expected.NotificationNumber || now.Letter != expected.Letter {
 			return now, background.ErrConflict
 		}
-		recorded, err := j.HasDeliveryReceipt(ctx, now, m.Event, dispatchReference(now))
+		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, m.Event, dispatchReference(now))
 		if err != nil {
 			return now, err
 		}

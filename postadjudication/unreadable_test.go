@@ -60,7 +60,7 @@ func TestTheRecoveryOfOthersSkipsAnUnreadableRun(t *testing.T) {
 	var runs []Submitted
 	for n := range 5 {
 		s := r.mustSubmit(release(n))
-		seen, err := r.journal.Snapshot(context.Background(), s.Run)
+		seen, err := r.journal.Cases.Snapshot(context.Background(), s.Run)
 		if err != nil {
 			t.Fatal(err)
 		}

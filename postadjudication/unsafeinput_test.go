@@ -209,13 +209,13 @@ func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 		_, _, err := r.BeginRequest(t.Context(), "acme", key, same)
 		r.checkFieldRefused(err, "Idempotency-Key")
 		entry := postgres.Request{Tenant: "acme", Key: key, Digest: same, Token: uuid.New(), Began: r.now()}
-		if _, begun, err := r.journal.BeginRequest(t.Context(), entry, entry.Began.Add(-requestTimeout), entry.Began.Add(-RequestRetention)); err != nil || !begun {
+		if _, begun, err := r.journal.Requests.Begin(t.Context(), entry, entry.Began.Add(-requestTimeout), entry.Began.Add(-RequestRetention)); err != nil || !begun {
 			t.Fatal(begun, err)
 		}
 		if _, _, err := r.BeginRequest(t.Context(), "acme", key, same); !errors.Is(err, ErrRequestBusy) {
 			t.Errorf("not answered yet: %v", err)
 		}
-		if err := r.journal.AnswerRequest(t.Context(), entry, postgres.Response{Status: 201, Headers: "{}", Body: []byte("paid")}); err != nil {
+		if err := r.journal.Requests.Answer(t.Context(), entry, postgres.Response{Status: 201, Headers: "{}", Body: []byte("paid")}); err != nil {
 			t.Fatal(err)
 		}
 		if before, _, err := r.BeginRequest(t.Context(), "acme", key, same); err != nil || before == nil || string(before.Body) != "paid" {

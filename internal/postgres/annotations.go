@@ -34,15 +34,20 @@ type storedAnnotations struct {
 
 const annotationsSQL = `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.desk k `
 
+// Letters reads dead letters with their annotations, for those who change them.
+type Letters struct {
+	*shared
+}
+
 // Annotations reads the annotations of runs of a tenant. Runs without any are left out.
-func (j *Journal) Annotations(ctx context.Context, tenant string, ids []background.RunID) (map[background.RunID]Annotations, error) {
+func (l *Letters) Annotations(ctx context.Context, tenant string, ids []background.RunID) (map[background.RunID]Annotations, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	c := newColumns(1, len(ids))
 	for _, id := range ids {
 		c.id(id)
 	}
-	return selectAnnotations(ctx, j.readDB, `WHERE k.run_id = ANY($1::uuid[]) AND k.tenant = $2`, append(c.args(), tenant)...)
+	return selectAnnotations(ctx, l.readDB, `WHERE k.run_id = ANY($1::uuid[]) AND k.tenant = $2`, append(c.args(), tenant)...)
 }
 
 func selectAnnotations(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) (map[background.RunID]Annotations, error) {
@@ -63,8 +68,8 @@ func selectAnnotations(ctx context.Context, q sqlx.QueryerContext, where string,
 
 // AnnotationsWithTrail reads the receipts of a case and the annotations of its runs, at one
 // moment.
-func (j *Journal) AnnotationsWithTrail(ctx context.Context, tenant string, id receipts.CaseID) (trail []receipts.Receipt, annotations map[background.RunID]Annotations, err error) {
-	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+func (l *Letters) AnnotationsWithTrail(ctx context.Context, tenant string, id receipts.CaseID) (trail []receipts.Receipt, annotations map[background.RunID]Annotations, err error) {
+	tx, err := l.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, nil, unavailable(err)
 	}
@@ -93,17 +98,17 @@ FROM recourse.desk k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant =
 WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
 
 // EachAnnotationWithoutReceipt visits the annotations of a tenant that no receipt records.
-func (j *Journal) EachAnnotationWithoutReceipt(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+func (a *Audit) EachAnnotationWithoutReceipt(ctx context.Context, tenant string, visit func(Discrepancy)) error {
 	subtypes := make(pq.StringArray, len(AnnotationReceipts))
 	for i, s := range AnnotationReceipts {
 		subtypes[i] = string(s)
 	}
-	return j.eachDiscrepancy(ctx, visit, annotationsWithoutReceiptSQL, tenant, subtypes)
+	return a.eachDiscrepancy(ctx, visit, annotationsWithoutReceiptSQL, tenant, subtypes)
 }
 
-// KeysWithTrail reads the keys of a tenant and the receipts of its key log, at one moment.
-func (j *Journal) KeysWithTrail(ctx context.Context, tenant string) (keys []access.Key, trail []receipts.Receipt, err error) {
-	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+// WithTrail reads the keys of a tenant and the receipts of its key log, at one moment.
+func (k *Keys) WithTrail(ctx context.Context, tenant string) (keys []access.Key, trail []receipts.Receipt, err error) {
+	tx, err := k.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, nil, unavailable(err)
 	}
@@ -155,23 +160,23 @@ FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.desk d ON d.run_id = q.i
 
 var letterRowsByIDSQL = letterRowsSQL(`WHERE r.id = ANY($1::uuid[])`)
 
-// LetterRowsByID reads runs of any tenant with their annotations, by id. Runs that do not
+// ByID reads runs of any tenant with their annotations, by id. Runs that do not
 // exist are left out.
-func (j *Journal) LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]LetterRow, error) {
+func (l *Letters) ByID(ctx context.Context, ids ...background.RunID) ([]LetterRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	c := newColumns(1, 1)
 	for _, id := range ids {
 		c.id(id)
 	}
-	found, _, err := j.selectLetterRows(ctx, LetterRowPosition{}, letterRowsByIDSQL, c.args()...)
+	found, _, err := l.selectLetterRows(ctx, LetterRowPosition{}, letterRowsByIDSQL, c.args()...)
 	return found, err
 }
 
 // selectLetterRows reads dead letters after a position, and returns the position of the
 // last. Rows that this program can't read are skipped, unchanged, and passed to Warn.
-func (j *Journal) selectLetterRows(ctx context.Context, after LetterRowPosition, query string, args ...any) (out []LetterRow, last LetterRowPosition, err error) {
-	rows, err := j.readDB.QueryContext(ctx, query, args...)
+func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition, query string, args ...any) (out []LetterRow, last LetterRowPosition, err error) {
+	rows, err := l.readDB.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, after, unavailable(err)
 	}
@@ -190,7 +195,7 @@ func (j *Journal) selectLetterRows(ctx context.Context, after LetterRowPosition,
 		}
 		last = LetterRowPosition{scanned.DeadAt.Time.UTC(), background.RunID(scanned.ID)}
 		if err != nil {
-			j.warnUnreadable(unreadable{{id: background.RunID(scanned.ID), err: err}})
+			l.warnUnreadable(unreadable{{id: background.RunID(scanned.ID), err: err}})
 			continue
 		}
 		out = append(out, LetterRow{s, d})

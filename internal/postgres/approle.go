@@ -292,19 +292,19 @@ type Role struct {
 }
 
 // Role reads the role of the connections and its privileges.
-func (j *Journal) Role(ctx context.Context) (r Role, err error) {
+func (d *Database) Role(ctx context.Context) (r Role, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var acting string // current_user; SET ROLE may make it differ from session_user, which the session can return to
-	if err := j.readDB.QueryRowContext(ctx, `SELECT session_user, current_user`).Scan(&r.Name, &acting); err != nil {
+	if err := d.readDB.QueryRowContext(ctx, `SELECT session_user, current_user`).Scan(&r.Name, &acting); err != nil {
 		return r, unavailable(err)
 	}
-	p, err := readRoleAttributes(ctx, j.readDB, r.Name)
+	p, err := readRoleAttributes(ctx, d.readDB, r.Name)
 	if err != nil {
 		return r, unavailable(err)
 	}
 	r.Power = p.disqualification()
-	missing, excess, err := diffPrivileges(ctx, j.readDB, acting)
+	missing, excess, err := diffPrivileges(ctx, d.readDB, acting)
 	if err != nil {
 		return r, unavailable(err)
 	}
@@ -316,7 +316,7 @@ func (j *Journal) Role(ctx context.Context) (r Role, err error) {
 			r.Excess = append(r.Excess, e.String())
 		}
 	}
-	r.AppRole, err = storedAppRole(ctx, j.readDB)
+	r.AppRole, err = storedAppRole(ctx, d.readDB)
 	if err != nil && sqlState(err) != "42501" { // a role without grants may not read it
 		return r, unavailable(err)
 	}
@@ -325,8 +325,8 @@ func (j *Journal) Role(ctx context.Context) (r Role, err error) {
 
 // CheckPrivileges returns nil if the role of the connections has the privileges that
 // processes need. Otherwise the error wraps ErrSchema and says in one line what to do.
-func (j *Journal) CheckPrivileges(ctx context.Context) error {
-	r, err := j.Role(ctx)
+func (d *Database) CheckPrivileges(ctx context.Context) error {
+	r, err := d.Role(ctx)
 	switch {
 	case err != nil:
 		return err

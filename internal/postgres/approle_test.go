@@ -51,7 +51,7 @@ func migrateFor(t *testing.T, m postgres.Migration) postgres.MigrationResult {
 
 func roleOf(t *testing.T, j *postgres.Journal) postgres.Role {
 	t.Helper()
-	r, err := j.Role(context.Background())
+	r, err := j.Database.Role(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	}
 	own := urlAs(t, owner, role)
 	j := open(t, own)
-	if err := errors.Join(j.CheckPrivileges(ctx), j.CheckTriggers(ctx)); err != nil {
+	if err := errors.Join(j.Database.CheckPrivileges(ctx), j.Database.CheckTriggers(ctx)); err != nil {
 		t.Error(err)
 	}
 	if r := roleOf(t, j); r.Name != role || r.AppRole != role || r.Power != "" || len(r.Missing)+len(r.Excess) > 0 {
@@ -121,7 +121,7 @@ func TestEveryMigrationGrantsAgain(t *testing.T) {
 	if missing := []string{"USAGE on later_n_seq", "DELETE on later", "INSERT on later", "SELECT on later", "UPDATE on later", "INSERT on runs"}; !slices.Equal(r.Missing, missing) {
 		t.Errorf("missing: %v", r.Missing)
 	}
-	if err := j.CheckPrivileges(ctx); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "and 1 more; run: recourse migrate --app-role "+role) || strings.Contains(err.Error(), "\n") {
+	if err := j.Database.CheckPrivileges(ctx); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "and 1 more; run: recourse migrate --app-role "+role) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
 	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner}); done.AppRole != role {
@@ -172,15 +172,15 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	s := background.Session{ID: background.SessionID(uuid.New()), Worker: "till-7", Queues: []string{}}
 	register := func(by *postgres.Journal, s background.Session) {
 		t.Helper()
-		if err := by.Register(ctx, s); err != nil {
+		if err := by.Sessions.Register(ctx, s); err != nil {
 			t.Fatal(err)
 		}
-		now, err := by.Clock(ctx)
+		now, err := by.Sessions.Clock(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.BeatAt = now.At
-		if alive, _, err := by.Beat(ctx, s); err != nil || !alive {
+		if alive, _, err := by.Sessions.Beat(ctx, s); err != nil || !alive {
 			t.Fatal(alive, err)
 		}
 	}

@@ -36,8 +36,8 @@ type AuditedBreaker struct {
 	RecordedOpen bool // the trail records the breaker over all tenants as open
 }
 
-// OperationsWithTrail reads a tenant's case without runs. found is false if there is none.
-func (j *Journal) OperationsWithTrail(ctx context.Context, tenant string, id receipts.CaseID) (o Operations, found bool, err error) {
+// WithTrail reads a tenant's case without runs. found is false if there is none.
+func (j *OperationLogs) WithTrail(ctx context.Context, tenant string, id receipts.CaseID) (o Operations, found bool, err error) {
 	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return o, false, unavailable(err)
@@ -111,10 +111,15 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.registers r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
+// Audit reads what must agree with the trail.
+type Audit struct {
+	*shared
+}
+
 // EachOperationMismatch visits the rows of a tenant that no receipt can record, and the
 // receipts of rows that do not exist.
-func (j *Journal) EachOperationMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, operationMismatchSQL, tenant, operationLogs)
+func (a *Audit) EachOperationMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return a.eachDiscrepancy(ctx, visit, operationMismatchSQL, tenant, operationLogs)
 }
 
 // bulkMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
@@ -147,9 +152,9 @@ WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.set
   AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
   EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
 
-// EachBulkMismatch visits what is wrong with the items of a tenant's bulk plans.
-func (j *Journal) EachBulkMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, bulkMismatchSQL, tenant)
+// EachMismatch visits what is wrong with the items of a tenant's bulk plans.
+func (p *PlanStore) EachMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return p.eachDiscrepancy(ctx, visit, bulkMismatchSQL, tenant)
 }
 
 // controlMismatchSQL checks rows of a tenant that control decisions: who requested a
@@ -177,8 +182,8 @@ WHERE c.replays IS DISTINCT FROM d.n`
 
 // EachControlMismatch visits the rows of a tenant that control decisions and contradict the
 // receipts.
-func (j *Journal) EachControlMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, controlMismatchSQL, tenant)
+func (a *Audit) EachControlMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return a.eachDiscrepancy(ctx, visit, controlMismatchSQL, tenant)
 }
 
 // operationLogs are the subjects of all operation logs.
@@ -212,8 +217,8 @@ WHERE r.tenant = $1 AND r.live AND r.state = 'running' AND NOT EXISTS (SELECT FR
 //   - a delta of an escrow without its case.
 //
 // Receipts without a case are not among them: the audit of the trail finds those.
-func (j *Journal) EachOrphan(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, orphanSQL, tenant)
+func (a *Audit) EachOrphan(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return a.eachDiscrepancy(ctx, visit, orphanSQL, tenant)
 }
 
 const orphanOperationSQL = `SELECT o.case_id, NULL, 'operation ' || encode(o.key, 'hex') || ' refers to case ' || o.case_id || ', which is not there' FROM recourse.operations o
@@ -221,8 +226,8 @@ WHERE NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = o.case_id)`
 
 // EachOrphanOperation visits the operations without a case. The case would have named their
 // tenant.
-func (j *Journal) EachOrphanOperation(ctx context.Context, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, orphanOperationSQL)
+func (a *Audit) EachOrphanOperation(ctx context.Context, visit func(Discrepancy)) error {
+	return a.eachDiscrepancy(ctx, visit, orphanOperationSQL)
 }
 
 // Discrepancy is one finding of an audit: the case and run it is about, as far as they are
@@ -239,8 +244,8 @@ type Discrepancy struct {
 // eachDiscrepancy visits what a query finds: case, run and message, of which the first two
 // may be NULL, then stored and expected value if the query has these columns. The query
 // sees one moment; rows are not kept.
-func (j *Journal) eachDiscrepancy(ctx context.Context, visit func(Discrepancy), query string, args ...any) error {
-	return j.eachRow(ctx, func(rows *sql.Rows) error {
+func (s *shared) eachDiscrepancy(ctx context.Context, visit func(Discrepancy), query string, args ...any) error {
+	return s.eachRow(ctx, func(rows *sql.Rows) error {
 		var caseID, run uuid.NullUUID
 		var stored, expected sql.NullString
 		var d Discrepancy
@@ -259,8 +264,8 @@ func (j *Journal) eachDiscrepancy(ctx context.Context, visit func(Discrepancy), 
 }
 
 // eachRow reads the rows of a query one by one.
-func (j *Journal) eachRow(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := j.readDB.QueryContext(ctx, query, args...)
+func (s *shared) eachRow(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := s.readDB.QueryContext(ctx, query, args...)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -273,20 +278,20 @@ func (j *Journal) eachRow(ctx context.Context, read func(*sql.Rows) error, query
 	return unavailableOrNil(rows.Err())
 }
 
-// CountCases counts the cases of tenants.
-func (j *Journal) CountCases(ctx context.Context, tenants []string) (n int, err error) {
-	err = j.readDB.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
+// Count counts the cases of tenants.
+func (c *Cases) Count(ctx context.Context, tenants []string) (n int, err error) {
+	err = c.readDB.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
 	return n, unavailableOrNil(err)
 }
 
 // TenantsOf returns by case the tenants that have the case or its first receipt.
-func (j *Journal) TenantsOf(ctx context.Context, ids []receipts.CaseID) (map[receipts.CaseID][]string, error) {
+func (c *Cases) TenantsOf(ctx context.Context, ids []receipts.CaseID) (map[receipts.CaseID][]string, error) {
 	texts := make(pq.StringArray, len(ids))
 	for i, id := range ids {
 		texts[i] = id.String()
 	}
 	out := map[receipts.CaseID][]string{}
-	err := j.eachRow(ctx, func(rows *sql.Rows) error {
+	err := c.eachRow(ctx, func(rows *sql.Rows) error {
 		var caseID uuid.UUID
 		var tenant string
 		if err := rows.Scan(&caseID, &tenant); err != nil {

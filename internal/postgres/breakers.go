@@ -71,34 +71,39 @@ func (r *breakerRow) breaker() (background.Breaker, error) {
 	return b, nil
 }
 
+// BreakerStore implements background.BreakerStore.
+type BreakerStore struct {
+	*shared
+}
+
 // Breakers lists the circuit breakers that are not closed.
-func (j *Journal) Breakers(ctx context.Context) ([]background.Breaker, error) {
-	return selectBreakers(ctx, j.readDB, `WHERE state <> 'closed' ORDER BY family, target, tenant`)
+func (b *BreakerStore) Breakers(ctx context.Context) ([]background.Breaker, error) {
+	return selectBreakers(ctx, b.readDB, `WHERE state <> 'closed' ORDER BY family, target, tenant`)
 }
 
 // TenantBreakers lists the breakers that were ever opened for one tenant, and those over
 // all tenants.
-func (j *Journal) TenantBreakers(ctx context.Context, tenant string) ([]background.Breaker, error) {
+func (b *BreakerStore) TenantBreakers(ctx context.Context, tenant string) ([]background.Breaker, error) {
 	if tenant == AllTenants {
 		tenant = ""
 	}
-	return selectBreakers(ctx, j.readDB, `WHERE tenant IN ($1, '') AND version > 0 ORDER BY family, target, tenant`, tenant)
+	return selectBreakers(ctx, b.readDB, `WHERE tenant IN ($1, '') AND version > 0 ORDER BY family, target, tenant`, tenant)
 }
 
 // BreakerChangedAt returns when a breaker of a target, for its tenant or over all tenants,
 // last changed; zero if none ever did.
-func (j *Journal) BreakerChangedAt(ctx context.Context, t background.Target) (time.Time, error) {
+func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t background.Target) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var at sql.NullTime
-	err := j.readDB.QueryRowContext(ctx, `SELECT max(at) FROM recourse.brakes WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
+	err := b.readDB.QueryRowContext(ctx, `SELECT max(at) FROM recourse.brakes WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
 	return at.Time.UTC(), unavailableOrNil(err)
 }
 
 // TargetBreakers lists the breakers of a target that are not closed, for its tenant and
 // over all tenants.
-func (j *Journal) TargetBreakers(ctx context.Context, t background.Target) ([]background.Breaker, error) {
-	return selectBreakers(ctx, j.readDB, `WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND state <> 'closed' ORDER BY tenant`, t.Tenant, t.Family, t.Name)
+func (b *BreakerStore) TargetBreakers(ctx context.Context, t background.Target) ([]background.Breaker, error) {
+	return selectBreakers(ctx, b.readDB, `WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND state <> 'closed' ORDER BY tenant`, t.Tenant, t.Family, t.Name)
 }
 
 func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]background.Breaker, error) {
@@ -121,10 +126,10 @@ func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, ar
 // UpdateBreaker changes a breaker together with its receipt, and locks the breaker's row
 // meanwhile. It returns ErrBusy, and changes nothing, if another transaction holds the row
 // for too long.
-func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, changed bool, err error) {
+func (b *BreakerStore) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, changed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	tx, err := j.txPath.db.BeginTx(ctx, nil)
+	tx, err := b.txPath.db.BeginTx(ctx, nil)
 	if err != nil {
 		return now, false, unavailable(err)
 	}
@@ -154,7 +159,7 @@ func (j *Journal) UpdateBreaker(ctx context.Context, t background.Target, decide
 	if err != nil {
 		return previous, false, unavailable(err)
 	}
-	j.signalCommitted()
+	b.signalCommitted()
 	return next, true, nil
 }
 
@@ -221,7 +226,7 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 
 // RecordProbes stores the probes that the leader of a half-open breaker releases. It
 // reports whether the version was still the previous one.
-func (j *Journal) RecordProbes(ctx context.Context, b background.Breaker) (bool, error) {
+func (j *BreakerStore) RecordProbes(ctx context.Context, b background.Breaker) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	res, err := execWithFailpoints(ctx, j.txPath.db, failpoint.BreakerProbes, `UPDATE recourse.brakes SET version = $4, probes = $5, asked = $6, paused = $7 `+byTargetSQL+`
@@ -235,8 +240,8 @@ func (j *Journal) RecordProbes(ctx context.Context, b background.Breaker) (bool,
 }
 
 // blockedByBreaker reports whether a circuit breaker blocks claims of a run.
-func (j *Journal) blockedByBreaker(ctx context.Context, id background.RunID) (blocked bool, err error) {
-	err = j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.brakes k ON `+blocksClaimSQL+` WHERE r.id = $1)`, id.String()).Scan(&blocked)
+func (b *BreakerStore) blockedByBreaker(ctx context.Context, id background.RunID) (blocked bool, err error) {
+	err = b.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.brakes k ON `+blocksClaimSQL+` WHERE r.id = $1)`, id.String()).Scan(&blocked)
 	return blocked, err
 }
 
@@ -259,19 +264,19 @@ const (
 
 // PausedRuns lists waiting runs of a target's breaker. A run is new while it is pending.
 // StartFraction selects a starting time between the oldest and the newest due time.
-func (j *Journal) PausedRuns(ctx context.Context, q background.PausedQuery) ([]background.Run, error) {
+func (b *BreakerStore) PausedRuns(ctx context.Context, q background.PausedQuery) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	args := []any{q.Tenant, q.Family, q.Name, q.Due, pq.Array(q.Called), q.Others}
 	switch {
 	case q.NewestFirst:
-		return j.selectWaiting(ctx, newestPausedSQL, append(args, q.Limit)...)
+		return b.selectWaiting(ctx, newestPausedSQL, append(args, q.Limit)...)
 	case !q.NeverClaimed:
-		return j.selectWaiting(ctx, retriedPausedSQL, append(args, q.After.DueAt, q.After.ID.String(), q.Limit)...)
+		return b.selectWaiting(ctx, retriedPausedSQL, append(args, q.After.DueAt, q.After.ID.String(), q.Limit)...)
 	}
 	var oldest, newest time.Time
 	for text, to := range map[string]*time.Time{oldestPausedDueSQL: &oldest, newestPausedDueSQL: &newest} {
-		switch err := j.readDB.QueryRowContext(ctx, text, args...).Scan(to); {
+		switch err := b.readDB.QueryRowContext(ctx, text, args...).Scan(to); {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil, nil
 		case err != nil:
@@ -279,16 +284,16 @@ func (j *Journal) PausedRuns(ctx context.Context, q background.PausedQuery) ([]b
 		}
 	}
 	from := oldest.Add(time.Duration(q.StartFraction * float64(newest.Sub(oldest))))
-	return j.selectWaiting(ctx, newPausedFromSQL, append(args, from, q.Limit)...)
+	return b.selectWaiting(ctx, newPausedFromSQL, append(args, from, q.Limit)...)
 }
 
 // CountPausedRuns counts the waiting runs of a target's breaker, up to most: all of them,
 // and those whose target is in called; a nil called stands for all.
-func (j *Journal) CountPausedRuns(ctx context.Context, t background.Target, called []string, most int) (all, named int, err error) {
+func (b *BreakerStore) CountPausedRuns(ctx context.Context, t background.Target, called []string, most int) (all, named int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	count := func(called []string) (n int, err error) {
-		err = j.readDB.QueryRowContext(ctx, countPausedSQL, t.Tenant, t.Family, t.Name, pq.Array(called), most).Scan(&n)
+		err = b.readDB.QueryRowContext(ctx, countPausedSQL, t.Tenant, t.Family, t.Name, pq.Array(called), most).Scan(&n)
 		return n, unavailableOrNil(err)
 	}
 	if all, err = count(nil); err != nil || called == nil || all == 0 {
@@ -300,8 +305,8 @@ func (j *Journal) CountPausedRuns(ctx context.Context, t background.Target, call
 
 // RecordPaused writes the receipt in a tenant's trail that the breaker over all tenants
 // pauses its runs, once per opening. It holds the breaker's row meanwhile.
-func (j *Journal) RecordPaused(ctx context.Context, tenant string, t background.Target, at time.Time) error {
-	return j.inSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
+func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t background.Target, at time.Time) error {
+	return b.inSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
 		global, err := readBreaker(ctx, tx, t, ` FOR SHARE`)
 		if err != nil {
 			return err
@@ -336,24 +341,24 @@ func appendClosedReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now ba
 
 // RecordClosed writes that receipt for tenants whose trail has an opening which has ended,
 // at most limit of them. It returns how many.
-func (j *Journal) RecordClosed(ctx context.Context, at time.Time, limit int) (int, error) {
+func (b *BreakerStore) RecordClosed(ctx context.Context, at time.Time, limit int) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	unrecorded, err := selectBreakers(ctx, j.readDB, `AS t WHERE t.over < t.told AND EXISTS (SELECT FROM recourse.brakes a WHERE a.tenant = '' AND a.family = t.family
+	unrecorded, err := selectBreakers(ctx, b.readDB, `AS t WHERE t.over < t.told AND EXISTS (SELECT FROM recourse.brakes a WHERE a.tenant = '' AND a.family = t.family
 		AND a.target = t.target AND (a.state = 'closed' OR a.opening > t.told)) ORDER BY t.family, t.target, t.tenant LIMIT $1`, limit)
 	if err != nil {
 		return 0, err
 	}
 	for _, t := range unrecorded {
-		if err := j.recordClosed(ctx, t.Target, at); err != nil {
+		if err := b.recordClosed(ctx, t.Target, at); err != nil {
 			return 0, err
 		}
 	}
 	return len(unrecorded), nil
 }
 
-func (j *Journal) recordClosed(ctx context.Context, t background.Target, at time.Time) error {
-	return j.inSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
+func (b *BreakerStore) recordClosed(ctx context.Context, t background.Target, at time.Time) error {
+	return b.inSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
 		global, err := readBreaker(ctx, tx, background.Target{Family: t.Family, Name: t.Name}, ` FOR SHARE`)
 		if err != nil {
 			return err

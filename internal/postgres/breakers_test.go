@@ -27,7 +27,7 @@ func closeBreaker(b background.Breaker) (background.Breaker, bool) {
 
 func mustUpdateBreaker(t *testing.T, j *postgres.Journal, target background.Target, decide func(background.Breaker) (background.Breaker, bool)) background.Breaker {
 	t.Helper()
-	b, moved, err := j.UpdateBreaker(context.Background(), target, decide)
+	b, moved, err := j.Breakers.UpdateBreaker(context.Background(), target, decide)
 	if err != nil || !moved {
 		t.Fatalf("%+v, %v, %v", b, moved, err)
 	}
@@ -43,7 +43,7 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 			t.Parallel()
 			ctx, j := context.Background(), open(t, testkit.Migrated(t))
 			session := background.Session{ID: uuid.New(), Worker: "w"}
-			if err := j.Register(ctx, session); err != nil {
+			if err := j.Sessions.Register(ctx, session); err != nil {
 				t.Fatal(err)
 			}
 			claim := func(s postgres.Snapshot) error {
@@ -60,10 +60,10 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 				t.Errorf("claim while open: %v", err)
 			}
 			b.Probes, b.Version = []background.RunID{runs[0].Run.ID, runs[1].Run.ID}, b.Version+1
-			if ok, err := j.RecordProbes(ctx, b); !ok || err != nil {
+			if ok, err := j.Breakers.RecordProbes(ctx, b); !ok || err != nil {
 				t.Fatalf("%v, %v", ok, err)
 			}
-			if ok, err := j.RecordProbes(ctx, b); ok || err != nil {
+			if ok, err := j.Breakers.RecordProbes(ctx, b); ok || err != nil {
 				t.Errorf("second leader with the same version: %v, %v", ok, err)
 			}
 			if err := errors.Join(claim(runs[0]), claim(runs[1])); err != nil {
@@ -72,7 +72,7 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 			if err := claim(runs[2]); !errors.Is(err, background.ErrBreakerOpen) {
 				t.Errorf("claim of another run: %v", err)
 			}
-			if due, err := j.DueRuns(ctx, background.Cursor{}, time.Now(), 10); err != nil || len(due) != 0 {
+			if due, err := j.Notifications.DueRuns(ctx, background.Cursor{}, time.Now(), 10); err != nil || len(due) != 0 {
 				t.Errorf("due although paused: %v, %v", due, err)
 			}
 			mustUpdateBreaker(t, j, target, closeBreaker)
@@ -93,7 +93,7 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	moved := make([]bool, 8)
 	for i := range moved {
 		all.Go(func() {
-			b, m, err := journals[i%2].UpdateBreaker(ctx, target, openBreaker)
+			b, m, err := journals[i%2].Breakers.UpdateBreaker(ctx, target, openBreaker)
 			if moved[i] = m; err != nil || b.State != background.BreakerOpen {
 				t.Errorf("%+v, %v", b, err)
 			}
@@ -109,10 +109,10 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	if trail := onlyTrail(t, journals[0], postgres.AllTenants); n != 1 || len(trail) != 1 || trail[0].Subtype != receipts.BreakerOpened {
 		t.Errorf("opened %d times, %v", n, trail)
 	}
-	if stale, err := journals[1].RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerOpen, Version: 7}); stale || err != nil {
+	if stale, err := journals[1].Breakers.RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerOpen, Version: 7}); stale || err != nil {
 		t.Errorf("probes with a wrong version: %v, %v", stale, err)
 	}
-	if stale, err := journals[1].RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerHalfOpen, Version: 2}); stale || err != nil {
+	if stale, err := journals[1].Breakers.RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerHalfOpen, Version: 2}); stale || err != nil {
 		t.Errorf("probes in a wrong state: %v, %v", stale, err)
 	}
 }
@@ -120,11 +120,11 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 // onlyTrail returns the trail of a tenant's only case without runs.
 func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Receipt {
 	t.Helper()
-	cases, err := j.OperationsCases(context.Background(), tenant)
+	cases, err := j.Operations.Cases(context.Background(), tenant)
 	if err != nil || len(cases) != 1 {
 		t.Fatalf("%v, %v", cases, err)
 	}
-	o, found, err := j.OperationsWithTrail(context.Background(), tenant, cases[0])
+	o, found, err := j.Operations.WithTrail(context.Background(), tenant, cases[0])
 	if err != nil || !found || int(o.Head.Seq) != len(o.Trail) {
 		t.Fatalf("%v, %v, %v", o.Head, found, err)
 	}
@@ -144,12 +144,12 @@ func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 		for i := range 6 {
 			all.Go(func() {
 				for {
-					err := journals[i%2].RecordPaused(ctx, "acme", target, micros())
+					err := journals[i%2].Breakers.RecordPaused(ctx, "acme", target, micros())
 					if errors.Is(err, postgres.ErrBusy) {
 						continue
 					}
 					if err == nil {
-						_, err = journals[i%2].RecordClosed(ctx, micros(), 10)
+						_, err = journals[i%2].Breakers.RecordClosed(ctx, micros(), 10)
 					}
 					if err == nil {
 						return
@@ -206,7 +206,7 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 	}
 	others := background.PausedQuery{NeverClaimed: true, NewestFirst: true, Called: []string{"other"}, Others: true, Limit: 2}
 	others.Target, others.Due = background.Target{Family: "plain", Name: "plain"}, time.Now()
-	if found, err := j.PausedRuns(ctx, others); err != nil || len(found) > 0 {
+	if found, err := j.Breakers.PausedRuns(ctx, others); err != nil || len(found) > 0 {
 		t.Errorf("other targets, though no process calls them: %v, %v", found, err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, targets) VALUES (gen_random_uuid(), 'w', now(), '{plain}')`); err != nil {
@@ -235,7 +235,7 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 		if tc.q.Due.IsZero() {
 			tc.q.Due = time.Now()
 		}
-		found, err := j.PausedRuns(ctx, tc.q)
+		found, err := j.Breakers.PausedRuns(ctx, tc.q)
 		if err != nil || len(found) != len(tc.want) {
 			t.Errorf("%s: %v, %v", name, found, err)
 			continue
@@ -246,16 +246,16 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 			}
 		}
 	}
-	if all, named, err := j.CountPausedRuns(ctx, target, nil, 3); all != 3 || named != 3 || err != nil {
+	if all, named, err := j.Breakers.CountPausedRuns(ctx, target, nil, 3); all != 3 || named != 3 || err != nil {
 		t.Errorf("%d, %d, %v", all, named, err)
 	}
 	for called, want := range map[string]int{"plain": 5, "other": 0} {
-		if all, named, err := j.CountPausedRuns(ctx, target, []string{called}, 9); all != 5 || named != want || err != nil {
+		if all, named, err := j.Breakers.CountPausedRuns(ctx, target, []string{called}, 9); all != 5 || named != want || err != nil {
 			t.Errorf("called %s: %d, %d, %v", called, all, named, err)
 		}
 	}
 	mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: target.Family, Name: target.Name}, openBreaker)
-	if n, _, err := j.CountPausedRuns(ctx, target, nil, 9); n != 0 || err != nil {
+	if n, _, err := j.Breakers.CountPausedRuns(ctx, target, nil, 9); n != 0 || err != nil {
 		t.Errorf("paused by the tenant's own breaker: %d, %v", n, err)
 	}
 }
@@ -275,7 +275,7 @@ func TestOldBreakerRowsAreMigrated(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := open(t, testkit.Migrate(t, url)).TenantBreakers(ctx, "acme")
+	found, err := open(t, testkit.Migrate(t, url)).Breakers.TenantBreakers(ctx, "acme")
 	if err != nil || len(found) != 4 {
 		t.Fatalf("%+v, %v", found, err)
 	}

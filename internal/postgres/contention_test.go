@@ -42,12 +42,12 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	target := background.Target{Tenant: "acme", Family: "settlement", Name: "escrow"}
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	setPolicy := func() (postgres.Policy, error) {
-		return j.UpdatePolicy(ctx, "acme", "settlement", func(now postgres.Policy) (postgres.Policy, string, error) {
+		return j.Policies.Update(ctx, "acme", "settlement", func(now postgres.Policy) (postgres.Policy, string, error) {
 			return postgres.Policy{Policy: retrypolicy.Policy{MaxRetryAttempts: 3 + int(now.Version)}.Normalize(), Actor: "test", Reason: "test", At: at}, "x", nil
 		})
 	}
 	openByHand := func() (background.Breaker, bool, error) {
-		return j.UpdateBreaker(ctx, target, func(b background.Breaker) (background.Breaker, bool) {
+		return j.Breakers.UpdateBreaker(ctx, target, func(b background.Breaker) (background.Breaker, bool) {
 			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.Manual = target, background.BreakerOpen, "test", "test", at, b.Version+1, true
 			return b, true
 		})
@@ -84,7 +84,7 @@ func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 	ctx := context.Background()
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	enter := func(key string, began time.Time) error {
-		_, begun, err := j.BeginRequest(ctx, postgres.Request{Tenant: "acme", Key: key, Token: uuid.New(), Began: began}, began.Add(-time.Minute), began.Add(-24*time.Hour))
+		_, begun, err := j.Requests.Begin(ctx, postgres.Request{Tenant: "acme", Key: key, Token: uuid.New(), Began: began}, began.Add(-time.Minute), began.Add(-24*time.Hour))
 		if err == nil && !begun {
 			err = errors.New("not begun")
 		}

@@ -26,7 +26,7 @@ func open(t testing.TB, url string) *postgres.Journal {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	if err := j.Register(context.Background(), background.Session{ID: session, Worker: "test"}); err != nil {
+	if err := j.Sessions.Register(context.Background(), background.Session{ID: session, Worker: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -94,7 +94,7 @@ func (l *trailLog) Append(ctx context.Context, c receipts.CaseID, tenant string,
 }
 
 func (l *trailLog) Read(ctx context.Context, tenant string, c receipts.CaseID) ([]receipts.Receipt, error) {
-	return l.Trail(ctx, tenant, c, postgres.TrailPosition{}, 10_000)
+	return l.Receipts.Trail(ctx, tenant, c, postgres.TrailPosition{}, 10_000)
 }
 
 func (l *trailLog) TryRewrite(ctx context.Context, c receipts.CaseID, seq int64) error {

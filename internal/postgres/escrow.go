@@ -27,7 +27,7 @@ ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
 // ensureEscrows creates the escrows of new cases before the statement that opens the cases,
 // because a statement cannot update a row that it inserts itself. It reports whether it
 // created any.
-func (j *Journal) ensureEscrows(ctx context.Context, rows []*chainedChange) (created bool, err error) {
+func (j *opener) ensureEscrows(ctx context.Context, rows []*chainedChange) (created bool, err error) {
 	c := newColumns(4, 1)
 	var names []escrowKey
 	for i := range rows {
@@ -59,9 +59,9 @@ func (j *Journal) ensureEscrows(ctx context.Context, rows []*chainedChange) (cre
 // recreateEscrow creates the escrow of a case that could not be opened, if the escrow does
 // not exist: a failover may have lost the row while this process still has it in its cache.
 // It reports whether it created the row.
-func (j *Journal) recreateEscrow(ctx context.Context, row *chainedChange) (created bool, err error) {
-	j.knownEscrows.forget(escrowKey{row.After.Case.Tenant, row.Opening.Reference})
-	return j.ensureEscrows(ctx, []*chainedChange{row})
+func (o *opener) recreateEscrow(ctx context.Context, row *chainedChange) (created bool, err error) {
+	o.knownEscrows.forget(escrowKey{row.After.Case.Tenant, row.Opening.Reference})
+	return o.ensureEscrows(ctx, []*chainedChange{row})
 }
 
 // correctEscrowSQL changes the sum and currency of an escrow that no case has used: a
@@ -97,10 +97,15 @@ type Escrow struct {
 
 const escrowSQL = `SELECT tenant, reference, currency, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1`
 
-// FindEscrow reads an escrow of a tenant. It returns ErrNotFound if there is none.
-func (j *Journal) FindEscrow(ctx context.Context, tenant, reference string) (Escrow, error) {
+// Escrows keeps what escrow services hold.
+type Escrows struct {
+	*shared
+}
+
+// Find reads an escrow of a tenant. It returns ErrNotFound if there is none.
+func (e *Escrows) Find(ctx context.Context, tenant, reference string) (Escrow, error) {
 	var out []Escrow
-	err := j.readDB.SelectContext(ctx, &out, escrowSQL+` AND reference = $2`, tenant, reference)
+	err := e.readDB.SelectContext(ctx, &out, escrowSQL+` AND reference = $2`, tenant, reference)
 	if err == nil && len(out) == 0 {
 		err = background.ErrNotFound
 	}
@@ -110,15 +115,15 @@ func (j *Journal) FindEscrow(ctx context.Context, tenant, reference string) (Esc
 	return out[0], nil
 }
 
-// Escrows lists a tenant's escrows.
-func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) {
+// List lists a tenant's escrows.
+func (e *Escrows) List(ctx context.Context, tenant string) ([]Escrow, error) {
 	var out []Escrow
-	err := j.readDB.SelectContext(ctx, &out, escrowSQL+` ORDER BY reference`, tenant)
+	err := e.readDB.SelectContext(ctx, &out, escrowSQL+` ORDER BY reference`, tenant)
 	return out, err
 }
 
-// EscrowWithCaseSum reads, at one moment, an escrow of a tenant and the sum over its cases.
-func (j *Journal) EscrowWithCaseSum(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error) {
+// WithCaseSum reads, at one moment, an escrow of a tenant and the sum over its cases.
+func (j *Escrows) WithCaseSum(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error) {
 	err = j.readDB.QueryRowContext(ctx, `SELECT e.tenant, e.reference, e.currency, e.held, e.committed, e.open, e.breached,
 		coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
 		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).
@@ -138,8 +143,8 @@ const breachesSQL = `SELECT (SELECT count(*) FROM recourse.receipts WHERE subtyp
 FROM recourse.escrows WHERE breached > 0`
 
 // Breaches counts breaches at one moment.
-func (j *Journal) Breaches(ctx context.Context) (b Breaches, err error) {
-	return b, b.read(ctx, j.readDB)
+func (e *Escrows) Breaches(ctx context.Context) (b Breaches, err error) {
+	return b, b.read(ctx, e.readDB)
 }
 
 func (b *Breaches) read(ctx context.Context, q interface {
@@ -151,11 +156,11 @@ func (b *Breaches) read(ctx context.Context, q interface {
 	return nil
 }
 
-// BreachedEscrows lists escrows of all tenants that committed more than they hold, newest
+// Breached lists escrows of all tenants that committed more than they hold, newest
 // first.
-func (j *Journal) BreachedEscrows(ctx context.Context, limit int) ([]Escrow, error) {
+func (e *Escrows) Breached(ctx context.Context, limit int) ([]Escrow, error) {
 	var out []Escrow
-	if err := j.readDB.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, open, breached
+	if err := e.readDB.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, open, breached
 		FROM recourse.escrow_sums WHERE breached > 0 ORDER BY id DESC LIMIT $1`, limit); err != nil {
 		return nil, unavailable(err)
 	}
@@ -164,8 +169,8 @@ func (j *Journal) BreachedEscrows(ctx context.Context, limit int) ([]Escrow, err
 
 const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = 'conservation-breach' ORDER BY seq`
 
-// CaseExcess returns the amount by which payments of a case exceeded what was adjudicated.
-func (j *Journal) CaseExcess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
+// Excess returns the amount by which payments of a case exceeded what was adjudicated.
+func (j *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
 	var rows []receiptRow
 	if err := j.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
 		return 0, unavailable(err)
@@ -204,18 +209,18 @@ const foldBatch = 256
 // FoldDeltas folds the open deltas of all escrows that no transaction has locked, and
 // returns how many deltas it folded. Until they are folded, deltas count wherever the sum
 // of an escrow is read, and free no room for reservations.
-func (j *Journal) FoldDeltas(ctx context.Context) (folded int64, err error) {
+func (e *Escrows) FoldDeltas(ctx context.Context) (folded int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	for after := int64(0); ; {
 		var open []int64
-		if err := j.readDB.SelectContext(ctx, &open, unfoldedSQL, after, foldBatch); err != nil {
+		if err := e.readDB.SelectContext(ctx, &open, unfoldedSQL, after, foldBatch); err != nil {
 			return folded, unavailable(err)
 		}
 		if len(open) == 0 {
 			return folded, nil
 		}
-		n, err := j.foldEscrows(ctx, open)
+		n, err := e.foldEscrows(ctx, open)
 		if folded += n; err != nil {
 			return folded, err
 		}
@@ -223,9 +228,9 @@ func (j *Journal) FoldDeltas(ctx context.Context) (folded int64, err error) {
 	}
 }
 
-func (j *Journal) foldEscrows(ctx context.Context, escrows []int64) (folded int64, err error) {
+func (e *Escrows) foldEscrows(ctx context.Context, escrows []int64) (folded int64, err error) {
 	failpoint.Hit(failpoint.JournalBefore, failpoint.FoldDeltas)
-	err = j.batchDB.QueryRowContext(ctx, foldDeltasSQL, pq.Array(escrows)).Scan(&folded)
+	err = e.batchDB.QueryRowContext(ctx, foldDeltasSQL, pq.Array(escrows)).Scan(&folded)
 	failpoint.Hit(failpoint.JournalAfter, failpoint.FoldDeltas)
 	if err != nil {
 		return 0, busyOrUnavailable(err)

@@ -51,7 +51,7 @@ func mustReserve(t testing.TB, j *postgres.Journal, escrow, subject string, amou
 
 func mustFindEscrow(t testing.TB, j *postgres.Journal, reference string) postgres.Escrow {
 	t.Helper()
-	e, err := j.FindEscrow(context.Background(), "acme", reference)
+	e, err := j.Escrows.Find(context.Background(), "acme", reference)
 	if err != nil {
 		t.Error(err)
 	}
@@ -92,7 +92,7 @@ func raceForRoom(t *testing.T, journals []*postgres.Journal, escrow string) {
 	}
 	race.Go(func() {
 		<-begin
-		if _, err := journals[2].FoldDeltas(ctx); err != nil && !errors.Is(err, postgres.ErrBusy) {
+		if _, err := journals[2].Escrows.FoldDeltas(ctx); err != nil && !errors.Is(err, postgres.ErrBusy) {
 			t.Error(err)
 		}
 	})
@@ -107,10 +107,10 @@ func raceForRoom(t *testing.T, journals []*postgres.Journal, escrow string) {
 			t.Error(err)
 		}
 	}
-	if _, err := journals[2].FoldDeltas(ctx); err != nil && !errors.Is(err, postgres.ErrBusy) {
+	if _, err := journals[2].Escrows.FoldDeltas(ctx); err != nil && !errors.Is(err, postgres.ErrBusy) {
 		t.Error(err)
 	}
-	committed, sum, err := journals[2].EscrowSums(ctx, "acme", escrow)
+	committed, sum, err := journals[2].Escrows.Sums(ctx, "acme", escrow)
 	if e := mustFindEscrow(t, journals[2], escrow); err != nil || won != 1 || committed != 10 || sum != 10 || e.Breached != 0 {
 		t.Errorf("%s: %d admitted (%v), committed %d, sum of its cases %d, %+v: %v", escrow, won, errs, committed, sum, e, err)
 	}
@@ -133,20 +133,20 @@ func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 1 || e.Breached != 0 {
 		t.Errorf("while the row is locked: %+v", e)
 	}
-	if n, err := j.FoldDeltas(ctx); n != 0 || err != nil {
+	if n, err := j.Escrows.FoldDeltas(ctx); n != 0 || err != nil {
 		t.Errorf("folded %d deltas of a locked escrow, %v", n, err)
 	}
 	release()
-	if n, err := j.FoldDeltas(ctx); n != 2 || err != nil {
+	if n, err := j.Escrows.FoldDeltas(ctx); n != 2 || err != nil {
 		t.Errorf("folded %d deltas, want 2, %v", n, err)
 	}
-	if n, err := j.FoldDeltas(ctx); n != 0 || err != nil {
+	if n, err := j.Escrows.FoldDeltas(ctx); n != 0 || err != nil {
 		t.Errorf("folded %d deltas twice, %v", n, err)
 	}
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 0 || e.Breached != 1 {
 		t.Errorf("after folding: %+v", e)
 	}
-	if b, err := j.Breaches(ctx); b.Escrows != 1 || b.Overdrawn != 1 || err != nil {
+	if b, err := j.Escrows.Breaches(ctx); b.Escrows != 1 || b.Overdrawn != 1 || err != nil {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
@@ -191,10 +191,10 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := k.FoldDeltas(ctx); err != nil && !errors.Is(err, postgres.ErrBusy) {
+				if _, err := k.Escrows.FoldDeltas(ctx); err != nil && !errors.Is(err, postgres.ErrBusy) {
 					t.Error(err)
 				}
-				committed, sum, err := k.EscrowSums(ctx, "acme", "esc")
+				committed, sum, err := k.Escrows.Sums(ctx, "acme", "esc")
 				if err != nil && !errors.Is(err, sql.ErrNoRows) || committed != sum {
 					t.Errorf("committed %d, sum of its cases %d: %v", committed, sum, err)
 				}
@@ -219,7 +219,7 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 	working.Wait()
 	close(over)
 	folding.Wait()
-	if _, err := j.FoldDeltas(ctx); err != nil {
+	if _, err := j.Escrows.FoldDeltas(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if e := mustFindEscrow(t, j, "esc"); e.OpenDeltas != 0 || e.Breached != 0 {

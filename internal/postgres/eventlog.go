@@ -43,11 +43,11 @@ FROM n CROSS JOIN LATERAL (
   SELECT r.* FROM recourse.receipts r WHERE r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1 OFFSET 0) r
 ORDER BY n.number`
 
-// ReceiptsFrom reads receipts of a tenant in their order, beginning with the first whose
+// From reads receipts of a tenant in their order, beginning with the first whose
 // number is at least from.
-func (j *Journal) ReceiptsFrom(ctx context.Context, tenant string, from int64, limit int) ([]NumberedReceipt, error) {
+func (r *Receipts) From(ctx context.Context, tenant string, from int64, limit int) ([]NumberedReceipt, error) {
 	var rows []numberedRow
-	if err := j.readDB.SelectContext(ctx, &rows, eventPageSQL, tenant, from, limit); err != nil {
+	if err := r.readDB.SelectContext(ctx, &rows, eventPageSQL, tenant, from, limit); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]NumberedReceipt, len(rows))
@@ -58,8 +58,8 @@ func (j *Journal) ReceiptsFrom(ctx context.Context, tenant string, from int64, l
 }
 
 // LastNumberOf returns the greatest number of a tenant's receipts; 0 if none is numbered.
-func (j *Journal) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
-	if err := j.readDB.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
+func (r *Receipts) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
+	if err := r.readDB.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
 		return 0, unavailable(err)
 	}
 	return last, nil
@@ -89,8 +89,8 @@ ORDER BY (r.subtype = 'dead-lettered') DESC NULLS LAST, 1, 2`
 //   - the receipts of a tenant that do not have exactly one place in the order of events;
 //   - those that come before an earlier receipt of their case;
 //   - places without a receipt.
-func (j *Journal) EachEventOrderError(ctx context.Context, tenant string, visit func(at TrailPosition, what string)) error {
-	return j.eachRow(ctx, func(rows *sql.Rows) error {
+func (a *Audit) EachEventOrderError(ctx context.Context, tenant string, visit func(at TrailPosition, what string)) error {
+	return a.eachRow(ctx, func(rows *sql.Rows) error {
 		var caseID uuid.UUID
 		var seq, times int64
 		var subtype string
@@ -122,8 +122,8 @@ const projectionAheadSQL = `SELECT NULL::uuid, NULL::uuid, 'the order of events 
 FROM recourse.projected p, (SELECT coalesce(max(last), 0) AS last FROM recourse.event_log) e WHERE p.last > e.last`
 
 // EachProjectionAhead visits the projections beyond the end of the order of events.
-func (j *Journal) EachProjectionAhead(ctx context.Context, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, projectionAheadSQL)
+func (a *Audit) EachProjectionAhead(ctx context.Context, visit func(Discrepancy)) error {
+	return a.eachDiscrepancy(ctx, visit, projectionAheadSQL)
 }
 
 // tenantEventGapSQL finds gaps between a tenant's own numbers. Numbers of older programs
@@ -134,18 +134,18 @@ const tenantEventGapSQL = `SELECT before + 1, first - 1 FROM (
 WHERE CASE WHEN tenant_last IS NULL THEN first <= before ELSE first <> before + 1 END ORDER BY last`
 
 // EachTenantEventGap is EachEventGap for the numbers of one tenant.
-func (j *Journal) EachTenantEventGap(ctx context.Context, tenant string, visit func(from, to int64)) error {
-	return j.eachGapRow(ctx, visit, tenantEventGapSQL, tenant)
+func (a *Audit) EachTenantEventGap(ctx context.Context, tenant string, visit func(from, to int64)) error {
+	return a.eachGapRow(ctx, visit, tenantEventGapSQL, tenant)
 }
 
 // EachEventGap visits the ranges of numbers that are missing in the order of events; where
 // the order is wrong, the range that is given twice.
-func (j *Journal) EachEventGap(ctx context.Context, visit func(from, to int64)) error {
-	return j.eachGapRow(ctx, visit, eventGapSQL)
+func (a *Audit) EachEventGap(ctx context.Context, visit func(from, to int64)) error {
+	return a.eachGapRow(ctx, visit, eventGapSQL)
 }
 
-func (j *Journal) eachGapRow(ctx context.Context, visit func(from, to int64), query string, args ...any) error {
-	return j.eachRow(ctx, func(rows *sql.Rows) error {
+func (a *Audit) eachGapRow(ctx context.Context, visit func(from, to int64), query string, args ...any) error {
+	return a.eachRow(ctx, func(rows *sql.Rows) error {
 		var from, to int64
 		if err := rows.Scan(&from, &to); err != nil {
 			return err
@@ -167,8 +167,8 @@ type DeathEvent struct {
 
 // LastPosition returns the number of the last receipt in the order of events; 0 if there is
 // none.
-func (j *Journal) LastPosition(ctx context.Context) (last int64, err error) {
-	if err := j.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
+func (r *Receipts) LastPosition(ctx context.Context) (last int64, err error) {
+	if err := r.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
 		return 0, unavailable(err)
 	}
 	return last, nil
@@ -198,7 +198,7 @@ type deathRow struct {
 // Deaths reads the deaths of all tenants in the order of events, after a number that
 // LastPosition or Deaths returned. It reads the receipts of at most so many statements.
 // next is the number to go on from; it equals after if there is nothing new.
-func (j *Journal) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
+func (j *Receipts) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	if err := j.readDB.QueryRowContext(ctx, deathsUntilSQL, after, statements).Scan(&next); err != nil {

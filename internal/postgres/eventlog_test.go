@@ -51,7 +51,7 @@ func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 		if text := plan.String(); strings.Contains(text, "Seq Scan on receipts") || strings.Contains(text, "Hash Join") || strings.Contains(text, "Merge Join") {
 			t.Errorf("with statistics of %s:\n%s", known, text)
 		}
-		page, err := j.ReceiptsFrom(context.Background(), "acme", 7, 1000)
+		page, err := j.Receipts.From(context.Background(), "acme", 7, 1000)
 		if err != nil || len(page) != 1000 {
 			t.Fatalf("%d receipts, %v", len(page), err)
 		}

@@ -9,8 +9,8 @@ import (
 // Pools returns all connection pools by purpose.
 func (j *Journal) Pools() map[string]*sql.DB {
 	return map[string]*sql.DB{
-		"batches": j.batchDB, "waiting submissions": j.submitPath.db, "waiting transitions": j.transitionPath.db, "transactions": j.txPath.db, "queries": j.readDB.DB,
-		"heartbeat": j.heartbeatDB, "sequencer": j.sequencerDB, "projection": j.projectionDB, "search": j.searchDB,
+		"batches": j.batchDB, "waiting submissions": j.opener.submitPath.db, "waiting transitions": j.transitionPath.db, "transactions": j.txPath.db, "queries": j.readDB.DB,
+		"heartbeat": j.Sessions.heartbeatDB, "sequencer": j.Outbox.sequencerDB, "projection": j.Index.projectionDB, "search": j.Index.searchDB,
 	}
 }
 
@@ -26,18 +26,18 @@ const ChosenPath = -1
 
 // PositionsByPath finds positions by a given access path. It reports false if the filter
 // can't use that path.
-func (j *Journal) PositionsByPath(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) ([]LetterPosition, bool, error) {
-	p, err := j.planSearch(ctx, tenant, f, o, after, limit)
+func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) ([]LetterPosition, bool, error) {
+	p, err := i.planSearch(ctx, tenant, f, o, after, limit)
 	if err != nil || p.empty() {
 		return nil, true, err
 	}
 	if w == ChosenPath {
-		positions, err := j.findPositions(ctx, p, after, limit)
+		positions, err := i.findPositions(ctx, p, after, limit)
 		return positions, true, err
 	}
 	ranged := p.filter.rangedColumns()
 	if p.allGroups && len(p.groups) == 0 { // no facet conditions, so they were not read
-		if err = j.readGroups(ctx, &p, after); err != nil || p.empty() {
+		if err = i.readGroups(ctx, &p, after); err != nil || p.empty() {
 			return nil, true, err
 		}
 	}
@@ -45,7 +45,7 @@ func (j *Journal) PositionsByPath(ctx context.Context, w int, tenant string, f L
 		if f.hasKey() || !p.checksText() {
 			return nil, false, nil
 		}
-		positions, err := j.findByHeapScan(ctx, p, after, limit)
+		positions, err := i.findByHeapScan(ctx, p, after, limit)
 		return positions, true, err
 	}
 	if p.path = accessPath(w); w == ShortScan {
@@ -57,10 +57,10 @@ func (j *Journal) PositionsByPath(ctx context.Context, w int, tenant string, f L
 	case p.path == byRange:
 		p.column = ranged[len(ranged)-1]
 	case w == ShortScan:
-		positions, err := j.findPositions(ctx, p, after, limit)
+		positions, err := i.findPositions(ctx, p, after, limit)
 		return positions, true, err
 	}
-	positions, err := j.findByPath(ctx, p, after, limit)
+	positions, err := i.findByPath(ctx, p, after, limit)
 	return positions, true, err
 }
 
@@ -70,21 +70,21 @@ func StoredTrigrams(tenant, message, constant string) string {
 }
 
 // CountFacetGroups returns the number of facet groups that a filter may match.
-func (j *Journal) CountFacetGroups(ctx context.Context, tenant string, f LetterFilter) (int, error) {
-	groups, _, err := readFacetGroups(ctx, j.searchDB, tenant, f, LetterOrder{})
+func (i *Index) CountFacetGroups(ctx context.Context, tenant string, f LetterFilter) (int, error) {
+	groups, _, err := readFacetGroups(ctx, i.searchDB, tenant, f, LetterOrder{})
 	return len(groups), err
 }
 
 // Compare compares two positions in the order.
 func (o LetterOrder) Compare(a, b LetterPosition) int { return o.compare(a, b) }
 
-// EscrowSums returns what an escrow has committed and the sum of its cases.
-func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
-	e, sum, err := j.EscrowWithCaseSum(ctx, tenant, reference)
+// Sums returns what an escrow has committed and the sum of its cases.
+func (j *Escrows) Sums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
+	e, sum, err := j.WithCaseSum(ctx, tenant, reference)
 	return e.Committed, sum, err
 }
 
-// EventPageSQL is the statement of ReceiptsFrom.
+// EventPageSQL is the statement of From.
 const EventPageSQL = eventPageSQL
 
 // MigrateTo migrates a schema to any version.

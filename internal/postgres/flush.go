@@ -24,7 +24,7 @@ func (j *Journal) flushTransitions(rows []*chainedChange) []answer[result] {
 }
 
 // flushOpens writes a batch of new cases in the same way, with hotOpenSQL and openCaseSQL.
-func (j *Journal) flushOpens(rows []*chainedChange) []answer[openResult] {
+func (j *opener) flushOpens(rows []*chainedChange) []answer[openResult] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	defer j.signalCommitted()

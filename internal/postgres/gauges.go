@@ -37,14 +37,19 @@ const (
 	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
+// Metrics reads the numbers that are measured.
+type Metrics struct {
+	*shared
+}
+
 // Gauges measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
 // run and open dead letter: call it rarely.
-func (j *Journal) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
+func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
 	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
 	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
 		l.Runs[s] = 0
 	}
-	tx, err := j.readDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	tx, err := m.readDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return l, unavailable(err)
 	}
@@ -122,21 +127,21 @@ func (l *Gauges) measureLetters(ctx context.Context, tx *sql.Tx) error {
 const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
 
 // RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.
-func (j *Journal) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {
+func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := j.readDB.QueryRowContext(ctx, beforeInQueueSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
+	if err := c.readDB.QueryRowContext(ctx, beforeInQueueSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
 		return 0, unavailable(err)
 	}
 	return n, nil
 }
 
-// CaseIsLocked reports whether another transaction holds a lock on a case right now.
-func (j *Journal) CaseIsLocked(ctx context.Context, id receipts.CaseID) (bool, error) {
+// IsLocked reports whether another transaction holds a lock on a case right now.
+func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var free bool
-	err := j.batchDB.QueryRowContext(ctx, `SELECT true FROM recourse.cases WHERE id = $1 FOR SHARE SKIP LOCKED`, id.String()).Scan(&free)
+	err := c.batchDB.QueryRowContext(ctx, `SELECT true FROM recourse.cases WHERE id = $1 FOR SHARE SKIP LOCKED`, id.String()).Scan(&free)
 	if errors.Is(err, sql.ErrNoRows) {
 		return true, nil
 	}
@@ -155,9 +160,9 @@ const unservedSQL = `SELECT r.family, r.queue, count(*) AS runs FROM recourse.ru
 
 // Unserved lists the queues of live runs that no process with a heartbeat since a time
 // serves. It reads every live run.
-func (j *Journal) Unserved(ctx context.Context, since time.Time) ([]Unserved, error) {
+func (m *Metrics) Unserved(ctx context.Context, since time.Time) ([]Unserved, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var out []Unserved
-	return out, unavailableOrNil(j.readDB.SelectContext(ctx, &out, unservedSQL, since))
+	return out, unavailableOrNil(m.readDB.SelectContext(ctx, &out, unservedSQL, since))
 }

@@ -32,7 +32,7 @@ func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
 }
 
 // Handlers returns the runs that handle dead letters of a tenant, by dead letter.
-func (j *Journal) Handlers(ctx context.Context, tenant string, letters []background.RunID) (map[background.RunID]background.RunID, error) {
+func (l *Letters) Handlers(ctx context.Context, tenant string, letters []background.RunID) (map[background.RunID]background.RunID, error) {
 	if len(letters) == 0 {
 		return nil, nil
 	}
@@ -47,7 +47,7 @@ func (j *Journal) Handlers(ctx context.Context, tenant string, letters []backgro
 		Run    uuid.UUID `db:"run"`
 	}
 	args := append(c.args(), tenant)
-	if err := j.readDB.SelectContext(ctx, &rows, `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`, args...); err != nil {
+	if err := l.readDB.SelectContext(ctx, &rows, `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make(map[background.RunID]background.RunID, len(rows))
@@ -67,8 +67,8 @@ WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
 
 // EachHandlerMismatch visits the dead letters of a tenant whose receipts do not name their
 // handler, or whose handler does not name them.
-func (j *Journal) EachHandlerMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, handlerMismatchSQL, tenant)
+func (a *Audit) EachHandlerMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
+	return a.eachDiscrepancy(ctx, visit, handlerMismatchSQL, tenant)
 }
 
 // batchable reports whether a change shares its commit with others: changes without a side
@@ -126,7 +126,7 @@ func (j *Journal) applyDeathBatch(ctx context.Context, rows []*chainedChange) (r
 	if len(handlers) == 0 {
 		return results, nil
 	}
-	if err := openHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.openStmt.stmt)}, "", handlers); err != nil {
+	if err := openHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.opener.openStmt.stmt)}, "", handlers); err != nil {
 		return nil, err
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.LetterHandler)

@@ -32,10 +32,15 @@ const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (
 	CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
 	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen, coalesce(i.demonstration, false) FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
 
+// Database reads the state of the database itself: its schema, role, triggers and timeline.
+type Database struct {
+	*shared
+}
+
 // Installation reads the identity and the state of the database, in one statement.
-func (j *Journal) Installation(ctx context.Context) (i Installation, err error) {
+func (d *Database) Installation(ctx context.Context) (i Installation, err error) {
 	var since sql.NullTime
-	err = j.readDB.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.RecordedTimeline, &i.PreviousTimeline, &since, &i.Demonstration)
+	err = d.readDB.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.RecordedTimeline, &i.PreviousTimeline, &since, &i.Demonstration)
 	if err != nil {
 		return i, unavailable(err)
 	}
@@ -48,11 +53,11 @@ func (j *Journal) Installation(ctx context.Context) (i Installation, err error) 
 // Install gives the database its identity, unless it has one, and reads it. demonstration
 // marks it for demonstrations, only if it has no cases yet, and only in the call that gives
 // the identity.
-func (j *Journal) Install(ctx context.Context, demonstration bool) (Installation, error) {
-	if _, err := execWithFailpoints(ctx, j.readDB, failpoint.Install, `INSERT INTO recourse.installation (demonstration) SELECT $1 AND NOT EXISTS (SELECT FROM recourse.cases) ON CONFLICT DO NOTHING`, demonstration); err != nil {
+func (d *Database) Install(ctx context.Context, demonstration bool) (Installation, error) {
+	if _, err := execWithFailpoints(ctx, d.readDB, failpoint.Install, `INSERT INTO recourse.installation (demonstration) SELECT $1 AND NOT EXISTS (SELECT FROM recourse.cases) ON CONFLICT DO NOTHING`, demonstration); err != nil {
 		return Installation{}, unavailable(err)
 	}
-	return j.Installation(ctx)
+	return d.Installation(ctx)
 }
 
 // CheckUsable returns nil if the database can be worked on. Otherwise the error wraps
@@ -76,10 +81,10 @@ func newerSchema(have, want int64) error {
 
 // RecordTimeline records the current timeline of the database, and reports whether this
 // call recorded a change of it.
-func (j *Journal) RecordTimeline(ctx context.Context, i Installation, at time.Time) (changed bool, err error) {
+func (d *Database) RecordTimeline(ctx context.Context, i Installation, at time.Time) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	res, err := execWithFailpoints(ctx, j.readDB, failpoint.Timeline, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
+	res, err := execWithFailpoints(ctx, d.readDB, failpoint.Timeline, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
 		WHERE timeline = $3 AND timeline <> $1`, i.Timeline, at, i.RecordedTimeline)
 	if err != nil {
 		return false, unavailable(err)
@@ -113,10 +118,10 @@ WHERE r.at >= $1 AND r.at < $2 AND (r.subtype = 'reconciled'
 GROUP BY r.tenant ORDER BY r.tenant`
 
 // FailoverExposures counts by tenant the receipts from one time until before another.
-func (j *Journal) FailoverExposures(ctx context.Context, from, to time.Time) ([]FailoverExposure, error) {
+func (d *Database) FailoverExposures(ctx context.Context, from, to time.Time) ([]FailoverExposure, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := j.readDB.QueryContext(ctx, failoverExposureSQL, from, to)
+	rows, err := d.readDB.QueryContext(ctx, failoverExposureSQL, from, to)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -153,13 +158,13 @@ var (
 // connection has no session: another connection may get that session, or this one may get
 // another. Which of the two happens depends on the pooler's order and on other clients, so
 // both are tried, several times.
-func (j *Journal) CheckNotPooled(ctx context.Context) error {
-	first, err := j.readDB.Conn(ctx)
+func (d *Database) CheckNotPooled(ctx context.Context) error {
+	first, err := d.readDB.Conn(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
 	defer first.Close()
-	second, err := j.readDB.Conn(ctx)
+	second, err := d.readDB.Conn(ctx)
 	if err != nil {
 		return unavailable(err)
 	}

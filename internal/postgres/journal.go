@@ -13,40 +13,74 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Journal is the one writer and reader of runs, cases and receipts. It is safe for
-// concurrent use by any number of goroutines and processes.
+// Journal is the one writer of runs, cases and receipts. What is read, and what is stored
+// beside them, is in its parts. It is safe for concurrent use by any number of goroutines and
+// processes.
 type Journal struct {
+	*shared
+
+	Cases         *Cases
+	Receipts      *Receipts
+	Outbox        *Outbox
+	Escrows       *Escrows
+	Letters       *Letters
+	Lookups       *Lookups
+	Index         *Index
+	Plans         *PlanStore
+	Rules         *Rules
+	Policies      *Policies
+	People        *PeopleStore
+	Keys          *Keys
+	Requests      *Requests
+	Operations    *OperationLogs
+	Targets       *Targets
+	Notifications *Notifications
+	Breakers      *BreakerStore
+	Sessions      *SessionStore
+	Audit         *Audit
+	Database      *Database
+	Metrics       *Metrics
+
+	opener         *opener
+	transitionPath *slowPath // transitions that wait for a lock
+
+	transitions       *batcher[*chainedChange, receipts.CaseID, result]
+	deaths            *batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
+	finds             *batcher[background.RunID, background.RunID, Snapshot]
+	transitionStmt    preparedStmt
+	hotTransitionStmt preparedStmt
+	findStmt          preparedStmt
+
+	cache *lru.Cache[background.RunID, *Snapshot] // what this process last read or wrote; may be stale
+}
+
+// shared is what all parts of a Journal use.
+type shared struct {
 	// Warn is called with errors that fail no call, such as those of unreadable rows that
 	// were skipped. Set it before use. By default it does nothing.
 	Warn func(error)
 
-	batchDB        *sql.DB   // batches: one statement at a time per kind, generic plans that use indexes
-	submitPath     *slowPath // submissions that wait for a lock
-	transitionPath *slowPath // transitions that wait for a lock
-	txPath         *slowPath // transactions with side effects
-	readDB         *sqlx.DB  // queries of people
-	heartbeatDB    *sql.DB   // one connection: the heartbeat of this process
+	batchDB   *sql.DB       // batches: one statement at a time per kind, generic plans that use indexes
+	readDB    *sqlx.DB      // queries of people
+	txPath    *slowPath     // transactions with side effects
+	committed chan struct{} // signalled when this process has written receipts
 
-	sequencerDB *sql.DB       // sequencers, each with a connection that holds the lock
-	committed   chan struct{} // signalled when this process has written receipts
-
-	projectionDB *sql.DB // steps of the search index
-	searchDB     *sql.DB // searches, with plans forced to the chosen index
-
-	transitions    *batcher[*chainedChange, receipts.CaseID, result]
-	deaths         *batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
-	opens          *batcher[*chainedChange, subjectKey, openResult]
-	finds          *batcher[background.RunID, background.RunID, Snapshot]
-	transitionStmt preparedStmt
-	openStmt       preparedStmt
-	findStmt       preparedStmt
-
-	hotTransitionStmt preparedStmt
-	hotOpenStmt       preparedStmt
-
-	cache          *lru.Cache[background.RunID, *Snapshot] // what this process last read or wrote; may be stale
-	knownEscrows   *escrowCache
 	unreadableRuns unreadableTracker
+}
+
+// Engine is the Journal as the engine uses it.
+type Engine struct {
+	*Cases
+	*Notifications
+	*SessionStore
+	*BreakerStore
+}
+
+var _ background.Store = Engine{}
+
+// Engine returns what the engine reads and writes besides transitions.
+func (j *Journal) Engine() Engine {
+	return Engine{j.Cases, j.Notifications, j.Sessions, j.Breakers}
 }
 
 type subjectKey struct {
@@ -72,36 +106,8 @@ var plannerSettings = map[string]string{
 // ErrSchema if the schema is not current; ErrUnsuitable behind a pooler that assigns
 // sessions per transaction.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
-	j := &Journal{committed: make(chan struct{}, 1), Warn: func(error) {}}
-	var err error
-	idle := newIdleTimeout()
-	if j.batchDB, err = openPool(databaseURL, poolConfig{purpose: "batches", maxConns: 6, settings: plannerSettings, binary: true, dialer: idle.dialer(batchIdleLimit)}); err != nil {
-		return nil, err
-	}
-	if j.submitPath, err = newSlowPath(databaseURL, "waiting submissions", idle, submitBusyAfter); err != nil {
-		return nil, err
-	}
-	if j.transitionPath, err = newSlowPath(databaseURL, "waiting transitions", idle, transitionBusyAfter); err != nil {
-		return nil, err
-	}
-	if j.txPath, err = newSlowPath(databaseURL, "transactions", idle, transitionBusyAfter); err != nil {
-		return nil, err
-	}
-	reads, err := openPool(databaseURL, poolConfig{purpose: "queries", maxConns: 10, dialer: idle.dialer(readIdleLimit)})
-	if err != nil {
-		return nil, err
-	}
-	j.readDB = sqlx.NewDb(reads, "postgres")
-	if j.heartbeatDB, err = openPool(databaseURL, poolConfig{purpose: "heartbeat", maxConns: 1, dialer: idle.dialer(heartbeatIdleLimit)}); err != nil {
-		return nil, err
-	}
-	if j.sequencerDB, err = openPool(databaseURL, poolConfig{purpose: "sequencer", maxConns: 4, settings: sequencerSettings(), dialer: idle.dialer(batchIdleLimit)}); err != nil {
-		return nil, err
-	}
-	if j.projectionDB, err = openPool(databaseURL, poolConfig{purpose: "projection", maxConns: 2, settings: projectionSettings(), dialer: idle.dialer(batchIdleLimit)}); err != nil {
-		return nil, err
-	}
-	if j.searchDB, err = openPool(databaseURL, poolConfig{purpose: "search", maxConns: 6, settings: searchSettings, dialer: idle.dialer(readIdleLimit)}); err != nil {
+	j := newJournal()
+	if err := j.openPools(databaseURL); err != nil {
 		return nil, err
 	}
 	if err := j.prepare(ctx); err != nil {
@@ -110,15 +116,62 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	}
 	j.transitions = newBatcher(func(s *chainedChange) receipts.CaseID { return s.After.Case.ID }, j.flushTransitions)
 	j.deaths = newBatcher(func(s *chainedChange) receipts.CaseID { return s.After.Case.ID }, j.flushDeaths)
-	j.opens = newBatcher(func(s *chainedChange) subjectKey {
+	j.opener.opens = newBatcher(func(s *chainedChange) subjectKey {
 		return subjectKey{s.After.Case.Tenant, s.After.Case.Kind, s.After.Case.Subject}
-	}, j.flushOpens)
+	}, j.opener.flushOpens)
 	j.finds = newBatcher(func(id background.RunID) background.RunID { return id }, j.flushFinds)
 	return j, nil
 }
 
+// newJournal makes a Journal without connections.
+func newJournal() *Journal {
+	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}}
+	cases, outbox := &Cases{s}, &Outbox{shared: s}
+	index := &Index{shared: s, outbox: outbox}
+	return &Journal{
+		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
+		Index: index, Plans: &PlanStore{shared: s, index: index, outbox: outbox}, Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
+		Keys: &Keys{s}, Requests: &Requests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
+		Sessions: &SessionStore{shared: s}, Audit: &Audit{s}, Database: &Database{s}, Metrics: &Metrics{s},
+		Notifications: &Notifications{s}, opener: &opener{shared: s},
+	}
+}
+
+func (j *Journal) openPools(databaseURL string) (err error) {
+	idle := newIdleTimeout()
+	if j.batchDB, err = openPool(databaseURL, poolConfig{purpose: "batches", maxConns: 6, settings: plannerSettings, binary: true, dialer: idle.dialer(batchIdleLimit)}); err != nil {
+		return err
+	}
+	if j.opener.submitPath, err = newSlowPath(databaseURL, "waiting submissions", idle, submitBusyAfter); err != nil {
+		return err
+	}
+	if j.transitionPath, err = newSlowPath(databaseURL, "waiting transitions", idle, transitionBusyAfter); err != nil {
+		return err
+	}
+	if j.txPath, err = newSlowPath(databaseURL, "transactions", idle, transitionBusyAfter); err != nil {
+		return err
+	}
+	reads, err := openPool(databaseURL, poolConfig{purpose: "queries", maxConns: 10, dialer: idle.dialer(readIdleLimit)})
+	if err != nil {
+		return err
+	}
+	j.readDB = sqlx.NewDb(reads, "postgres")
+	if j.Sessions.heartbeatDB, err = openPool(databaseURL, poolConfig{purpose: "heartbeat", maxConns: 1, dialer: idle.dialer(heartbeatIdleLimit)}); err != nil {
+		return err
+	}
+	if j.Outbox.sequencerDB, err = openPool(databaseURL, poolConfig{purpose: "sequencer", maxConns: 4, settings: sequencerSettings(), dialer: idle.dialer(batchIdleLimit)}); err != nil {
+		return err
+	}
+	j.Plans.lockDB = j.Outbox.sequencerDB
+	if j.Index.projectionDB, err = openPool(databaseURL, poolConfig{purpose: "projection", maxConns: 2, settings: projectionSettings(), dialer: idle.dialer(batchIdleLimit)}); err != nil {
+		return err
+	}
+	j.Index.searchDB, err = openPool(databaseURL, poolConfig{purpose: "search", maxConns: 6, settings: searchSettings, dialer: idle.dialer(readIdleLimit)})
+	return err
+}
+
 func (j *Journal) prepare(ctx context.Context) (err error) {
-	if err := j.CheckNotPooled(ctx); err != nil {
+	if err := j.Database.CheckNotPooled(ctx); err != nil {
 		return err
 	}
 	if err := CheckSchema(ctx, j.readDB.DB); err != nil {
@@ -127,13 +180,13 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.transitionStmt, err = prepareStmt(ctx, j.batchDB, withSkipLocked(transitionSQL)); err != nil {
 		return err
 	}
-	if j.openStmt, err = prepareStmt(ctx, j.batchDB, withTryLock(openCaseSQL)); err != nil {
+	if j.opener.openStmt, err = prepareStmt(ctx, j.batchDB, withTryLock(openCaseSQL)); err != nil {
 		return err
 	}
 	if j.hotTransitionStmt, err = prepareStmt(ctx, j.batchDB, hotTransitionSQL); err != nil {
 		return err
 	}
-	if j.hotOpenStmt, err = prepareStmt(ctx, j.batchDB, hotOpenSQL); err != nil {
+	if j.opener.hotOpenStmt, err = prepareStmt(ctx, j.batchDB, hotOpenSQL); err != nil {
 		return err
 	}
 	if j.findStmt, err = prepareStmt(ctx, j.batchDB, byRunsSQL); err != nil {
@@ -142,13 +195,13 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.cache, err = lru.New[background.RunID, *Snapshot](cacheSize); err != nil {
 		return err
 	}
-	j.knownEscrows = newEscrowCache()
+	j.opener.knownEscrows = newEscrowCache()
 	return nil
 }
 
 // Close writes the rows that were handed over, then closes the connections.
 func (j *Journal) Close() {
-	j.opens.close()
+	j.opener.opens.close()
 	j.transitions.close()
 	j.deaths.close()
 	j.finds.close()
@@ -158,7 +211,7 @@ func (j *Journal) Close() {
 // closePools ignores the errors of Close: nothing is left to be written by then, and a
 // connection that broke before fails to close.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.batchDB, j.submitPath.db, j.transitionPath.db, j.txPath.db, j.readDB.DB, j.heartbeatDB, j.sequencerDB, j.projectionDB, j.searchDB} {
+	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.db, j.transitionPath.db, j.txPath.db, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB, j.Index.projectionDB, j.Index.searchDB} {
 		_ = db.Close()
 	}
 }

@@ -53,10 +53,15 @@ func utcOrNil(t sql.NullTime) *time.Time {
 	return &utc
 }
 
+// Keys keeps access keys. It implements access.Store.
+type Keys struct {
+	*shared
+}
+
 // FindKey returns the key with a prefix, of any tenant. It returns access.ErrUnknown if
 // there is none.
-func (j *Journal) FindKey(ctx context.Context, prefix string) (access.Key, error) {
-	found, err := j.selectKeys(ctx, `WHERE prefix = $1`, prefix)
+func (k *Keys) FindKey(ctx context.Context, prefix string) (access.Key, error) {
+	found, err := k.selectKeys(ctx, `WHERE prefix = $1`, prefix)
 	if err == nil && len(found) == 0 {
 		err = access.ErrUnknown
 	}
@@ -66,27 +71,27 @@ func (j *Journal) FindKey(ctx context.Context, prefix string) (access.Key, error
 	return found[0], nil
 }
 
-// Keys lists all keys of a tenant, also those that have ended, oldest first.
-func (j *Journal) Keys(ctx context.Context, tenant string) ([]access.Key, error) {
-	return j.selectKeys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
+// List lists all keys of a tenant, also those that have ended, oldest first.
+func (k *Keys) List(ctx context.Context, tenant string) ([]access.Key, error) {
+	return k.selectKeys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
 }
 
-// KeysToRenew lists the keys of all tenants that are valid at now and
+// ToRenew lists the keys of all tenants that are valid at now and
 //   - never expire, or
 //   - were not used since unusedSince, or
 //   - expire by endBy, without a successor that is valid after that.
-func (j *Journal) KeysToRenew(ctx context.Context, now, endBy, unusedSince time.Time) ([]access.Key, error) {
-	return j.selectKeys(ctx, `k WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AND (
+func (k *Keys) ToRenew(ctx context.Context, now, endBy, unusedSince time.Time) ([]access.Key, error) {
+	return k.selectKeys(ctx, `k WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AND (
 			expires_at IS NULL OR coalesce(last_used_at, created_at) < $3 OR expires_at <= $2 AND NOT EXISTS (
 				SELECT FROM recourse.keys s WHERE s.tenant = k.tenant AND s.successor_of = k.prefix AND s.revoked_at IS NULL AND (s.expires_at IS NULL OR s.expires_at > $2)))
 		ORDER BY tenant, created_at, id`, now, endBy, unusedSince)
 }
 
-func (j *Journal) selectKeys(ctx context.Context, where string, args ...any) ([]access.Key, error) {
+func (k *Keys) selectKeys(ctx context.Context, where string, args ...any) ([]access.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []keyRow
-	if err := j.readDB.SelectContext(ctx, &rows, keySQL+where, args...); err != nil {
+	if err := k.readDB.SelectContext(ctx, &rows, keySQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]access.Key, len(rows))
@@ -97,10 +102,10 @@ func (j *Journal) selectKeys(ctx context.Context, where string, args ...any) ([]
 }
 
 // UseKey records that a key was used, at most once a minute.
-func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
+func (k *Keys) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := execWithFailpoints(ctx, j.batchDB, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
+	_, err := execWithFailpoints(ctx, k.batchDB, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
 		WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2::timestamptz - interval '1 minute')`, id, at)
 	if err != nil {
 		return unavailable(err)
@@ -108,10 +113,10 @@ func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error 
 	return nil
 }
 
-// CreateKey stores a new key, with its receipt in the same commit. Errors:
+// Create stores a new key, with its receipt in the same commit. Errors:
 // access.ErrRevoked if the key that it replaces was revoked; ErrNotFound if that key does
 // not exist.
-func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Draft) error {
+func (j *Keys) Create(ctx context.Context, k access.Key, draft receipts.Draft) error {
 	draft.Subtype = receipts.KeyCreated
 	return j.inSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		roles := make(pq.StringArray, len(k.Roles))
@@ -139,10 +144,10 @@ func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Dr
 	})
 }
 
-// RevokeKey revokes a key of a tenant for good, with its receipt in the same commit. If it
+// Revoke revokes a key of a tenant for good, with its receipt in the same commit. If it
 // is revoked already, nothing is written. It returns ErrNotFound if the tenant has no such
 // key.
-func (j *Journal) RevokeKey(ctx context.Context, tenant, prefix string, draft receipts.Draft) (k access.Key, err error) {
+func (j *Keys) Revoke(ctx context.Context, tenant, prefix string, draft receipts.Draft) (k access.Key, err error) {
 	draft.Subtype = receipts.KeyRevoked
 	err = j.inSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		var row keyRow

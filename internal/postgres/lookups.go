@@ -46,19 +46,25 @@ type UnknownLetter struct {
 	Paused bool // a circuit breaker is not closed: no lookup now
 }
 
+// Lookups keeps what is known of lookups of dead letters whose outcome is unknown.
+type Lookups struct {
+	*shared
+	cases *Cases
+}
+
 // NeverLookedUp lists open unknown dead letters of some targets without a lookup, oldest
 // first, those that are paused last.
-func (j *Journal) NeverLookedUp(ctx context.Context, targets []string, limit int) ([]UnknownLetter, error) {
-	return j.selectUnknownLetters(ctx, unknownLetterSQL+` AND l.run_id IS NULL AND r.target = ANY ($2) ORDER BY paused, r.dead_at, r.id LIMIT $1`, limit, pq.Array(targets))
+func (l *Lookups) NeverLookedUp(ctx context.Context, targets []string, limit int) ([]UnknownLetter, error) {
+	return l.selectUnknownLetters(ctx, unknownLetterSQL+` AND l.run_id IS NULL AND r.target = ANY ($2) ORDER BY paused, r.dead_at, r.id LIMIT $1`, limit, pq.Array(targets))
 }
 
-// DueLookups lists open unknown dead letters of some targets whose next lookup is due and
+// Due lists open unknown dead letters of some targets whose next lookup is due and
 // which are not paused, most overdue first.
-func (j *Journal) DueLookups(ctx context.Context, targets []string, now time.Time, limit int) ([]UnknownLetter, error) {
-	return j.selectUnknownLetters(ctx, unknownLetterSQL+` AND l.next_at <= $2 AND r.target = ANY ($3) AND NOT `+pausedByBreakerSQL+` ORDER BY l.next_at, r.id LIMIT $1`, limit, now, pq.Array(targets))
+func (l *Lookups) Due(ctx context.Context, targets []string, now time.Time, limit int) ([]UnknownLetter, error) {
+	return l.selectUnknownLetters(ctx, unknownLetterSQL+` AND l.next_at <= $2 AND r.target = ANY ($3) AND NOT `+pausedByBreakerSQL+` ORDER BY l.next_at, r.id LIMIT $1`, limit, now, pq.Array(targets))
 }
 
-func (j *Journal) selectUnknownLetters(ctx context.Context, query string, args ...any) ([]UnknownLetter, error) {
+func (l *Lookups) selectUnknownLetters(ctx context.Context, query string, args ...any) ([]UnknownLetter, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []struct {
@@ -66,7 +72,7 @@ func (j *Journal) selectUnknownLetters(ctx context.Context, query string, args .
 		Target string    `db:"target"`
 		Paused bool      `db:"paused"`
 	}
-	if err := j.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
+	if err := l.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]UnknownLetter, len(rows))
@@ -76,30 +82,30 @@ func (j *Journal) selectUnknownLetters(ctx context.Context, query string, args .
 	return out, nil
 }
 
-// LetterForLookup reads an open dead letter of unknown outcome, without a hold and not in a
+// Letter reads an open dead letter of unknown outcome, without a hold and not in a
 // running plan, with its last lookup. It returns ErrNotFound if the letter is no longer
 // such a one.
-func (j *Journal) LetterForLookup(ctx context.Context, id background.RunID) (Snapshot, LookupRecord, error) {
-	s, err := j.Snapshot(ctx, id)
+func (l *Lookups) Letter(ctx context.Context, id background.RunID) (Snapshot, LookupRecord, error) {
+	s, err := l.cases.Snapshot(ctx, id)
 	if err != nil {
 		return s, LookupRecord{}, err
 	}
 	// The case is read before the letter is checked: a change of the case in between fails
 	// the guard later.
-	if found, err := j.selectUnknownLetters(ctx, unknownLetterSQL+` AND r.id = $1`, id.String()); err != nil || len(found) == 0 {
+	if found, err := l.selectUnknownLetters(ctx, unknownLetterSQL+` AND r.id = $1`, id.String()); err != nil || len(found) == 0 {
 		return s, LookupRecord{}, errors.Join(err, background.ErrNotFound)
 	}
-	last, err := j.Lookup(ctx, s.Run.Tenant, id)
+	last, err := l.Find(ctx, s.Run.Tenant, id)
 	return s, last, err
 }
 
-// Lookup reads the last lookup of a run of a tenant; Count is 0 if there was none.
-func (j *Journal) Lookup(ctx context.Context, tenant string, id background.RunID) (LookupRecord, error) {
+// Find reads the last lookup of a run of a tenant; Count is 0 if there was none.
+func (l *Lookups) Find(ctx context.Context, tenant string, id background.RunID) (LookupRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	out := LookupRecord{Run: id, Tenant: tenant}
 	var absent, next sql.NullTime
-	err := j.readDB.QueryRowContext(ctx, `SELECT asked, asked_at, answer, why, moved, absent_at, next_at, waits_for FROM recourse.lookups WHERE tenant = $1 AND run_id = $2`, tenant, id.String()).
+	err := l.readDB.QueryRowContext(ctx, `SELECT asked, asked_at, answer, why, moved, absent_at, next_at, waits_for FROM recourse.lookups WHERE tenant = $1 AND run_id = $2`, tenant, id.String()).
 		Scan(&out.Count, &out.LookedUpAt, &out.Answer, &out.FailureType, &out.Moved, &absent, &next, &out.ManualReason)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -117,11 +123,11 @@ func (j *Journal) Lookup(ctx context.Context, tenant string, id background.RunID
 	return out, nil
 }
 
-// RecordLookup stores the answer of a lookup, if its Count follows the stored one.
-func (j *Journal) RecordLookup(ctx context.Context, r LookupRecord) error {
+// Record stores the answer of a lookup, if its Count follows the stored one.
+func (l *Lookups) Record(ctx context.Context, r LookupRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := execWithFailpoints(ctx, j.readDB, failpoint.Lookup, `INSERT INTO recourse.lookups AS l (run_id, tenant, asked, asked_at, answer, why, moved, absent_at, next_at, waits_for)
+	_, err := execWithFailpoints(ctx, l.readDB, failpoint.Lookup, `INSERT INTO recourse.lookups AS l (run_id, tenant, asked, asked_at, answer, why, moved, absent_at, next_at, waits_for)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (run_id) DO UPDATE SET asked = excluded.asked, asked_at = excluded.asked_at, answer = excluded.answer, why = excluded.why, moved = excluded.moved,
   absent_at = excluded.absent_at, next_at = excluded.next_at, waits_for = excluded.waits_for WHERE l.asked = excluded.asked - 1`,
@@ -131,12 +137,12 @@ ON CONFLICT (run_id) DO UPDATE SET asked = excluded.asked, asked_at = excluded.a
 
 func nullTime(t time.Time) sql.NullTime { return sql.NullTime{Time: t, Valid: !t.IsZero()} }
 
-// DeleteResolvedLookups deletes the lookups of dead letters that are no longer open and
+// DeleteResolved deletes the lookups of dead letters that are no longer open and
 // unknown.
-func (j *Journal) DeleteResolvedLookups(ctx context.Context) error {
+func (l *Lookups) DeleteResolved(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := execWithFailpoints(ctx, j.readDB, failpoint.Lookup, `DELETE FROM recourse.lookups l WHERE NOT EXISTS (
+	_, err := execWithFailpoints(ctx, l.readDB, failpoint.Lookup, `DELETE FROM recourse.lookups l WHERE NOT EXISTS (
   SELECT FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.id = l.run_id AND r.letter = 'open' AND c.unknown_open > 0)`)
 	return unavailableOrNil(err)
 }
@@ -152,11 +158,11 @@ WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'`
 // The advisory lock of lookups; its key follows those of retention and rules.
 const tryLookupLockSQL = `SELECT pg_try_advisory_lock(1919119987, 4)`
 
-// ExclusiveLookup runs work while no other process makes lookups. It reports false, without
+// Exclusive runs work while no other process makes lookups. It reports false, without
 // running work, if another process does. The lock limits the rate and avoids duplicate
-// requests; the results of a lookup are guarded by themselves: see ExclusivePrune.
-func (j *Journal) ExclusiveLookup(ctx context.Context, work func() error) (acquired bool, err error) {
-	conn, err := j.readDB.Conn(ctx)
+// requests; the results of a lookup are guarded by themselves: see Exclusive.
+func (l *Lookups) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
+	conn, err := l.readDB.Conn(ctx)
 	if err != nil {
 		return false, unavailable(err)
 	}

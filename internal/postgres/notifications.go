@@ -32,18 +32,23 @@ type waitingRow struct {
 	DueAt              time.Time `db:"due_at"`
 }
 
+// Notifications lists due runs and numbers their notifications. It implements background.ArchiveStore as well.
+type Notifications struct {
+	*shared
+}
+
 // DueRuns lists runs that wait, are due and are not paused, oldest first, strictly after
 // the cursor, with the fields needed to notify. See background.Store.
-func (j *Journal) DueRuns(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
+func (n *Notifications) DueRuns(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return j.selectWaiting(ctx, waitingSQL, due, after.DueAt, after.ID.String(), limit)
+	return n.selectWaiting(ctx, waitingSQL, due, after.DueAt, after.ID.String(), limit)
 }
 
 // selectWaiting reads runs with the fields needed to notify.
-func (j *Journal) selectWaiting(ctx context.Context, query string, args ...any) ([]background.Run, error) {
+func (s *shared) selectWaiting(ctx context.Context, query string, args ...any) ([]background.Run, error) {
 	var rows []waitingRow
-	if err := j.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
+	if err := s.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Run, len(rows))
@@ -64,7 +69,7 @@ RETURNING r.id, r.bell`
 
 // AdvanceNotifications increments the notification number of each run that is live and
 // still has the given number. It returns the runs it changed. See background.Store.
-func (j *Journal) AdvanceNotifications(ctx context.Context, rs []background.Run) ([]background.Run, error) {
+func (n *Notifications) AdvanceNotifications(ctx context.Context, rs []background.Run) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	c := newColumns(2, 1)
@@ -75,7 +80,7 @@ func (j *Journal) AdvanceNotifications(ctx context.Context, rs []background.Run)
 		byID[r.ID.String()] = r
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.AdvanceNotification)
-	res, err := j.batchDB.QueryContext(ctx, advanceNotificationSQL, c.args()...)
+	res, err := n.batchDB.QueryContext(ctx, advanceNotificationSQL, c.args()...)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -99,12 +104,12 @@ const runStatusesSQL = `SELECT id, family, queue, state, letter, attempt_count, 
 
 // RunStatuses reads the fields by which an archived task is checked. See
 // background.ArchiveStore.
-func (j *Journal) RunStatuses(ctx context.Context, ids []background.RunID) ([]background.Run, error) {
+func (n *Notifications) RunStatuses(ctx context.Context, ids []background.RunID) ([]background.Run, error) {
 	c := newColumns(1, 1)
 	for _, id := range ids {
 		c.id(id)
 	}
-	rows, err := j.readDB.QueryContext(ctx, runStatusesSQL, c.args()...)
+	rows, err := n.readDB.QueryContext(ctx, runStatusesSQL, c.args()...)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -130,8 +135,8 @@ WHERE case_id = $1 AND run_id = $2 AND subtype = $3 AND body::json -> 'payload' 
 
 // HasDeliveryReceipt reports whether the run's case has a receipt of a subtype for a
 // dispatch reference.
-func (j *Journal) HasDeliveryReceipt(ctx context.Context, run background.Run, subtype receipts.Subtype, dispatch string) (found bool, err error) {
-	err = j.readDB.QueryRowContext(ctx, deliveryReceiptSQL, run.Case.String(), run.ID.String(), string(subtype), dispatch).Scan(&found)
+func (r *Receipts) HasDeliveryReceipt(ctx context.Context, run background.Run, subtype receipts.Subtype, dispatch string) (found bool, err error) {
+	err = r.readDB.QueryRowContext(ctx, deliveryReceiptSQL, run.Case.String(), run.ID.String(), string(subtype), dispatch).Scan(&found)
 	if err != nil {
 		return false, unavailable(err)
 	}

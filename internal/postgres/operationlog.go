@@ -15,13 +15,18 @@ import (
 
 const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
 
+// OperationLogs keeps the trails of what was done to no case: refusals, rules, plans, keys.
+type OperationLogs struct {
+	*shared
+}
+
 // RecordRefusalOnce writes a receipt that a case refused a request, unless since a time the
 // case has one with the same content digest: repeated requests must not fill the trail. Of
 // concurrent calls one writes it. It returns ErrBusy if another transaction holds the case:
 // at once, or after lockTimeout if wait is set.
-func (j *Journal) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
+func (o *OperationLogs) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
 	draft.Subtype = receipts.Refused
-	if recorded, err := refusalRecorded(ctx, j.readDB, id, draft, since); recorded || err != nil {
+	if recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since); recorded || err != nil {
 		return unavailableOrNil(err)
 	}
 	record := func(ctx context.Context, tx *sql.Tx) error {
@@ -43,17 +48,17 @@ func (j *Journal) RecordRefusalOnce(ctx context.Context, tenant string, id recei
 		return appendCaseReceipt(ctx, tx, tenant, id, draft)
 	}
 	if wait {
-		return j.inSlowPathTx(ctx, failpoint.SubmissionRefusal, record)
+		return o.inSlowPathTx(ctx, failpoint.SubmissionRefusal, record)
 	}
-	return j.inTx(ctx, j.batchDB, failpoint.SubmissionRefusal, record)
+	return o.inTx(ctx, o.batchDB, failpoint.SubmissionRefusal, record)
 }
 
 // RefusalRecorded reports whether a refusal with the same content digest was recorded since
 // a time, in the case or, for the zero id, in the tenant's refusal log.
-func (j *Journal) RefusalRecorded(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
+func (o *OperationLogs) RefusalRecorded(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
 	draft.Subtype = receipts.Refused
 	if id.IsZero() {
-		logCase, found, err := j.OperationLogCase(ctx, tenant, RefusalLog)
+		logCase, found, err := o.Log(ctx, tenant, RefusalLog)
 		if !found || err != nil {
 			return false, err
 		}
@@ -61,15 +66,15 @@ func (j *Journal) RefusalRecorded(ctx context.Context, tenant string, id receipt
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	recorded, err := refusalRecorded(ctx, j.readDB, id, draft, since)
+	recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since)
 	return recorded, unavailableOrNil(err)
 }
 
 // RecordAccessRefusalOnce is RecordRefusalOnce for requests that name no case: it writes to
 // the tenant's refusal log.
-func (j *Journal) RecordAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
+func (o *OperationLogs) RecordAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
 	draft.Subtype = receipts.AccessRefused
-	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+	return o.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
 		id, err := lockOperationLog(ctx, tx, tenant, RefusalLog)
 		if err != nil {
 			return err
@@ -96,10 +101,10 @@ func refusalRecorded(ctx context.Context, q querier, id receipts.CaseID, draft r
 	return recorded, rows.Err()
 }
 
-// OperationsCases lists the cases of a tenant that have receipts but no run.
-func (j *Journal) OperationsCases(ctx context.Context, tenant string) ([]receipts.CaseID, error) {
+// Cases lists the cases of a tenant that have receipts but no run.
+func (o *OperationLogs) Cases(ctx context.Context, tenant string) ([]receipts.CaseID, error) {
 	var ids []uuid.UUID
-	if err := j.readDB.SelectContext(ctx, &ids, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant); err != nil {
+	if err := o.readDB.SelectContext(ctx, &ids, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]receipts.CaseID, len(ids))
@@ -109,13 +114,13 @@ func (j *Journal) OperationsCases(ctx context.Context, tenant string) ([]receipt
 	return out, nil
 }
 
-// OperationsCase returns a tenant's case without runs that has a subject; found is false if
+// Case returns a tenant's case without runs that has a subject; found is false if
 // nothing was ever written there.
-func (j *Journal) OperationsCase(ctx context.Context, tenant, subject string) (id receipts.CaseID, found bool, err error) {
+func (o *OperationLogs) Case(ctx context.Context, tenant, subject string) (id receipts.CaseID, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var caseID uuid.UUID
-	err = j.readDB.QueryRowContext(ctx, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' AND subject = $2`, tenant, subject).Scan(&caseID)
+	err = o.readDB.QueryRowContext(ctx, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' AND subject = $2`, tenant, subject).Scan(&caseID)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return id, false, nil
@@ -159,13 +164,13 @@ func lockOperationLog(ctx context.Context, tx *sql.Tx, tenant string, r Operatio
 	return receipts.CaseID(id), err
 }
 
-// OperationLogCase returns the case of a tenant's operation log; found is false if nothing
+// Log returns the case of a tenant's operation log; found is false if nothing
 // was ever written there.
-func (j *Journal) OperationLogCase(ctx context.Context, tenant string, r OperationLog) (id receipts.CaseID, found bool, err error) {
+func (o *OperationLogs) Log(ctx context.Context, tenant string, r OperationLog) (id receipts.CaseID, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var caseID uuid.UUID
-	err = j.readDB.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&caseID)
+	err = o.readDB.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&caseID)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return id, false, nil
@@ -186,9 +191,9 @@ WITH c AS (
 
 // RecordRefusal writes a receipt that somebody was refused something: into the given case,
 // if the tenant has it and it has runs, else into the tenant's refusal log.
-func (j *Journal) RecordRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
+func (o *OperationLogs) RecordRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
 	draft.Subtype, draft.Run = receipts.Refused, run
-	return j.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+	return o.inSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
 		err := appendCaseReceipt(ctx, tx, tenant, id, draft)
 		if errors.Is(err, sql.ErrNoRows) {
 			draft.Subtype, draft.Run = receipts.AccessRefused, receipts.RunID{}
@@ -220,16 +225,16 @@ func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receip
 
 // inSlowPathTx runs a transaction on a slow path, between its two failpoints. If it returns
 // an error nothing was written, except that the answer of the commit may be lost.
-func (j *Journal) inSlowPathTx(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
-	if !j.txPath.acquire(ctx) {
+func (s *shared) inSlowPathTx(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
+	if !s.txPath.acquire(ctx) {
 		return ErrBusy
 	}
-	defer j.txPath.release()
-	return j.inTx(ctx, j.txPath.db, point, do)
+	defer s.txPath.release()
+	return s.inTx(ctx, s.txPath.db, point, do)
 }
 
 // inTx is inSlowPathTx on another pool. Its statements must not wait for locks.
-func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
+func (s *shared) inTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	tx, err := db.BeginTx(ctx, nil)
@@ -249,7 +254,7 @@ func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(co
 	if err != nil {
 		return unavailable(err)
 	}
-	j.signalCommitted()
+	s.signalCommitted()
 	return nil
 }
 

@@ -64,7 +64,7 @@ func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen = *now
-		stored, err := other.Snapshot(ctx, seen.Run.ID)
+		stored, err := other.Cases.Snapshot(ctx, seen.Run.ID)
 		if err != nil || stored.Run.Attempt != attempt || !slices.Equal(stored.Run.OutstandingCalls, want) || !slices.Equal(now.Run.OutstandingCalls, want) {
 			t.Errorf("%s: stored %v, answered %v; want %v (%v)", fact, stored.Run.OutstandingCalls, now.Run.OutstandingCalls, want, err)
 		}
@@ -92,7 +92,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 			mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: "plain", Name: "plain"}, openBreaker)
 		},
 		"session": func(t *testing.T, j *postgres.Journal, s background.Session) {
-			if lost, err := j.MarkLost(context.Background(), s); !lost || err != nil {
+			if lost, err := j.Sessions.MarkLost(context.Background(), s); !lost || err != nil {
 				t.Fatalf("%v, %v", lost, err)
 			}
 		},
@@ -101,7 +101,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 			t.Parallel()
 			ctx, j := context.Background(), open(t, testkit.Migrated(t))
 			session := background.Session{ID: uuid.New(), Worker: "w"}
-			if err := j.Register(ctx, session); err != nil {
+			if err := j.Sessions.Register(ctx, session); err != nil {
 				t.Fatal(err)
 			}
 			seen := submit(t, j)
@@ -127,7 +127,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 			if err != nil || seen.Run.State != background.Running || seen.Run.Class != background.Executed {
 				t.Errorf("%+v, %v", seen.Run, err)
 			}
-			if stored, err := j.Snapshot(ctx, seen.Run.ID); err != nil || stored.Run.Class != background.Executed || stored.Case.Head.Seq != 5 {
+			if stored, err := j.Cases.Snapshot(ctx, seen.Run.ID); err != nil || stored.Run.Class != background.Executed || stored.Case.Head.Seq != 5 {
 				t.Errorf("stored %+v, %v", stored.Run, err)
 			}
 			auditPlain(t, j, seen)

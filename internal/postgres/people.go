@@ -28,9 +28,14 @@ const DefaultPeople = 2
 
 const peopleSQL = `SELECT tenant, people, actor, reason, at FROM recourse.people `
 
-// People returns the number in force for a tenant.
-func (j *Journal) People(ctx context.Context, tenant string) (People, error) {
-	found, err := j.selectPeople(ctx, `WHERE tenant = $1`, tenant)
+// PeopleStore keeps who may act for a tenant alone, and what needs a second person.
+type PeopleStore struct {
+	*shared
+}
+
+// Get returns the number in force for a tenant.
+func (p *PeopleStore) Get(ctx context.Context, tenant string) (People, error) {
+	found, err := p.selectPeople(ctx, `WHERE tenant = $1`, tenant)
 	if err != nil || len(found) == 0 {
 		return People{Tenant: tenant, People: DefaultPeople}, err
 	}
@@ -38,14 +43,14 @@ func (j *Journal) People(ctx context.Context, tenant string) (People, error) {
 }
 
 // OnePersonTenants lists the tenants for whose money one person is enough.
-func (j *Journal) OnePersonTenants(ctx context.Context) ([]People, error) {
-	return j.selectPeople(ctx, `WHERE people = 1 ORDER BY tenant`)
+func (p *PeopleStore) OnePersonTenants(ctx context.Context) ([]People, error) {
+	return p.selectPeople(ctx, `WHERE people = 1 ORDER BY tenant`)
 }
 
-func (j *Journal) selectPeople(ctx context.Context, where string, args ...any) (found []People, err error) {
+func (p *PeopleStore) selectPeople(ctx context.Context, where string, args ...any) (found []People, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := j.readDB.SelectContext(ctx, &found, peopleSQL+where, args...); err != nil {
+	if err := p.readDB.SelectContext(ctx, &found, peopleSQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	for i := range found {
@@ -54,9 +59,9 @@ func (j *Journal) selectPeople(ctx context.Context, where string, args ...any) (
 	return found, nil
 }
 
-// SetPeople changes the number, and writes the receipt in the same commit. If the number is
+// Set changes the number, and writes the receipt in the same commit. If the number is
 // the same already, nothing is written. It returns what is in force.
-func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft) (now People, err error) {
+func (j *PeopleStore) Set(ctx context.Context, p People, draft receipts.Draft) (now People, err error) {
 	draft.Subtype = receipts.PeopleChanged
 	err = j.inSlowPathTx(ctx, failpoint.ApprovalsRequired, func(ctx context.Context, tx *sql.Tx) error {
 		set, err := tx.ExecContext(ctx, `INSERT INTO recourse.people AS p (tenant, people, actor, reason, at) VALUES ($1, $2, $3, $4, $5)
@@ -75,14 +80,14 @@ func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft)
 		return appendOperation(ctx, tx, p.Tenant, PeopleLog, draft)
 	})
 	if errors.Is(err, ErrNoChange) {
-		return j.People(ctx, p.Tenant)
+		return j.Get(ctx, p.Tenant)
 	}
 	return p, err
 }
 
-// PeopleWithTrail reads the number in force for a tenant and the receipts of its people
+// WithTrail reads the number in force for a tenant and the receipts of its people
 // log, at one moment.
-func (j *Journal) PeopleWithTrail(ctx context.Context, tenant string) (p People, trail []receipts.Receipt, err error) {
+func (j *PeopleStore) WithTrail(ctx context.Context, tenant string) (p People, trail []receipts.Receipt, err error) {
 	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return p, nil, unavailable(err)

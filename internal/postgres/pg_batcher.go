@@ -183,7 +183,7 @@ type BatchStats struct {
 
 // BatchStats returns the statistics of transitions of existing cases, and of new cases.
 func (j *Journal) BatchStats() (transitions, opens BatchStats) {
-	return j.transitions.sizes.stats(), j.opens.sizes.stats()
+	return j.transitions.sizes.stats(), j.opener.opens.sizes.stats()
 }
 
 // sizeHistogram counts batches by size. It is safe for concurrent use.

@@ -18,12 +18,12 @@ import (
 const insertGivenItemsSQL = `INSERT INTO recourse.bulk_items (bulk_id, position, run_id, case_id, seq, link, amount, currency, gate)
 SELECT $1, * FROM unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::bigint[], $6::bytea[], $7::bigint[], $8::text[], $9::text[])`
 
-// CreateBulkPlanOf stores a plan with the given items, which are all of settlements. First
+// CreateOf stores a plan with the given items, which are all of settlements. First
 // it stores the items, which have no effect by themselves, then the plan with its receipt.
 // Their heads are those that the caller read: an item whose case has changed since is not
 // acted on.
-func (j *Journal) CreateBulkPlanOf(ctx context.Context, b BulkPlan, items []BulkItem, staleBefore time.Time) (BulkPlan, error) {
-	if err := j.deleteStalePlan(ctx, b.Tenant, staleBefore, b.PlannedAt); err != nil {
+func (p *PlanStore) CreateOf(ctx context.Context, b BulkPlan, items []BulkItem, staleBefore time.Time) (BulkPlan, error) {
+	if err := p.deleteStalePlan(ctx, b.Tenant, staleBefore, b.PlannedAt); err != nil {
 		return b, unavailable(err)
 	}
 	builder := planBuilder{bulk: b.ID, items: int64(len(items)), hasSettlements: true, counts: map[[2]string]BulkCount{}}
@@ -41,7 +41,7 @@ func (j *Journal) CreateBulkPlanOf(ctx context.Context, b BulkPlan, items []Bulk
 		builder.addCount(item.Gate, &PlannedLetter{Amount: item.Amount, Case: Case{Kind: KindSettlement, Currency: item.Currency}})
 	}
 	b.Items, b.State, b.OutcomesKnown, b.HasSettlements = builder.items, BulkPlanned, true, true
-	err := j.inTx(ctx, j.searchDB, failpoint.BulkItems, func(ctx context.Context, tx *sql.Tx) error {
+	err := p.inTx(ctx, p.index.searchDB, failpoint.BulkItems, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, insertGivenItemsSQL, append([]any{b.ID}, c.args()...)...); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (j *Journal) CreateBulkPlanOf(ctx context.Context, b BulkPlan, items []Bulk
 	if err != nil {
 		return b, err
 	}
-	return b, j.insertBulkPlan(ctx, &b)
+	return b, p.insertPlan(ctx, &b)
 }
 
 // matchPage is the number of dead letters that are matched together. They are read whole,
@@ -122,13 +122,13 @@ func unprojectedCases(ctx context.Context, tx *sql.Tx, tenant string) (cases pq.
 	return cases, rows.Err()
 }
 
-// CatchUpForPlan is CatchUpLetters, and also numbers what was committed before the call:
+// CatchUp is CatchUp, and also numbers what was committed before the call:
 // otherwise a plan would take that for newer changes.
-func (j *Journal) CatchUpForPlan(ctx context.Context) error {
-	if err := j.DrainOutbox(ctx); err != nil {
+func (p *PlanStore) CatchUp(ctx context.Context) error {
+	if err := p.outbox.Drain(ctx); err != nil {
 		return err
 	}
-	return j.CatchUpLetters(ctx)
+	return p.index.CatchUp(ctx)
 }
 
 // planTimeout bounds the building of a plan, and the reading of a whole plan.
@@ -167,22 +167,22 @@ type BulkScope struct {
 // ErrNothingPlanned means that the scope selects no dead letter. Nothing is stored.
 var ErrNothingPlanned = errors.New("postgres: the plan selects no dead letter")
 
-// CreateBulkPlan stores a plan with the dead letters of a scope, oldest first, or not at
+// Create stores a plan with the dead letters of a scope, oldest first, or not at
 // all. First it stores the items, then the plan with its receipt; until then nobody can see
 // it, and items left by a plan that was never stored are deleted with stale plans. The
-// filter selects letters as the search index has them: see CatchUpForPlan. All is of one
+// filter selects letters as the search index has them: see CatchUp. All is of one
 // moment. A letter with receipts that are not indexed by then has changed: it is stored
 // without a head, so that nothing is done with it.
-func (j *Journal) CreateBulkPlan(ctx context.Context, b BulkPlan, scope BulkScope) (_ BulkPlan, err error) {
+func (p *PlanStore) Create(ctx context.Context, b BulkPlan, scope BulkScope) (_ BulkPlan, err error) {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
 	if scope.Matches != nil {
 		scope.BatchSize = min(scope.BatchSize, matchPage)
 	}
-	if err := j.deleteStalePlan(ctx, b.Tenant, scope.StaleBefore, b.PlannedAt); err != nil {
+	if err := p.deleteStalePlan(ctx, b.Tenant, scope.StaleBefore, b.PlannedAt); err != nil {
 		return b, err
 	}
-	tx, err := j.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	tx, err := p.index.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return b, unavailable(err)
 	}
@@ -229,7 +229,7 @@ func (j *Journal) CreateBulkPlan(ctx context.Context, b BulkPlan, scope BulkScop
 	if err != nil {
 		return b, unavailable(err)
 	}
-	return b, j.insertBulkPlan(ctx, &b)
+	return b, p.insertPlan(ctx, &b)
 }
 
 // planBuilder is a plan that is being built.

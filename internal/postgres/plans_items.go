@@ -17,7 +17,7 @@ type BulkItem struct {
 	Position int64
 	Run      background.RunID
 	Case     receipts.CaseID
-	Subject  string        // of the case; set by BulkItems only
+	Subject  string        // of the case; set by Items only
 	Head     receipts.Head // of the case when the plan was made
 	Amount   int64
 	Currency string
@@ -53,18 +53,18 @@ func (r *bulkItemRow) item() BulkItem {
 
 const bulkItemSQL = `SELECT position, run_id, case_id, seq, link, amount, currency, gate, outcome, new_run, error FROM recourse.bulk_items WHERE bulk_id = $1 `
 
-// PendingBulkItems lists the items of a plan without an outcome, in order, after a
+// PendingItems lists the items of a plan without an outcome, in order, after a
 // position.
-func (j *Journal) PendingBulkItems(ctx context.Context, id uuid.UUID, after int64, limit int) ([]BulkItem, error) {
-	return j.selectBulkItems(ctx, bulkItemSQL+`AND outcome = '' AND position > $2 ORDER BY position LIMIT $3`, id, after, limit)
+func (p *PlanStore) PendingItems(ctx context.Context, id uuid.UUID, after int64, limit int) ([]BulkItem, error) {
+	return p.selectItems(ctx, bulkItemSQL+`AND outcome = '' AND position > $2 ORDER BY position LIMIT $3`, id, after, limit)
 }
 
-// BulkItems lists items of a plan in order, after a position. outcome selects:
+// Items lists items of a plan in order, after a position. outcome selects:
 //   - "": all;
 //   - NoOutcome: those without an outcome;
 //   - a text that ends in a colon: those whose outcome begins with it;
 //   - any other: those with this outcome.
-func (j *Journal) BulkItems(ctx context.Context, id uuid.UUID, outcome string, after int64, limit int) ([]BulkItem, error) {
+func (p *PlanStore) Items(ctx context.Context, id uuid.UUID, outcome string, after int64, limit int) ([]BulkItem, error) {
 	and := `AND position > $2 `
 	args := []any{id, after, limit}
 	switch {
@@ -77,17 +77,17 @@ func (j *Journal) BulkItems(ctx context.Context, id uuid.UUID, outcome string, a
 		and, args = and+`AND outcome = $4 `, append(args, outcome)
 	}
 	const subjects = `SELECT i.*, c.subject FROM (%s ORDER BY position LIMIT $3) i JOIN recourse.cases c ON c.id = i.case_id ORDER BY i.position`
-	return j.selectBulkItems(ctx, fmt.Sprintf(subjects, bulkItemSQL+and), args...)
+	return p.selectItems(ctx, fmt.Sprintf(subjects, bulkItemSQL+and), args...)
 }
 
 // NoOutcome selects items without an outcome.
 const NoOutcome = "-"
 
-func (j *Journal) selectBulkItems(ctx context.Context, query string, args ...any) ([]BulkItem, error) {
+func (p *PlanStore) selectItems(ctx context.Context, query string, args ...any) ([]BulkItem, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []bulkItemRow
-	if err := j.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
+	if err := p.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]BulkItem, len(rows))
@@ -97,11 +97,11 @@ func (j *Journal) selectBulkItems(ctx context.Context, query string, args ...any
 	return out, nil
 }
 
-// EachBulkItem visits all items of a plan in order, without keeping them in memory.
-func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, visit func(*BulkItem)) error {
+// EachItem visits all items of a plan in order, without keeping them in memory.
+func (p *PlanStore) EachItem(ctx context.Context, id uuid.UUID, visit func(*BulkItem)) error {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
-	rows, err := j.readDB.QueryxContext(ctx, bulkItemSQL+`ORDER BY position`, id)
+	rows, err := p.readDB.QueryxContext(ctx, bulkItemSQL+`ORDER BY position`, id)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -136,9 +136,9 @@ INSERT INTO recourse.bulk_counts AS c (bulk_id, ran, word, currency, items, amou
 SELECT $1, true, outcome, currency, sum(n), sum(amount) FROM n GROUP BY outcome, currency ORDER BY outcome, currency
 ON CONFLICT (bulk_id, ran, word, currency) DO UPDATE SET items = c.items + excluded.items, amount = c.amount + excluded.amount`
 
-// RecordBulkItems writes the outcomes of items. An item that has an outcome keeps it, so
+// RecordItems writes the outcomes of items. An item that has an outcome keeps it, so
 // that the same may be written again; only failed may become done.
-func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []BulkItem) error {
+func (p *PlanStore) RecordItems(ctx context.Context, id uuid.UUID, items []BulkItem) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	c := newColumns(4, len(items))
@@ -148,7 +148,7 @@ func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []Bul
 		c.id(i.NewRun)
 		c.str(i.Error)
 	}
-	_, err := execWithFailpoints(ctx, j.readDB.DB, failpoint.BulkItem, recordBulkItemsSQL, append([]any{id}, c.args()...)...)
+	_, err := execWithFailpoints(ctx, p.readDB.DB, failpoint.BulkItem, recordBulkItemsSQL, append([]any{id}, c.args()...)...)
 	return unavailableOrNil(err)
 }
 

@@ -106,9 +106,17 @@ func utcOrZero(t sql.NullTime) time.Time {
 const bulkPlanSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, planned_key, reason, settles, parallel, throttle, items, hash, planned_at,
   started_by, started_key, started_why, started_at, people, declared, incident, moved_by, moved_why, moved_at, ended_at FROM recourse.bulks `
 
-// FindBulkPlan reads a plan of a tenant. It returns ErrNotFound if there is none.
-func (j *Journal) FindBulkPlan(ctx context.Context, tenant string, id uuid.UUID) (BulkPlan, error) {
-	found, err := selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND id = $2`, tenant, id)
+// PlanStore keeps bulk plans and their items.
+type PlanStore struct {
+	*shared
+	index  *Index
+	outbox *Outbox
+	lockDB *sql.DB // connections that hold the lock of a plan
+}
+
+// Find reads a plan of a tenant. It returns ErrNotFound if there is none.
+func (p *PlanStore) Find(ctx context.Context, tenant string, id uuid.UUID) (BulkPlan, error) {
+	found, err := selectBulkPlans(ctx, p.readDB, `WHERE tenant = $1 AND id = $2`, tenant, id)
 	if err == nil && len(found) == 0 {
 		err = background.ErrNotFound
 	}
@@ -118,18 +126,18 @@ func (j *Journal) FindBulkPlan(ctx context.Context, tenant string, id uuid.UUID)
 	return found[0], nil
 }
 
-// BulkPlans lists plans of a tenant, newest first, strictly before one; the zero id begins
+// List lists plans of a tenant, newest first, strictly before one; the zero id begins
 // with the newest.
-func (j *Journal) BulkPlans(ctx context.Context, tenant string, before uuid.UUID, limit int) ([]BulkPlan, error) {
+func (p *PlanStore) List(ctx context.Context, tenant string, before uuid.UUID, limit int) ([]BulkPlan, error) {
 	if before == (uuid.UUID{}) {
 		before = uuid.Max
 	}
-	return selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, tenant, before, limit)
+	return selectBulkPlans(ctx, p.readDB, `WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, tenant, before, limit)
 }
 
-// UnfinishedBulkPlans lists the plans of all tenants that a process should work on.
-func (j *Journal) UnfinishedBulkPlans(ctx context.Context) ([]BulkPlan, error) {
-	return selectBulkPlans(ctx, j.readDB, `WHERE state = 'running' OR NOT settled ORDER BY number`)
+// Unfinished lists the plans of all tenants that a process should work on.
+func (p *PlanStore) Unfinished(ctx context.Context) ([]BulkPlan, error) {
+	return selectBulkPlans(ctx, p.readDB, `WHERE state = 'running' OR NOT settled ORDER BY number`)
 }
 
 func selectBulkPlans(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]BulkPlan, error) {
@@ -162,24 +170,24 @@ const (
 	BulkUndecided = "-undecided" // of the scanned ones
 )
 
-// BulkCounts reads the counts of a plan.
-func (j *Journal) BulkCounts(ctx context.Context, id uuid.UUID) ([]BulkCount, error) {
+// Counts reads the counts of a plan.
+func (p *PlanStore) Counts(ctx context.Context, id uuid.UUID) ([]BulkCount, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var out []BulkCount
-	err := j.readDB.SelectContext(ctx, &out, `SELECT ran, word, currency, items, amount FROM recourse.bulk_counts WHERE bulk_id = $1 ORDER BY ran, word, currency`, id)
+	err := p.readDB.SelectContext(ctx, &out, `SELECT ran, word, currency, items, amount FROM recourse.bulk_counts WHERE bulk_id = $1 ORDER BY ran, word, currency`, id)
 	return out, unavailableOrNil(err)
 }
 
 const bulkForksSQL = `SELECT CASE WHEN r.live THEN 'live' ELSE r.state END, count(*) FROM recourse.bulk_items i JOIN recourse.runs r ON r.id = i.new_run
 WHERE i.bulk_id = $1 GROUP BY 1`
 
-// CountBulkForks counts the runs that a plan created by their final state; "live" for those
+// CountForks counts the runs that a plan created by their final state; "live" for those
 // that have not ended.
-func (j *Journal) CountBulkForks(ctx context.Context, id uuid.UUID) (map[string]int64, error) {
+func (p *PlanStore) CountForks(ctx context.Context, id uuid.UUID) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := j.readDB.QueryContext(ctx, bulkForksSQL, id)
+	rows, err := p.readDB.QueryContext(ctx, bulkForksSQL, id)
 	if err != nil {
 		return nil, unavailable(err)
 	}

@@ -29,11 +29,11 @@ const bulkSystemActor = "system:bulk"
 // bulk log.
 const insertPlanTries = 10
 
-// insertBulkPlan stores a plan whose items are stored already, with its receipt.
-func (j *Journal) insertBulkPlan(ctx context.Context, b *BulkPlan) error {
+// insertPlan stores a plan whose items are stored already, with its receipt.
+func (p *PlanStore) insertPlan(ctx context.Context, b *BulkPlan) error {
 	err := ErrBusy
 	for try := 0; try < insertPlanTries && errors.Is(err, ErrBusy); try++ {
-		err = j.inSlowPathTx(ctx, failpoint.BulkPlan, func(ctx context.Context, tx *sql.Tx) error {
+		err = p.inSlowPathTx(ctx, failpoint.BulkPlan, func(ctx context.Context, tx *sql.Tx) error {
 			if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING number`,
 				b.ID, b.Tenant, string(b.State), b.Action, b.Request, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt, b.PlannedKey, b.HasSettlements).Scan(&b.Number); err != nil {
@@ -53,13 +53,13 @@ func bulkReceipt(b BulkPlan, actor string, at time.Time, reason, changes string)
 
 // deleteStalePlan deletes a plan that nobody started, with a receipt: nothing was done for
 // it. It also deletes the items of a plan that was never stored, of any tenant.
-func (j *Journal) deleteStalePlan(ctx context.Context, tenant string, staleBefore, now time.Time) error {
-	stale, err := selectBulkPlans(ctx, j.readDB, `WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1`, tenant, staleBefore)
+func (p *PlanStore) deleteStalePlan(ctx context.Context, tenant string, staleBefore, now time.Time) error {
+	stale, err := selectBulkPlans(ctx, p.readDB, `WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1`, tenant, staleBefore)
 	if err != nil {
 		return err
 	}
 	for _, b := range stale {
-		err := j.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error {
+		err := p.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error {
 			n, err := rowsAffected(tx.ExecContext(ctx, `DELETE FROM recourse.bulks WHERE id = $1 AND started_at IS NULL`, b.ID))
 			if err != nil || n == 0 {
 				return err
@@ -73,7 +73,7 @@ func (j *Journal) deleteStalePlan(ctx context.Context, tenant string, staleBefor
 			return err
 		}
 	}
-	return j.deleteAbandonedItems(ctx, staleBefore)
+	return p.deleteAbandonedItems(ctx, staleBefore)
 }
 
 func deleteItems(ctx context.Context, tx *sql.Tx, id uuid.UUID) error {
@@ -85,16 +85,16 @@ const abandonedPlanSQL = `SELECT c.bulk_id FROM recourse.bulk_counts c WHERE c.b
 
 // deleteAbandonedItems deletes the items of a plan that was never stored, because its
 // process died. The ids of plans contain their time.
-func (j *Journal) deleteAbandonedItems(ctx context.Context, staleBefore time.Time) error {
+func (p *PlanStore) deleteAbandonedItems(ctx context.Context, staleBefore time.Time) error {
 	var before, id uuid.UUID
 	binary.BigEndian.PutUint64(before[:8], uint64(staleBefore.UnixMilli())<<16)
-	switch err := j.readDB.QueryRowContext(ctx, abandonedPlanSQL, before).Scan(&id); {
+	switch err := p.readDB.QueryRowContext(ctx, abandonedPlanSQL, before).Scan(&id); {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
 	case err != nil:
 		return unavailable(err)
 	}
-	return j.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
+	return p.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
 }
 
 // BulkLock is held by the one process that works on a plan. It ends with its connection:
@@ -109,11 +109,11 @@ type BulkLock struct {
 // The advisory locks of plans, by their numbers: the bytes of "rcrt".
 const tryBulkLockSQL = `SELECT pg_try_advisory_lock(1919119988, $1)`
 
-// LockBulkPlan takes the lock of a plan; it returns nil if another process has it.
-func (j *Journal) LockBulkPlan(ctx context.Context, b BulkPlan) (*BulkLock, error) {
+// Lock takes the lock of a plan; it returns nil if another process has it.
+func (p *PlanStore) Lock(ctx context.Context, b BulkPlan) (*BulkLock, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
-	conn, err := j.sequencerDB.Conn(ctx)
+	conn, err := p.lockDB.Conn(ctx)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -142,13 +142,13 @@ const BulkLog OperationLog = "bulks"
 // ErrNoChange is returned by a decision that changes nothing.
 var ErrNoChange = errors.New("postgres: nothing to change")
 
-// UpdateBulkPlan changes the state of a plan, together with its receipt. decide returns the
+// Update changes the state of a plan, together with its receipt. decide returns the
 // changed plan or an error; it is called once, on the locked row. pending reports whether
 // an item has no outcome yet. HasSettlements is set if any of its items is of a settlement,
 // whatever its row says. It returns ErrNotFound if the tenant has no such plan. After any
 // other error, except one from decide, the outcome is unknown: read the plan again.
-func (j *Journal) UpdateBulkPlan(ctx context.Context, tenant string, id uuid.UUID, decide func(now BulkPlan, pending bool) (BulkPlan, receipts.Draft, error)) (now BulkPlan, err error) {
-	err = j.inSlowPathTx(ctx, failpoint.BulkTransition, func(ctx context.Context, tx *sql.Tx) error {
+func (p *PlanStore) Update(ctx context.Context, tenant string, id uuid.UUID, decide func(now BulkPlan, pending bool) (BulkPlan, receipts.Draft, error)) (now BulkPlan, err error) {
+	err = p.inSlowPathTx(ctx, failpoint.BulkTransition, func(ctx context.Context, tx *sql.Tx) error {
 		var pending bool
 		if now, pending, err = lockBulkPlanRow(ctx, tx, tenant, id); err != nil {
 			return err
@@ -193,11 +193,11 @@ func updateBulkPlanRow(ctx context.Context, tx *sql.Tx, b BulkPlan) error {
 	return err
 }
 
-// MarkBulkOutcomesKnown records that the outcomes of all items of a cancelled plan are
+// MarkOutcomesKnown records that the outcomes of all items of a cancelled plan are
 // known.
-func (j *Journal) MarkBulkOutcomesKnown(ctx context.Context, id uuid.UUID) error {
+func (p *PlanStore) MarkOutcomesKnown(ctx context.Context, id uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := execWithFailpoints(ctx, j.readDB.DB, failpoint.BulkSettled, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
+	_, err := execWithFailpoints(ctx, p.readDB.DB, failpoint.BulkSettled, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
 	return unavailableOrNil(err)
 }

@@ -59,19 +59,24 @@ func (p *Policy) Encoded() string {
 
 const policySQL = `SELECT tenant, family, case_id, version, policy, actor, reason, at FROM recourse.policies `
 
-// Policies lists the policies that were set, for all tenants.
-func (j *Journal) Policies(ctx context.Context) ([]Policy, error) {
-	return j.selectPolicies(ctx, `ORDER BY tenant, family`)
+// Policies keeps retry policies.
+type Policies struct {
+	*shared
 }
 
-// TenantPolicies lists the policies that were set for a tenant.
-func (j *Journal) TenantPolicies(ctx context.Context, tenant string) ([]Policy, error) {
-	return j.selectPolicies(ctx, `WHERE tenant = $1 ORDER BY family`, tenant)
+// List lists the policies that were set, for all tenants.
+func (p *Policies) List(ctx context.Context) ([]Policy, error) {
+	return p.selectPolicies(ctx, `ORDER BY tenant, family`)
+}
+
+// OfTenant lists the policies that were set for a tenant.
+func (p *Policies) OfTenant(ctx context.Context, tenant string) ([]Policy, error) {
+	return p.selectPolicies(ctx, `WHERE tenant = $1 ORDER BY family`, tenant)
 }
 
 // selectPolicies skips a policy that only a newer program can read, and passes the error to
 // Warn: new runs then use the configured one.
-func (j *Journal) selectPolicies(ctx context.Context, where string, args ...any) ([]Policy, error) {
+func (j *Policies) selectPolicies(ctx context.Context, where string, args ...any) ([]Policy, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []policyRow
@@ -90,14 +95,14 @@ func (j *Journal) selectPolicies(ctx context.Context, where string, args ...any)
 	return out, nil
 }
 
-// UpdatePolicy changes the policy of a tenant's family together with its receipt. decide
+// Update changes the policy of a tenant's family together with its receipt. decide
 // returns the next policy and a description of the changes, or an error; it is called once,
 // on the locked row. The version is incremented. It returns ErrBusy, and changes nothing,
 // if another transaction holds the row for too long.
-func (j *Journal) UpdatePolicy(ctx context.Context, tenant, family string, decide func(now Policy) (next Policy, changes string, err error)) (now Policy, err error) {
+func (p *Policies) Update(ctx context.Context, tenant, family string, decide func(now Policy) (next Policy, changes string, err error)) (now Policy, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	tx, err := j.txPath.db.BeginTx(ctx, nil)
+	tx, err := p.txPath.db.BeginTx(ctx, nil)
 	if err != nil {
 		return now, unavailable(err)
 	}
@@ -119,7 +124,7 @@ func (j *Journal) UpdatePolicy(ctx context.Context, tenant, family string, decid
 	if err != nil {
 		return now, unavailable(err)
 	}
-	j.signalCommitted()
+	p.signalCommitted()
 	return next, nil
 }
 
@@ -157,10 +162,10 @@ func updatePolicyRow(ctx context.Context, tx *sql.Tx, p Policy, changes string) 
 const plainFamilySQL = `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = $1 AND kind = 'plain' AND starts_with(subject, $2))`
 
 // HasTasks reports whether a tenant has ever had a task of a plain family.
-func (j *Journal) HasTasks(ctx context.Context, tenant, family string) (has bool, err error) {
+func (c *Cases) HasTasks(ctx context.Context, tenant, family string) (has bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := j.readDB.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
+	if err := c.readDB.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
 		return false, unavailable(err)
 	}
 	return has, nil

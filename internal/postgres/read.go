@@ -230,14 +230,19 @@ func exactlyOne(s []Snapshot, err error) (Snapshot, error) {
 	return s[0], nil
 }
 
+// Cases reads cases and their runs.
+type Cases struct {
+	*shared
+}
+
 // Find reads a run as it is now. It returns ErrNotFound if there is none.
-func (j *Journal) Find(ctx context.Context, id background.RunID) (background.Run, error) {
-	s, err := j.Snapshot(ctx, id)
+func (c *Cases) Find(ctx context.Context, id background.RunID) (background.Run, error) {
+	s, err := c.Snapshot(ctx, id)
 	return s.Run, err
 }
 
 // Snapshot reads a run and its case as they are now.
-func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
+func (j *Cases) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	c := newColumns(1, 1)
@@ -246,26 +251,26 @@ func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, 
 }
 
 // SubjectSnapshot reads a case by its subject, with its active run.
-func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
+func (c *Cases) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	s, err := snapshotBySubject(ctx, j.readDB, tenant, kind, subject)
+	s, err := snapshotBySubject(ctx, c.readDB, tenant, kind, subject)
 	return *s, err
 }
 
 const byCaseSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
 
-// CaseRuns reads all runs of a tenant's case, oldest first.
-func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+// Runs reads all runs of a tenant's case, oldest first.
+func (c *Cases) Runs(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return snapshots(ctx, j.readDB, byCaseSQL, tenant, id.String())
+	return snapshots(ctx, c.readDB, byCaseSQL, tenant, id.String())
 }
 
-// CaseRunsPartial is CaseRuns for decisions about another run of the case: it includes runs
+// ReadableRuns is Runs for decisions about another run of the case: it includes runs
 // whose policy can't be read, without the policy.
-func (j *Journal) CaseRunsPartial(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
-	out, err := j.CaseRuns(ctx, tenant, id)
+func (c *Cases) ReadableRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+	out, err := c.Runs(ctx, tenant, id)
 	var unreadables unreadable
 	if !errors.As(err, &unreadables) {
 		return out, err
@@ -322,8 +327,8 @@ func (f CaseFilter) args(tenant string) []any {
 	return []any{tenant, append(pq.StringArray{}, f.States...), f.Reserved, f.Subject}
 }
 
-// CaseList lists cases of a tenant after one, oldest first.
-func (j *Journal) CaseList(ctx context.Context, tenant string, f CaseFilter, after receipts.CaseID, limit int) (out []CaseRow, err error) {
+// List lists cases of a tenant after one, oldest first.
+func (j *Cases) List(ctx context.Context, tenant string, f CaseFilter, after receipts.CaseID, limit int) (out []CaseRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	rows, err := j.readDB.QueryContext(ctx, caseListSQL, append(f.args(tenant), after.String(), limit)...)
@@ -353,11 +358,11 @@ func scanCase(rows *sql.Rows) (c CaseRow, err error) {
 	return c, err
 }
 
-// CaseSums adds up the money of the cases that a filter selects, by currency.
-func (j *Journal) CaseSums(ctx context.Context, tenant string, f CaseFilter) (out []CaseSum, err error) {
+// Sums adds up the money of the cases that a filter selects, by currency.
+func (c *Cases) Sums(ctx context.Context, tenant string, f CaseFilter) (out []CaseSum, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := j.readDB.QueryContext(ctx, caseSumsSQL, f.args(tenant)...)
+	rows, err := c.readDB.QueryContext(ctx, caseSumsSQL, f.args(tenant)...)
 	if err != nil {
 		return nil, unavailable(err)
 	}

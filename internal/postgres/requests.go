@@ -46,14 +46,19 @@ WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.
 const deleteExpiredSQL = `
 DELETE FROM recourse.requests WHERE (tenant, key) IN (SELECT tenant, key FROM recourse.requests WHERE began < $1 ORDER BY began LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
-// BeginRequest stores a request. begun means that the caller handles it. Otherwise before
+// Requests keeps responses under their idempotency keys.
+type Requests struct {
+	*shared
+}
+
+// Begin stores a request. begun means that the caller handles it. Otherwise before
 // is the request with the same key, with its response if there is one. A request that began
 // before abandonedBefore without a response is taken over; one from before expiredBefore is
 // replaced.
-func (j *Journal) BeginRequest(ctx context.Context, q Request, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
+func (r *Requests) Begin(ctx context.Context, q Request, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	res, err := execWithFailpoints(ctx, j.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
+	res, err := execWithFailpoints(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
 	if err != nil {
 		return before, false, busyOrUnavailable(err)
 	}
@@ -61,20 +66,20 @@ func (j *Journal) BeginRequest(ctx context.Context, q Request, abandonedBefore, 
 	case err != nil:
 		return before, false, err
 	case n == 1:
-		if _, err := execWithFailpoints(ctx, j.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
-			j.Warn(fmt.Errorf("postgres: delete expired requests: %w", err))
+		if _, err := execWithFailpoints(ctx, r.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
+			r.Warn(fmt.Errorf("postgres: delete expired requests: %w", err))
 		}
 		return before, true, nil
 	}
-	before, holder, err := j.selectRequest(ctx, q)
+	before, holder, err := r.selectRequest(ctx, q)
 	return before, holder == q.Token, err // its own token: the row was inserted, but the answer to that was lost
 }
 
-// HasRequest reports whether a key is in use by a request that has not expired.
-func (j *Journal) HasRequest(ctx context.Context, tenant, key string, expiredBefore time.Time) (has bool, err error) {
+// Has reports whether a key is in use by a request that has not expired.
+func (r *Requests) Has(ctx context.Context, tenant, key string, expiredBefore time.Time) (has bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	err = j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.requests WHERE tenant = $1 AND key = $2 AND began >= $3)`, tenant, key, expiredBefore).Scan(&has)
+	err = r.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.requests WHERE tenant = $1 AND key = $2 AND began >= $3)`, tenant, key, expiredBefore).Scan(&has)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -82,10 +87,10 @@ func (j *Journal) HasRequest(ctx context.Context, tenant, key string, expiredBef
 }
 
 // selectRequest reads the request of a key, and the token of its handler.
-func (j *Journal) selectRequest(ctx context.Context, q Request) (before Response, holder uuid.UUID, err error) {
+func (r *Requests) selectRequest(ctx context.Context, q Request) (before Response, holder uuid.UUID, err error) {
 	var digest []byte
 	var status sql.NullInt64
-	err = j.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
+	err = r.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
 		Scan(&digest, &holder, &status, &before.Headers, &before.Body)
 	if errors.Is(err, sql.ErrNoRows) {
 		return before, holder, ErrBusy // it was deleted just now
@@ -98,8 +103,8 @@ func (j *Journal) selectRequest(ctx context.Context, q Request) (before Response
 	return before, holder, nil
 }
 
-// AnswerRequest stores the response of a request, unless another process took it over.
-func (j *Journal) AnswerRequest(ctx context.Context, q Request, r Response) error {
+// Answer stores the response of a request, unless another process took it over.
+func (j *Requests) Answer(ctx context.Context, q Request, r Response) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	_, err := execWithFailpoints(ctx, j.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
@@ -110,11 +115,11 @@ func (j *Journal) AnswerRequest(ctx context.Context, q Request, r Response) erro
 	return nil
 }
 
-// DropRequest deletes a request that changed nothing, so that its key is free again.
-func (j *Journal) DropRequest(ctx context.Context, q Request) error {
+// Drop deletes a request that changed nothing, so that its key is free again.
+func (r *Requests) Drop(ctx context.Context, q Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	_, err := execWithFailpoints(ctx, j.batchDB, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
+	_, err := execWithFailpoints(ctx, r.batchDB, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
 	if err != nil {
 		return busyOrUnavailable(err)
 	}

@@ -50,27 +50,27 @@ var (
 
 // Expired lists the dead letters of a scope that died by a time, whose announced end has
 // passed, and which retention may purge, oldest first, after a position.
-func (j *Journal) Expired(ctx context.Context, s RetentionScope, diedBy, now time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
-	return j.selectInScope(ctx, expiredSQL, s, after, limit, diedBy, now)
+func (l *Letters) Expired(ctx context.Context, s RetentionScope, diedBy, now time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	return l.selectInScope(ctx, expiredSQL, s, after, limit, diedBy, now)
 }
 
 // Unannounced lists the dead letters of a scope that died by a time, that retention may
 // purge, and whose end was not announced yet.
-func (j *Journal) Unannounced(ctx context.Context, s RetentionScope, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
-	return j.selectInScope(ctx, unannouncedSQL, s, after, limit, diedBy)
+func (l *Letters) Unannounced(ctx context.Context, s RetentionScope, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	return l.selectInScope(ctx, unannouncedSQL, s, after, limit, diedBy)
 }
 
 // OverCount lists the dead letters of a scope that retention may purge and that are not
 // among the newest kept of their tenant; oldest first, after a position.
-func (j *Journal) OverCount(ctx context.Context, s RetentionScope, kept int, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
-	return j.selectInScope(ctx, overCountSQL, s, after, limit, kept)
+func (l *Letters) OverCount(ctx context.Context, s RetentionScope, kept int, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	return l.selectInScope(ctx, overCountSQL, s, after, limit, kept)
 }
 
-func (j *Journal) selectInScope(ctx context.Context, query string, s RetentionScope, after LetterRowPosition, limit int, bounds ...any) ([]LetterRow, LetterRowPosition, error) {
+func (l *Letters) selectInScope(ctx context.Context, query string, s RetentionScope, after LetterRowPosition, limit int, bounds ...any) ([]LetterRow, LetterRowPosition, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	args := []any{s.Family, s.Queue, pq.Array(nonNil(s.Except)), after.DeadAt, after.Run.String(), limit}
-	return j.selectLetterRows(ctx, after, query, append(args, bounds...)...)
+	return l.selectLetterRows(ctx, after, query, append(args, bounds...)...)
 }
 
 // nonNil keeps an empty list from becoming NULL.
@@ -99,10 +99,10 @@ func IsUnavailable(err error) bool {
 
 // CountExpired counts the dead letters of a scope that died by a time and that retention
 // may purge.
-func (j *Journal) CountExpired(ctx context.Context, s RetentionScope, diedBy time.Time) (n int64, err error) {
+func (l *Letters) CountExpired(ctx context.Context, s RetentionScope, diedBy time.Time) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	err = j.readDB.QueryRowContext(ctx, countExpiredSQL, s.Family, s.Queue, pq.Array(nonNil(s.Except)), diedBy).Scan(&n)
+	err = l.readDB.QueryRowContext(ctx, countExpiredSQL, s.Family, s.Queue, pq.Array(nonNil(s.Except)), diedBy).Scan(&n)
 	if err != nil {
 		return 0, unavailable(err)
 	}
@@ -112,12 +112,12 @@ func (j *Journal) CountExpired(ctx context.Context, s RetentionScope, diedBy tim
 // The advisory lock of retention: the bytes of "rcrs" and 2; the sequencer's has 1.
 const tryPruneLockSQL = `SELECT pg_try_advisory_lock(1919119987, 2)`
 
-// ExclusivePrune runs work while no other process prunes. It reports false, without running
+// Exclusive runs work while no other process prunes. It reports false, without running
 // work, if another process does. The lock ends with its connection, so that a process that
 // dies releases it. If the connection is lost while work runs, another process may begin,
 // so that concurrent work must be safe.
-func (j *Journal) ExclusivePrune(ctx context.Context, work func() error) (acquired bool, err error) {
-	conn, err := j.readDB.Conn(ctx)
+func (l *Letters) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
+	conn, err := l.readDB.Conn(ctx)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -149,10 +149,10 @@ func releaseLocks(ctx context.Context, conn *sql.Conn) error {
 
 var familyLettersSQL = letterRowsSQL(`WHERE r.tenant = $1 AND r.family = $2 AND r.letter = 'open' AND r.dead_at <= $3 AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`)
 
-// FamilyLetters lists the open dead letters of a tenant's family that died by a time,
+// OfFamily lists the open dead letters of a tenant's family that died by a time,
 // oldest first, after a position.
-func (j *Journal) FamilyLetters(ctx context.Context, tenant, family string, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+func (l *Letters) OfFamily(ctx context.Context, tenant, family string, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return j.selectLetterRows(ctx, after, familyLettersSQL, tenant, family, diedBy, after.DeadAt, after.Run.String(), limit)
+	return l.selectLetterRows(ctx, after, familyLettersSQL, tenant, family, diedBy, after.DeadAt, after.Run.String(), limit)
 }

@@ -41,21 +41,26 @@ func (r *Rule) Exists() bool { return r.Version > 0 && !r.Deleted }
 
 const ruleSQL = `SELECT tenant, name, version, enabled, deleted, definition, actor, reason, at FROM recourse.rules `
 
-// Rules lists the rules of a tenant by name.
-func (j *Journal) Rules(ctx context.Context, tenant string) ([]Rule, error) {
-	return j.selectRules(ctx, `WHERE tenant = $1 AND version > 0 AND NOT deleted ORDER BY name`, tenant)
+// Rules keeps replay rules.
+type Rules struct {
+	*shared
 }
 
-// EnabledRules lists the enabled rules of all tenants.
-func (j *Journal) EnabledRules(ctx context.Context) ([]Rule, error) {
-	return j.selectRules(ctx, `WHERE enabled ORDER BY tenant, name`)
+// List lists the rules of a tenant by name.
+func (r *Rules) List(ctx context.Context, tenant string) ([]Rule, error) {
+	return r.selectRules(ctx, `WHERE tenant = $1 AND version > 0 AND NOT deleted ORDER BY name`, tenant)
 }
 
-func (j *Journal) selectRules(ctx context.Context, where string, args ...any) ([]Rule, error) {
+// Enabled lists the enabled rules of all tenants.
+func (r *Rules) Enabled(ctx context.Context) ([]Rule, error) {
+	return r.selectRules(ctx, `WHERE enabled ORDER BY tenant, name`)
+}
+
+func (r *Rules) selectRules(ctx context.Context, where string, args ...any) ([]Rule, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var found []Rule
-	if err := j.readDB.SelectContext(ctx, &found, ruleSQL+where, args...); err != nil {
+	if err := r.readDB.SelectContext(ctx, &found, ruleSQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	for i := range found {
@@ -64,12 +69,12 @@ func (j *Journal) selectRules(ctx context.Context, where string, args ...any) ([
 	return found, nil
 }
 
-// UpdateRule creates, changes or deletes a rule together with its receipt. decide returns
+// Update creates, changes or deletes a rule together with its receipt. decide returns
 // the changed rule or an error; it is called once, on the locked row. The version is
 // incremented. After any error except ErrTooManyRules and those of decide the outcome is
 // unknown: read the rule again.
-func (j *Journal) UpdateRule(ctx context.Context, tenant, name string, decide func(now Rule) (Rule, receipts.Draft, error)) (now Rule, err error) {
-	err = j.inSlowPathTx(ctx, failpoint.Rule, func(ctx context.Context, tx *sql.Tx) error {
+func (r *Rules) Update(ctx context.Context, tenant, name string, decide func(now Rule) (Rule, receipts.Draft, error)) (now Rule, err error) {
+	err = r.inSlowPathTx(ctx, failpoint.Rule, func(ctx context.Context, tx *sql.Tx) error {
 		if now, err = lockRule(ctx, tx, tenant, name); err != nil {
 			return err
 		}
@@ -127,10 +132,10 @@ func checkRuleLimit(ctx context.Context, tx *sql.Tx, tenant string) error {
 // The advisory lock of rules; its key follows that of retention.
 const tryReplayLockSQL = `SELECT pg_try_advisory_lock(1919119987, 3)`
 
-// ExclusiveReplay runs work while no other process applies rules. It reports false, without
-// running work, if another process does. The lock only saves work: see ExclusivePrune.
-func (j *Journal) ExclusiveReplay(ctx context.Context, work func() error) (acquired bool, err error) {
-	conn, err := j.readDB.Conn(ctx)
+// Exclusive runs work while no other process applies rules. It reports false, without
+// running work, if another process does. The lock only saves work: see Exclusive.
+func (r *Rules) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
+	conn, err := r.readDB.Conn(ctx)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -250,7 +255,7 @@ SELECT u.run, u.id, coalesce(c.rule, ''), coalesce(c.replays, 0), c.last_at FROM
 WHERE u.parent_id IS NULL ORDER BY u.run, c.last_at DESC, c.rule`
 
 // LineageReplays reads the lineages of runs of a tenant.
-func (j *Journal) LineageReplays(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]LineageReplays, error) {
+func (r *Rules) LineageReplays(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]LineageReplays, error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
@@ -260,7 +265,7 @@ func (j *Journal) LineageReplays(ctx context.Context, tenant string, runs []back
 	for _, id := range runs {
 		c.id(id)
 	}
-	rows, err := j.readDB.QueryContext(ctx, lineageReplaysSQL, append(c.args(), tenant)...)
+	rows, err := r.readDB.QueryContext(ctx, lineageReplaysSQL, append(c.args(), tenant)...)
 	if err != nil {
 		return nil, unavailable(err)
 	}

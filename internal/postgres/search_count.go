@@ -31,16 +31,16 @@ type LetterAnalysis struct {
 	Largest        []LetterGroup // groups of one signature, largest first
 }
 
-// TallyLetters counts the letters of a tenant that a filter selects, by facet group, and
+// Tally counts the letters of a tenant that a filter selects, by facet group, and
 // fills the histograms: exactly, and all at one moment.
-func (j *Journal) TallyLetters(ctx context.Context, tenant string, f LetterFilter, deaths ...*DeathHistogram) ([]LetterTally, error) {
-	out, err := j.AnalyzeLetters(ctx, tenant, f, 0, deaths...)
+func (i *Index) Tally(ctx context.Context, tenant string, f LetterFilter, deaths ...*DeathHistogram) ([]LetterTally, error) {
+	out, err := i.Analyze(ctx, tenant, f, 0, deaths...)
 	return out.Tallies, err
 }
 
-// AnalyzeLetters tallies letters and returns as many of their largest groups, of the same
+// Analyze tallies letters and returns as many of their largest groups, of the same
 // moment.
-func (j *Journal) AnalyzeLetters(ctx context.Context, tenant string, f LetterFilter, largest int, deaths ...*DeathHistogram) (out LetterAnalysis, err error) {
+func (j *Index) Analyze(ctx context.Context, tenant string, f LetterFilter, largest int, deaths ...*DeathHistogram) (out LetterAnalysis, err error) {
 	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
 		if err != nil {
@@ -68,10 +68,10 @@ func (j *Journal) AnalyzeLetters(ctx context.Context, tenant string, f LetterFil
 }
 
 // inReadSnapshot runs searches in one read-only snapshot, within countTimeout.
-func (j *Journal) inReadSnapshot(ctx context.Context, read func(context.Context, *sql.Tx) error) (err error) {
+func (i *Index) inReadSnapshot(ctx context.Context, read func(context.Context, *sql.Tx) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	tx, err := j.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	tx, err := i.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return unavailable(err)
 	}
@@ -211,12 +211,12 @@ func (p *searchPlan) matchesCTE(c *conditions) string {
 // countTimeout bounds a count.
 const countTimeout = 5 * time.Second
 
-// CountLetters counts the letters of a tenant that a filter selects, by status: all at one
+// Count counts the letters of a tenant that a filter selects, by status: all at one
 // moment. Groups that are selected as a whole are counted without reading their letters;
 // else it reads those of the narrowest part of the filter.
-func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
+func (i *Index) Count(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
 	out := map[string]int64{}
-	err := j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := i.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		p := searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
 		var all int64
 		var err error

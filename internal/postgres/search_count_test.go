@@ -72,7 +72,7 @@ func TestAnalysisAgreesWithAScan(t *testing.T) {
 			}
 		}
 		times, open := &postgres.DeathHistogram{Edges: edges}, &postgres.DeathHistogram{OpenOnly: true, Edges: edges}
-		tallies, err := j.TallyLetters(ctx, "acme", f, times, open)
+		tallies, err := j.Index.Tally(ctx, "acme", f, times, open)
 		if err != nil {
 			t.Fatalf("seed %d, %+v: %v", seed, f, err)
 		}
@@ -98,7 +98,7 @@ func checkGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o p
 	t.Helper()
 	var got []postgres.LetterGroup
 	for after := (postgres.GroupPosition{}); ; {
-		page, all, last, more, err := j.GroupLetters(context.Background(), "acme", f, o, after, 2)
+		page, all, last, more, err := j.Index.Groups(context.Background(), "acme", f, o, after, 2)
 		if err != nil || all != len(want) {
 			t.Fatalf("seed %d, %s, %+v: %d groups, want %d, %v", seed, o, f, all, len(want), err)
 		}
@@ -138,11 +138,11 @@ func checkGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o p
 // groups.
 func checkLargest(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, all int) {
 	t.Helper()
-	analysis, err := j.AnalyzeLetters(context.Background(), "acme", f, 2)
+	analysis, err := j.Index.Analyze(context.Background(), "acme", f, 2)
 	if err != nil || analysis.SignatureCount != all {
 		t.Fatalf("%+v: %d signatures, want %d, %v", f, analysis.SignatureCount, all, err)
 	}
-	listed, _, _, _, err := j.GroupLetters(context.Background(), "acme", f, postgres.BySize, postgres.GroupPosition{}, 2)
+	listed, _, _, _, err := j.Index.Groups(context.Background(), "acme", f, postgres.BySize, postgres.GroupPosition{}, 2)
 	if err != nil || len(listed) != len(analysis.Largest) {
 		t.Fatalf("%+v: %d groups, want %d, %v", f, len(analysis.Largest), len(listed), err)
 	}

@@ -48,10 +48,10 @@ func (p GroupPosition) compare(q GroupPosition) int {
 	return cmp.Or(cmp.Compare(q.Value, p.Value), cmp.Compare(p.Signature, q.Signature))
 }
 
-// GroupLetters groups the letters of a tenant that a filter selects by signature. It
+// Groups groups the letters of a tenant that a filter selects by signature. It
 // returns the groups after a position, all as of one moment; the number of all groups; the
 // position of the last one; and whether more follow.
-func (j *Journal) GroupLetters(ctx context.Context, tenant string, f LetterFilter, o GroupOrder, after GroupPosition, limit int) (found []LetterGroup, all int, last GroupPosition, more bool, err error) {
+func (j *Index) Groups(ctx context.Context, tenant string, f LetterFilter, o GroupOrder, after GroupPosition, limit int) (found []LetterGroup, all int, last GroupPosition, more bool, err error) {
 	last = after
 	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		p, tallies, err := tallyGroups(ctx, tx, tenant, f)

@@ -51,33 +51,41 @@ FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2
 	recordProjectedSQL = `UPDATE recourse.projected SET last = $1 WHERE name = 'letters' AND last <> $1`
 )
 
-// ProjectLetters makes one step; it does nothing while another process makes one.
-func (j *Journal) ProjectLetters(ctx context.Context) (ProjectionStep, error) {
+// Index is the search index of dead letters.
+type Index struct {
+	*shared
+	outbox       *Outbox
+	projectionDB *sql.DB // steps of the index
+	searchDB     *sql.DB // searches, with plans forced to the chosen index
+}
+
+// Project makes one step; it does nothing while another process makes one.
+func (i *Index) Project(ctx context.Context) (ProjectionStep, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	behind, _, err := j.projectionLag(ctx)
+	behind, _, err := i.projectionLag(ctx)
 	if err != nil || !behind {
 		return ProjectionStep{}, unavailableOrNil(err)
 	}
-	done, err := j.projectStep(ctx, lockProjectionSQL+` SKIP LOCKED`, false)
+	done, err := i.projectStep(ctx, lockProjectionSQL+` SKIP LOCKED`, false)
 	return done, unavailableOrNil(err)
 }
 
-// CatchUpLetters returns when everything that was committed before the call can be found by
+// CatchUp returns when everything that was committed before the call can be found by
 // searches. It costs one query if nothing is pending; else it makes the steps itself, and
 // includes receipts that are not numbered yet.
-func (j *Journal) CatchUpLetters(ctx context.Context) error {
-	behind, waiting, err := j.projectionLag(ctx)
+func (i *Index) CatchUp(ctx context.Context) error {
+	behind, waiting, err := i.projectionLag(ctx)
 	if err != nil || !behind && waiting == 0 {
 		return unavailableOrNil(err)
 	}
 	if waiting > maxPendingOutbox {
-		if err := j.DrainOutbox(ctx); err != nil {
+		if err := i.outbox.Drain(ctx); err != nil {
 			return err
 		}
 	}
 	for {
-		done, err := j.projectStep(ctx, lockProjectionSQL, true)
+		done, err := i.projectStep(ctx, lockProjectionSQL, true)
 		if err != nil || !done.More {
 			return unavailableOrNil(err)
 		}
@@ -86,8 +94,8 @@ func (j *Journal) CatchUpLetters(ctx context.Context) error {
 
 // projectionLag reports whether the event log has entries after what is indexed, and how
 // many outbox rows wait, counted up to maxPendingOutbox+1.
-func (j *Journal) projectionLag(ctx context.Context) (behind bool, waiting int, err error) {
-	err = j.projectionDB.QueryRowContext(ctx, projectionLagSQL, maxPendingOutbox+1).Scan(&behind, &waiting)
+func (i *Index) projectionLag(ctx context.Context) (behind bool, waiting int, err error) {
+	err = i.projectionDB.QueryRowContext(ctx, projectionLagSQL, maxPendingOutbox+1).Scan(&behind, &waiting)
 	return behind, waiting, err
 }
 
@@ -100,8 +108,8 @@ func unavailableOrNil(err error) error {
 
 // projectStep makes one step. With includePending, the last step also reads the outbox, in
 // one snapshot with the event log, so that no receipt is missed while it is numbered.
-func (j *Journal) projectStep(ctx context.Context, lockSQL string, includePending bool) (done ProjectionStep, err error) {
-	tx, err := j.projectionDB.BeginTx(ctx, nil)
+func (i *Index) projectStep(ctx context.Context, lockSQL string, includePending bool) (done ProjectionStep, err error) {
+	tx, err := i.projectionDB.BeginTx(ctx, nil)
 	if err != nil {
 		return done, err
 	}

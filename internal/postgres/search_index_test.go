@@ -42,7 +42,7 @@ func indexText(t testing.TB, db *sql.DB) (text string, n int) {
 
 func catchUp(t testing.TB, j *postgres.Journal) {
 	t.Helper()
-	if err := j.CatchUpLetters(context.Background()); err != nil {
+	if err := j.Index.CatchUp(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,12 +60,12 @@ func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 			for i := range 15 {
 				run := die(t, j)
 				if i%4 == w%4 {
-					if err := j.DrainOutbox(context.Background()); err != nil {
+					if err := j.Outbox.Drain(context.Background()); err != nil {
 						t.Error(err)
 					}
 				}
 				if i%3 == w%3 {
-					if _, err := j.ProjectLetters(context.Background()); err != nil {
+					if _, err := j.Index.Project(context.Background()); err != nil {
 						t.Error(err)
 					}
 				}
@@ -93,7 +93,7 @@ func TestProjectionIsIdempotent(t *testing.T) {
 	for range 20 {
 		die(t, j)
 	}
-	if err := j.DrainOutbox(context.Background()); err != nil {
+	if err := j.Outbox.Drain(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	catchUp(t, j)
@@ -121,14 +121,14 @@ func TestProjectionIsIdempotent(t *testing.T) {
 		t.Fatal(err)
 	}
 	die(t, j)
-	if err := j.CatchUpLetters(context.Background()); err != nil { // receipts without a number do not change the position
+	if err := j.Index.CatchUp(context.Background()); err != nil { // receipts without a number do not change the position
 		t.Fatal(err)
 	}
-	if err := j.DrainOutbox(context.Background()); err != nil {
+	if err := j.Outbox.Drain(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	die(t, j)
-	if err := j.CatchUpLetters(context.Background()); err == nil {
+	if err := j.Index.CatchUp(context.Background()); err == nil {
 		t.Error("a step without its position was committed")
 	}
 	if _, n := indexText(t, db); n != 21 {
@@ -148,7 +148,7 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	}
 	f := postgres.LetterFilter{}
 	o := postgres.LetterOrder{Column: postgres.ByDeath}
-	if found, _, _, err := j.Letters(context.Background(), run.Tenant, f, o, postgres.LetterPosition{}, 10); err != nil || len(found) != 0 {
+	if found, _, _, err := j.Index.Search(context.Background(), run.Tenant, f, o, postgres.LetterPosition{}, 10); err != nil || len(found) != 0 {
 		t.Errorf("before the projection: %d letters, %v", len(found), err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, ARRAY[case_id], ARRAY[1] FROM recourse.runs`); err != nil {
@@ -158,7 +158,7 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	if _, n := indexText(t, db); n != 0 {
 		t.Errorf("%d letters", n)
 	}
-	if counts, err := j.CountLetters(context.Background(), run.Tenant, f); err != nil || len(counts) != 0 {
+	if counts, err := j.Index.Count(context.Background(), run.Tenant, f); err != nil || len(counts) != 0 {
 		t.Errorf("%v, %v", counts, err)
 	}
 }
@@ -192,7 +192,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.projected FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if step, err := j.ProjectLetters(ctx); err != nil || step.More || step.Cases != 0 {
+	if step, err := j.Index.Project(ctx); err != nil || step.More || step.Cases != 0 {
 		t.Errorf("while another process holds the lock: %+v, %v", step, err)
 	}
 	if err := tx.Rollback(); err != nil {
@@ -200,7 +200,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 	}
 	steps := 1
 	for more := true; more; steps++ {
-		step, err := j.ProjectLetters(ctx)
+		step, err := j.Index.Project(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

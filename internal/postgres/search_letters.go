@@ -48,8 +48,8 @@ WHERE l.run_id = ANY($1::uuid[])`
 
 // readLetters reads the letters at positions, in their order. Runs that are no longer dead
 // letters are left out.
-func (j *Journal) readLetters(ctx context.Context, positions []LetterPosition) ([]FoundLetter, error) {
-	return readLetters(ctx, j.searchDB, positions)
+func (i *Index) readLetters(ctx context.Context, positions []LetterPosition) ([]FoundLetter, error) {
+	return readLetters(ctx, i.searchDB, positions)
 }
 
 func readLetters(ctx context.Context, q querier, positions []LetterPosition) ([]FoundLetter, error) {
@@ -158,41 +158,41 @@ type LetterPosition struct {
 	Run   background.RunID
 }
 
-// Letters finds dead letters of a tenant, strictly after a position. It returns the
+// Search finds dead letters of a tenant, strictly after a position. It returns the
 // position of the last one, even if that could not be read, and whether more follow. Each
 // letter is read after its position was found: one that changes meanwhile is returned as it
 // is now.
-func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
+func (i *Index) Search(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	plan, err := j.planSearch(ctx, tenant, f, o, after, limit+1)
+	plan, err := i.planSearch(ctx, tenant, f, o, after, limit+1)
 	if err != nil || plan.empty() {
 		return nil, false, after, unavailableOrNil(err)
 	}
-	positions, err := j.findPositions(ctx, plan, after, limit+1)
+	positions, err := i.findPositions(ctx, plan, after, limit+1)
 	if err != nil || len(positions) == 0 {
 		return nil, false, after, unavailableOrNil(err)
 	}
 	if more = len(positions) > limit; more {
 		positions = positions[:limit]
 	}
-	found, err = j.readLetters(ctx, positions)
+	found, err = i.readLetters(ctx, positions)
 	return found, more, positions[len(positions)-1], unavailableOrNil(err)
 }
 
 // findPositions finds positions after one, at most limit: by trigrams where the text allows
 // it, the others by the plan's access path.
-func (j *Journal) findPositions(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
+func (i *Index) findPositions(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
 	indexed, others, ok := p.splitByTrigrams()
 	if !ok {
-		return j.findByOrderedScan(ctx, p, after, limit)
+		return i.findByOrderedScan(ctx, p, after, limit)
 	}
-	found, ok, err := indexed.findFirst(ctx, j.searchDB, after, limit)
+	found, ok, err := indexed.findFirst(ctx, i.searchDB, after, limit)
 	if err != nil {
 		return nil, err
 	}
 	if !ok {
-		return j.findByOrderedScan(ctx, p, after, limit)
+		return i.findByOrderedScan(ctx, p, after, limit)
 	}
 	if others.empty() {
 		return found, nil
@@ -200,7 +200,7 @@ func (j *Journal) findPositions(ctx context.Context, p searchPlan, after LetterP
 	others.envelope()
 	others.choosePath(int64(limit))
 	others.considerOrderedScan(int64(limit))
-	rest, err := j.findByOrderedScan(ctx, others, after, limit)
+	rest, err := i.findByOrderedScan(ctx, others, after, limit)
 	found = append(found, rest...)
 	slices.SortFunc(found, p.order.compare)
 	return found[:min(limit, len(found))], err
@@ -210,12 +210,12 @@ func (j *Journal) findPositions(ctx context.Context, p searchPlan, after LetterP
 // reaches its limit before enough were found, the search continues on another path. For a
 // text that any message may contain, it continues with an ordered scan unless matches are
 // rare.
-func (j *Journal) findByOrderedScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
+func (i *Index) findByOrderedScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
 	if p.path != orderedScan || p.scanLimit == 0 {
-		return j.findByPath(ctx, p, after, limit)
+		return i.findByPath(ctx, p, after, limit)
 	}
 	query, args := p.boundedScanStatement(after, limit)
-	if found, err = queryPositions(ctx, j.searchDB, query, args); err != nil || len(found) == limit {
+	if found, err = queryPositions(ctx, i.searchDB, query, args); err != nil || len(found) == limit {
 		return found, err
 	}
 	if len(found) > 0 {
@@ -224,30 +224,30 @@ func (j *Journal) findByOrderedScan(ctx context.Context, p searchPlan, after Let
 	limit -= len(found)
 	if p.tenantLetters > 0 {
 		p.clip(after)
-	} else if err := j.readGroups(ctx, &p, after); err != nil {
+	} else if err := i.readGroups(ctx, &p, after); err != nil {
 		return nil, err
 	}
 	switch {
 	case !p.checksText():
 		if p.choosePath(int64(limit)); p.path == byRange && p.scanLimit < maxScan && p.estimate() > maxScan { // a longer scan costs less
 			p.path, p.scanLimit = orderedScan, maxScan
-			rest, err := j.findByOrderedScan(ctx, p, after, limit)
+			rest, err := i.findByOrderedScan(ctx, p, after, limit)
 			return append(found, rest...), err
 		}
 	case p.matchesAreRare(len(found), limit):
-		rest, err := j.findByHeapScan(ctx, p, after, limit)
+		rest, err := i.findByHeapScan(ctx, p, after, limit)
 		return append(found, rest...), err
 	}
-	rest, err := j.findByPath(ctx, p, after, limit)
+	rest, err := i.findByPath(ctx, p, after, limit)
 	return append(found, rest...), err
 }
 
 // findByPath finds positions by the plan's access path.
-func (j *Journal) findByPath(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
+func (i *Index) findByPath(ctx context.Context, p searchPlan, after LetterPosition, limit int) ([]LetterPosition, error) {
 	if p.empty() {
 		return nil, nil
 	}
-	return p.find(ctx, j.searchDB, after, limit)
+	return p.find(ctx, i.searchDB, after, limit)
 }
 
 // find finds positions by the plan's access path, without a scan limit.

@@ -73,8 +73,8 @@ type searchQuerier interface {
 
 // planSearch reads the groups that a filter may match after a position, and chooses the
 // access path.
-func (j *Journal) planSearch(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (searchPlan, error) {
-	return planSearch(ctx, j.searchDB, tenant, f, o, after, limit)
+func (i *Index) planSearch(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (searchPlan, error) {
+	return planSearch(ctx, i.searchDB, tenant, f, o, after, limit)
 }
 
 func planSearch(ctx context.Context, q searchQuerier, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (p searchPlan, err error) {
@@ -98,8 +98,8 @@ func planSearch(ctx context.Context, q searchQuerier, tenant string, f LetterFil
 }
 
 // readGroups sets the groups that have letters after a position.
-func (j *Journal) readGroups(ctx context.Context, p *searchPlan, after LetterPosition) error {
-	return p.readGroups(ctx, j.searchDB, after)
+func (i *Index) readGroups(ctx context.Context, p *searchPlan, after LetterPosition) error {
+	return p.readGroups(ctx, i.searchDB, after)
 }
 
 func (p *searchPlan) readGroups(ctx context.Context, q searchQuerier, after LetterPosition) (err error) {

@@ -49,8 +49,8 @@ func describeLetterSQL(columns string) string {
 
 // EachIndexMismatch visits the runs of a tenant, or of one case of it, whose index row
 // differs or is missing, and the index rows of runs that are not dead letters.
-func (j *Journal) EachIndexMismatch(ctx context.Context, tenant string, caseID receipts.CaseID, visit func(Discrepancy)) error {
-	return j.eachDiscrepancy(ctx, visit, indexMismatchSQL, tenant, optionalCase(caseID))
+func (i *Index) EachIndexMismatch(ctx context.Context, tenant string, caseID receipts.CaseID, visit func(Discrepancy)) error {
+	return i.eachDiscrepancy(ctx, visit, indexMismatchSQL, tenant, optionalCase(caseID))
 }
 
 // IndexLog has the receipts of rebuilds of a tenant's search index.
@@ -137,14 +137,14 @@ WHERE s.digest = u.digest AND (s.tenant, s.standing, s.family, s.queue, s.job_ty
   IS DISTINCT FROM (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)`
 )
 
-// RebuildLetters compares the next rows of a tenant's search index with the dead letters,
+// Rebuild compares the next rows of a tenant's search index with the dead letters,
 // and writes those that differ, with a receipt in the same commit. It writes nothing if
 // none differs. It holds the projection's lock meanwhile, so that both can run at once. A
 // repeated step changes nothing more.
-func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from RebuildPosition, limit int, receiptOf func(RebuildResult) receipts.Draft) (done RebuildResult, next RebuildPosition, err error) {
+func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildPosition, limit int, receiptOf func(RebuildResult) receipts.Draft) (done RebuildResult, next RebuildPosition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	tx, err := j.projectionDB.BeginTx(ctx, nil)
+	tx, err := i.projectionDB.BeginTx(ctx, nil)
 	if err != nil {
 		return done, from, unavailable(err)
 	}
@@ -166,7 +166,7 @@ func (j *Journal) RebuildLetters(ctx context.Context, tenant string, from Rebuil
 	if err != nil {
 		return done, from, unavailable(err)
 	}
-	j.signalCommitted()
+	i.signalCommitted()
 	return done, next, nil
 }
 

@@ -60,8 +60,8 @@ func (p *searchPlan) matchesAreRare(found, wanted int) bool {
 }
 
 // findByHeapScan finds positions by checking all messages in heap order.
-func (j *Journal) findByHeapScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
-	tx, err := j.searchDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+func (i *Index) findByHeapScan(ctx context.Context, p searchPlan, after LetterPosition, limit int) (found []LetterPosition, err error) {
+	tx, err := i.searchDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}

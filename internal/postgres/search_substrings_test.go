@@ -76,7 +76,7 @@ func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *
 		for more := true; more; {
 			var found []postgres.FoundLetter
 			var err error
-			if found, more, after, err = j.Letters(ctx, "acme", f, o, after, limit); err != nil {
+			if found, more, after, err = j.Index.Search(ctx, "acme", f, o, after, limit); err != nil {
 				t.Fatal(err)
 			}
 			for _, l := range found {
@@ -86,7 +86,7 @@ func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%q by %+v: %d letters, want %d", text, o, len(got), len(want))
 		}
-		counts, err := j.CountLetters(ctx, "acme", f)
+		counts, err := j.Index.Count(ctx, "acme", f)
 		if err != nil || counts["open"] != int64(len(want)) {
 			t.Fatalf("%q: counted %v, %v; want %d", text, counts, err, len(want))
 		}
@@ -128,7 +128,7 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 	}
 	matchesGroups := func(text string, want bool) {
 		t.Helper()
-		if n, err := j.CountFacetGroups(ctx, "acme", postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}); err != nil || n > 0 != want {
+		if n, err := j.Index.CountFacetGroups(ctx, "acme", postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}); err != nil || n > 0 != want {
 			t.Errorf("%q matches %d groups, %v", text, n, err)
 		}
 	}

@@ -33,8 +33,14 @@ type Step struct {
 	Tenants []string // whose receipts were numbered; each once
 }
 
+// Outbox numbers committed receipts in the order of events.
+type Outbox struct {
+	*shared
+	sequencerDB *sql.DB // sequencers, each with a connection that holds the lock
+}
+
 // Sequencer returns a sequencer. Its first Step tries to take the lock.
-func (j *Journal) Sequencer() *Sequencer { return &Sequencer{db: j.sequencerDB} }
+func (o *Outbox) Sequencer() *Sequencer { return &Sequencer{db: o.sequencerDB} }
 
 const (
 	// The advisory lock of the holder: the bytes of "rcrs" and 1, in the key space of two
@@ -150,27 +156,27 @@ const outboxSQL = `
 func (j *Journal) Committed() <-chan struct{} { return j.committed }
 
 // signalCommitted signals Committed; it never blocks.
-func (j *Journal) signalCommitted() {
+func (s *shared) signalCommitted() {
 	select {
-	case j.committed <- struct{}{}:
+	case s.committed <- struct{}{}:
 	default:
 	}
 }
 
 const drainPause = 10 * time.Millisecond
 
-// DrainOutbox returns when everything that was committed before the call is numbered. It
+// Drain returns when everything that was committed before the call is numbered. It
 // numbers the rest itself while no other process holds the lock.
-func (j *Journal) DrainOutbox(ctx context.Context) (err error) {
+func (o *Outbox) Drain(ctx context.Context) (err error) {
 	var last int64
-	if err := j.readDB.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM recourse.outbox`).Scan(&last); err != nil {
+	if err := o.readDB.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM recourse.outbox`).Scan(&last); err != nil {
 		return unavailable(err)
 	}
-	s := j.Sequencer()
+	s := o.Sequencer()
 	defer func() { err = errors.Join(err, s.Release()) }()
 	for {
 		var waiting bool
-		if err := j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.outbox WHERE id <= $1)`, last).Scan(&waiting); err != nil {
+		if err := o.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.outbox WHERE id <= $1)`, last).Scan(&waiting); err != nil {
 			return unavailable(err)
 		}
 		if !waiting {

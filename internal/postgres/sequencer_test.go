@@ -36,7 +36,7 @@ func TestAnIdleLockHolderLosesTheLock(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j := open(t, url)
-	frozen, other := j.Sequencer(), open(t, url).Sequencer()
+	frozen, other := j.Outbox.Sequencer(), open(t, url).Outbox.Sequencer()
 	waitForLock(t, frozen, time.Second)
 	submit(t, j)
 	waitForLock(t, other, postgres.SequencerIdle+20*time.Second)
@@ -54,7 +54,7 @@ func TestAnIdleLockHolderLosesTheLock(t *testing.T) {
 func TestReleaseLetsAnotherHold(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	a, b := open(t, url).Sequencer(), open(t, url).Sequencer()
+	a, b := open(t, url).Outbox.Sequencer(), open(t, url).Outbox.Sequencer()
 	for _, s := range []*postgres.Sequencer{a, b, a} {
 		waitForLock(t, s, 10*time.Second)
 		if err := s.Release(); err != nil {
@@ -82,7 +82,7 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 			url := testkit.Migrated(t)
 			j, db := open(t, url), database(t, url)
 			submit(t, j)
-			if err := j.DrainOutbox(ctx); err != nil {
+			if err := j.Outbox.Drain(ctx); err != nil {
 				t.Fatal(err)
 			}
 			tenant := "acme"
@@ -90,7 +90,7 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 				tenant = "bank"
 			}
 			misplaced := func() (what []string) {
-				if err := j.EachEventOrderError(ctx, tenant, func(_ postgres.TrailPosition, w string) { what = append(what, w) }); err != nil {
+				if err := j.Audit.EachEventOrderError(ctx, tenant, func(_ postgres.TrailPosition, w string) { what = append(what, w) }); err != nil {
 					t.Fatal(err)
 				}
 				return what
@@ -109,11 +109,11 @@ func TestAWrongOrderOfEventsIsFound(t *testing.T) {
 		url := testkit.Migrated(t)
 		j, db := open(t, url), database(t, url)
 		submit(t, j)
-		if err := j.DrainOutbox(ctx); err != nil {
+		if err := j.Outbox.Drain(ctx); err != nil {
 			t.Fatal(err)
 		}
 		gaps := func() (at []int64) {
-			if err := j.EachEventGap(ctx, func(from, _ int64) { at = append(at, from) }); err != nil {
+			if err := j.Audit.EachEventGap(ctx, func(from, _ int64) { at = append(at, from) }); err != nil {
 				t.Fatal(err)
 			}
 			return at
@@ -136,7 +136,7 @@ func TestTheOrderOfEventsIsAppendOnly(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db := open(t, url), database(t, url)
 	submit(t, j)
-	if err := j.DrainOutbox(context.Background()); err != nil {
+	if err := j.Outbox.Drain(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range []string{`UPDATE recourse.event_log SET last = 7`, `DELETE FROM recourse.event_log`, `TRUNCATE recourse.event_log`} {

@@ -16,8 +16,14 @@ import (
 // Sessions of processes: see background.Store for the contract of each method. They have a
 // connection of their own, so that a heartbeat never queues behind other statements.
 
+// SessionStore implements background.SessionStore.
+type SessionStore struct {
+	*shared
+	heartbeatDB *sql.DB // one connection: the heartbeat of this process
+}
+
 // Register inserts a session that starts now.
-func (j *Journal) Register(ctx context.Context, s background.Session) error {
+func (j *SessionStore) Register(ctx context.Context, s background.Session) error {
 	_, err := execWithFailpoints(ctx, j.heartbeatDB, failpoint.RegisterSession, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
 	return err
 }
@@ -31,7 +37,7 @@ const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us =
 
 // Beat increments the counter of a session that is not marked lost, and reads the clock. It
 // reports false if the session is lost.
-func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
+func (j *SessionStore) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
 	var us sql.NullInt64
 	if s.ClockOffset != nil {
 		us = sql.NullInt64{Int64: s.ClockOffset.Microseconds(), Valid: true}
@@ -49,8 +55,8 @@ func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, backgro
 }
 
 // Clock reads the database's clock.
-func (j *Journal) Clock(ctx context.Context) (background.ClockReading, error) {
-	now, err := readClock(j.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL))
+func (s *SessionStore) Clock(ctx context.Context) (background.ClockReading, error) {
+	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL))
 	if err != nil {
 		return now, unavailable(err)
 	}
@@ -64,7 +70,7 @@ func readClock(row *sql.Row) (r background.ClockReading, err error) {
 }
 
 // Sessions lists all sessions.
-func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
+func (s *SessionStore) Sessions(ctx context.Context) ([]background.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var rows []struct {
@@ -80,7 +86,7 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 		Redis     sql.NullString `db:"redis"`
 		Targets   pq.StringArray `db:"targets"`
 	}
-	if err := j.readDB.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis, targets FROM recourse.sessions`); err != nil {
+	if err := s.readDB.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis, targets FROM recourse.sessions`); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Session, len(rows))
@@ -97,7 +103,7 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 // MarkLost marks a session as lost if its counter has not changed since the observer read
 // it. Claims are guarded by the mark, not by the absence of the row: if the observer dies
 // before it recovers the session's runs, another observer finds the mark.
-func (j *Journal) MarkLost(ctx context.Context, s background.Session) (bool, error) {
+func (j *SessionStore) MarkLost(ctx context.Context, s background.Session) (bool, error) {
 	res, err := execWithFailpoints(ctx, j.heartbeatDB, failpoint.MarkLost, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
 	if err != nil {
 		return false, unavailable(err)
@@ -110,11 +116,11 @@ const sessionRunsSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND c
 
 // AttemptsOf lists running runs that were claimed under a session. It skips those that this
 // program can't read.
-func (j *Journal) AttemptsOf(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
+func (s *SessionStore) AttemptsOf(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return j.collectReadable(background.Cursor{}, limit, compareByID, func(after background.Cursor) ([]Snapshot, error) {
-		return snapshots(ctx, j.readDB, sessionRunsSQL, id, after.ID.String(), limit)
+	return s.collectReadable(background.Cursor{}, limit, compareByID, func(after background.Cursor) ([]Snapshot, error) {
+		return snapshots(ctx, s.readDB, sessionRunsSQL, id, after.ID.String(), limit)
 	})
 }
 
@@ -131,10 +137,10 @@ UNION ALL
 
 // MissingSessions reads a page of live runs and returns the sessions that running ones name
 // and that do not exist. See background.Store.
-func (j *Journal) MissingSessions(ctx context.Context, after background.Cursor, limit int) (ids []background.SessionID, next background.Cursor, err error) {
+func (s *SessionStore) MissingSessions(ctx context.Context, after background.Cursor, limit int) (ids []background.SessionID, next background.Cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := j.readDB.QueryContext(ctx, missingSessionsSQL, after.DueAt, after.ID.String(), limit)
+	rows, err := s.readDB.QueryContext(ctx, missingSessionsSQL, after.DueAt, after.ID.String(), limit)
 	if err != nil {
 		return nil, next, unavailable(err)
 	}
@@ -165,8 +171,8 @@ const (
 // Remove deletes a session, unless a run still runs under it. A transaction that has just
 // claimed under it holds its row: Remove waits for that, and only then checks for runs, in
 // a statement of its own that sees the claim.
-func (j *Journal) Remove(ctx context.Context, id background.SessionID) (err error) {
-	tx, err := j.heartbeatDB.BeginTx(ctx, nil)
+func (s *SessionStore) Remove(ctx context.Context, id background.SessionID) (err error) {
+	tx, err := s.heartbeatDB.BeginTx(ctx, nil)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -186,7 +192,7 @@ func (j *Journal) Remove(ctx context.Context, id background.SessionID) (err erro
 }
 
 // sessionAlive reports whether claims may be made under a session.
-func (j *Journal) sessionAlive(ctx context.Context, id background.SessionID) (ok bool, err error) {
-	err = j.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.sessions WHERE id = $1 AND NOT lost)`, id).Scan(&ok)
+func (s *SessionStore) sessionAlive(ctx context.Context, id background.SessionID) (ok bool, err error) {
+	err = s.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.sessions WHERE id = $1 AND NOT lost)`, id).Scan(&ok)
 	return ok, err
 }

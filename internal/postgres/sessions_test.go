@@ -20,7 +20,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db, ctx := open(t, url), database(t, url), context.Background()
 	session := background.Session{ID: uuid.New(), Worker: "w"}
-	if err := j.Register(ctx, session); err != nil {
+	if err := j.Sessions.Register(ctx, session); err != nil {
 		t.Fatal(err)
 	}
 	s := submit(t, j)
@@ -38,7 +38,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- j.Remove(ctx, session.ID) }()
+	go func() { done <- j.Sessions.Remove(ctx, session.ID) }()
 	for waits := false; !waits; {
 		if err := db.QueryRow(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)`).Scan(&waits); err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	if _, err := db.Exec(`UPDATE recourse.runs SET state = 'succeeded', live = false, holds = false`); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Remove(ctx, session.ID); err != nil {
+	if err := j.Sessions.Remove(ctx, session.ID); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := otherSessions(j); err != nil || len(all) != 0 {
@@ -71,7 +71,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db, ctx := open(t, url), database(t, url), context.Background()
 	known := background.Session{ID: uuid.New(), Worker: "w"}
-	if err := j.Register(ctx, known); err != nil {
+	if err := j.Sessions.Register(ctx, known); err != nil {
 		t.Fatal(err)
 	}
 	gone := []background.SessionID{uuid.New(), {}}
@@ -95,7 +95,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 		var found []background.SessionID
 		looks := 0
 		for after, more := (background.Cursor{}), true; more; looks++ {
-			ids, next, err := j.MissingSessions(ctx, after, page)
+			ids, next, err := j.Sessions.MissingSessions(ctx, after, page)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 		}
 	}
 	for _, id := range gone {
-		if left, err := j.AttemptsOf(ctx, id, 10); err != nil || len(left) != 1 {
+		if left, err := j.Sessions.AttemptsOf(ctx, id, 10); err != nil || len(left) != 1 {
 			t.Errorf("under %s: %v, %v", id, left, err)
 		}
 	}
@@ -119,16 +119,16 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, ctx := open(t, url), context.Background()
 	session := background.Session{ID: uuid.New(), Worker: "w"}
-	if err := j.Register(ctx, session); err != nil {
+	if err := j.Sessions.Register(ctx, session); err != nil {
 		t.Fatal(err)
 	}
 	off := -1500 * time.Microsecond
 	before := time.Now()
-	alive, now, err := j.Beat(ctx, background.Session{ID: session.ID, ClockOffset: &off, Queues: []string{"settlement:0", "settlement:1"}, ClaimsBlockedBy: background.BlockedByClock})
+	alive, now, err := j.Sessions.Beat(ctx, background.Session{ID: session.ID, ClockOffset: &off, Queues: []string{"settlement:0", "settlement:1"}, ClaimsBlockedBy: background.BlockedByClock})
 	if err != nil || !alive || now.Server == "" || now.At.Before(before.Add(-time.Second)) || now.At.After(time.Now().Add(time.Second)) {
 		t.Fatalf("%v, %+v, %v", alive, now, err)
 	}
-	again, err := j.Clock(ctx)
+	again, err := j.Sessions.Clock(ctx)
 	if err != nil || again.Server != now.Server || !again.At.After(now.At) {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -136,13 +136,13 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Beat != 1 || all[0].ClockOffset == nil || *all[0].ClockOffset != off {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if alive, _, err := j.Beat(ctx, background.Session{ID: uuid.New()}); alive || err != nil {
+	if alive, _, err := j.Sessions.Beat(ctx, background.Session{ID: uuid.New()}); alive || err != nil {
 		t.Errorf("beat of an unknown session: %v, %v", alive, err)
 	}
 }
 
 // otherSessions returns the sessions except the one that open registers.
 func otherSessions(j *postgres.Journal) ([]background.Session, error) {
-	all, err := j.Sessions(context.Background())
+	all, err := j.Sessions.Sessions(context.Background())
 	return slices.DeleteFunc(all, func(s background.Session) bool { return s.ID == session }), err
 }

@@ -227,7 +227,7 @@ var hotOpenColumns = newBinaryLayout(
 // fitsHotOpen reports whether hotOpenSQL may write a new case after those in named: it is
 // the first case of an escrow that is not in this process's cache, and the amount fits. It
 // adds the escrow to named.
-func (j *Journal) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
+func (o *opener) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
 	if !ch.hasOneReceipt() {
 		return false
 	}
@@ -235,7 +235,7 @@ func (j *Journal) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) b
 	if name.reference == "" {
 		return true
 	}
-	if _, taken := named[name]; taken || ch.After.Case.State.Asked > ch.Opening.Held || j.knownEscrows.has(name) {
+	if _, taken := named[name]; taken || ch.After.Case.State.Asked > ch.Opening.Held || o.knownEscrows.has(name) {
 		return false
 	}
 	named[name] = struct{}{}
@@ -287,7 +287,7 @@ func addHotOpenRun(c *binaryColumns, r *background.Run) {
 }
 
 // applyHotOpens executes hotOpenSQL and returns the result of each row.
-func (j *Journal) applyHotOpens(ctx context.Context, rows []*chainedChange) ([]openResult, error) {
+func (j *opener) applyHotOpens(ctx context.Context, rows []*chainedChange) ([]openResult, error) {
 	out := make([]openResult, len(rows))
 	c := hotOpenColumns.get()
 	for _, ch := range rows {

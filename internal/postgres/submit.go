@@ -35,7 +35,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		return new(Snapshot), err
 	}
 	for range openTries {
-		snap, err := j.openCase(ctx, opening, func(row *chainedChange) (openResult, error) { return j.opens.do(row) })
+		snap, err := j.opener.openCase(ctx, opening, func(row *chainedChange) (openResult, error) { return j.opener.opens.do(row) })
 		if err == nil {
 			j.cache.Add(snap.Run.ID, snap)
 		}
@@ -71,7 +71,7 @@ func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submis
 		v, err := j.writeWithoutWaiting(ctx, &ch)
 		if v == conflict && err == nil {
 			v, err = j.chainAndWrite(ctx, &ch, func(row *chainedChange) (result, error) {
-				return j.writeSerialized(ctx, j.submitPath, lockName(&row.After.Case), row)
+				return j.writeSerialized(ctx, j.opener.submitPath, lockName(&row.After.Case), row)
 			})
 		}
 		switch {
@@ -105,7 +105,17 @@ func newRunSnapshot(ch *Change) *Snapshot {
 // errCaseExists means that the case to open exists.
 var errCaseExists = errors.New("postgres: the case exists")
 
-func (j *Journal) openCase(ctx context.Context, ch Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
+// opener opens cases.
+type opener struct {
+	*shared
+	submitPath   *slowPath // submissions that wait for a lock
+	opens        *batcher[*chainedChange, subjectKey, openResult]
+	openStmt     preparedStmt
+	hotOpenStmt  preparedStmt
+	knownEscrows *escrowCache
+}
+
+func (j *opener) openCase(ctx context.Context, ch Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
 	row, err := chain(&ch)
 	if err != nil {
 		return new(Snapshot), err
@@ -136,7 +146,7 @@ func (j *Journal) openCase(ctx context.Context, ch Change, do func(*chainedChang
 
 // checkAbsent searches a case in a statement, and so a snapshot, of its own. It returns
 // errCaseExists if it finds the case.
-func (j *Journal) checkAbsent(ctx context.Context, q querier, c Case) error {
+func (o *opener) checkAbsent(ctx context.Context, q querier, c Case) error {
 	switch seen, err := snapshots(ctx, q, bySubjectSQL, c.Tenant, string(c.Kind), c.Subject); {
 	case err != nil:
 		return unavailable(err)
@@ -166,7 +176,7 @@ func openOutcome(row *chainedChange, o openResult) (*Snapshot, error) {
 // openWithRetry opens a case whose subject or escrow another transaction has locked: it
 // waits for the lock, two seconds at most; one row per escrow waits at a time. It also
 // retries a deferred row, which did not fit into its escrow after others of its batch.
-func (j *Journal) openWithRetry(ctx context.Context, row *chainedChange, o openResult) (openResult, error) {
+func (j *opener) openWithRetry(ctx context.Context, row *chainedChange, o openResult) (openResult, error) {
 	if _, err := j.recreateEscrow(ctx, row); err != nil {
 		return openResult{}, unavailable(err)
 	}
@@ -195,11 +205,11 @@ func (j *Journal) openWithRetry(ctx context.Context, row *chainedChange, o openR
 	}
 }
 
-func (j *Journal) openWaiting(ctx context.Context, row *chainedChange) (openResult, error) {
+func (o *opener) openWaiting(ctx context.Context, row *chainedChange) (openResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	defer j.signalCommitted()
-	out, err := applyOpens(ctx, j.submitPath.db, withSubjectLock(openCaseSQL), []*chainedChange{row})
+	defer o.signalCommitted()
+	out, err := applyOpens(ctx, o.submitPath.db, withSubjectLock(openCaseSQL), []*chainedChange{row})
 	if err != nil {
 		return openResult{}, busyOrUnavailable(err)
 	}
@@ -227,7 +237,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return new(Snapshot), err
 	}
-	snap, err := j.openTx(ctx, tx, opening)
+	snap, err := j.opener.openTx(ctx, tx, opening)
 	if !errors.Is(err, errCaseExists) {
 		return snap, err
 	}
@@ -260,7 +270,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	return newRunSnapshot(&ch), nil
 }
 
-func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot, error) {
+func (j *opener) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot, error) {
 	row, err := chain(&ch)
 	if err != nil {
 		return new(Snapshot), err

@@ -51,7 +51,7 @@ func TestManyCasesBeginOneEscrow(t *testing.T) {
 			}
 		}
 		all.Wait()
-		committed, sum, err := journals[0].EscrowSums(context.Background(), "acme", escrow)
+		committed, sum, err := journals[0].Escrows.Sums(context.Background(), "acme", escrow)
 		if err != nil || committed != 2*each || sum != 2*each {
 			t.Fatalf("%s: committed %d, sum of its cases %d, want %d: %v", escrow, committed, sum, 2*each, err)
 		}
@@ -79,7 +79,7 @@ func TestOneOfManyOpensACase(t *testing.T) {
 			if err == nil {
 				won++
 			}
-			committed, sum, err := journals[0].EscrowSums(context.Background(), "acme", fmt.Sprintf("esc_%d_%d", round, n))
+			committed, sum, err := journals[0].Escrows.Sums(context.Background(), "acme", fmt.Sprintf("esc_%d_%d", round, n))
 			if err == nil && committed != sum {
 				t.Errorf("round %d, escrow %d: committed %d, sum of its cases %d", round, n, committed, sum)
 			}

@@ -78,12 +78,17 @@ func selectTargetDifferences(ctx context.Context, q sqlx.QueryerContext, args []
 	return out, unavailableOrNil(sqlx.SelectContext(ctx, q, &out, targetDifferencesSQL, args...))
 }
 
-// CheckTargets returns an error that wraps ErrTargetsDiffer if the recorded breaker of a
+// Targets keeps the names of configured targets and their circuit breakers.
+type Targets struct {
+	*shared
+}
+
+// Check returns an error that wraps ErrTargetsDiffer if the recorded breaker of a
 // target differs from the given one. A target without a record uses its own breaker.
-func (j *Journal) CheckTargets(ctx context.Context, family string, breakers map[string]string) error {
+func (t *Targets) Check(ctx context.Context, family string, breakers map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	differences, err := selectTargetDifferences(ctx, j.readDB, targetArgs(family, breakers, time.Time{}))
+	differences, err := selectTargetDifferences(ctx, t.readDB, targetArgs(family, breakers, time.Time{}))
 	for _, o := range differences {
 		if o.recordedBreaker() != o.Breaker {
 			return fmt.Errorf("%w: %s uses that of %s now, and in this process that of %s: configure the same targets everywhere", ErrTargetsDiffer, o.Name, o.recordedBreaker(), o.Breaker)
@@ -92,21 +97,21 @@ func (j *Journal) CheckTargets(ctx context.Context, family string, breakers map[
 	return err
 }
 
-// RecordTargets records the breaker of each given target of a family; other targets stay as
+// Record records the breaker of each given target of a family; other targets stay as
 // they are. It changes nothing and returns an error that wraps ErrTargetsDiffer if the
 // breaker of a target would change while
 //   - a process with a heartbeat since a time calls the target, or
 //   - the target used its own breaker, which is not closed, or
 //   - it used another target's breaker, which a person opened.
-func (j *Journal) RecordTargets(ctx context.Context, family string, breakers map[string]string, since time.Time) (err error) {
+func (t *Targets) Record(ctx context.Context, family string, breakers map[string]string, since time.Time) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	args := targetArgs(family, breakers, since)
-	differences, err := selectTargetDifferences(ctx, j.readDB, args)
+	differences, err := selectTargetDifferences(ctx, t.readDB, args)
 	if err != nil || len(differences) == 0 {
 		return err
 	}
-	tx, err := j.readDB.BeginTxx(ctx, nil)
+	tx, err := t.readDB.BeginTxx(ctx, nil)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -131,12 +136,12 @@ func (j *Journal) RecordTargets(ctx context.Context, family string, breakers map
 	return unavailableOrNil(err)
 }
 
-// BreakerTarget returns the target whose breaker applies to a target of a family, as
+// BreakerOf returns the target whose breaker applies to a target of a family, as
 // recorded; empty if nothing is.
-func (j *Journal) BreakerTarget(ctx context.Context, family, target string) (breaker string, err error) {
+func (t *Targets) BreakerOf(ctx context.Context, family, target string) (breaker string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return breakerOf(ctx, j.readDB, family, target)
+	return breakerOf(ctx, t.readDB, family, target)
 }
 
 func breakerOf(ctx context.Context, q rowQuerier, family, target string) (breaker string, err error) {
@@ -147,12 +152,12 @@ func breakerOf(ctx context.Context, q rowQuerier, family, target string) (breake
 	return breaker, unavailableOrNil(err)
 }
 
-// SettledBreakerOf is BreakerTarget, but waits for a concurrent RecordTargets: the result
+// SettledBreakerOf is BreakerOf, but waits for a concurrent Record: the result
 // was valid at some moment after the call.
-func (j *Journal) SettledBreakerOf(ctx context.Context, family, target string) (breaker string, err error) {
+func (t *Targets) SettledBreakerOf(ctx context.Context, family, target string) (breaker string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	tx, err := j.readDB.BeginTxx(ctx, nil)
+	tx, err := t.readDB.BeginTxx(ctx, nil)
 	if err != nil {
 		return "", unavailable(err)
 	}
@@ -177,9 +182,9 @@ FROM recourse.runs r WHERE r.holds AND r.family = $1
 
 // Uncalled lists the targets of a family's live runs and open dead letters that no process
 // with a heartbeat since a time calls. It reads every one of these runs and letters.
-func (j *Journal) Uncalled(ctx context.Context, family string, since time.Time) ([]Uncalled, error) {
+func (m *Metrics) Uncalled(ctx context.Context, family string, since time.Time) ([]Uncalled, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var out []Uncalled
-	return out, unavailableOrNil(j.readDB.SelectContext(ctx, &out, uncalledSQL, family, since))
+	return out, unavailableOrNil(m.readDB.SelectContext(ctx, &out, uncalledSQL, family, since))
 }

@@ -45,16 +45,21 @@ type TrailPosition struct {
 const trailSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts
 WHERE tenant = $1 AND (case_id, seq) > ($2, $3) AND ($4::uuid IS NULL OR case_id = $4) ORDER BY case_id, seq LIMIT $5`
 
+// Receipts reads the receipt trail.
+type Receipts struct {
+	*shared
+}
+
 // Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero
 // case selects all of the tenant's cases.
-func (j *Journal) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
+func (r *Receipts) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
 	var oneCase *string
 	if !caseID.IsZero() {
 		s := caseID.String()
 		oneCase = &s
 	}
 	var rows []receiptRow
-	if err := j.readDB.SelectContext(ctx, &rows, trailSQL, tenant, after.Case.String(), after.Seq, oneCase, limit); err != nil {
+	if err := r.readDB.SelectContext(ctx, &rows, trailSQL, tenant, after.Case.String(), after.Seq, oneCase, limit); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]receipts.Receipt, len(rows))
@@ -64,8 +69,8 @@ func (j *Journal) Trail(ctx context.Context, tenant string, caseID receipts.Case
 	return out, nil
 }
 
-// CaseReceipts reads the receipts of a tenant's case with one of some subtypes, in order.
-func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.CaseID, subtypes ...receipts.Subtype) ([]receipts.Receipt, error) {
+// OfCase reads the receipts of a tenant's case with one of some subtypes, in order.
+func (r *Receipts) OfCase(ctx context.Context, tenant string, id receipts.CaseID, subtypes ...receipts.Subtype) ([]receipts.Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	texts := make(pq.StringArray, len(subtypes))
@@ -73,7 +78,7 @@ func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.C
 		texts[i] = string(s)
 	}
 	var rows []receiptRow
-	err := j.readDB.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = ANY($3) ORDER BY seq`, tenant, id.String(), texts)
+	err := r.readDB.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = ANY($3) ORDER BY seq`, tenant, id.String(), texts)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -86,9 +91,9 @@ func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.C
 
 const trailPage = 2000
 
-// AllReceipts streams a tenant's receipts by case and sequence. It reads pages, so that
+// All streams a tenant's receipts by case and sequence. It reads pages, so that
 // memory does not grow with the trail.
-func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error] {
+func (j *Receipts) All(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error] {
 	return func(yield func(receipts.Receipt, error) bool) {
 		var after TrailPosition
 		for {
@@ -113,12 +118,12 @@ func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[rece
 const casesSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
   SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`
 
-// Cases streams the runs of a tenant with their case, one case at a time, oldest run first.
-func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot, error] {
+// Each streams the runs of a tenant with their case, one case at a time, oldest run first.
+func (c *Cases) Each(ctx context.Context, tenant string) iter.Seq2[[]Snapshot, error] {
 	return func(yield func([]Snapshot, error) bool) {
 		var after receipts.CaseID
 		for {
-			page, err := snapshots(ctx, j.readDB, casesSQL, tenant, after.String(), trailPage/4)
+			page, err := snapshots(ctx, c.readDB, casesSQL, tenant, after.String(), trailPage/4)
 			if err != nil {
 				yield(nil, unavailable(err))
 				return
@@ -141,17 +146,17 @@ func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot
 }
 
 // Tenants lists the tenants that have cases, runs, escrows, receipts or events.
-func (j *Journal) Tenants(ctx context.Context) ([]string, error) {
+func (c *Cases) Tenants(ctx context.Context) ([]string, error) {
 	var out []string
-	err := j.readDB.SelectContext(ctx, &out, `
+	err := c.readDB.SelectContext(ctx, &out, `
 SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION SELECT tenant FROM recourse.escrows UNION SELECT tenant FROM recourse.receipts
 UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox ORDER BY tenant`)
 	return out, err
 }
 
 // CountRuns counts the runs of a tenant by state.
-func (j *Journal) CountRuns(ctx context.Context, tenant string) (map[background.State]int, error) {
-	rows, err := j.readDB.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
+func (c *Cases) CountRuns(ctx context.Context, tenant string) (map[background.State]int, error) {
+	rows, err := c.readDB.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -168,9 +173,9 @@ func (j *Journal) CountRuns(ctx context.Context, tenant string) (map[background.
 	return out, rows.Err()
 }
 
-// CaseWithTrail reads a case's runs and receipts at one moment.
-func (j *Journal) CaseWithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
-	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+// WithTrail reads a case's runs and receipts at one moment.
+func (c *Cases) WithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
+	tx, err := c.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, nil, unavailable(err)
 	}
@@ -198,18 +203,3 @@ func rollback(tx *sql.Tx) error {
 
 const lastAttemptSQL = `SELECT max(at) FROM recourse.receipts
 WHERE tenant = $1 AND case_id = $2 AND subtype IN ('attempt-started', 'attempt-interrupted', 'retry-scheduled', 'dead-lettered', 'answered-late')`
-
-// LastAttemptAt returns when an attempt of a case last started or ended, from its receipts;
-// the zero time if there was none.
-func (j *Journal) LastAttemptAt(ctx context.Context, tenant string, id receipts.CaseID) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	var at *time.Time
-	if err := j.readDB.QueryRowContext(ctx, lastAttemptSQL, tenant, id.String()).Scan(&at); err != nil {
-		return time.Time{}, unavailable(err)
-	}
-	if at == nil {
-		return time.Time{}, nil
-	}
-	return *at, nil
-}

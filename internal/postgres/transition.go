@@ -221,14 +221,14 @@ func (j *Journal) conflictReason(ctx context.Context, ch *Change) error {
 	if !ch.isClaim() {
 		return nil
 	}
-	alive, err := j.sessionAlive(ctx, ch.After.Run.Session)
+	alive, err := j.Sessions.sessionAlive(ctx, ch.After.Run.Session)
 	switch {
 	case err != nil:
 		return unavailable(err)
 	case !alive:
 		return background.ErrSessionLost
 	}
-	blocked, err := j.blockedByBreaker(ctx, ch.After.Run.ID)
+	blocked, err := j.Breakers.blockedByBreaker(ctx, ch.After.Run.ID)
 	switch {
 	case err != nil:
 		return unavailable(err)

@@ -65,10 +65,10 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 			t.Parallel()
 			j := open(t, url)
 			lost := background.Session{ID: uuid.New(), Worker: "w"}
-			if err := j.Register(ctx, lost); err != nil {
+			if err := j.Sessions.Register(ctx, lost); err != nil {
 				t.Fatal(err)
 			}
-			if ok, err := j.MarkLost(ctx, lost); !ok || err != nil {
+			if ok, err := j.Sessions.MarkLost(ctx, lost); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 			s := submit(t, j)

@@ -127,7 +127,7 @@ func racePair(t *testing.T, journals []*postgres.Journal, a, b receipts.Subtype,
 // auditPlain checks one case's chain, and the stored run against its receipts.
 func auditPlain(t testing.TB, j *postgres.Journal, s postgres.Snapshot) {
 	t.Helper()
-	runs, trail, err := j.CaseWithTrail(context.Background(), "acme", s.Case.ID)
+	runs, trail, err := j.Cases.WithTrail(context.Background(), "acme", s.Case.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestTransitionsSurviveARestartOfPostgres(t *testing.T) {
 	}
 	writers.Wait()
 	for _, s := range cases {
-		now, err := j.Snapshot(ctx, s.Run.ID)
+		now, err := j.Cases.Snapshot(ctx, s.Run.ID)
 		if err != nil || now.Run.Attempt != rounds || now.Case.Head.Seq != 1+2*rounds {
 			t.Errorf("%d attempts, %d receipts, %v; want %d and %d", now.Run.Attempt, now.Case.Head.Seq, err, rounds, 1+2*rounds)
 		}

@@ -78,8 +78,8 @@ func disabledTriggers(ctx context.Context, q querier) ([]string, error) {
 
 // DisabledTriggers returns the triggers that are not in force, each as table.trigger: those
 // that refuse changes of evidence, and others that are disabled.
-func (j *Journal) DisabledTriggers(ctx context.Context) ([]string, error) {
-	off, err := disabledTriggers(ctx, j.readDB)
+func (d *Database) DisabledTriggers(ctx context.Context) ([]string, error) {
+	off, err := disabledTriggers(ctx, d.readDB)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -88,8 +88,8 @@ func (j *Journal) DisabledTriggers(ctx context.Context) ([]string, error) {
 
 // CheckTriggers returns nil if the database refuses every change of evidence and of what it
 // is bound to. Otherwise the error wraps ErrSchema and says in one line what to do.
-func (j *Journal) CheckTriggers(ctx context.Context) error {
-	err := j.RecheckTriggers(ctx)
+func (d *Database) CheckTriggers(ctx context.Context) error {
+	err := d.RecheckTriggers(ctx)
 	if errors.Is(err, ErrTriggersOff) {
 		return fmt.Errorf("%w: %w", ErrSchema, err)
 	}
@@ -103,8 +103,8 @@ var ErrTriggersOff = errors.New("triggers are not in force")
 // RecheckTriggers is CheckTriggers for a process that has opened the database: triggers
 // that were disabled since can be enabled again. The error wraps ErrTriggersOff, and not
 // ErrSchema.
-func (j *Journal) RecheckTriggers(ctx context.Context) error {
-	off, err := j.DisabledTriggers(ctx)
+func (d *Database) RecheckTriggers(ctx context.Context) error {
+	off, err := d.DisabledTriggers(ctx)
 	switch {
 	case err != nil:
 		return err

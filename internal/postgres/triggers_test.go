@@ -159,14 +159,14 @@ func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 		if _, err := db.Exec(harm); err != nil {
 			t.Fatal(err)
 		}
-		err := open(t, url).CheckTriggers(ctx)
+		err := open(t, url).Database.CheckTriggers(ctx)
 		if !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "recourse migrate") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, _, err := postgres.Migrate(ctx, owner); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(t, url).CheckTriggers(ctx); err != nil {
+		if err := open(t, url).Database.CheckTriggers(ctx); err != nil {
 			t.Errorf("%s: after migrate: %v", name, err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 	whole, data := testkit.Database(t), testkit.Owner(t, testkit.Migrated(t))
 	restore(t, source, whole)
 	checkAllTriggers(t, database(t, whole))
-	if err := open(t, whole).CheckTriggers(ctx); err != nil {
+	if err := open(t, whole).Database.CheckTriggers(ctx); err != nil {
 		t.Error(err)
 	}
 
@@ -193,7 +193,7 @@ func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 		t.Fatal(err)
 	}
 	restore(t, source, data, "--data-only", "--disable-triggers", "--exclude-table=recourse.schema_version")
-	if err := open(t, data).CheckTriggers(ctx); !errors.Is(err, postgres.ErrSchema) {
+	if err := open(t, data).Database.CheckTriggers(ctx); !errors.Is(err, postgres.ErrSchema) {
 		t.Fatalf("after a data-only restore: %v", err)
 	}
 	if state := triggers(t, database(t, data)); state["receipts.append_only"] != "O" {

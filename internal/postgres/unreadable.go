@@ -62,21 +62,21 @@ func (p *unreadableTracker) prune(now time.Time) {
 }
 
 // warnUnreadable passes each unreadable run to Warn, once.
-func (j *Journal) warnUnreadable(unreadables unreadable) {
+func (s *shared) warnUnreadable(unreadables unreadable) {
 	now := time.Now()
 	for _, u := range unreadables {
-		if j.unreadableRuns.observe(u.id, now) {
-			j.Warn(unreadable{u})
+		if s.unreadableRuns.observe(u.id, now) {
+			s.Warn(unreadable{u})
 		}
 	}
 }
 
 // UnreadableSeen returns the number of runs that this process failed to read within the
 // last ten minutes.
-func (j *Journal) UnreadableSeen() int { return j.unreadableRuns.count(time.Now()) }
+func (s *shared) UnreadableSeen() int { return s.unreadableRuns.count(time.Now()) }
 
 // readableRuns returns the runs of the snapshots, and those that can't be read.
-func (j *Journal) readableRuns(ss []Snapshot, err error) ([]background.Run, unreadable, error) {
+func (j *shared) readableRuns(ss []Snapshot, err error) ([]background.Run, unreadable, error) {
 	var unreadables unreadable
 	if errors.As(err, &unreadables) {
 		j.warnUnreadable(unreadables)
@@ -92,11 +92,11 @@ func (j *Journal) readableRuns(ss []Snapshot, err error) ([]background.Run, unre
 
 // collectReadable reads page after page until it has limit readable runs or there are no
 // more: unreadable runs at the front must not hide the others for ever.
-func (j *Journal) collectReadable(after background.Cursor, limit int, order func(a, b background.Cursor) int, page func(after background.Cursor) ([]Snapshot, error)) ([]background.Run, error) {
+func (s *shared) collectReadable(after background.Cursor, limit int, order func(a, b background.Cursor) int, page func(after background.Cursor) ([]Snapshot, error)) ([]background.Run, error) {
 	var out []background.Run
 	for {
 		ss, err := page(after)
-		readable, unreadables, err := j.readableRuns(ss, err)
+		readable, unreadables, err := s.readableRuns(ss, err)
 		if err != nil {
 			return nil, err
 		}
@@ -123,14 +123,14 @@ func compareByID(a, b background.Cursor) int { return bytes.Compare(a.ID[:], b.I
 
 // CountUnreadable counts the live runs and open dead letters of all tenants that this
 // program can't read.
-func (j *Journal) CountUnreadable(ctx context.Context) (n int64, err error) {
+func (c *Cases) CountUnreadable(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var policies []struct {
 		Policy string `db:"policy"`
 		Runs   int64  `db:"runs"`
 	}
-	if err := j.readDB.SelectContext(ctx, &policies, `SELECT policy, count(*) AS runs FROM recourse.runs WHERE holds GROUP BY policy`); err != nil {
+	if err := c.readDB.SelectContext(ctx, &policies, `SELECT policy, count(*) AS runs FROM recourse.runs WHERE holds GROUP BY policy`); err != nil {
 		return 0, unavailable(err)
 	}
 	for _, p := range policies {

@@ -23,7 +23,7 @@ func TestAnUnreadableRunIsSkipped(t *testing.T) {
 	}
 	ctx := context.Background()
 	// Both are due: another process may be able to read the run.
-	if waiting, err := other.DueRuns(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
+	if waiting, err := other.Notifications.DueRuns(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
 		t.Errorf("%v, %v", waiting, err)
 	}
 	claim := transition(receipts.AttemptStarted, good.Run)
