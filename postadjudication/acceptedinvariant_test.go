@@ -166,7 +166,7 @@ func (s *scenario) step(act, answer string) {
 	case "not executed":
 		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says no", Class: NotExecuted, Reference: "stmt", CallOutstanding: true})
 	case "cancel":
-		_, err = s.Cancel(ctx, "acme", holder.ID, who, "a fraud")
+		_, err = s.As("acme", who).Cases.Cancel(ctx, holder.ID, "a fraud")
 	case "purge":
 		if holder.Letter == background.LetterOpen && holder.UnresolvedUnknowns == 0 {
 			_, err = s.Purge(ctx, "acme", PurgeRequest{Actor: who, Reason: "old", Confirm: "1", Filter: LetterFilter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
@@ -178,12 +178,12 @@ func (s *scenario) step(act, answer string) {
 		s.isLate = true
 	case "park":
 		if !s.breakerOpen {
-			_, err = s.OpenBreaker(ctx, "acme", s.target(), who, "stop")
+			_, err = s.As("acme", who).Breakers.Open(ctx, s.target(), "stop")
 		}
 		s.breakerOpen = true
 	case "unpark":
 		if s.breakerOpen {
-			_, err = s.ReleaseBreaker(ctx, "acme", s.target(), who, "go")
+			_, err = s.As("acme", who).Breakers.Release(ctx, s.target(), "go")
 		}
 		s.breakerOpen = false
 	}

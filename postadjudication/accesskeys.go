@@ -18,37 +18,35 @@ type AccessRole = access.Role
 
 // NewKey describes an access key to create.
 type NewKey struct {
-	Tenant    string       // tenant that the key gives access to; required
 	Principal string       // holder of the key and actor of its requests, valid by access.CheckPrincipal; required
 	Roles     []AccessRole // at least one
 	ExpiresAt time.Time    // at most access.MaxLifetime ahead; zero: access.DefaultLifetime ahead
 	// NeverExpires is the reason why the key has no expiry; empty: it has one. The receipt
 	// records it.
 	NeverExpires string
-	Actor        string // who creates it; required
 	Reason       string // why; required
 
 	successorOf string // prefix of the key it replaces
 }
 
-// CreateKey creates an access key and returns its token, which is never shown again. The key
+// Create creates an access key and returns its token, which is never shown again. The key
 // and its receipt are committed together when it returns. After an error of unknown outcome,
 // revoke what Keys lists and create another. Invalid input: one *FieldError per field, joined.
-func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k AccessKey, err error) {
-	at := s.now()
-	if err := n.validate(at); err != nil {
+func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k AccessKey, err error) {
+	at := t.s.now()
+	if err := errors.Join(t.checkChange(n.Reason), n.validate(at)); err != nil {
 		return "", k, err
 	}
 	token, prefix, digest := access.Mint()
 	k = AccessKey{
-		ID: newID(), Prefix: prefix, Digest: digest, Tenant: n.Tenant, Principal: n.Principal, Roles: n.Roles, CreatedAt: at, CreatedBy: n.Actor,
+		ID: newID(), Prefix: prefix, Digest: digest, Tenant: t.tenant, Principal: n.Principal, Roles: n.Roles, CreatedAt: at, CreatedBy: t.actor,
 		SuccessorOf: n.successorOf, ExpiresAt: n.end(at),
 	}
 	reason := n.Reason
 	if n.NeverExpires != "" {
 		reason += "; never expires: " + n.NeverExpires
 	}
-	err = s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: n.Actor, At: at, Payload: receipts.Payload{
+	err = t.s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{
 		Reference: prefix, Reason: cleanText(reason, 2048), Changes: keyText(k),
 	}})
 	if err != nil {
@@ -72,25 +70,23 @@ func (n NewKey) end(now time.Time) *time.Time {
 
 // KeyRotation describes the successor of an access key.
 type KeyRotation struct {
-	Tenant       string
 	Prefix       string    // of the key it replaces; required
 	ExpiresAt    time.Time // as in NewKey
 	NeverExpires string    // as in NewKey
-	Actor        string    // who creates it; required
 	Reason       string    // why; required
 }
 
-// RotateKey creates a key with the principal and roles of another key and returns its token.
+// Rotate creates a key with the principal and roles of another key and returns its token.
 // The old key stays valid until it expires or is revoked. Errors: ErrNotFound if the tenant has
 // no key of this prefix; *FieldError if that key is revoked, since a revoked key has no
 // successor.
-func (s *Service) RotateKey(ctx context.Context, q KeyRotation) (token string, k AccessKey, err error) {
-	old, err := s.Key(ctx, q.Tenant, q.Prefix)
+func (t TenantKeys) Rotate(ctx context.Context, q KeyRotation) (token string, k AccessKey, err error) {
+	old, err := t.Get(ctx, q.Prefix)
 	if err != nil {
 		return "", k, err
 	}
-	token, k, err = s.CreateKey(ctx, NewKey{
-		Tenant: q.Tenant, Principal: old.Principal, Roles: old.Roles, ExpiresAt: q.ExpiresAt, NeverExpires: q.NeverExpires, Actor: q.Actor, Reason: q.Reason,
+	token, k, err = t.Create(ctx, NewKey{
+		Principal: old.Principal, Roles: old.Roles, ExpiresAt: q.ExpiresAt, NeverExpires: q.NeverExpires, Reason: q.Reason,
 		successorOf: old.Prefix,
 	})
 	if errors.Is(err, access.ErrRevoked) {
@@ -123,19 +119,17 @@ func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []Ac
 	return endless, ending, unused, err
 }
 
-// Key returns a tenant's access key by its prefix, or ErrNotFound.
-func (s *Service) Key(ctx context.Context, tenant, prefix string) (AccessKey, error) {
-	k, err := s.journal.Keys.FindKey(ctx, prefix)
-	if errors.Is(err, access.ErrUnknown) || err == nil && (tenant == "" || k.Tenant != tenant) {
+// Get returns a tenant's access key by its prefix, or ErrNotFound.
+func (t TenantKeys) Get(ctx context.Context, prefix string) (AccessKey, error) {
+	k, err := t.s.journal.Keys.FindKey(ctx, prefix)
+	if errors.Is(err, access.ErrUnknown) || err == nil && (t.tenant == "" || k.Tenant != t.tenant) {
 		return AccessKey{}, ErrNotFound
 	}
 	return k, err
 }
 
 func (n NewKey) validate(now time.Time) error {
-	errs := []error{
-		requireIdentifier("tenant", n.Tenant, 128), requireIdentifier("actor", n.Actor, 128), requireText("reason", n.Reason, 1024),
-	}
+	var errs []error
 	if err := access.CheckPrincipal(n.Principal); err != nil {
 		errs = append(errs, &FieldError{Field: "principal", Problem: err.Error()})
 	} else {
@@ -167,22 +161,22 @@ func roleText(roles []AccessRole) string {
 	return strings.Join(names, "+")
 }
 
-// Keys lists all access keys that a tenant ever had, oldest first. An empty tenant gives none.
-func (s *Service) Keys(ctx context.Context, tenant string) ([]AccessKey, error) {
-	if tenant == "" {
+// List lists all access keys that a tenant ever had, oldest first. An empty tenant gives none.
+func (t TenantKeys) List(ctx context.Context) ([]AccessKey, error) {
+	if t.tenant == "" {
 		return nil, nil
 	}
-	return s.journal.Keys.List(ctx, tenant)
+	return t.s.journal.Keys.List(ctx, t.tenant)
 }
 
-// RevokeKey revokes a tenant's access key permanently and commits the receipt with it. Every
+// Revoke revokes a tenant's access key permanently and commits the receipt with it. Every
 // process refuses the key at most access.CacheTTL (2s) later. A key that is already revoked is
 // unchanged. ErrNotFound if the tenant has no key of this prefix.
-func (s *Service) RevokeKey(ctx context.Context, tenant, prefix, actor, reason string) (AccessKey, error) {
-	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
+func (t TenantKeys) Revoke(ctx context.Context, prefix, reason string) (AccessKey, error) {
+	if err := t.checkChange(reason); err != nil {
 		return AccessKey{}, err
 	}
-	return s.journal.Keys.Revoke(ctx, tenant, prefix, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Reference: prefix, Reason: cleanText(reason, 1024)}})
+	return t.s.journal.Keys.Revoke(ctx, t.tenant, prefix, receipts.Draft{Actor: t.actor, At: t.s.now(), Payload: receipts.Payload{Reference: prefix, Reason: cleanText(reason, 1024)}})
 }
 
 // KeyStore returns the store in which an access.Keyring looks up the keys of all tenants.

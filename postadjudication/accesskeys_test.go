@@ -15,13 +15,13 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func newKey(tenant string) NewKey {
-	return NewKey{Tenant: tenant, Principal: "user:ada", Roles: []access.Role{access.Operator, access.Auditor}, Actor: "user:root", Reason: "on call"}
+func newKey() NewKey {
+	return NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator, access.Auditor}, Reason: "on call"}
 }
 
-func (r *rig) mustKey(n NewKey) (string, AccessKey) {
+func (r *rig) mustKey(tenant string, n NewKey) (string, AccessKey) {
 	r.t.Helper()
-	token, k, err := r.CreateKey(context.Background(), n)
+	token, k, err := r.As(tenant, "user:root").Keys.Create(context.Background(), n)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	token, k := r.mustKey(newKey("acme"))
+	token, k := r.mustKey("acme", newKey())
 	store := r.KeyStore()
 	found, err := store.FindKey(ctx, k.Prefix)
 	if err != nil || found.Authenticate(token, time.Now()) != nil || found.Tenant != "acme" || found.Principal != "user:ada" || !access.May(found.Roles, access.Fork) || found.LastUsed != nil {
@@ -66,14 +66,14 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.keys k WHERE k::text LIKE '%' || $1 || '%'`, token[16:]); n != 0 {
 		t.Error("the secret is stored")
 	}
-	if _, err := r.RevokeKey(ctx, "other", k.Prefix, "user:eve", "mine"); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:eve").Keys.Revoke(ctx, k.Prefix, "mine"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
-	gone, err := r.RevokeKey(ctx, "acme", k.Prefix, "user:root", "left us")
+	gone, err := r.As("acme", "user:root").Keys.Revoke(ctx, k.Prefix, "left us")
 	if err != nil || gone.RevokedBy != "user:root" || gone.RevokedAt == nil {
 		t.Fatalf("%+v, %v", gone, err)
 	}
-	again, err := r.RevokeKey(ctx, "acme", k.Prefix, "user:bob", "also")
+	again, err := r.As("acme", "user:bob").Keys.Revoke(ctx, k.Prefix, "also")
 	if err != nil || again.RevokedBy != "user:root" || !again.RevokedAt.Equal(*gone.RevokedAt) {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -95,21 +95,22 @@ func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 	r := newRig(t)
 	const day = 24 * time.Hour
 	for _, c := range []struct {
-		change func(*NewKey)
+		change func(*acting, *NewKey)
 		lasts  time.Duration // 0: never expires
 		wrong  string        // refused field
 	}{
-		{func(*NewKey) {}, 90 * day, ""},
-		{func(n *NewKey) { n.Principal = "service:desk" }, 400 * day, ""},
-		{func(n *NewKey) { n.NeverExpires = "a locked device" }, 0, ""},
-		{func(n *NewKey) { n.NeverExpires = "a\nb" }, 0, "never_expires"},
-		{func(n *NewKey) { n.NeverExpires, n.ExpiresAt = "a locked device", time.Now().Add(day) }, 0, "expires_at"},
-		{func(n *NewKey) { n.ExpiresAt = time.Now().Add(729 * day) }, 729 * day, ""},
-		{func(n *NewKey) { n.ExpiresAt = time.Now().Add(731 * day) }, 0, "expires_at"},
+		{func(*acting, *NewKey) {}, 90 * day, ""},
+		{func(who *acting, n *NewKey) { n.Principal = "service:desk" }, 400 * day, ""},
+		{func(who *acting, n *NewKey) { n.NeverExpires = "a locked device" }, 0, ""},
+		{func(who *acting, n *NewKey) { n.NeverExpires = "a\nb" }, 0, "never_expires"},
+		{func(who *acting, n *NewKey) { n.NeverExpires, n.ExpiresAt = "a locked device", time.Now().Add(day) }, 0, "expires_at"},
+		{func(who *acting, n *NewKey) { n.ExpiresAt = time.Now().Add(729 * day) }, 729 * day, ""},
+		{func(who *acting, n *NewKey) { n.ExpiresAt = time.Now().Add(731 * day) }, 0, "expires_at"},
 	} {
-		n := newKey("acme")
-		c.change(&n)
-		_, k, err := r.CreateKey(context.Background(), n)
+		n := newKey()
+		who := acting{"acme", "user:root"}
+		c.change(&who, &n)
+		_, k, err := r.As(who.tenant, who.actor).Keys.Create(context.Background(), n)
 		var bad *FieldError
 		switch {
 		case c.wrong != "":
@@ -132,9 +133,9 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	token, old := r.mustKey(newKey("acme"))
-	rotation := KeyRotation{Tenant: "acme", Prefix: old.Prefix, Actor: "user:root", Reason: "ends soon"}
-	next, k, err := r.RotateKey(ctx, rotation)
+	token, old := r.mustKey("acme", newKey())
+	rotation := KeyRotation{Prefix: old.Prefix, Reason: "ends soon"}
+	next, k, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation)
 	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || roleText(k.Roles) != roleText(old.Roles) || next == token {
 		t.Fatalf("%+v, %v", k, err)
 	}
@@ -144,18 +145,19 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}
-	for _, change := range []func(*KeyRotation){func(q *KeyRotation) { q.Tenant = "other" }, func(q *KeyRotation) { q.Tenant = "" }, func(q *KeyRotation) { q.Prefix = "aaaaaaaaaaaa" }} {
+	for _, change := range []func(*acting, *KeyRotation){func(who *acting, q *KeyRotation) { who.tenant = "other" }, func(who *acting, q *KeyRotation) { who.tenant = "" }, func(who *acting, q *KeyRotation) { q.Prefix = "aaaaaaaaaaaa" }} {
 		foreign := rotation
-		change(&foreign)
-		if _, _, err := r.RotateKey(ctx, foreign); !errors.Is(err, ErrNotFound) {
+		who := acting{"acme", "user:root"}
+		change(&who, &foreign)
+		if _, _, err := r.As(who.tenant, who.actor).Keys.Rotate(ctx, foreign); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%+v: %v", foreign, err)
 		}
 	}
-	if _, err := r.RevokeKey(ctx, "acme", old.Prefix, "user:root", "replaced"); err != nil {
+	if _, err := r.As("acme", "user:root").Keys.Revoke(ctx, old.Prefix, "replaced"); err != nil {
 		t.Fatal(err)
 	}
 	var bad *FieldError
-	if _, _, err := r.RotateKey(ctx, rotation); !errors.As(err, &bad) || bad.Field != "prefix" {
+	if _, _, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation); !errors.As(err, &bad) || bad.Field != "prefix" {
 		t.Errorf("the successor of a revoked key: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.keys`); n != 2 {
@@ -173,14 +175,14 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 func TestKeysOfATenantAreItsOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, first := r.mustKey(newKey("acme"))
-	_, second := r.mustKey(newKey("acme"))
-	r.mustKey(newKey("other"))
-	got, err := r.Keys(context.Background(), "acme")
+	_, first := r.mustKey("acme", newKey())
+	_, second := r.mustKey("acme", newKey())
+	r.mustKey("other", newKey())
+	got, err := r.As("acme", "").Keys.List(context.Background())
 	if err != nil || len(got) != 2 || got[0].ID != first.ID || got[1].ID != second.ID {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := r.Keys(context.Background(), ""); err != nil || len(got) != 0 {
+	if got, err := r.As("", "").Keys.List(context.Background()); err != nil || len(got) != 0 {
 		t.Errorf("no tenant: %+v, %v", got, err)
 	}
 }
@@ -188,14 +190,15 @@ func TestKeysOfATenantAreItsOwn(t *testing.T) {
 func TestAKeyThatNamesTooLittleIsRefusedNamingTheField(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for field, change := range map[string]func(*NewKey){
-		"tenant": func(n *NewKey) { n.Tenant = "" }, "principal": func(n *NewKey) { n.Principal = "system:retention" }, "actor": func(n *NewKey) { n.Actor = "" },
-		"reason": func(n *NewKey) { n.Reason = "a\nb" }, "roles": func(n *NewKey) { n.Roles = nil }, "expires_at": func(n *NewKey) { n.ExpiresAt = time.Now().Add(-time.Hour) },
+	for field, change := range map[string]func(*acting, *NewKey){
+		"tenant": func(who *acting, n *NewKey) { who.tenant = "" }, "principal": func(who *acting, n *NewKey) { n.Principal = "system:retention" }, "actor": func(who *acting, n *NewKey) { who.actor = "" },
+		"reason": func(who *acting, n *NewKey) { n.Reason = "a\nb" }, "roles": func(who *acting, n *NewKey) { n.Roles = nil }, "expires_at": func(who *acting, n *NewKey) { n.ExpiresAt = time.Now().Add(-time.Hour) },
 	} {
-		n := newKey("acme")
-		change(&n)
+		n := newKey()
+		who := acting{"acme", "user:root"}
+		change(&who, &n)
 		var bad *FieldError
-		if _, _, err := r.CreateKey(context.Background(), n); !errors.As(err, &bad) || bad.Field != field {
+		if _, _, err := r.As(who.tenant, who.actor).Keys.Create(context.Background(), n); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -211,7 +214,7 @@ func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
 	for range 12 {
 		all.Go(func() {
 			for { // retries Busy: few requests may be on the slow path at once
-				_, _, err := r.CreateKey(context.Background(), newKey("acme"))
+				_, _, err := r.As("acme", "user:root").Keys.Create(context.Background(), newKey())
 				if !errors.Is(err, background.ErrBusy) {
 					if err != nil {
 						t.Error(err)
@@ -231,14 +234,14 @@ func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
 func TestAUseIsNotedToTheMinute(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, k := r.mustKey(newKey("acme"))
+	_, k := r.mustKey("acme", newKey())
 	at := r.now()
 	for _, later := range []time.Duration{0, 59 * time.Second, 61 * time.Second, 30 * time.Second} {
 		if err := r.KeyStore().UseKey(context.Background(), k.ID, at.Add(later)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := r.Keys(context.Background(), "acme")
+	got, err := r.As("acme", "").Keys.List(context.Background())
 	if err != nil || got[0].LastUsed == nil || !got[0].LastUsed.Equal(at.Add(61*time.Second)) {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -56,19 +56,19 @@ const largestGroups = 10
 
 // Analyze summarizes the dead letters of a tenant that a filter selects. Counts and sums are
 // exact and of one moment; Oldest and Expiring are read afterwards.
-func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (Analysis, error) {
-	now := s.now()
+func (r Reports) Analyze(ctx context.Context, q AnalysisQuery) (Analysis, error) {
+	now := r.s.now()
 	out := Analysis{At: now}
 	steps, err := q.edges(now)
 	if err != nil {
 		return out, err
 	}
-	if err := s.checkAndDrain(ctx, tenant, q.Filter); err != nil {
+	if err := r.s.checkAndDrain(ctx, r.tenant, q.Filter); err != nil {
 		return out, err
 	}
-	f := s.journalFilter(q.Filter, now)
+	f := r.s.journalFilter(q.Filter, now)
 	times, trends := &postgres.DeathHistogram{Edges: steps}, trendEdges(now)
-	found, err := s.journal.Index.Analyze(ctx, tenant, f, largestGroups, times, trends)
+	found, err := r.s.journal.Index.Analyze(ctx, r.tenant, f, largestGroups, times, trends)
 	if err != nil {
 		return out, err
 	}
@@ -83,7 +83,7 @@ func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (
 	if out.Largest, err = groupsOf(found.Largest); err != nil {
 		return out, err
 	}
-	out.Oldest, out.Expiring, err = s.oldestAndExpiring(ctx, tenant, q.Filter)
+	out.Oldest, out.Expiring, err = r.s.oldestAndExpiring(ctx, r.tenant, q.Filter)
 	return out, err
 }
 
@@ -144,7 +144,7 @@ func (s *Service) oldestAndExpiring(ctx context.Context, tenant string, f Letter
 		return nil, 0, nil
 	}
 	f.Status = background.LetterOpen
-	page, err := s.Letters(ctx, tenant, LetterQuery{Filter: f, Sort: OldestFirst, Limit: 1})
+	page, err := s.As(tenant, "").DeadLetters.List(ctx, LetterQuery{Filter: f, Sort: OldestFirst, Limit: 1})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -154,7 +154,7 @@ func (s *Service) oldestAndExpiring(ctx context.Context, tenant string, f Letter
 	if soon := Duration(expiryNotice); f.ExpiringWithin == 0 || f.ExpiringWithin > soon {
 		f.ExpiringWithin = soon
 	}
-	count, err := s.CountLetters(ctx, tenant, f)
+	count, err := s.As(tenant, "").DeadLetters.Count(ctx, f)
 	return oldest, count.Total, err
 }
 
@@ -237,16 +237,16 @@ type AgeBand struct {
 // ageBands holds the lower bound of each band.
 var ageBands = []Duration{0, Duration(time.Hour), Duration(day), Duration(7 * day), Duration(30 * day), Duration(90 * day)}
 
-// LetterStats returns statistics of a tenant's dead letters that a filter selects; the zero
+// Stats returns statistics of a tenant's dead letters that a filter selects; the zero
 // filter selects all. Counts and sums are exact and of one moment; Oldest and Expiring are read
 // afterwards.
-func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter) (LetterStats, error) {
-	now := s.now()
+func (r Reports) Stats(ctx context.Context, f LetterFilter) (LetterStats, error) {
+	now := r.s.now()
 	out := LetterStats{At: now, ByStatus: map[background.LetterStatus]int64{}, AtRisk: Sums{}}
-	if err := s.checkAndDrain(ctx, tenant, f); err != nil {
+	if err := r.s.checkAndDrain(ctx, r.tenant, f); err != nil {
 		return out, err
 	}
-	all := s.journalFilter(f, now)
+	all := r.s.journalFilter(f, now)
 	died := &postgres.DeathHistogram{Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
 	counts := []*postgres.DeathHistogram{died}
 	ages := &postgres.DeathHistogram{OpenOnly: true, Edges: bandEdges(now)}
@@ -254,7 +254,7 @@ func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter
 	if !noneOpen {
 		counts = append(counts, ages)
 	}
-	tallies, err := s.journal.Index.Tally(ctx, tenant, all, counts...)
+	tallies, err := r.s.journal.Index.Tally(ctx, r.tenant, all, counts...)
 	if err != nil {
 		return out, err
 	}
@@ -272,7 +272,7 @@ func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter
 		}
 		out.Ages = append(out.Ages, band)
 	}
-	out.Oldest, out.Expiring, err = s.oldestAndExpiring(ctx, tenant, f)
+	out.Oldest, out.Expiring, err = r.s.oldestAndExpiring(ctx, r.tenant, f)
 	return out, err
 }
 

@@ -54,7 +54,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	r := newRig(t).startWorkers()
 	letters := r.lettersOfThreeCauses()
 	ctx := context.Background()
-	a, err := r.Analyze(ctx, "acme", AnalysisQuery{Step: Hours, Steps: 2})
+	a, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Step: Hours, Steps: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,11 +88,11 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	if a.Oldest == nil || a.Oldest.Run != letters[0].Run || a.Expiring != 0 {
 		t.Errorf("oldest %+v, %d expire", a.Oldest, a.Expiring)
 	}
-	some, err := r.Analyze(ctx, "acme", AnalysisQuery{Filter: LetterFilter{Class: Unknown}})
+	some, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Filter: LetterFilter{Class: Unknown}})
 	if err != nil || some.Letters != 1 || some.AtRisk["EUR"] != 1000 || len(some.Largest) != 1 || some.Oldest.Run != letters[5].Run || len(some.Times) != 30 {
 		t.Errorf("letters of unknown outcome: %+v, %v", some, err)
 	}
-	if other, err := r.Analyze(ctx, "other", AnalysisQuery{}); err != nil || other.Letters != 0 || other.Oldest != nil || len(other.Largest) != 0 {
+	if other, err := r.As("other", "").DeadLetters.Analyze(ctx, AnalysisQuery{}); err != nil || other.Letters != 0 || other.Oldest != nil || len(other.Largest) != 0 {
 		t.Errorf("another tenant sees %+v, %v", other, err)
 	}
 }
@@ -109,18 +109,18 @@ func TestStatisticsCountLettersByStatus(t *testing.T) {
 	if _, err := r.Mark(ctx, "acme", letters[1].Run, MarkRequest{Actor: "user:ada", Reason: "mended", ReprocessEligible: ptr(true)}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := r.LetterStats(ctx, "acme", LetterFilter{})
+	s, err := r.As("acme", "").DeadLetters.Stats(ctx, LetterFilter{})
 	if err != nil || s.Letters != 6 || s.Open != 5 || s.ByStatus["open"] != 5 || s.ByStatus["forked"] != 1 || s.AtRisk["EUR"] != 4000 || s.Held != 1 || s.Reprocess != 1 || s.Review != 1 ||
 		s.DiedLastHour != 6 || s.DiedLastDay != 6 || s.Ages[0].Letters != 5 || share(s.ByClass, "unknown").Letters != 1 || share(s.ByError, "http.refused").Letters != 4 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	r.stopWork()
 	ahead = 175 * day
-	s, err = r.LetterStats(ctx, "acme", LetterFilter{})
+	s, err = r.As("acme", "").DeadLetters.Stats(ctx, LetterFilter{})
 	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != Duration(90*day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
 		t.Errorf("five days before their expiry: %+v, %v", s, err)
 	}
-	if s, err = r.LetterStats(ctx, "acme", LetterFilter{Status: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
+	if s, err = r.As("acme", "").DeadLetters.Stats(ctx, LetterFilter{Status: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
 		t.Errorf("forked letters: %+v, %v", s, err)
 	}
 }
@@ -129,15 +129,15 @@ func TestAnAnalysisOfWhatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	_, cursorless := r.Groups(ctx, "acme", GroupQuery{Limit: 1, After: "AAAA"})
-	_, foreign := r.Groups(ctx, "acme", GroupQuery{Limit: 1, After: groupCursor{asOf: time.Now()}.encode([]byte("another list"))})
-	_, limit := r.Groups(ctx, "acme", GroupQuery{})
-	_, sort := r.Groups(ctx, "acme", GroupQuery{Limit: 1, Sort: "funniest"})
-	_, step := r.Analyze(ctx, "acme", AnalysisQuery{Step: "fortnight"})
-	_, steps := r.Analyze(ctx, "acme", AnalysisQuery{Steps: 1001})
-	_, class := r.Analyze(ctx, "acme", AnalysisQuery{Filter: LetterFilter{Class: "odd"}})
-	_, tenant := r.Analyze(ctx, "", AnalysisQuery{})
-	_, stats := r.LetterStats(ctx, "", LetterFilter{})
+	_, cursorless := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{Limit: 1, After: "AAAA"})
+	_, foreign := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{Limit: 1, After: groupCursor{asOf: time.Now()}.encode([]byte("another list"))})
+	_, limit := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{})
+	_, sort := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{Limit: 1, Sort: "funniest"})
+	_, step := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Step: "fortnight"})
+	_, steps := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Steps: 1001})
+	_, class := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Filter: LetterFilter{Class: "odd"}})
+	_, tenant := r.As("", "").DeadLetters.Analyze(ctx, AnalysisQuery{})
+	_, stats := r.As("", "").DeadLetters.Stats(ctx, LetterFilter{})
 	for field, errs := range map[string][]error{"after": {cursorless, foreign}, "limit": {limit}, "sort": {sort}, "step": {step}, "steps": {steps}, "outcome_class": {class}, "tenant": {tenant, stats}} {
 		for _, err := range errs {
 			var refused *FieldError
@@ -155,7 +155,7 @@ func TestGroupsComeInPages(t *testing.T) {
 	for _, sort := range append(GroupSorts, "") {
 		seen := map[string]int64{}
 		for q := (GroupQuery{Sort: sort, Limit: 1}); ; {
-			page, err := r.Groups(context.Background(), "acme", q)
+			page, err := r.As("acme", "").DeadLetters.Groups(context.Background(), q)
 			if err != nil || len(page.Groups) != 1 || page.Total != 3 {
 				t.Fatalf("%s: %+v, %v", sort, page, err)
 			}

@@ -25,9 +25,9 @@ type Annotations struct {
 
 // Annotations returns the annotations of an open dead letter. Errors: ErrNotFound if the tenant
 // has no such letter; *RefusedError if the letter is not open.
-func (s *Service) Annotations(ctx context.Context, tenant string, id background.RunID) (Annotations, error) {
-	f, err := s.openLetter(ctx, tenant, id)
-	return s.annotationsOf(f), err
+func (l Letters) Annotations(ctx context.Context, id background.RunID) (Annotations, error) {
+	f, err := l.s.openLetter(ctx, l.tenant, id)
+	return l.s.annotationsOf(f), err
 }
 
 // openLetter reads an open letter of a tenant with its annotations.

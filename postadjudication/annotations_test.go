@@ -49,7 +49,7 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	if _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateHeld {
 		t.Errorf("held again: %v", err)
 	}
-	if again, err := r.Annotations(ctx, "acme", letter.Run); err != nil || again != d {
+	if again, err := r.As("acme", "").DeadLetters.Annotations(ctx, letter.Run); err != nil || again != d {
 		t.Errorf("%+v, %v", again, err)
 	}
 	if d, err = r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
@@ -171,11 +171,11 @@ func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
-	if d, err := r.Annotations(ctx, "acme", task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.status(task.Run).DeadAt) {
+	if d, err := r.As("acme", "").DeadLetters.Annotations(ctx, task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.status(task.Run).DeadAt) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
-	if d, err := elsewhere.Annotations(ctx, "acme", task.Run); err != nil || d.ExpiresAt != nil {
+	if d, err := elsewhere.As("acme", "").DeadLetters.Annotations(ctx, task.Run); err != nil || d.ExpiresAt != nil {
 		t.Errorf("in a process without the family: %+v, %v", d, err)
 	}
 }
@@ -208,7 +208,7 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 		letter            Submitted
 		reprocess, review bool
 	}{{spent, true, false}, {final, false, false}, {unknown, false, true}} {
-		if d, err := r.Annotations(ctx, "acme", c.letter.Run); err != nil || d.ReprocessEligible != c.reprocess || d.ManualReviewRequired != c.review || d.MarkReason != "" {
+		if d, err := r.As("acme", "").DeadLetters.Annotations(ctx, c.letter.Run); err != nil || d.ReprocessEligible != c.reprocess || d.ManualReviewRequired != c.review || d.MarkReason != "" {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 		filter LetterFilter
 		want   int64
 	}{{LetterFilter{Reprocess: ptr(true)}, 1}, {LetterFilter{Review: ptr(true)}, 1}, {LetterFilter{Reprocess: ptr(false), Review: ptr(false)}, 1}} {
-		if n, err := r.CountLetters(ctx, "acme", c.filter); err != nil || n.Total != c.want {
+		if n, err := r.As("acme", "").DeadLetters.Count(ctx, c.filter); err != nil || n.Total != c.want {
 			t.Errorf("%+v: %+v, %v", c.filter, n, err)
 		}
 	}

@@ -210,7 +210,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	n, forkable := 0, 0
 	for q := (LetterQuery{Filter: LetterFilter{Status: background.LetterOpen}, Limit: 1000}); ; {
-		page, err := r.Letters(ctx, "acme", q)
+		page, err := r.As("acme", "").DeadLetters.List(ctx, q)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,14 +92,14 @@ func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	ctx := context.Background()
 	mint := func(principal string, roles ...AccessRole) AccessKey {
 		t.Helper()
-		_, k, err := r.CreateKey(ctx, NewKey{Tenant: "acme", Principal: principal, Roles: roles, ExpiresAt: r.now().Add(day), Actor: "user:root", Reason: "test"})
+		_, k, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: principal, Roles: roles, ExpiresAt: r.now().Add(day), Reason: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k
 	}
 	valid, revoked := mint("user:ada", access.Auditor), mint("user:bob", access.Operator, access.Approver)
-	if _, err := r.RevokeKey(ctx, "acme", revoked.Prefix, "user:root", "left"); err != nil {
+	if _, err := r.As("acme", "user:root").Keys.Revoke(ctx, revoked.Prefix, "left"); err != nil {
 		t.Fatal(err)
 	}
 	r.mustAudit()

@@ -15,10 +15,10 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	ctx := context.Background()
 	r := newRig(t, withDailyRetries).startWorkers()
 	r.waitingUnknownRun(1, false)
-	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "nobody else is there"}); err != nil {
+	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 1, Reason: "nobody else is there"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 2, Actor: "user:root", Reason: "ada is back"}); err != nil {
+	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 2, Reason: "ada is back"}); err != nil {
 		t.Fatal(err)
 	}
 	r.stopWork()

@@ -20,7 +20,7 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: (&handlerRecorder{}).handle} }).startWorkers()
-			if _, err := r.SetPolicy(ctx, policyChange(5)); err != nil {
+			if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)); err != nil {
 				t.Fatal(err)
 			}
 			r.deadLetter(1, func(Call) Answer { return refused() })

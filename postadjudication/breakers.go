@@ -39,26 +39,26 @@ type Breaker struct {
 // ErrBreakerNotOpen: the circuit breaker is closed, so there is nothing to release.
 var ErrBreakerNotOpen = errors.New("postadjudication: the circuit breaker is not open")
 
-// OpenBreaker opens the circuit breaker of a target by hand, for a tenant or over AllTenants,
+// Open opens the circuit breaker of a target by hand, for a tenant or over AllTenants,
 // until a person releases it. target is any name of an escrow service, or the name of a plain
 // family. When it returns, the change is committed with its receipt, and no process claims a
 // run of the target that was not already being claimed. Attempts in flight continue. A breaker
 // that opened automatically is then open by hand. A second call changes nothing.
-func (s *Service) OpenBreaker(ctx context.Context, tenant, target, actor, reason string) (Breaker, error) {
-	of, err := s.breakerToMove(ctx, tenant, target, actor, reason)
+func (t TenantBreakers) Open(ctx context.Context, target, reason string) (Breaker, error) {
+	of, err := t.s.breakerToMove(ctx, t.tenant, target, t.actor, reason)
 	if err != nil {
 		return Breaker{}, err
 	}
 	reason = cleanText(reason, 1024)
 	for {
-		now, _, err := s.manager.UpdateBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
-			return now.Open(true, actor, background.CauseManual, reason, s.now())
+		now, _, err := t.s.manager.UpdateBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
+			return now.Open(true, t.actor, background.CauseManual, reason, t.s.now())
 		})
 		if err != nil {
 			return breakerFrom(now), err
 		}
 		// A process that started meanwhile may have mapped the target to another breaker.
-		name, err := s.journal.Targets.SettledBreakerOf(ctx, of.Family, target)
+		name, err := t.s.journal.Targets.SettledBreakerOf(ctx, of.Family, target)
 		if err != nil || name == "" || name == of.Name {
 			return breakerFrom(now), err
 		}
@@ -66,19 +66,19 @@ func (s *Service) OpenBreaker(ctx context.Context, tenant, target, actor, reason
 	}
 }
 
-// ReleaseBreaker releases a circuit breaker, whoever opened it. An open breaker over all
+// Release releases a circuit breaker, whoever opened it. An open breaker over all
 // tenants becomes half-open: it probes, and closes after enough answers. A half-open one closes
 // at once. A breaker of one tenant closes at once, since probing the target is up to the one
 // over all tenants. ErrBreakerNotOpen if the breaker is closed.
 // nothing to release.
-func (s *Service) ReleaseBreaker(ctx context.Context, tenant, target, actor, reason string) (Breaker, error) {
-	of, err := s.breakerToMove(ctx, tenant, target, actor, reason)
+func (t TenantBreakers) Release(ctx context.Context, target, reason string) (Breaker, error) {
+	of, err := t.s.breakerToMove(ctx, t.tenant, target, t.actor, reason)
 	if err != nil {
 		return Breaker{}, err
 	}
 	reason = cleanText(reason, 1024)
-	now, changed, err := s.manager.UpdateBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
-		return now.Release(actor, background.CauseManual, reason, s.now())
+	now, changed, err := t.s.manager.UpdateBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
+		return now.Release(t.actor, background.CauseManual, reason, t.s.now())
 	})
 	if err == nil && !changed {
 		err = ErrBreakerNotOpen
@@ -86,10 +86,10 @@ func (s *Service) ReleaseBreaker(ctx context.Context, tenant, target, actor, rea
 	return breakerFrom(now), err
 }
 
-// Breakers lists the circuit breakers that were ever opened for a tenant and those over all
+// List lists the circuit breakers that were ever opened for a tenant and those over all
 // tenants, closed ones included. For AllTenants it lists only the latter.
-func (s *Service) Breakers(ctx context.Context, tenant string) ([]Breaker, error) {
-	found, err := s.journal.Breakers.TenantBreakers(ctx, tenant)
+func (t TenantBreakers) List(ctx context.Context) ([]Breaker, error) {
+	found, err := t.s.journal.Breakers.TenantBreakers(ctx, t.tenant)
 	if err != nil {
 		return nil, err
 	}

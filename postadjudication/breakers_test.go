@@ -66,7 +66,7 @@ func (r *rig) submitAll(from, to int) {
 // breaker returns the only circuit breaker over all tenants.
 func (r *rig) breaker() Breaker {
 	r.t.Helper()
-	bs, err := r.Breakers(context.Background(), AllTenants)
+	bs, err := r.As(AllTenants, "").Breakers.List(context.Background())
 	if err != nil || len(bs) != 1 {
 		r.t.Fatalf("%+v, %v", bs, err)
 	}
@@ -338,7 +338,7 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
-	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "brake:old", "20 of the last 20 attempts failed"); err != nil {
+	if _, err := r.As("acme", "brake:old").Breakers.Open(ctx, DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.db.Exec(`UPDATE recourse.brakes SET state = 'half_open', by_hand = false`); err != nil { // as migration 18 leaves it

@@ -17,7 +17,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
-	b, err := r.OpenBreaker(ctx, AllTenants, DefaultTarget, "ops:kim", "maintenance")
+	b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, DefaultTarget, "maintenance")
 	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Tenant != AllTenants || b.Since == nil {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -43,10 +43,10 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 			t.Errorf("%s: %v", tenant, subtypes)
 		}
 	}
-	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "ops:kim", "x"); !errors.Is(err, ErrBreakerNotOpen) {
+	if _, err := r.As("acme", "ops:kim").Breakers.Release(ctx, DefaultTarget, "x"); !errors.Is(err, ErrBreakerNotOpen) {
 		t.Errorf("a tenant releases the breaker over all tenants: %v", err)
 	}
-	if b, err = r.ReleaseBreaker(ctx, AllTenants, DefaultTarget, "ops:kim", "done"); err != nil || b.State != background.BreakerHalfOpen {
+	if b, err = r.As(AllTenants, "ops:kim").Breakers.Release(ctx, DefaultTarget, "done"); err != nil || b.State != background.BreakerHalfOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.untilNoneLive()
@@ -76,11 +76,11 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
 	r.startWorkers()
-	b, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ops:kim", "they asked us to")
+	b, err := r.As("acme", "ops:kim").Breakers.Open(ctx, DefaultTarget, "they asked us to")
 	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Actor != "ops:kim" || b.Cause != background.CauseManual {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	if again, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ops:lee", "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
+	if again, err := r.As("acme", "ops:lee").Breakers.Open(ctx, DefaultTarget, "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	r.submitAll(0, 20)
@@ -96,10 +96,10 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	if calls := r.escrow.totalCalls(); calls != 1 {
 		t.Errorf("%d calls", calls)
 	}
-	if _, err := next.ReleaseBreaker(ctx, "acme", "somebody else", "ops:kim", "x"); !errors.Is(err, ErrBreakerNotOpen) {
+	if _, err := next.As("acme", "ops:kim").Breakers.Release(ctx, "somebody else", "x"); !errors.Is(err, ErrBreakerNotOpen) {
 		t.Errorf("%v", err)
 	}
-	if b, err = next.ReleaseBreaker(ctx, "acme", DefaultTarget, "ops:lee", "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
+	if b, err = next.As("acme", "ops:lee").Breakers.Release(ctx, DefaultTarget, "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	next.untilNoneLive()
@@ -117,14 +117,14 @@ func TestBreakerChangesNameWhoAndWhy(t *testing.T) {
 	r := newRig(t)
 	for _, args := range [][4]string{{"", "escrow", "a", "b"}, {"acme", "", "a", "b"}, {"acme", "escrow", "", "b"}, {"acme", "escrow", "a", ""}, {"acme", "escrow", "a\n", "b"}, {"acme", "escrow", "a", "b\u009b2J"}} {
 		var field *FieldError
-		if _, err := r.OpenBreaker(context.Background(), args[0], args[1], args[2], args[3]); !errors.As(err, &field) {
+		if _, err := r.As(args[0], args[2]).Breakers.Open(context.Background(), args[1], args[3]); !errors.As(err, &field) {
 			t.Errorf("%v: %v", args, err)
 		}
-		if _, err := r.ReleaseBreaker(context.Background(), args[0], args[1], args[2], args[3]); !errors.As(err, &field) {
+		if _, err := r.As(args[0], args[2]).Breakers.Release(context.Background(), args[1], args[3]); !errors.As(err, &field) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	if bs, err := r.Breakers(context.Background(), "acme"); err != nil || len(bs) != 0 {
+	if bs, err := r.As("acme", "").Breakers.List(context.Background()); err != nil || len(bs) != 0 {
 		t.Errorf("%v, %v", bs, err)
 	}
 }

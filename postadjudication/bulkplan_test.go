@@ -60,7 +60,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 		plan := r.mustPlan(q)
 		f := c.filter
 		f.Status = background.LetterOpen
-		found, err := r.SearchLetters(ctx, "acme", LetterSearch{Filter: f, Where: c.where, Sort: OldestFirst, Limit: 100})
+		found, err := r.As("acme", "").DeadLetters.Search(ctx, LetterSearch{Filter: f, Where: c.where, Sort: OldestFirst, Limit: 100})
 		items := r.bulkItems(plan.ID, "")
 		if err != nil || len(items) != len(found.Letters) {
 			t.Fatalf("%s: %d items of %d that are found, %v", c.where, len(items), len(found.Letters), err)
@@ -216,7 +216,7 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 		whole := r.mustPlan(q)
 		want := r.bulkItems(whole.ID, "")
 		f.Status = background.LetterOpen
-		page, err := r.Letters(ctx, "acme", LetterQuery{Filter: f, Sort: OldestFirst, Limit: 100})
+		page, err := r.As("acme", "").DeadLetters.List(ctx, LetterQuery{Filter: f, Sort: OldestFirst, Limit: 100})
 		if err != nil || len(page.Letters) != len(want) || whole.Items != int64(len(want)) {
 			t.Fatalf("%s: %d letters, %d items, %v", name, len(page.Letters), len(want), err)
 		}
@@ -325,7 +325,7 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	plan, _ = r.planInChunks(release, q.Filter, 2, 0, asked)
 	run(plan, 4, 1)
 	for n, l := range letters {
-		if d, err := r.Annotations(ctx, "acme", l.Run); err != nil || d.Held != (n == 1) {
+		if d, err := r.As("acme", "").DeadLetters.Annotations(ctx, l.Run); err != nil || d.Held != (n == 1) {
 			t.Errorf("letter %d: %+v, %v", n, d, err)
 		}
 	}

@@ -32,7 +32,7 @@ func (e *BulkStateError) Error() string {
 // A plan that states or frees money, or that forks or purges settlements, takes two people. Its
 // planner can't start it, by any key that they created or that created theirs, and programs
 // can't either. Such a refusal leaves a receipt. Without keys, actor must differ from the
-// planner. See SetPeople.
+// planner. See Set.
 //
 // Errors:
 //   - *FieldError of hash, with plan_stale: the hash is not the plan's

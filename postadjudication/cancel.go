@@ -23,45 +23,45 @@ var (
 //
 // Cancelling frees the run's reservation. The reservation of a fork stays, as it did for its
 // dead letter: PlanFree frees it, or a higher generation takes it over.
-func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (_ Status, err error) {
-	if actor == "" || len(actor) > 128 || !isPlainText(actor) {
+func (t TenantCases) Cancel(ctx context.Context, id background.RunID, reason string) (_ Status, err error) {
+	if t.actor == "" || len(t.actor) > 128 || !isPlainText(t.actor) {
 		return Status{}, &FieldError{Field: "actor", Problem: "must be 1 to 128 bytes of plain text"}
 	}
-	if err := rejectSecret("actor", actor); err != nil {
+	if err := rejectSecret("actor", t.actor); err != nil {
 		return Status{}, err
 	}
 	if reason == "" || len(reason) > 1024 || !isPlainText(reason) {
 		return Status{}, &FieldError{Field: "reason", Problem: "must be 1 to 1024 bytes of plain text"}
 	}
-	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"cancel", id, actor, reason}, err) }()
+	defer func() { err = t.s.recordGateRefusal(ctx, actionRequest{"cancel", id, t.actor, reason}, err) }()
 	transition := newID()
 	for {
-		snap, err := s.journal.Cases.Snapshot(ctx, id)
+		snap, err := t.s.journal.Cases.Snapshot(ctx, id)
 		switch {
 		case err != nil:
 			return Status{}, err
-		case tenant == "" || snap.Run.Tenant != tenant:
+		case t.tenant == "" || snap.Run.Tenant != t.tenant:
 			return Status{}, ErrNotFound
 		case snap.Run.State == background.Cancelled || snap.Run.State == background.Running && snap.Run.CancelRequested:
 			return statusOf(snap.Run), nil
 		case !snap.Run.State.Live():
 			return statusOf(snap.Run), ErrEnded
 		case snap.Run.State == background.Running:
-			asked := receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Attempt: snap.Run.Attempt, Reason: cleanText(reason, 1024)}}
-			if _, err := s.journal.RequestCancel(ctx, snap.Run, asked); err != nil {
+			asked := receipts.Draft{Actor: t.actor, At: t.s.now(), Payload: receipts.Payload{Attempt: snap.Run.Attempt, Reason: cleanText(reason, 1024)}}
+			if _, err := t.s.journal.RequestCancel(ctx, snap.Run, asked); err != nil {
 				return Status{}, err
 			}
 			continue
 		}
-		m := background.Transition{ID: transition, Run: snap.Run, Event: receipts.Cancelled, At: s.now(), Actor: actor, Reason: reason}
-		run, err := s.recorder(snap.Run.Family).Record(ctx, m)
+		m := background.Transition{ID: transition, Run: snap.Run, Event: receipts.Cancelled, At: t.s.now(), Actor: t.actor, Reason: reason}
+		run, err := t.s.recorder(snap.Run.Family).Record(ctx, m)
 		if errors.Is(err, background.ErrConflict) {
 			continue
 		}
 		if err != nil {
 			return statusOf(run), err
 		}
-		s.manager.Wake(id)
+		t.s.manager.Wake(id)
 		return statusOf(run), nil
 	}
 }

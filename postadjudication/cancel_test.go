@@ -12,7 +12,7 @@ import (
 )
 
 func (r *rig) cancel(s Submitted) (Status, error) {
-	return r.Cancel(context.Background(), "acme", s.Run, "user:ada", "the parties agreed")
+	return r.As("acme", "user:ada").Cases.Cancel(context.Background(), s.Run, "the parties agreed")
 }
 
 func TestCancelOfAPendingRunFreesItsReservation(t *testing.T) {
@@ -132,7 +132,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			if st, err := r.cancel(s); err != nil || !st.CancelAsked || st.State != background.Running {
 				t.Fatalf("%+v, %v", st, err)
 			}
-			if st, err := r.Cancel(context.Background(), "acme", s.Run, "user:bob", "me too"); err != nil || !st.CancelAsked {
+			if st, err := r.As("acme", "user:bob").Cases.Cancel(context.Background(), s.Run, "me too"); err != nil || !st.CancelAsked {
 				t.Fatalf("requested twice: %+v, %v", st, err)
 			}
 			close(answer)
@@ -188,10 +188,10 @@ func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	if _, err := r.Cancel(context.Background(), "other", r.mustSubmit(release(1)).Run, "user:eve", "mine"); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "mine"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another tenant's run: %v", err)
 	}
-	if _, err := r.Cancel(context.Background(), "", r.mustSubmit(release(1)).Run, "user:eve", "all"); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "all"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
 	r.mustAudit()

@@ -17,7 +17,7 @@ func (r *rig) cancelledFork(n int) Submitted {
 	r.t.Helper()
 	ctx := context.Background()
 	letter := r.deadLetter(n, func(Call) Answer { return refused() })
-	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	fork, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
@@ -27,7 +27,7 @@ func (r *rig) cancelledFork(n int) Submitted {
 	if st, err := r.cancel(fork); err != nil || st.State != background.Cancelled {
 		r.t.Fatalf("%+v, %v", st, err)
 	}
-	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "go"); err != nil {
 		r.t.Fatal(err)
 	}
 	return fork
@@ -44,7 +44,7 @@ func (r *rig) checkReservationKept(a Adjudication, fork Submitted, reserved int6
 	if len(payloads) != 1 || !payloads[0].ReservationKept || payloads[0].Settlement == nil || payloads[0].Settlement.Reserved != reserved {
 		r.t.Errorf("%+v", payloads)
 	}
-	page, err := r.Cases(context.Background(), "acme", CaseFilter{Reserved: true, Transaction: a.TransactionReceiptID}, "", 10)
+	page, err := r.As("acme", "").Cases.List(context.Background(), CaseFilter{Reserved: true, Transaction: a.TransactionReceiptID}, "", 10)
 	if err != nil || len(page.Cases) != 1 {
 		r.t.Fatalf("%+v, %v", page, err)
 	}
@@ -112,7 +112,7 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "one person only"}); err != nil {
+	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 1, Reason: "one person only"}); err != nil {
 		t.Fatal(err)
 	}
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })

@@ -81,10 +81,10 @@ const (
 	WaitsForRestOfPayment    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest; the reservation stays until freed
 )
 
-// Cases lists settlement cases in pages, including those whose dead letter was purged. cursor
+// List lists settlement cases in pages, including those whose dead letter was purged. cursor
 // is CasePage.Next of the previous page, or empty. Invalid input is a *FieldError (joined, one
 // per field).
-func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor string, limit int) (CasePage, error) {
+func (t TenantCases) List(ctx context.Context, f CaseFilter, cursor string, limit int) (CasePage, error) {
 	errs := []error{f.validate()}
 	var after background.CaseID
 	if cursor != "" {
@@ -93,7 +93,7 @@ func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor
 			errs = append(errs, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"})
 		}
 	}
-	if tenant == "" {
+	if t.tenant == "" {
 		errs = append(errs, &FieldError{Field: "tenant", Problem: "must be given"})
 	}
 	if limit < 1 || limit > maxLetters {
@@ -102,11 +102,11 @@ func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor
 	if err := errors.Join(errs...); err != nil {
 		return CasePage{}, err
 	}
-	found, err := s.journal.Cases.List(ctx, tenant, f.journalFilter(), after, limit+1)
+	found, err := t.s.journal.Cases.List(ctx, t.tenant, f.journalFilter(), after, limit+1)
 	if err != nil {
 		return CasePage{}, err
 	}
-	sums, err := s.journal.Cases.Sums(ctx, tenant, f.journalFilter())
+	sums, err := t.s.journal.Cases.Sums(ctx, t.tenant, f.journalFilter())
 	if err != nil {
 		return CasePage{}, err
 	}

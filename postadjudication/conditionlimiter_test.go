@@ -35,11 +35,11 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 	ctx := context.Background()
 	ask := map[string]func(tenant string) error{
 		"search": func(tenant string) error {
-			_, err := r.SearchLetters(ctx, tenant, LetterSearch{Where: "held || can_fork", Limit: 10})
+			_, err := r.As(tenant, "").DeadLetters.Search(ctx, LetterSearch{Where: "held || can_fork", Limit: 10})
 			return err
 		},
 		"export": func(tenant string) error {
-			_, err := r.Export(ctx, tenant, LetterFilter{}, "held || can_fork", CSV, io.Discard)
+			_, err := r.As(tenant, "").DeadLetters.Export(ctx, LetterFilter{}, "held || can_fork", CSV, io.Discard)
 			return err
 		},
 		"plan": func(tenant string) error {
@@ -58,7 +58,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 	for range maxConditionsPerTenant {
 		one := &blockingWriter{started: make(chan struct{}), release: release}
 		go func() {
-			_, err := r.Export(ctx, "acme", LetterFilter{}, "true", JSON, one)
+			_, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, "true", JSON, one)
 			ended <- err
 		}()
 		<-one.started
@@ -71,7 +71,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			t.Errorf("the %s of another tenant: %v", name, err)
 		}
 	}
-	if _, err := r.Export(ctx, "acme", LetterFilter{}, "", JSON, io.Discard); err != nil {
+	if _, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, "", JSON, io.Discard); err != nil {
 		t.Errorf("without a condition: %v", err)
 	}
 	close(release)
@@ -82,14 +82,17 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 	}
 	wrong := map[string]func() error{
 		"search of a bad condition": func() error {
-			_, err := r.SearchLetters(ctx, "acme", LetterSearch{Where: "held ==", Limit: 1})
+			_, err := r.As("acme", "").DeadLetters.Search(ctx, LetterSearch{Where: "held ==", Limit: 1})
 			return err
 		},
 		"search of a bad cursor": func() error {
-			_, err := r.SearchLetters(ctx, "acme", LetterSearch{Where: "held", Limit: 1, After: "x"})
+			_, err := r.As("acme", "").DeadLetters.Search(ctx, LetterSearch{Where: "held", Limit: 1, After: "x"})
 			return err
 		},
-		"export of a bad format": func() error { _, err := r.Export(ctx, "acme", LetterFilter{}, "held", "xls", io.Discard); return err },
+		"export of a bad format": func() error {
+			_, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, "held", "xls", io.Discard)
+			return err
+		},
 		"plan without a reason": func() error {
 			_, err := r.PlanBulk(ctx, BulkRequest{Tenant: "acme", Action: BulkHold, Where: "held"})
 			return err

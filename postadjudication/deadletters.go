@@ -71,11 +71,11 @@ type LetterCount struct {
 
 const maxLetters = 1000
 
-// Letters lists dead letters of a tenant. It includes everything that any process committed
+// List lists dead letters of a tenant. It includes everything that any process committed
 // before the call. A letter that changes meanwhile is shown as it is. No letter is omitted or
 // repeated between pages, unless its position in the order changes. Purged letters are not
 // listed.
-func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (LetterPage, error) {
+func (l Letters) List(ctx context.Context, q LetterQuery) (LetterPage, error) {
 	if q.Sort == "" {
 		q.Sort = NewestFirst
 	}
@@ -86,28 +86,28 @@ func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (Le
 	case !known:
 		return LetterPage{}, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", LetterSorts)}
 	}
-	if err := validateLetterQuery(tenant, q.Filter); err != nil {
+	if err := validateLetterQuery(l.tenant, q.Filter); err != nil {
 		return LetterPage{}, err
 	}
-	scope, err := cursorScope(tenant, q.Filter, q.Sort)
+	scope, err := cursorScope(l.tenant, q.Filter, q.Sort)
 	if err != nil {
 		return LetterPage{}, err
 	}
-	at := letterCursor{asOf: s.now()}
+	at := letterCursor{asOf: l.s.now()}
 	if q.After != "" {
 		if at, err = decodeLetterCursor(q.After, scope); err != nil {
 			return LetterPage{}, err
 		}
 	}
-	found, more, last, err := s.findLetters(ctx, tenant, q.Filter, order, at, q.Limit)
+	found, more, last, err := l.s.findLetters(ctx, l.tenant, q.Filter, order, at, q.Limit)
 	if err != nil {
 		return LetterPage{}, err
 	}
 	page := LetterPage{Letters: make([]Letter, len(found)), More: more}
 	for i := range found {
-		page.Letters[i] = s.letterOf(found[i])
+		page.Letters[i] = l.s.letterOf(found[i])
 	}
-	if err := s.addRuleReplays(ctx, tenant, page.Letters); err != nil {
+	if err := l.s.addRuleReplays(ctx, l.tenant, page.Letters); err != nil {
 		return LetterPage{}, err
 	}
 	if more {
@@ -125,16 +125,16 @@ func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter
 	return s.journal.Index.Search(ctx, tenant, s.journalFilter(f, at.asOf), order, at.place, limit)
 }
 
-// CountLetters returns the exact number of dead letters that a filter selects.
-func (s *Service) CountLetters(ctx context.Context, tenant string, f LetterFilter) (LetterCount, error) {
+// Count returns the exact number of dead letters that a filter selects.
+func (l Letters) Count(ctx context.Context, f LetterFilter) (LetterCount, error) {
 	out := LetterCount{ByStatus: map[background.LetterStatus]int64{}}
-	if err := validateLetterQuery(tenant, f); err != nil {
+	if err := validateLetterQuery(l.tenant, f); err != nil {
 		return out, err
 	}
-	if err := s.journal.Index.CatchUp(ctx); err != nil {
+	if err := l.s.journal.Index.CatchUp(ctx); err != nil {
 		return out, err
 	}
-	counts, err := s.journal.Index.Count(ctx, tenant, s.journalFilter(f, s.now()))
+	counts, err := l.s.journal.Index.Count(ctx, l.tenant, l.s.journalFilter(f, l.s.now()))
 	for status, n := range counts {
 		out.ByStatus[background.LetterStatus(status)] = n
 		out.Total += n

@@ -16,11 +16,11 @@ import (
 
 func (r *rig) letters(f LetterFilter) []Letter {
 	r.t.Helper()
-	page, err := r.Letters(context.Background(), "acme", LetterQuery{Filter: f, Limit: 100})
+	page, err := r.As("acme", "").DeadLetters.List(context.Background(), LetterQuery{Filter: f, Limit: 100})
 	if err != nil {
 		r.t.Fatalf("%+v: %v", f, err)
 	}
-	if count, err := r.CountLetters(context.Background(), "acme", f); err != nil || count.Total != int64(len(page.Letters)) {
+	if count, err := r.As("acme", "").DeadLetters.Count(context.Background(), f); err != nil || count.Total != int64(len(page.Letters)) {
 		r.t.Errorf("%+v: counted %+v, listed %d, %v", f, count, len(page.Letters), err)
 	}
 	return page.Letters
@@ -207,12 +207,12 @@ func TestACursorBelongsToItsList(t *testing.T) {
 	}
 	ctx := context.Background()
 	q := LetterQuery{Filter: LetterFilter{Status: "open"}, Limit: 2}
-	first, err := r.Letters(ctx, "acme", q)
+	first, err := r.As("acme", "").DeadLetters.List(ctx, q)
 	if err != nil || !first.More || len(first.Letters) != 2 {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	q.After = first.Next
-	if last, err := r.Letters(ctx, "acme", q); err != nil || last.More || last.Next != "" || len(last.Letters) != 1 {
+	if last, err := r.As("acme", "").DeadLetters.List(ctx, q); err != nil || last.More || last.Next != "" || len(last.Letters) != 1 {
 		t.Errorf("%+v, %v", last, err)
 	}
 	forged := []byte(first.Next)
@@ -225,18 +225,18 @@ func TestACursorBelongsToItsList(t *testing.T) {
 		tenant, other := "acme", q
 		change(&tenant, &other)
 		var field *FieldError
-		if _, err := r.Letters(ctx, tenant, other); !errors.As(err, &field) || field.Field != "after" {
+		if _, err := r.As(tenant, "").DeadLetters.List(ctx, other); !errors.As(err, &field) || field.Field != "after" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for field, bad := range map[string]LetterQuery{"limit": {Limit: 1001}, "sort": {Limit: 1, Sort: "prettiest"}, "outcome": {Limit: 1, Filter: LetterFilter{Outcome: "both"}}} {
 		var wrong *FieldError
-		if _, err := r.Letters(ctx, "acme", bad); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As("acme", "").DeadLetters.List(ctx, bad); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	var wrong *FieldError
-	if _, err := r.CountLetters(ctx, "", LetterFilter{}); !errors.As(err, &wrong) || wrong.Field != "tenant" {
+	if _, err := r.As("", "").DeadLetters.Count(ctx, LetterFilter{}); !errors.As(err, &wrong) || wrong.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
 }
@@ -268,7 +268,7 @@ func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 		var all []Letter
 		seen := map[background.RunID]bool{}
 		for q := (LetterQuery{Sort: sort, Limit: 2}); ; {
-			page, err := r.Letters(context.Background(), "acme", q)
+			page, err := r.As("acme", "").DeadLetters.List(context.Background(), q)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@
 //	Run ──▶ ApplyRules: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
 //	PlanBulk ──▶ letters with their heads ──▶ hash ──▶ RunBulk ──▶ one process ──▶ each once, guarded by its head
 //	a death ──▶ the run of its LetterHandler, in the same commit
-//	OnDeadLetter ◀── the order of events       SetPolicy ──▶ journal ──▶ new runs, within a second
+//	OnDeadLetter ◀── the order of events       Set ──▶ journal ──▶ new runs, within a second
 //
 // # Dependencies
 //

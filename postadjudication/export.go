@@ -46,8 +46,8 @@ type Exported struct {
 //
 // With a condition it takes at most two minutes, then fails with a *FieldError of where. It
 // returns ErrTooManyConditions while too many conditions are being evaluated.
-func (s *Service) Export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer) (Exported, error) {
-	return s.export(ctx, tenant, f, where, format, out, exportTimeLimit)
+func (l Letters) Export(ctx context.Context, f LetterFilter, where string, format ExportFormat, out io.Writer) (Exported, error) {
+	return l.s.export(ctx, l.tenant, f, where, format, out, exportTimeLimit)
 }
 
 // exportTimeLimit is the time limit of an export with a condition. An export without one

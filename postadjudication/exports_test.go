@@ -68,12 +68,12 @@ func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 	const n = 20_000
 	r.insertLetters(n)
 	ctx := context.Background()
-	if count, err := r.CountLetters(ctx, "acme", LetterFilter{}); err != nil || count.Total != n {
+	if count, err := r.As("acme", "").DeadLetters.Count(ctx, LetterFilter{}); err != nil || count.Total != n {
 		t.Fatal(count, err)
 	}
 	for _, format := range ExportFormats {
 		before, out := inUse(), &memoryWatcher{}
-		done, err := r.Export(ctx, "acme", LetterFilter{}, "attempts > 0", format, out)
+		done, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, "attempts > 0", format, out)
 		if err != nil || done.Letters != n || done.Scanned != n || done.Undecided != 0 {
 			t.Fatalf("%s: %+v, %v", format, done, err)
 		}
@@ -94,7 +94,7 @@ func TestEachFormatTellsTheSameLetters(t *testing.T) {
 	texts := map[ExportFormat]*bytes.Buffer{}
 	for _, format := range ExportFormats {
 		texts[format] = &bytes.Buffer{}
-		done, err := r.Export(ctx, "acme", f, where, format, texts[format])
+		done, err := r.As("acme", "").DeadLetters.Export(ctx, f, where, format, texts[format])
 		if err != nil || done != (Exported{Letters: 1200, Scanned: 1201}) {
 			t.Fatalf("%s: %+v, %v", format, done, err)
 		}
@@ -152,7 +152,7 @@ func TestABrokenExportShows(t *testing.T) {
 	for _, left := range []int{0, 1, 777, 50_000, 99_001} {
 		for _, format := range ExportFormats {
 			out := &truncatingWriter{left: left}
-			if _, err := r.Export(ctx, "acme", LetterFilter{}, "", format, out); !errors.Is(err, errWriterClosed) {
+			if _, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, "", format, out); !errors.Is(err, errWriterClosed) {
 				t.Fatalf("%s cut at %d: %v", format, left, err)
 			}
 			text := out.String()
@@ -177,7 +177,7 @@ func TestAnExportOfNothingIsWhole(t *testing.T) {
 	r := newRig(t)
 	for format, want := range map[ExportFormat]string{JSON: "[]\n", JSONL: "", CSV: "run_id,case_id,"} {
 		var out bytes.Buffer
-		if done, err := r.Export(context.Background(), "acme", LetterFilter{}, "", format, &out); err != nil || done != (Exported{}) || !strings.HasPrefix(out.String(), want) || len(out.String()) > 1000 {
+		if done, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{}, "", format, &out); err != nil || done != (Exported{}) || !strings.HasPrefix(out.String(), want) || len(out.String()) > 1000 {
 			t.Errorf("%s: %q, %+v, %v", format, out.String(), done, err)
 		}
 	}
@@ -188,19 +188,19 @@ func TestAnExportThatMakesNoSenseWritesNothing(t *testing.T) {
 	r := newRig(t)
 	for field, ask := range map[string]func(out io.Writer) error{
 		"format": func(out io.Writer) error {
-			_, err := r.Export(context.Background(), "acme", LetterFilter{}, "", "xls", out)
+			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{}, "", "xls", out)
 			return err
 		},
 		"where": func(out io.Writer) error {
-			_, err := r.Export(context.Background(), "acme", LetterFilter{}, "held ==", CSV, out)
+			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{}, "held ==", CSV, out)
 			return err
 		},
 		"tenant": func(out io.Writer) error {
-			_, err := r.Export(context.Background(), "", LetterFilter{}, "", CSV, out)
+			_, err := r.As("", "").DeadLetters.Export(context.Background(), LetterFilter{}, "", CSV, out)
 			return err
 		},
 		"queue": func(out io.Writer) error {
-			_, err := r.Export(context.Background(), "acme", LetterFilter{Queue: "\x00"}, "", CSV, out)
+			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{Queue: "\x00"}, "", CSV, out)
 			return err
 		},
 	} {
@@ -225,10 +225,10 @@ func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
 	if n := len(r.letters(LetterFilter{})); n != 5 {
 		t.Errorf("%d letters are listed", n)
 	}
-	if done, err := r.Export(ctx, "acme", LetterFilter{}, `held == false`, JSONL, io.Discard); err != nil || done.Letters != 5 {
+	if done, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, `held == false`, JSONL, io.Discard); err != nil || done.Letters != 5 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if a, err := r.Analyze(ctx, "acme", AnalysisQuery{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != 15 {
+	if a, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != 15 {
 		t.Errorf("%+v, %v", a, err)
 	}
 	purge := PurgeRequest{Actor: "user:ada", Reason: "old", Filter: LetterFilter{Family: Family}, Confirm: "4"}

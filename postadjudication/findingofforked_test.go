@@ -15,7 +15,7 @@ import (
 func (r *rig) forkedPaidLetter(minor int64) (letter, fork Submitted) {
 	r.t.Helper()
 	letter = r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
-	if _, err := r.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	return letter, r.mustFork(letter)
@@ -54,7 +54,7 @@ func TestAFindingOfAForkedLetterEndsTheForkThatWaits(t *testing.T) {
 	if st := r.status(fork.Run); st.State != background.Succeeded || st.Class != Executed || st.Attempts != 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, err := r.ReleaseBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), DefaultTarget, "go"); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
@@ -118,7 +118,7 @@ func TestAFindingOfAForkedLetterEndsAForkOfAnotherKey(t *testing.T) {
 			if st := r.status(fork.Run); st.State != c.state || st.ReasonCode != c.reason || st.Attempts != 0 {
 				t.Errorf("%+v", st)
 			}
-			if _, err := r.ReleaseBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
+			if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), DefaultTarget, "go"); err != nil {
 				t.Fatal(err)
 			}
 			r.untilNoneLive()

@@ -83,7 +83,7 @@ func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Second, time.Second })
 	r.escrow.script = func(_ context.Context, c Call) Answer {
-		if _, err := r.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
+		if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "looking into it"); err != nil {
 			t.Error(err)
 		}
 		r.escrow.pay(c, c.Amount.Minor)

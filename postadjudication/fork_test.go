@@ -220,7 +220,7 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	ctx := context.Background()
 	var all []Letter
 	for q := (LetterQuery{Limit: 3}); ; {
-		page, err := r.Letters(ctx, "acme", q)
+		page, err := r.As("acme", "").DeadLetters.List(ctx, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,19 +242,19 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 		{Class: Unknown}: 0, {Status: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
 		{From: all[2].DeadAt}: 3, {To: all[2].DeadAt}: 4,
 	} {
-		page, err := r.Letters(ctx, "acme", LetterQuery{Filter: filter, Limit: 100})
+		page, err := r.As("acme", "").DeadLetters.List(ctx, LetterQuery{Filter: filter, Limit: 100})
 		if err != nil || len(page.Letters) != want {
 			t.Errorf("%+v: %d letters, %v; want %d", filter, len(page.Letters), err, want)
 		}
-		if count, err := r.CountLetters(ctx, "acme", filter); err != nil || count.Total != int64(want) {
+		if count, err := r.As("acme", "").DeadLetters.Count(ctx, filter); err != nil || count.Total != int64(want) {
 			t.Errorf("%+v: counted %+v, %v; want %d", filter, count, err, want)
 		}
 	}
-	if page, err := r.Letters(ctx, "other", LetterQuery{Limit: 100}); err != nil || len(page.Letters) != 0 {
+	if page, err := r.As("other", "").DeadLetters.List(ctx, LetterQuery{Limit: 100}); err != nil || len(page.Letters) != 0 {
 		t.Errorf("another tenant sees %d letters, %v", len(page.Letters), err)
 	}
 	var field *FieldError
-	if _, err := r.Letters(ctx, "", LetterQuery{Limit: 100}); !errors.As(err, &field) || field.Field != "tenant" {
+	if _, err := r.As("", "").DeadLetters.List(ctx, LetterQuery{Limit: 100}); !errors.As(err, &field) || field.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
 }

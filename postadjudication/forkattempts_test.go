@@ -25,8 +25,8 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 			t.Parallel()
 			r := newRig(t).startWorkers()
 			ctx := context.Background()
-			_, planner := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{tc.planner}, Actor: "user:root", Reason: "test"})
-			_, approver := r.mustKey(NewKey{Tenant: "acme", Principal: "user:bob", Roles: []access.Role{access.Approver}, Actor: "user:root", Reason: "test"})
+			_, planner := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{tc.planner}, Reason: "test"})
+			_, approver := r.mustKey("acme", NewKey{Principal: "user:bob", Roles: []access.Role{access.Approver}, Reason: "test"})
 			r.deadLetters(0, 2, func(Call) Answer { return refused() })
 			q := allLetters(BulkFork)
 			more := r.policy

@@ -153,7 +153,7 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 		if l := r.letters(LetterFilter{Status: background.LetterOpen}); len(l) != 1 || l[0].Class != class {
 			t.Errorf("of all: %+v", l)
 		}
-		found, err := r.Inspect(ctx, "acme", fork.Run)
+		found, err := r.As("acme", "").DeadLetters.Inspect(ctx, fork.Run)
 		if err != nil || found.Run.Class != class || found.Case.UnknownOpen != open {
 			t.Errorf("%s, %d open, %v", found.Run.Class, found.Case.UnknownOpen, err)
 		}

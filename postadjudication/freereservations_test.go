@@ -239,7 +239,7 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	if _, err := r.Purge(ctx, "acme", q); err != nil {
 		t.Fatal(err)
 	}
-	all, err := r.Cases(ctx, "acme", CaseFilter{}, "", 100)
+	all, err := r.As("acme", "").Cases.List(ctx, CaseFilter{}, "", 100)
 	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (CaseMoney{Cases: 4, Reserved: 3000, Released: 1000}) {
 		t.Fatalf("%+v, %v", all, err)
 	}
@@ -260,24 +260,24 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 			}
 		}
 	}
-	reserved, err := r.Cases(ctx, "acme", CaseFilter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
+	reserved, err := r.As("acme", "").Cases.List(ctx, CaseFilter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
 	if err != nil || reserved.Total != 3 || len(reserved.Cases) != 2 || !reserved.More || reserved.Money["EUR"].Reserved != 3000 {
 		t.Fatalf("%+v, %v", reserved, err)
 	}
-	rest, err := r.Cases(ctx, "acme", CaseFilter{Reserved: true}, reserved.Next, 2)
+	rest, err := r.As("acme", "").Cases.List(ctx, CaseFilter{Reserved: true}, reserved.Next, 2)
 	if err != nil || len(rest.Cases) != 1 || rest.More || rest.Next != "" || rest.Cases[0].Transaction != "txr_3" || rest.Cases[0].Reserved != 1000 {
 		t.Errorf("%+v, %v", rest, err)
 	}
-	if none, err := r.Cases(ctx, "other", CaseFilter{}, "", 2); err != nil || none.Total != 0 || len(none.Cases) != 0 {
+	if none, err := r.As("other", "").Cases.List(ctx, CaseFilter{}, "", 2); err != nil || none.Total != 0 || len(none.Cases) != 0 {
 		t.Errorf("%+v, %v", none, err)
 	}
 	var wrong *FieldError
 	for field, ask := range map[string]func() error{
-		"tenant": func() error { _, err := r.Cases(ctx, "", CaseFilter{}, "", 2); return err },
-		"limit":  func() error { _, err := r.Cases(ctx, "acme", CaseFilter{}, "", 0); return err },
-		"cursor": func() error { _, err := r.Cases(ctx, "acme", CaseFilter{}, "x", 2); return err },
+		"tenant": func() error { _, err := r.As("", "").Cases.List(ctx, CaseFilter{}, "", 2); return err },
+		"limit":  func() error { _, err := r.As("acme", "").Cases.List(ctx, CaseFilter{}, "", 0); return err },
+		"cursor": func() error { _, err := r.As("acme", "").Cases.List(ctx, CaseFilter{}, "x", 2); return err },
 		"state": func() error {
-			_, err := r.Cases(ctx, "acme", CaseFilter{States: []string{"x"}}, "", 2)
+			_, err := r.As("acme", "").Cases.List(ctx, CaseFilter{States: []string{"x"}}, "", 2)
 			return err
 		},
 	} {

@@ -65,12 +65,12 @@ type AttemptError struct {
 // Inspect returns everything about a dead letter of a tenant. Errors: ErrNotFound if the
 // tenant has no such run, if the run is not a letter, or if the letter was purged. Status and
 // Case still return a purged letter's run and case.
-func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunID) (Inspection, error) {
-	seen, err := s.ownRun(ctx, tenant, id)
+func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, error) {
+	seen, err := l.s.ownRun(ctx, l.tenant, id)
 	if err != nil {
 		return Inspection{}, err
 	}
-	found, err := s.Letters(ctx, tenant, LetterQuery{Filter: LetterFilter{Dispatch: dispatchReference(seen.Run)}, Limit: 1})
+	found, err := l.List(ctx, LetterQuery{Filter: LetterFilter{Dispatch: dispatchReference(seen.Run)}, Limit: 1})
 	switch {
 	case err != nil:
 		return Inspection{}, err
@@ -78,23 +78,23 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		return Inspection{}, ErrNotFound
 	}
 	out := Inspection{Letter: found.Letters[0]}
-	rows, err := s.journal.Letters.ByID(ctx, id)
+	rows, err := l.s.journal.Letters.ByID(ctx, id)
 	switch {
 	case err != nil:
 		return Inspection{}, err
 	case len(rows) == 0:
 		return Inspection{}, ErrNotFound
 	}
-	runs, trail, err := s.journal.Cases.WithTrail(ctx, tenant, seen.Case.ID)
+	runs, trail, err := l.s.journal.Cases.WithTrail(ctx, l.tenant, seen.Case.ID)
 	if err != nil {
 		return Inspection{}, err
 	}
-	statuses, err := s.statusesOf(ctx, tenant, runs)
+	statuses, err := l.s.statusesOf(ctx, l.tenant, runs)
 	if err != nil {
 		return Inspection{}, err
 	}
-	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), s.annotationsOf(rows[0]), s.actionsOn(rows[0], runs)
-	if err := s.addEscrow(ctx, &out.Case); err != nil {
+	out.Case, out.Annotations, out.Actions = caseOf(runs, statuses), l.s.annotationsOf(rows[0]), l.s.actionsOn(rows[0], runs)
+	if err := l.s.addEscrow(ctx, &out.Case); err != nil {
 		return Inspection{}, err
 	}
 	for _, st := range statuses {
@@ -102,11 +102,11 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 			out.Run = st
 		}
 	}
-	if out.Lookups, err = s.lookupsOf(ctx, seen); err != nil {
+	if out.Lookups, err = l.s.lookupsOf(ctx, seen); err != nil {
 		return Inspection{}, err
 	}
 	if !out.Run.Handler.IsZero() {
-		handler, err := s.Status(ctx, tenant, out.Run.Handler)
+		handler, err := l.s.Status(ctx, l.tenant, out.Run.Handler)
 		if err != nil {
 			return Inspection{}, err
 		}

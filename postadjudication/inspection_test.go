@@ -52,7 +52,7 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 		"forked": {forked, map[ActionName]Gate{ActionFork: GateNotOpen, ActionRetry: GateNotALetter, ActionReconcile: GateNotOpen, ActionLookup: GateNotOpen, ActionHold: GateNotOpen,
 			ActionRelease: GateNotOpen, ActionMark: GateNotOpen, ActionPurge: GateNotOpen}},
 	} {
-		i, err := r.Inspect(ctx, "acme", c.letter.Run)
+		i, err := r.As("acme", "").DeadLetters.Inspect(ctx, c.letter.Run)
 		if err != nil || len(i.Actions) != 8 {
 			t.Fatalf("%s: %+v, %v", name, i.Actions, err)
 		}
@@ -97,11 +97,11 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	if _, err := r.Hold(ctx, "acme", fork.Run, HoldRequest{Actor: "user:ada", Reason: "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
-	old, err := r.Inspect(ctx, "acme", first.Run)
+	old, err := r.As("acme", "").DeadLetters.Inspect(ctx, first.Run)
 	if err != nil || len(old.Attempts) != 3 || old.Attempts[2].EndedBy != receipts.DeadLettered || old.Attempts[0].Error == nil || old.Attempts[0].Error.Code != "429" || len(old.Run.Forks) != 1 || old.Run.Forks[0] != fork.Run {
 		t.Errorf("%+v, %v", old, err)
 	}
-	i, err := r.Inspect(ctx, "acme", fork.Run)
+	i, err := r.As("acme", "").DeadLetters.Inspect(ctx, fork.Run)
 	if err != nil || len(i.Attempts) != 1 || i.Attempts[0].Error.Message != "account closed" || len(i.Run.Parents) != 1 || len(i.Case.Runs) != 2 || i.Case.Reserved != 1000 || i.Handler != nil ||
 		!i.Annotations.Held || i.Annotations.HoldReason != "a court asks" || i.Annotations.ExpiresAt != nil || i.Letter.ExpiresAt != nil {
 		t.Fatalf("%+v, %v", i, err)
@@ -110,7 +110,7 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 		t.Errorf("%d receipts of %d, %+v", n, i.Case.Receipts, i.Receipts)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.Inspect(ctx, tenant, fork.Run); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "").DeadLetters.Inspect(ctx, fork.Run); !errors.Is(err, ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	i, err := r.Inspect(ctx, "acme", letter.Run)
+	i, err := r.As("acme", "").DeadLetters.Inspect(ctx, letter.Run)
 	if err != nil || len(i.Receipts) != inspectedReceipts || i.ReceiptsAfter != inspectedReceipts {
 		t.Fatalf("%d receipts, after %d, %v", len(i.Receipts), i.ReceiptsAfter, err)
 	}

@@ -70,7 +70,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 			t.Fatalf("%+v", b.Progress)
 		}
 	}
-	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	higher := release(2)
@@ -222,7 +222,7 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	}
 	// For a decision that was replaced by one of another amount, its own amount is expected.
 	replaced := r.deadLetter(4, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
-	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	half := release(4)

@@ -161,7 +161,7 @@ func TestASearchScansEachLetterOnce(t *testing.T) {
 			q.Filter, q.Where = c.filter, c.where
 			seen, scanned, vague, answers := map[background.RunID]int{}, 0, 0, 0
 			for {
-				found, err := r.SearchLetters(ctx, "acme", q)
+				found, err := r.As("acme", "").DeadLetters.Search(ctx, q)
 				if err != nil {
 					t.Fatalf("%+v: %v", q, err)
 				}
@@ -188,7 +188,7 @@ func TestASearchThatMakesNoSenseIsRefused(t *testing.T) {
 	r := newRig(t).startWorkers()
 	r.lettersOfThreeCauses()
 	ctx := context.Background()
-	first, err := r.SearchLetters(ctx, "acme", LetterSearch{Where: "held == false", Limit: 1})
+	first, err := r.As("acme", "").DeadLetters.Search(ctx, LetterSearch{Where: "held == false", Limit: 1})
 	if err != nil || first.Next == "" {
 		t.Fatal(first, err)
 	}
@@ -197,15 +197,15 @@ func TestASearchThatMakesNoSenseIsRefused(t *testing.T) {
 		"after": {Where: "held == true", Limit: 1, After: first.Next}, "outcome": {Limit: 1, Filter: LetterFilter{Outcome: "x"}},
 	} {
 		var refused *FieldError
-		if _, err := r.SearchLetters(ctx, "acme", q); !errors.As(err, &refused) || refused.Field != field {
+		if _, err := r.As("acme", "").DeadLetters.Search(ctx, q); !errors.As(err, &refused) || refused.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	var refused *FieldError
-	if _, err := r.SearchLetters(ctx, "", LetterSearch{Limit: 1}); !errors.As(err, &refused) || refused.Field != "tenant" {
+	if _, err := r.As("", "").DeadLetters.Search(ctx, LetterSearch{Limit: 1}); !errors.As(err, &refused) || refused.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
-	if found, err := r.SearchLetters(ctx, "other", LetterSearch{Limit: 1}); err != nil || len(found.Letters) != 0 || !found.Complete {
+	if found, err := r.As("other", "").DeadLetters.Search(ctx, LetterSearch{Limit: 1}); err != nil || len(found.Letters) != 0 || !found.Complete {
 		t.Errorf("another tenant: %+v, %v", found, err)
 	}
 }

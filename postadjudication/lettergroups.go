@@ -62,7 +62,7 @@ type GroupPage struct {
 // Groups lists the causes of dead letters of a tenant. Each page is exact at its
 // moment. In the order of signatures no group is missed or appears twice; in the other
 // orders that can happen to a group whose rank changes between pages.
-func (s *Service) Groups(ctx context.Context, tenant string, q GroupQuery) (GroupPage, error) {
+func (r Reports) Groups(ctx context.Context, q GroupQuery) (GroupPage, error) {
 	if q.Sort == "" {
 		q.Sort = LargestGroups
 	}
@@ -72,23 +72,23 @@ func (s *Service) Groups(ctx context.Context, tenant string, q GroupQuery) (Grou
 	case !known:
 		return GroupPage{}, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", GroupSorts)}
 	}
-	if err := validateLetterQuery(tenant, q.Filter); err != nil {
+	if err := validateLetterQuery(r.tenant, q.Filter); err != nil {
 		return GroupPage{}, err
 	}
-	scope, err := cursorScope(tenant, q.Filter, LetterSort("groups:"+q.Sort))
+	scope, err := cursorScope(r.tenant, q.Filter, LetterSort("groups:"+q.Sort))
 	if err != nil {
 		return GroupPage{}, err
 	}
-	at := groupCursor{asOf: s.now()}
+	at := groupCursor{asOf: r.s.now()}
 	if q.After != "" {
 		if at, err = decodeGroupCursor(q.After, scope); err != nil {
 			return GroupPage{}, err
 		}
 	}
-	if err := s.journal.Index.CatchUp(ctx); err != nil {
+	if err := r.s.journal.Index.CatchUp(ctx); err != nil {
 		return GroupPage{}, err
 	}
-	page, err := s.groups(ctx, tenant, q, at)
+	page, err := r.s.groups(ctx, r.tenant, q, at)
 	if err == nil && page.More {
 		page.Next = groupCursor{page.last, at.asOf}.encode(scope)
 	}

@@ -34,14 +34,14 @@ const (
 	scanTimeLimit = 3 * time.Second
 )
 
-// SearchLetters scans the letters of a tenant that match a filter, in order, and returns those
+// Search scans the letters of a tenant that match a filter, in order, and returns those
 // that meet a condition. It stops after Limit matches, Scan letters or three seconds. Complete
 // reports whether all letters were scanned; else Next continues after the last scanned letter.
 // A letter for which the condition is undecided is left out and counted.
 //
 // Errors: a *FieldError for bad input, and with a condition ErrTooManyConditions while the
 // maximum of conditions is running.
-func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSearch) (LettersFound, error) {
+func (o Letters) Search(ctx context.Context, q LetterSearch) (LettersFound, error) {
 	out := LettersFound{Letters: []Letter{}}
 	if q.Scan == 0 {
 		q.Scan = defaultScan
@@ -52,7 +52,7 @@ func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSear
 	if q.Limit < 1 || q.Limit > maxLetters {
 		return out, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
 	}
-	w, err := s.newLetterScan(ctx, tenant, q.Filter, q.Where, q.Sort, q.After)
+	w, err := o.s.newLetterScan(ctx, o.tenant, q.Filter, q.Where, q.Sort, q.After)
 	if err != nil {
 		return out, err
 	}

@@ -50,7 +50,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if payloads := r.payloadsOf(unpaid, receipts.Reconciled); len(payloads) != 1 || payloads[0].LookupURL != asked || !payloads[0].SelfDeclared {
 		t.Errorf("not executed: %+v", payloads)
 	}
-	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}); err != nil {
+	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 1, Reason: "we are one"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.ReconcileByLookup(ctx, "acme", byKey.Run, "service:desk"); !errors.As(err, &second) {

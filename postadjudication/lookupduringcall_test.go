@@ -34,7 +34,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		a := noAnswer()
 		if c.Attempt == 1 {
-			if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
+			if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "looking into it"); err != nil {
 				t.Error(err)
 			}
 			return a
@@ -46,7 +46,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
 	e.duringLookup = func() {
-		if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "found out"); err != nil {
+		if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "found out"); err != nil {
 			t.Error(err)
 		}
 		r.until("it was called again, and was paid", `SELECT state = 'scheduled' AND attempt_count = 2 FROM recourse.runs`)

@@ -152,7 +152,7 @@ func TestAnotherSumIsForAPerson(t *testing.T) {
 	l.setAnswers(answerExecuted(400))
 	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'other_amount' FROM recourse.lookups), false)`)
 	asked := l.count()
-	i, err := r.Inspect(context.Background(), "acme", s.Run)
+	i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run)
 	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.head() != head {
 		t.Errorf("head %d, %+v, %v", r.head(), i.Lookups, err)
 	}
@@ -173,7 +173,7 @@ func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 	if n := r.count(`SELECT asked FROM recourse.lookups`); n != 1 {
 		t.Errorf("looked up %d times; a single answer of executed is believed", n)
 	}
-	if i, err := r.Inspect(context.Background(), "acme", s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupKeyForgotten || i.Case.UnknownOpen != 1 {
+	if i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupKeyForgotten || i.Case.UnknownOpen != 1 {
 		t.Errorf("%+v, %v", i.Lookups, err)
 	}
 }
@@ -266,14 +266,14 @@ func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	r.mustSubmit(other)
 	r.startWorkers()
 	r.until("letters", `SELECT count(*) = 2 FROM recourse.runs WHERE letter = 'open'`)
-	if _, err := r.OpenBreaker(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	r.until("one is asked thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
 	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
 		t.Errorf("%d letters looked up", n)
 	}
-	if _, err := r.ReleaseBreaker(ctx, "acme", "other", "user:ada", "over"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, "other", "over"); err != nil {
 		t.Fatal(err)
 	}
 	r.until("both are asked", `SELECT count(*) = 2 FROM recourse.lookups`)
@@ -365,15 +365,15 @@ func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
 	r := manyUnknownLetters(t, noAnswer)
 	ctx := context.Background()
-	if _, err := r.OpenBreaker(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	r.untilOtherLetterLookedUp()
-	if _, err := r.ReleaseBreaker(ctx, "acme", "other", "user:ada", "over"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, "other", "over"); err != nil {
 		t.Fatal(err)
 	}
 	r.until("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lookupPage+2)
-	if _, err := r.OpenBreaker(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.db.Exec(`UPDATE recourse.lookups l SET next_at = now() - interval '1 hour' FROM recourse.runs r WHERE r.id = l.run_id AND r.target = 'other'`); err != nil {

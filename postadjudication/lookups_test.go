@@ -406,7 +406,7 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	})
 	ctx := context.Background()
 	r.escrow.script = func(context.Context, Call) Answer {
-		if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "maintenance"); err != nil {
+		if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "maintenance"); err != nil {
 			t.Error(err)
 		}
 		return noAnswer()
@@ -419,7 +419,7 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
-	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "over"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "over"); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()

@@ -104,7 +104,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	t.Parallel()
 	o := newOlderKeyCase(t, neverCalled)
 	ctx := context.Background()
-	if _, err := o.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := o.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	waits := o.mustSubmit(o.higher(2))
@@ -115,7 +115,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	if st := o.status(waits.Run); st.State != background.DeadLettered || st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" || st.Attempts != 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, err := o.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := o.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "go"); err != nil {
 		t.Fatal(err)
 	}
 	o.checkUndercut(waits, 600)
@@ -125,7 +125,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	if plan := o.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidUnderOlderKey] != 1 {
 		t.Errorf("a plan: %+v", plan)
 	}
-	inspected, err := o.Inspect(ctx, "acme", waits.Run)
+	inspected, err := o.As("acme", "").DeadLetters.Inspect(ctx, waits.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		o.mustAudit()
-		page, err := o.Cases(context.Background(), "acme", CaseFilter{Reserved: true}, "", 10)
+		page, err := o.As("acme", "").Cases.List(context.Background(), CaseFilter{Reserved: true}, "", 10)
 		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []string{"free", "adjudicate"}) {
 			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
 		}
@@ -319,7 +319,7 @@ func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
 	o := newOlderKeyCase(t, neverCalled, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: seen.handle} })
-	if _, err := o.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := o.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	waits := o.mustSubmit(o.higher(2))

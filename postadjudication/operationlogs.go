@@ -38,24 +38,24 @@ type OperationLogEntry struct {
 	Target    string           `json:"target,omitempty"`
 }
 
-// OperationHistory returns at most limit receipts of an operation log of a tenant in order,
+// History returns at most limit receipts of an operation log of a tenant in order,
 // beginning after a sequence number. It returns none if nothing was ever recorded.
-func (s *Service) OperationHistory(ctx context.Context, tenant string, log OperationLog, after int64, limit int) ([]OperationLogEntry, error) {
-	return s.readOperationLog(ctx, tenant, string(log), after, limit)
+func (t TenantOperationLogs) History(ctx context.Context, log OperationLog, after int64, limit int) ([]OperationLogEntry, error) {
+	return t.s.readOperationLog(ctx, t.tenant, string(log), after, limit)
 }
 
-// BreakerHistory returns the changes of a target's circuit breaker in order, as OperationHistory
+// History returns the changes of a target's circuit breaker in order, as History
 // does. The trail is a tenant's, which also records when the breaker over all tenants paused
 // the tenant's runs, or that of AllTenants.
-func (s *Service) BreakerHistory(ctx context.Context, tenant, target string, after int64, limit int) ([]OperationLogEntry, error) {
+func (t TenantBreakers) History(ctx context.Context, target string, after int64, limit int) ([]OperationLogEntry, error) {
 	if target == "" {
 		return nil, &FieldError{Field: "target", Problem: "must be given"}
 	}
-	of, err := s.findBreaker(ctx, tenant, target)
+	of, err := t.s.findBreaker(ctx, t.tenant, target)
 	if err != nil {
 		return nil, err
 	}
-	return s.readOperationLog(ctx, tenant, postgres.BreakerSubjectPrefix+of.Family+":"+of.Name, after, limit)
+	return t.s.readOperationLog(ctx, t.tenant, postgres.BreakerSubjectPrefix+of.Family+":"+of.Name, after, limit)
 }
 
 func (s *Service) readOperationLog(ctx context.Context, tenant, subject string, after int64, limit int) ([]OperationLogEntry, error) {

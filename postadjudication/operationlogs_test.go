@@ -14,9 +14,9 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	_, key, err := r.CreateKey(ctx, NewKey{Tenant: "acme", Principal: "user:ada", Roles: []AccessRole{access.Operator}, ExpiresAt: r.now().Add(day), Actor: "user:root", Reason: "on call"})
+	_, key, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: "user:ada", Roles: []AccessRole{access.Operator}, ExpiresAt: r.now().Add(day), Reason: "on call"})
 	if err == nil {
-		_, err = r.RevokeKey(ctx, "acme", key.Prefix, "user:root", "left")
+		_, err = r.As("acme", "user:root").Keys.Revoke(ctx, key.Prefix, "left")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -24,11 +24,11 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 	r.deadLetter(1, func(Call) Answer { return refused() })
 	plan := r.runPlan(r.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "in court", Action: BulkHold, All: true}))
 	for _, tenant := range []string{"acme", AllTenants} {
-		if _, err := r.OpenBreaker(ctx, tenant, DefaultTarget, "user:ada", "their bank is down"); err != nil {
+		if _, err := r.As(tenant, "user:ada").Breakers.Open(ctx, DefaultTarget, "their bank is down"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:bob", "it is up"); err != nil {
+	if _, err := r.As("acme", "user:bob").Breakers.Release(ctx, DefaultTarget, "it is up"); err != nil {
 		t.Fatal(err)
 	}
 	words := func(found []OperationLogEntry, err error) string {
@@ -51,7 +51,7 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 			"system:bulk bulk-changed " + plan.ID.String() + " running to done"},
 		OperationLogRefusals: {""},
 	} {
-		entries := words(r.OperationHistory(ctx, "acme", of, 0, 100))
+		entries := words(r.As("acme", "").OperationLogs.History(ctx, of, 0, 100))
 		for _, w := range want {
 			if !strings.Contains(entries, w) {
 				t.Errorf("%s: no %q in\n%s", of, w, entries)
@@ -61,19 +61,19 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 			t.Errorf("%s: %d lines, want %d", of, lines, len(want))
 		}
 	}
-	if entries := words(r.BreakerHistory(ctx, "acme", DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down\nuser:bob brake-released  open to closed: it is up" {
+	if entries := words(r.As("acme", "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down\nuser:bob brake-released  open to closed: it is up" {
 		t.Error(entries)
 	}
-	if entries := words(r.BreakerHistory(ctx, AllTenants, DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down" {
+	if entries := words(r.As(AllTenants, "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down" {
 		t.Error(entries)
 	}
-	if entries := words(r.OperationHistory(ctx, "acme", OperationLogBulks, 1, 1)); !strings.Contains(entries, "planned to running") || strings.Contains(entries, "\n") {
+	if entries := words(r.As("acme", "").OperationLogs.History(ctx, OperationLogBulks, 1, 1)); !strings.Contains(entries, "planned to running") || strings.Contains(entries, "\n") {
 		t.Errorf("the second alone: %s", entries)
 	}
-	if entries := words(r.OperationHistory(ctx, "bank", OperationLogKeys, 0, 100)); entries != "" {
+	if entries := words(r.As("bank", "").OperationLogs.History(ctx, OperationLogKeys, 0, 100)); entries != "" {
 		t.Errorf("another tenant's: %s", entries)
 	}
-	if _, err := r.OperationHistory(ctx, "", OperationLogKeys, 0, 100); err == nil {
+	if _, err := r.As("", "").OperationLogs.History(ctx, OperationLogKeys, 0, 100); err == nil {
 		t.Error("an empty tenant reads the log of all tenants")
 	}
 	r.mustAudit()

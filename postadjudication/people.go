@@ -23,9 +23,7 @@ type People struct {
 
 // PeopleChange sets the number of people required.
 type PeopleChange struct {
-	Tenant string
 	People int    // 1 or 2
-	Actor  string // required
 	Reason string // required
 }
 
@@ -40,12 +38,12 @@ func peopleOf(p postgres.People) People {
 	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: timeOrNil(p.At)}
 }
 
-// People returns the number of people that a tenant's money requires.
-func (s *Service) People(ctx context.Context, tenant string) (People, error) {
-	if tenant == "" {
+// Get returns the number of people that a tenant's money requires.
+func (t TenantPeople) Get(ctx context.Context) (People, error) {
+	if t.tenant == "" {
 		return People{}, &FieldError{Field: "tenant", Problem: "must be given"}
 	}
-	p, err := s.journal.People.Get(ctx, tenant)
+	p, err := t.s.journal.People.Get(ctx, t.tenant)
 	return peopleOf(p), err
 }
 
@@ -59,36 +57,36 @@ func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
 	return out, err
 }
 
-// SetPeople sets the number of people that a tenant's money requires, with a receipt in one
+// Set sets the number of people that a tenant's money requires, with a receipt in one
 // commit. It writes nothing if the number is already set. Errors: a *FieldError for bad input.
-func (s *Service) SetPeople(ctx context.Context, q PeopleChange) (People, error) {
-	errs := []error{requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)}
+func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
+	errs := []error{t.checkChange(q.Reason)}
 	if q.People != 1 && q.People != postgres.DefaultPeople {
 		errs = append(errs, &FieldError{Field: "people", Problem: "must be 1 or 2"})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return People{}, err
 	}
-	at, reason := s.now(), cleanText(q.Reason, 1024)
-	now, err := s.journal.People.Set(ctx, postgres.People{Tenant: q.Tenant, People: q.People, Actor: q.Actor, Reason: reason, At: at},
-		receipts.Draft{Actor: q.Actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
+	at, reason := t.s.now(), cleanText(q.Reason, 1024)
+	now, err := t.s.journal.People.Set(ctx, postgres.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},
+		receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
 	return peopleOf(now), err
 }
 
-// PeopleHistory returns at most limit changes in order, from their receipts, beginning after a
+// History returns at most limit changes in order, from their receipts, beginning after a
 // sequence number.
-func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64, limit int) ([]PeopleVersion, error) {
+func (t TenantPeople) History(ctx context.Context, after int64, limit int) ([]PeopleVersion, error) {
 	switch {
-	case tenant == "":
+	case t.tenant == "":
 		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	caseID, found, err := s.journal.Operations.Log(ctx, tenant, postgres.PeopleLog)
+	caseID, found, err := t.s.journal.Operations.Log(ctx, t.tenant, postgres.PeopleLog)
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +96,7 @@ func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64,
 		if err != nil {
 			return nil, err
 		}
-		out[i] = PeopleVersion{People: People{Tenant: tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: timeOrNil(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
+		out[i] = PeopleVersion{People: People{Tenant: t.tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: timeOrNil(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
 	}
 	return out, nil
 }

@@ -114,14 +114,14 @@ func (r *rig) olderRuns() (older, newer []Submitted) {
 	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
 	superseded := r.deadLetter(1, lies)
 	letter := r.deadLetter(2, lies)
-	if _, err := r.OpenBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	fork := r.mustFork(letter)
 	if _, err := r.cancel(fork); err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.ReleaseBreaker(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), DefaultTarget, "go"); err != nil {
 		r.t.Fatal(err)
 	}
 	r.escrow.mu.Lock()

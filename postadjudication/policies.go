@@ -38,38 +38,38 @@ func (e *PolicyVersionError) Error() string {
 	return fmt.Sprintf("postadjudication: the policy of family %s of %s is at version %d, not %d", e.Current.Family, e.Current.Tenant, e.Current.Version, e.Expected)
 }
 
-// SetPolicy sets the policy of new runs, with its receipt in one commit, and returns the policy
+// Set sets the policy of new runs, with its receipt in one commit, and returns the policy
 // in force. Existing runs keep the policy they were submitted with, as do their forks, unless a
 // fork names another. New runs of this process have the policy at once, those of other
 // processes within PolicyCacheTTL. Setting the same policy again changes nothing.
 //
 // Errors: *FieldError for bad input, *PolicyVersionError, background.ErrUnknownFamily. After any
 // other error it is unknown whether the policy was set: read its version.
-func (s *Service) SetPolicy(ctx context.Context, q PolicyChange) (FamilyPolicy, error) {
-	if err := q.validate(); err != nil {
+func (t TenantPolicies) Set(ctx context.Context, q PolicyChange) (FamilyPolicy, error) {
+	if err := errors.Join(t.checkChange(q.Reason), requireText("family", q.Family, 32), validatePolicy(q.Policy)); err != nil {
 		return FamilyPolicy{}, err
 	}
-	if err := s.checkFamilyKnown(ctx, q.Tenant, q.Family); err != nil {
+	if err := t.s.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return s.changePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
-		return q.decide(now, s.configured(q.Family), s.now())
+	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
+		return q.decide(now, t.s.configured(q.Family), t.actor, t.s.now())
 	})
 }
 
-// ResetPolicy returns new runs of a family to the configured policy, as before any SetPolicy.
+// Reset returns new runs of a family to the configured policy, as before any Set.
 // It is a change like any other, with its receipt and version in one commit. It takes effect as
-// SetPolicy does, and has the same errors. It changes nothing if the configured policy is
+// Set does, and has the same errors. It changes nothing if the configured policy is
 // already in force.
-func (s *Service) ResetPolicy(ctx context.Context, q PolicyReset) (FamilyPolicy, error) {
-	if err := q.validate(); err != nil {
+func (t TenantPolicies) Reset(ctx context.Context, q PolicyReset) (FamilyPolicy, error) {
+	if err := errors.Join(t.checkChange(q.Reason), requireText("family", q.Family, 32)); err != nil {
 		return FamilyPolicy{}, err
 	}
-	if err := s.checkFamilyKnown(ctx, q.Tenant, q.Family); err != nil {
+	if err := t.s.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return s.changePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
-		return q.decide(now, s.configured(q.Family), s.now())
+	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
+		return q.decide(now, t.s.configured(q.Family), t.actor, t.s.now())
 	})
 }
 
@@ -91,7 +91,7 @@ func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVer
 	return s.familyPolicy(now), nil
 }
 
-// Decisions of SetPolicy on the locked row.
+// Decisions of Set on the locked row.
 var (
 	errSamePolicy   = errors.New("postadjudication: the policy is set already")
 	errOtherVersion = errors.New("postadjudication: the policy is of another version")
@@ -123,27 +123,27 @@ func (s *Service) checkFamilyKnown(ctx context.Context, tenant, family string) e
 	return err
 }
 
-// Policies returns the policies of a tenant's families: those of this process, and those that
+// List returns the policies of a tenant's families: those of this process, and those that
 // were ever set. It returns none for an empty tenant.
-func (s *Service) Policies(ctx context.Context, tenant string) ([]FamilyPolicy, error) {
-	if tenant == "" {
+func (t TenantPolicies) List(ctx context.Context) ([]FamilyPolicy, error) {
+	if t.tenant == "" {
 		return nil, nil
 	}
-	set, err := s.journal.Policies.OfTenant(ctx, tenant)
+	set, err := t.s.journal.Policies.OfTenant(ctx, t.tenant)
 	if err != nil {
 		return nil, err
 	}
 	var out []FamilyPolicy
 	for _, p := range set {
-		out = append(out, s.familyPolicy(p))
+		out = append(out, t.s.familyPolicy(p))
 	}
 	families := []string{Family}
-	for name := range s.plainFamilies {
+	for name := range t.s.plainFamilies {
 		families = append(families, name)
 	}
 	for _, name := range families {
 		if !slices.ContainsFunc(set, func(p postgres.Policy) bool { return p.Family == name }) {
-			out = append(out, FamilyPolicy{Tenant: tenant, Family: name, Policy: *s.configured(name), AsConfigured: true})
+			out = append(out, FamilyPolicy{Tenant: t.tenant, Family: name, Policy: *t.s.configured(name), AsConfigured: true})
 		}
 	}
 	slices.SortFunc(out, func(a, b FamilyPolicy) int { return strings.Compare(a.Family, b.Family) })
@@ -165,17 +165,10 @@ func (s *Service) familyPolicy(p postgres.Policy) FamilyPolicy {
 
 // PolicyChange sets the retry policy of a family for a tenant.
 type PolicyChange struct {
-	Tenant    string
 	Family    string
 	Policy    retrypolicy.Policy // the whole policy; zero members get the default
-	Actor     string             // required
 	Reason    string             // required
 	IfVersion *int64             // refused unless it is the current version; nil: any version
-}
-
-func (q PolicyChange) validate() error {
-	return errors.Join(requireText("tenant", q.Tenant, 128), requireText("family", q.Family, 32), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024),
-		validatePolicy(q.Policy))
 }
 
 // maxPolicyDelay bounds the delays of a policy that is set.
@@ -204,8 +197,8 @@ func validatePolicy(p retrypolicy.Policy) error {
 
 // decide returns the policy after the change. configured is nil if this process does not have
 // the family.
-func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
-	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: at}
+func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (postgres.Policy, string, error) {
+	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
 	switch set := now.Version > 0 && !now.AsConfigured; {
 	case set && now.Policy.Encode() == next.Policy.Encode():
 		return next, "", errSamePolicy
@@ -223,20 +216,14 @@ func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy
 
 // PolicyReset returns new runs of a family to the configured policy.
 type PolicyReset struct {
-	Tenant    string
 	Family    string
-	Actor     string // required
 	Reason    string // required
 	IfVersion *int64 // refused unless it is the current version; nil: any version
 }
 
-func (q PolicyReset) validate() error {
-	return errors.Join(requireText("tenant", q.Tenant, 128), requireText("family", q.Family, 32), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024))
-}
-
 // decide returns the policy after the reset.
-func (q PolicyReset) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
-	next := postgres.Policy{AsConfigured: true, Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: at}
+func (q PolicyReset) decide(now postgres.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (postgres.Policy, string, error) {
+	next := postgres.Policy{AsConfigured: true, Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
 	if now.Version == 0 || now.AsConfigured {
 		return next, "", errSamePolicy
 	}
@@ -276,19 +263,19 @@ type PolicyVersion struct {
 	Receipt string `json:"receipt_id"`
 }
 
-// PolicyHistory returns at most limit changes of a family's policy in order, from their receipts,
+// History returns at most limit changes of a family's policy in order, from their receipts,
 // beginning after a version. A reset has no Policy: its receipt does not state what was configured,
 // nor in which process.
-func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, after int64, limit int) ([]PolicyVersion, error) {
+func (t TenantPolicies) History(ctx context.Context, family string, after int64, limit int) ([]PolicyVersion, error) {
 	if limit < 1 {
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	set, err := s.journal.Policies.OfTenant(ctx, tenant)
+	set, err := t.s.journal.Policies.OfTenant(ctx, t.tenant)
 	at := slices.IndexFunc(set, func(p postgres.Policy) bool { return p.Family == family })
 	if err != nil || at < 0 {
 		return nil, err
 	}
-	trail, err := s.journal.Receipts.Trail(ctx, tenant, set[at].Case, postgres.TrailPosition{Case: set[at].Case, Seq: after}, limit)
+	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, set[at].Case, postgres.TrailPosition{Case: set[at].Case, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +292,7 @@ func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, afte
 			}
 		}
 		out[i] = PolicyVersion{Changes: p.Changes, Receipt: r.ID(), FamilyPolicy: FamilyPolicy{
-			Tenant: tenant, Family: family, Policy: policy, AsConfigured: p.Policy == "", Version: r.Seq, Actor: r.Actor, Reason: p.Reason, At: r.At,
+			Tenant: t.tenant, Family: family, Policy: policy, AsConfigured: p.Policy == "", Version: r.Seq, Actor: r.Actor, Reason: p.Reason, At: r.At,
 		}}
 	}
 	return out, nil

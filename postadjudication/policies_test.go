@@ -18,8 +18,7 @@ func succeedTask(context.Context, background.Attempt) background.Result {
 }
 
 func policyChange(attempts int) PolicyChange {
-	return PolicyChange{Tenant: "acme", Family: Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond},
-		Actor: "user:ada", Reason: "they asked for patience"}
+	return PolicyChange{Family: Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond}, Reason: "they asked for patience"}
 }
 
 // A caller who may not read a policy's receipts leaves no refusal among them: the receipts are its versions.
@@ -28,7 +27,7 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	for n := range 3 {
-		if _, err := r.SetPolicy(ctx, policyChange(4+n)); err != nil {
+		if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(4+n)); err != nil {
 			t.Fatal(err)
 		}
 		cases, err := r.journal.Operations.Cases(ctx, "acme")
@@ -39,7 +38,7 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if history, err := r.PolicyHistory(ctx, "acme", Family, 0, 10); err != nil || len(history) != 3 || history[2].Version != 3 || history[2].Policy.MaxRetryAttempts != 6 {
+	if history, err := r.As("acme", "").Policies.History(ctx, Family, 0, 10); err != nil || len(history) != 3 || history[2].Version != 3 || history[2].Policy.MaxRetryAttempts != 6 {
 		t.Errorf("%+v, %v", history, err)
 	}
 	if n := len(r.operationLog("acme", "refusals")); n != 3 {
@@ -56,7 +55,7 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	other := joinRig(t, r.url, r.redis, r.escrow)
 	ctx := context.Background()
 	before := r.mustSubmit(release(1))
-	set, err := r.SetPolicy(ctx, policyChange(5))
+	set, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5))
 	if err != nil || set.Version != 1 || set.Policy.MaxRetryAttempts != 5 || set.Actor != "user:ada" || set.At.IsZero() {
 		t.Fatalf("%+v, %v", set, err)
 	}
@@ -106,23 +105,23 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	version := func(n int64) *int64 { return &n }
 	first := policyChange(5)
 	first.IfVersion = version(0)
-	if _, err := r.SetPolicy(ctx, first); err != nil {
+	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, first); err != nil {
 		t.Fatal(err)
 	}
 	var other *PolicyVersionError
-	if _, err := r.SetPolicy(ctx, first); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.Policy.MaxRetryAttempts != 5 {
+	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, first); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.Policy.MaxRetryAttempts != 5 {
 		t.Fatalf("a change of version 0: %v", err)
 	}
-	if same, err := r.SetPolicy(ctx, policyChange(5)); err != nil || same.Version != 1 {
+	if same, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)); err != nil || same.Version != 1 {
 		t.Errorf("what holds already: %+v, %v", same, err)
 	}
 	second := policyChange(7)
 	second.Policy.NonRetryable, second.IfVersion = []string{"http.refused"}, version(1)
 	second.Reason = "see token=sk_live_abcdefghijklmnopqrstuvwx"
-	if set, err := r.SetPolicy(ctx, second); err != nil || set.Version != 2 {
+	if set, err := r.As("acme", "user:ada").Policies.Set(ctx, second); err != nil || set.Version != 2 {
 		t.Fatalf("%+v, %v", set, err)
 	}
-	history, err := r.PolicyHistory(ctx, "acme", Family, 0, 10)
+	history, err := r.As("acme", "").Policies.History(ctx, Family, 0, 10)
 	if err != nil || len(history) != 2 {
 		t.Fatalf("%+v, %v", history, err)
 	}
@@ -132,19 +131,19 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	if h := history[1]; h.Version != 2 || h.Changes != "max_retry_attempts 5 to 7; non_retryable [] to [http.refused]" || strings.Contains(h.Reason, "sk_live") {
 		t.Errorf("%+v", h)
 	}
-	if rest, err := r.PolicyHistory(ctx, "acme", Family, 1, 10); err != nil || len(rest) != 1 || rest[0].Version != 2 {
+	if rest, err := r.As("acme", "").Policies.History(ctx, Family, 1, 10); err != nil || len(rest) != 1 || rest[0].Version != 2 {
 		t.Errorf("%+v, %v", rest, err)
 	}
-	list, err := r.Policies(ctx, "acme")
+	list, err := r.As("acme", "").Policies.List(ctx)
 	if err != nil || len(list) != 1 || list[0].Version != 2 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for _, tenant := range []string{"", "other"} {
-		list, err := r.Policies(ctx, tenant)
+		list, err := r.As(tenant, "").Policies.List(ctx)
 		if err != nil || tenant == "" && len(list) != 0 || tenant != "" && (len(list) != 1 || list[0].Version != 0 || list[0].Policy.MaxRetryAttempts != 3) {
 			t.Errorf("tenant %q: %+v, %v", tenant, list, err)
 		}
-		if h, err := r.PolicyHistory(ctx, tenant, Family, 0, 10); err != nil || len(h) != 0 {
+		if h, err := r.As(tenant, "").Policies.History(ctx, Family, 0, 10); err != nil || len(h) != 0 {
 			t.Errorf("tenant %q: %+v, %v", tenant, h, err)
 		}
 	}
@@ -164,7 +163,7 @@ func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 			q := policyChange(10 + i)
 			q.IfVersion = new(int64)
 			var other *PolicyVersionError
-			switch set, err := r.SetPolicy(context.Background(), q); {
+			switch set, err := r.As("acme", "user:ada").Policies.Set(context.Background(), q); {
 			case err == nil:
 				won <- set.Policy.MaxRetryAttempts
 			case !errors.As(err, &other) || other.Current.Version != 1:
@@ -176,7 +175,7 @@ func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 	if len(won) != 1 {
 		t.Fatalf("%d were set", len(won))
 	}
-	if list, err := r.Policies(context.Background(), "acme"); err != nil || list[0].Policy.MaxRetryAttempts != <-won || list[0].Version != 1 {
+	if list, err := r.As("acme", "").Policies.List(context.Background()); err != nil || list[0].Policy.MaxRetryAttempts != <-won || list[0].Version != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1`, string(receipts.PolicyChanged)); n != 1 {
@@ -189,27 +188,28 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Families = []PlainFamily{{Name: "letters", Handle: succeedTask}} })
 	ctx := context.Background()
-	for field, spoil := range map[string]func(*PolicyChange){
-		"tenant":                    func(q *PolicyChange) { q.Tenant = "" },
-		"family":                    func(q *PolicyChange) { q.Family = "" },
-		"actor":                     func(q *PolicyChange) { q.Actor = " " },
-		"reason":                    func(q *PolicyChange) { q.Reason = "" },
-		"policy.max_delay":          func(q *PolicyChange) { q.Policy.MaxDelay = 31 * day },
-		"policy.max_retry_attempts": func(q *PolicyChange) { q.Policy.MaxRetryAttempts = -1 },
-		"policy.jitter":             func(q *PolicyChange) { q.Policy.Jitter = 2 },
-		"policy.non_retryable[0]":   func(q *PolicyChange) { q.Policy.NonRetryable = []string{"*"} },
-		"policy.on_exhaustion":      func(q *PolicyChange) { q.Policy.OnExhaustion = retrypolicy.Discard },
+	for field, spoil := range map[string]func(*acting, *PolicyChange){
+		"tenant":                    func(who *acting, q *PolicyChange) { who.tenant = "" },
+		"family":                    func(who *acting, q *PolicyChange) { q.Family = "" },
+		"actor":                     func(who *acting, q *PolicyChange) { who.actor = " " },
+		"reason":                    func(who *acting, q *PolicyChange) { q.Reason = "" },
+		"policy.max_delay":          func(who *acting, q *PolicyChange) { q.Policy.MaxDelay = 31 * day },
+		"policy.max_retry_attempts": func(who *acting, q *PolicyChange) { q.Policy.MaxRetryAttempts = -1 },
+		"policy.jitter":             func(who *acting, q *PolicyChange) { q.Policy.Jitter = 2 },
+		"policy.non_retryable[0]":   func(who *acting, q *PolicyChange) { q.Policy.NonRetryable = []string{"*"} },
+		"policy.on_exhaustion":      func(who *acting, q *PolicyChange) { q.Policy.OnExhaustion = retrypolicy.Discard },
 	} {
 		q := policyChange(5)
-		spoil(&q)
+		who := acting{"acme", "user:ada"}
+		spoil(&who, &q)
 		var wrong *FieldError
-		if _, err := r.SetPolicy(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As(who.tenant, who.actor).Policies.Set(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	unknown := policyChange(5)
 	unknown.Family = "setlement"
-	if _, err := r.SetPolicy(ctx, unknown); !errors.Is(err, background.ErrUnknownFamily) {
+	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, unknown); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("a family that is none: %v", err)
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.policies) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
@@ -217,7 +217,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 	known := policyChange(4)
 	known.Family = "letters"
-	if set, err := r.SetPolicy(ctx, known); err != nil || set.Version != 1 {
+	if set, err := r.As("acme", "user:ada").Policies.Set(ctx, known); err != nil || set.Version != 1 {
 		t.Errorf("%+v, %v", set, err)
 	}
 	s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "letters"})
@@ -230,11 +230,10 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	// A process that does not have the family can set its policy once the tenant has had tasks.
 	bare := joinRig(t, r.url, r.redis, r.escrow)
 	known.Policy.MaxRetryAttempts = 6
-	if set, err := bare.SetPolicy(ctx, known); err != nil || set.Version != 2 {
+	if set, err := bare.As("acme", "user:ada").Policies.Set(ctx, known); err != nil || set.Version != 2 {
 		t.Errorf("%+v, %v", set, err)
 	}
-	known.Tenant = "other"
-	if _, err := bare.SetPolicy(ctx, known); !errors.Is(err, background.ErrUnknownFamily) {
+	if _, err := bare.As("other", "user:ada").Policies.Set(ctx, known); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("a tenant that has none: %v", err)
 	}
 }
@@ -246,27 +245,27 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	r := newRig(t)
 	other := joinRig(t, r.url, r.redis, r.escrow)
 	ctx := context.Background()
-	reset := PolicyReset{Tenant: "acme", Family: Family, Actor: "user:ada", Reason: "patience is over"}
-	if p, err := r.ResetPolicy(ctx, reset); err != nil || p.Version != 0 || !p.AsConfigured {
+	reset := PolicyReset{Family: Family, Reason: "patience is over"}
+	if p, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset); err != nil || p.Version != 0 || !p.AsConfigured {
 		t.Errorf("where nothing was set: %+v, %v", p, err)
 	}
-	if _, err := r.SetPolicy(ctx, policyChange(7)); err != nil {
+	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(7)); err != nil {
 		t.Fatal(err)
 	}
 	kept := r.mustSubmit(release(1))
 	wrong, one := int64(9), int64(1)
 	var old *PolicyVersionError
 	reset.IfVersion = &wrong
-	if _, err := r.ResetPolicy(ctx, reset); !errors.As(err, &old) || old.Current.Version != 1 || old.Expected != 9 {
+	if _, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset); !errors.As(err, &old) || old.Current.Version != 1 || old.Expected != 9 {
 		t.Errorf("of another version: %v", err)
 	}
 	reset.IfVersion = &one
-	p, err := r.ResetPolicy(ctx, reset)
+	p, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset)
 	if err != nil || p.Version != 2 || !p.AsConfigured || p.Policy.MaxRetryAttempts != 3 || p.Actor != "user:ada" || p.At.IsZero() {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	reset.IfVersion = nil
-	if p, err := r.ResetPolicy(ctx, reset); err != nil || p.Version != 2 {
+	if p, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset); err != nil || p.Version != 2 {
 		t.Errorf("again: %+v, %v", p, err)
 	}
 	attempts := func(of Submitted) int {
@@ -288,27 +287,25 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 		}
 		return attempts(s) == 3
 	})
-	all, err := r.Policies(ctx, "acme")
+	all, err := r.As("acme", "").Policies.List(ctx)
 	if err != nil || len(all) != 1 || !all[0].AsConfigured || all[0].Version != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if p, err := r.SetPolicy(ctx, policyChange(4)); err != nil || p.Version != 3 || p.AsConfigured {
+	if p, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(4)); err != nil || p.Version != 3 || p.AsConfigured {
 		t.Errorf("%+v, %v", p, err)
 	}
-	history, err := r.PolicyHistory(ctx, "acme", Family, 0, 10)
+	history, err := r.As("acme", "").Policies.History(ctx, Family, 0, 10)
 	if err != nil || len(history) != 3 || !history[1].AsConfigured || history[1].Version != 2 || !strings.Contains(history[1].Changes, "max_retry_attempts 7 to 3") ||
 		history[1].Reason != "patience is over" || !strings.Contains(history[2].Changes, "max_retry_attempts 3 to 4") {
 		t.Errorf("%+v, %v", history, err)
 	}
 	var bad *FieldError
-	for field, q := range map[string]PolicyReset{
-		"tenant": {Family: Family, Actor: "a", Reason: "b"}, "actor": {Tenant: "acme", Family: Family, Reason: "b"}, "reason": {Tenant: "acme", Family: Family, Actor: "a"},
-	} {
-		if _, err := r.ResetPolicy(ctx, q); !errors.As(err, &bad) || bad.Field != field {
+	for field, c := range map[string]struct{ tenant, actor, reason string }{"tenant": {"", "a", "b"}, "actor": {"acme", "", "b"}, "reason": {"acme", "a", ""}} {
+		if _, err := r.As(c.tenant, c.actor).Policies.Reset(ctx, PolicyReset{Family: Family, Reason: c.reason}); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("without %s: %v", field, err)
 		}
 	}
-	if _, err := r.ResetPolicy(ctx, PolicyReset{Tenant: "acme", Family: "setlement", Actor: "a", Reason: "b"}); !errors.Is(err, background.ErrUnknownFamily) {
+	if _, err := r.As("acme", "a").Policies.Reset(ctx, PolicyReset{Family: "setlement", Reason: "b"}); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("of no family: %v", err)
 	}
 	r.mustAudit()
@@ -319,10 +316,10 @@ func TestAResetPolicyThatWasTamperedWithIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	if _, err := r.SetPolicy(ctx, policyChange(7)); err != nil {
+	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(7)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.ResetPolicy(ctx, PolicyReset{Tenant: "acme", Family: Family, Actor: "user:ada", Reason: "x"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Policies.Reset(ctx, PolicyReset{Family: Family, Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	r.mustAudit()

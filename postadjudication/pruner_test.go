@@ -114,7 +114,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); !errors.Is(err, ErrNotFound) {
 		t.Errorf("fork of a purged letter: %v", err)
 	}
-	if _, err := r.Annotations(context.Background(), "acme", letter.Run); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); !errors.Is(err, ErrNotFound) {
 		t.Errorf("annotation of a purged letter: %v", err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
@@ -206,7 +206,7 @@ func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 	if st := k.Stats().Retention; st.Rounds != 2 || st.Pruned != 1 || st.Announced != 2 || st.Unarchived != 1 {
 		t.Errorf("%+v", st)
 	}
-	if d, err := r.Annotations(context.Background(), "acme", letter.Run); err != nil || d.ExpiresAt == nil {
+	if d, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); err != nil || d.ExpiresAt == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE payload IS NULL AND id = $1`, task.Run.String()); n != 1 {

@@ -68,7 +68,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 		t.Errorf("%+v", payloads)
 	}
 	r.untilArchivedTasks(r.inspector(), 3, onlyQueue)
-	if n, err := r.CountLetters(ctx, "acme", LetterFilter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
+	if n, err := r.As("acme", "").DeadLetters.Count(ctx, LetterFilter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
 		t.Errorf("%+v are listed, %v", n, err)
 	}
 	q.Confirm = "0"

@@ -29,7 +29,7 @@ func TestAShorterAgeTakesNothingThatWasNotAnnouncedInTime(t *testing.T) {
 	}
 	k := r.retentionRig(archive, withMaxAge("P4D")).at(45 * day)
 	k.prune(PruneReport{Announced: 1}) // a quarter of four days is one: expires on day 46
-	if d, err := k.Annotations(context.Background(), "acme", announced.Run); err != nil || d.ExpiresAt == nil || d.ExpiresAt.Before(time.Now().Add(50*day)) {
+	if d, err := k.As("acme", "").DeadLetters.Annotations(context.Background(), announced.Run); err != nil || d.ExpiresAt == nil || d.ExpiresAt.Before(time.Now().Add(50*day)) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	k.at(45*day + 23*time.Hour).prune(PruneReport{})

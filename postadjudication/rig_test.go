@@ -353,3 +353,6 @@ func (r *rig) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged,
 func (r *rig) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
 	return r.Service.Clear(asOnePerson(ctx), tenant, q)
 }
+
+// acting is for whom and in whose name a test acts.
+type acting struct{ tenant, actor string }

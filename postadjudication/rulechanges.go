@@ -14,18 +14,14 @@ import (
 
 // RuleChange creates a rule of a tenant, or replaces the rule of the same name.
 type RuleChange struct {
-	Tenant    string
 	Rule      Rule   // the whole rule
-	Actor     string // required
 	Reason    string // required; part of the reason of each replay
 	IfVersion *int64 // refused unless it is the current version, 0 if there must be no rule; nil: any version
 }
 
 // RuleRemoval deletes a rule of a tenant.
 type RuleRemoval struct {
-	Tenant    string
 	Name      string
-	Actor     string // required
 	Reason    string // required
 	IfVersion *int64 // refused unless it is the current version; nil: any version
 }
@@ -44,16 +40,16 @@ func (e *RuleVersionError) Error() string {
 // ErrTooManyRules means that a tenant has the maximum number of rules.
 var ErrTooManyRules = postgres.ErrTooManyRules
 
-// errSameRule is the decision of SetRule that nothing changes.
+// errSameRule is the decision of Set that nothing changes.
 var errSameRule = errors.New("postadjudication: the rule is set already")
 
-// Rules returns the rules of a tenant, by name. A rule of a newer version that can't be read is
+// List returns the rules of a tenant, by name. A rule of a newer version that can't be read is
 // left out, and this process does not apply it.
-func (s *Service) Rules(ctx context.Context, tenant string) ([]StoredRule, error) {
-	if tenant == "" {
+func (o Rules) List(ctx context.Context) ([]StoredRule, error) {
+	if o.tenant == "" {
 		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
 	}
-	found, err := s.journal.Rules.List(ctx, tenant)
+	found, err := o.s.journal.Rules.List(ctx, o.tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +57,7 @@ func (s *Service) Rules(ctx context.Context, tenant string) ([]StoredRule, error
 	for _, f := range found {
 		r, err := parseStoredRule(f)
 		if err != nil {
-			s.journal.Warn(err)
+			o.s.journal.Warn(err)
 			continue
 		}
 		out = append(out, r)
@@ -69,28 +65,28 @@ func (s *Service) Rules(ctx context.Context, tenant string) ([]StoredRule, error
 	return out, nil
 }
 
-// SetRule creates or changes a rule, with its receipt in one commit, and returns the rule in
+// Set creates or changes a rule, with its receipt in one commit, and returns the rule in
 // force. Every process applies it from its next round on, and no longer the former rule. Setting
 // the same rule again changes nothing.
 //
 // Errors: *FieldError for bad input (joined, one per field), *RuleVersionError, ErrTooManyRules.
 // After any other error it is unknown whether the rule was set: read its version.
-func (s *Service) SetRule(ctx context.Context, q RuleChange) (StoredRule, error) {
-	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), q.Rule.Validate()); err != nil {
+func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
+	if err := errors.Join(r.checkChange(q.Reason), q.Rule.Validate()); err != nil {
 		return StoredRule{}, err
 	}
 	text, err := q.Rule.encode()
 	if err != nil {
 		return StoredRule{}, err
 	}
-	now, err := s.journal.Rules.Update(ctx, q.Tenant, q.Rule.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+	now, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Rule.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
 		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
 		if now.Exists() && now.Definition == string(text) {
 			return now, receipts.Draft{}, errSameRule
 		}
-		next := postgres.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: s.now()}
+		next := postgres.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
 		changes, err := ruleChanges(now, string(text))
 		return next, ruleReceipt(next, q.Rule.Name+": "+changes), err
 	})
@@ -100,15 +96,15 @@ func (s *Service) SetRule(ctx context.Context, q RuleChange) (StoredRule, error)
 	return parseStoredRule(now)
 }
 
-// DeleteRule deletes a rule, with its receipt in one commit, and returns it as it was. Its
+// Delete deletes a rule, with its receipt in one commit, and returns it as it was. Its
 // replays stay counted: a later rule of the same name continues the count. Errors: ErrNotFound
-// if the tenant has no such rule; otherwise those of SetRule.
-func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StoredRule, error) {
-	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireText("name", q.Name, 64), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
+// if the tenant has no such rule; otherwise those of Set.
+func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
+	if err := errors.Join(r.checkChange(q.Reason), requireText("name", q.Name, 64)); err != nil {
 		return StoredRule{}, err
 	}
 	var was postgres.Rule
-	_, err := s.journal.Rules.Update(ctx, q.Tenant, q.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+	_, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
 		was = now
 		if !now.Exists() {
 			return now, receipts.Draft{}, ErrNotFound
@@ -116,7 +112,7 @@ func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StoredRule, er
 		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
-		next := postgres.Rule{Deleted: true, Definition: now.Definition, Actor: q.Actor, Reason: cleanText(q.Reason, 1024), At: s.now()}
+		next := postgres.Rule{Deleted: true, Definition: now.Definition, Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
 		return next, ruleReceipt(next, q.Name+": "+ruleDeleted), nil
 	})
 	if err != nil {
@@ -124,7 +120,7 @@ func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StoredRule, er
 	}
 	out, err := parseStoredRule(was)
 	if err != nil { // made by a newer version; it is deleted all the same
-		s.journal.Warn(err)
+		r.s.journal.Warn(err)
 	}
 	return out, nil
 }
@@ -211,25 +207,25 @@ const ruleDeleted = "deleted"
 // ruleHistoryPage is how many receipts of a tenant's rules are read at once.
 const ruleHistoryPage = 1000
 
-// RuleHistory returns at most limit changes of a tenant's rule in order, from their receipts,
+// History returns at most limit changes of a tenant's rule in order, from their receipts,
 // beginning after a version. A rule that was deleted and created again continues its versions. It
 // returns none if there never was such a rule. If this program can't read the rule in a receipt,
 // only its name and the receipt's other members are set.
-func (s *Service) RuleHistory(ctx context.Context, tenant, name string, after int64, limit int) ([]RuleVersion, error) {
+func (o Rules) History(ctx context.Context, name string, after int64, limit int) ([]RuleVersion, error) {
 	switch {
-	case tenant == "":
+	case o.tenant == "":
 		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	caseID, found, err := s.journal.Operations.Log(ctx, tenant, postgres.RuleLog)
+	caseID, found, err := o.s.journal.Operations.Log(ctx, o.tenant, postgres.RuleLog)
 	if err != nil || !found {
 		return nil, err
 	}
 	var out []RuleVersion
 	version := int64(0)
 	for place := (postgres.TrailPosition{Case: caseID}); ; {
-		trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, place, ruleHistoryPage)
+		trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, place, ruleHistoryPage)
 		if err != nil || len(trail) == 0 {
 			return out, err
 		}

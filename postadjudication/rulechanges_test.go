@@ -28,18 +28,18 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	before := r.count(`SELECT count(*) FROM recourse.receipts`)
 	rule := replayRule(1).Rule
 	rule.Enabled = false
-	trial, err := r.TryRule(ctx, "acme", rule)
+	trial, err := r.As("acme", "").Rules.Try(ctx, rule)
 	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[Gate]int64{GateHeld: 1}) ||
 		len(trial.Letters) != 3 || trial.Letters[2].DeadAt.Before(trial.Letters[0].DeadAt) ||
 		slices.ContainsFunc(trial.Letters, func(l Letter) bool { return l.Run == letters[0].Run || l.Held }) {
 		t.Errorf("%+v, %v", trial, err)
 	}
 	rule.Filter, rule.All = LetterFilter{}, true
-	trial, err = r.TryRule(ctx, "acme", rule)
+	trial, err = r.As("acme", "").Rules.Try(ctx, rule)
 	if err != nil || trial.Matched != 6 || trial.Ready != 3 || trial.Refused[GateMayBeExecuted] != 2 {
 		t.Errorf("%+v, %v", trial, err)
 	}
-	if trial, err = r.TryRule(ctx, "other", rule); err != nil || trial.Matched != 0 || trial.Ready != 0 {
+	if trial, err = r.As("other", "").Rules.Try(ctx, rule); err != nil || trial.Matched != 0 || trial.Ready != 0 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 	if after := r.count(`SELECT count(*) FROM recourse.receipts`); after != before || r.count(`SELECT count(*) FROM recourse.rules`) != 0 {
@@ -49,7 +49,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 3})
 	r.untilNoneLive()
-	if trial, err = r.TryRule(ctx, "acme", replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[GateReplaysSpent] != 3 {
+	if trial, err = r.As("acme", "").Rules.Try(ctx, replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[GateReplaysSpent] != 3 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 }
@@ -65,7 +65,7 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 		t.Errorf("%+v", set)
 	}
 	var other *RuleVersionError
-	if _, err := r.SetRule(ctx, q); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.MaxReplays != 2 {
+	if _, err := r.As("acme", "user:ada").Rules.Set(ctx, q); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.MaxReplays != 2 {
 		t.Errorf("%v", err)
 	}
 	if same := r.mustSetRule(replayRule(2)); same.Version != 1 {
@@ -76,15 +76,15 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	if set := r.mustSetRule(q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
 		t.Errorf("%+v", set)
 	}
-	removal := RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:bob", Reason: "enough", IfVersion: version(1)}
-	if _, err := r.DeleteRule(ctx, removal); !errors.As(err, &other) || other.Current.Version != 2 {
+	removal := RuleRemoval{Name: "refused-later", Reason: "enough", IfVersion: version(1)}
+	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); !errors.As(err, &other) || other.Current.Version != 2 {
 		t.Errorf("%v", err)
 	}
 	removal.IfVersion = nil
-	if was, err := r.DeleteRule(ctx, removal); err != nil || was.Version != 2 || was.MaxReplays != 3 {
+	if was, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); err != nil || was.Version != 2 || was.MaxReplays != 3 {
 		t.Errorf("%+v, %v", was, err)
 	}
-	if _, err := r.DeleteRule(ctx, removal); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	q.IfVersion = version(0)
@@ -92,7 +92,7 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 		t.Errorf("%+v", set)
 	}
 	for _, tenant := range []string{"acme", "other"} {
-		if rules, err := r.Rules(ctx, tenant); err != nil || (len(rules) == 1) != (tenant == "acme") {
+		if rules, err := r.As(tenant, "").Rules.List(ctx); err != nil || (len(rules) == 1) != (tenant == "acme") {
 			t.Errorf("%s: %+v, %v", tenant, rules, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 			q := replayRule(i + 1)
 			q.IfVersion = new(int64)
 			var other *RuleVersionError
-			switch set, err := r.SetRule(ctx, q); {
+			switch set, err := r.As("acme", "user:ada").Rules.Set(ctx, q); {
 			case err == nil:
 				won <- set.MaxReplays
 			case !errors.As(err, &other) || other.Current.Version != 1:
@@ -131,7 +131,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	if len(won) != 1 {
 		t.Fatalf("%d were set", len(won))
 	}
-	if rules, err := r.Rules(ctx, "acme"); err != nil || len(rules) != 1 || rules[0].MaxReplays != <-won {
+	if rules, err := r.As("acme", "").Rules.List(ctx); err != nil || len(rules) != 1 || rules[0].MaxReplays != <-won {
 		t.Errorf("%+v, %v", rules, err)
 	}
 	for i := range postgres.MaxRules - 2 {
@@ -144,7 +144,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 		all.Go(func() {
 			q := replayRule(1)
 			q.Rule.Name = fmt.Sprintf("last-%d", i)
-			_, err := r.SetRule(ctx, q)
+			_, err := r.As("acme", "user:ada").Rules.Set(ctx, q)
 			made <- err
 		})
 	}
@@ -177,11 +177,11 @@ func TestARuleHasAHistory(t *testing.T) {
 	second := replayRule(3)
 	second.Reason = "more patience"
 	r.mustSetRule(second)
-	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "acme", Name: first.Name, Actor: "user:bob", Reason: "no longer"}); err != nil {
+	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, RuleRemoval{Name: first.Name, Reason: "no longer"}); err != nil {
 		t.Fatal(err)
 	}
 	r.mustSetRule(replayRule(2))
-	history, err := r.RuleHistory(ctx, "acme", first.Name, 0, 100)
+	history, err := r.As("acme", "").Rules.History(ctx, first.Name, 0, 100)
 	if err != nil || len(history) != 4 {
 		t.Fatalf("%+v, %v", history, err)
 	}
@@ -200,23 +200,23 @@ func TestARuleHasAHistory(t *testing.T) {
 	if history[1].MaxReplays != 3 || history[3].MaxReplays != 2 || history[0].Filter != first.Filter {
 		t.Errorf("%+v", history)
 	}
-	now, err := r.Rules(ctx, "acme")
+	now, err := r.As("acme", "").Rules.List(ctx)
 	if err != nil || now[0].Name != first.Name || now[0].Version != history[3].Version {
 		t.Errorf("the last of the history is not what there is: %+v, %v", now, err)
 	}
-	if some, err := r.RuleHistory(ctx, "acme", first.Name, 1, 2); err != nil || len(some) != 2 || some[0].Version != 2 || some[1].Version != 3 {
+	if some, err := r.As("acme", "").Rules.History(ctx, first.Name, 1, 2); err != nil || len(some) != 2 || some[0].Version != 2 || some[1].Version != 3 {
 		t.Errorf("%+v, %v", some, err)
 	}
 	for tenant, name := range map[string]string{"other": first.Name, "acme": "none"} {
-		if some, err := r.RuleHistory(ctx, tenant, name, 0, 10); err != nil || len(some) != 0 {
+		if some, err := r.As(tenant, "").Rules.History(ctx, name, 0, 10); err != nil || len(some) != 0 {
 			t.Errorf("%s of %s: %+v, %v", name, tenant, some, err)
 		}
 	}
 	var bad *FieldError
-	if _, err := r.RuleHistory(ctx, "", first.Name, 0, 10); !errors.As(err, &bad) || bad.Field != "tenant" {
+	if _, err := r.As("", "").Rules.History(ctx, first.Name, 0, 10); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
-	if _, err := r.RuleHistory(ctx, "acme", first.Name, 0, 0); !errors.As(err, &bad) || bad.Field != "limit" {
+	if _, err := r.As("acme", "").Rules.History(ctx, first.Name, 0, 0); !errors.As(err, &bad) || bad.Field != "limit" {
 		t.Errorf("no limit: %v", err)
 	}
 	r.mustAudit()

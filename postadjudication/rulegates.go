@@ -109,7 +109,7 @@ func (m *RuleMark) missing(d postgres.Annotations, reprocess, review bool) (out 
 	return out
 }
 
-// RuleTrialLimit is the maximum number of letters that TryRule reads, the oldest first.
+// RuleTrialLimit is the maximum number of letters that Try reads, the oldest first.
 const RuleTrialLimit = 10_000
 
 // ruleSamples is how many of the ready letters RuleTrial shows.
@@ -126,27 +126,27 @@ type RuleTrial struct {
 	Letters []Letter         `json:"letters,omitempty"` // the first of the ready ones
 }
 
-// TryRule returns what a rule would do if it were set and enabled. It changes nothing. Earlier
+// Try returns what a rule would do if it were set and enabled. It changes nothing. Earlier
 // replays by a rule of the same name count.
-func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTrial, error) {
+func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 	out := RuleTrial{Money: map[string]int64{}, Refused: map[Gate]int64{}}
-	if err := requireText("tenant", tenant, 128); err != nil {
+	if err := requireText("tenant", o.tenant, 128); err != nil {
 		return out, err
 	}
 	if err := rule.Validate(); err != nil {
 		return out, err
 	}
-	r, err := newActiveRule(StoredRule{Rule: rule, Tenant: tenant})
+	r, err := newActiveRule(StoredRule{Rule: rule, Tenant: o.tenant})
 	if err != nil {
 		return out, err
 	}
-	if err := s.journal.Index.CatchUp(ctx); err != nil {
+	if err := o.s.journal.Index.CatchUp(ctx); err != nil {
 		return out, err
 	}
-	at := s.now()
+	at := o.s.now()
 	filter := rule.Filter
 	filter.Status = background.LetterOpen
-	counts, err := s.journal.Index.Count(ctx, tenant, s.journalFilter(filter, at))
+	counts, err := o.s.journal.Index.Count(ctx, o.tenant, o.s.journalFilter(filter, at))
 	if err != nil {
 		return out, err
 	}
@@ -154,10 +154,10 @@ func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTr
 	var after postgres.LetterPosition
 	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
 		var found []postgres.FoundLetter
-		if found, out.More, after, err = s.journal.Index.Search(ctx, tenant, s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
+		if found, out.More, after, err = o.s.journal.Index.Search(ctx, o.tenant, o.s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
 			return out, err
 		}
-		letters, lineages, err := s.lettersForRule(ctx, &r, found)
+		letters, lineages, err := o.s.lettersForRule(ctx, &r, found)
 		if err != nil {
 			return out, err
 		}
@@ -167,7 +167,7 @@ func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTr
 		}
 		for _, f := range letters {
 			out.Scanned++
-			if gate := s.ruleGate(&r, f, lineages[f.Run.ID].replaysBy(r.Name), at); gate != "" {
+			if gate := o.s.ruleGate(&r, f, lineages[f.Run.ID].replaysBy(r.Name), at); gate != "" {
 				out.Refused[gate]++
 				continue
 			}
@@ -176,7 +176,7 @@ func (s *Service) TryRule(ctx context.Context, tenant string, rule Rule) (RuleTr
 				out.Money[f.Case.Currency] += f.Case.State.Reserved
 			}
 			if len(out.Letters) < ruleSamples {
-				out.Letters = append(out.Letters, s.letterOf(listed[f.Run.ID]))
+				out.Letters = append(out.Letters, o.s.letterOf(listed[f.Run.ID]))
 			}
 		}
 	}

@@ -16,13 +16,13 @@ import (
 
 // replayRule returns a rule for letters that the escrow service refused.
 func replayRule(most int) RuleChange {
-	return RuleChange{Tenant: "acme", Actor: "user:ada", Reason: "the bank is slow on mondays",
+	return RuleChange{Reason: "the bank is slow on mondays",
 		Rule: Rule{Name: "refused-later", Enabled: true, Filter: LetterFilter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
 }
 
 func (r *rig) mustSetRule(q RuleChange) StoredRule {
 	r.t.Helper()
-	set, err := r.SetRule(context.Background(), q)
+	set, err := r.As("acme", "user:ada").Rules.Set(context.Background(), q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -66,9 +66,9 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 	off := replayRule(3)
 	off.Rule.Enabled = false
 	r.mustSetRule(off)
-	foreign := replayRule(3)
-	foreign.Tenant = "other"
-	r.mustSetRule(foreign)
+	if _, err := r.As("other", "user:ada").Rules.Set(ctx, replayRule(3)); err != nil {
+		t.Fatal(err)
+	}
 	r.mustApplyRules(RuleReport{Rules: 1})
 	on := replayRule(3)
 	on.Rule.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
@@ -116,7 +116,7 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	}
 	// A change of the rule, or a new rule of the same name, continues the count. A fork by hand is
 	// not counted, and a higher limit allows one more replay.
-	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:ada", Reason: "enough"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Rules.Delete(ctx, RuleRemoval{Name: "refused-later", Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
 	r.mustApplyRules(RuleReport{})
@@ -140,7 +140,7 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 1})
 	r.untilNoneLive()
 	want := map[string]int{"refused-later": 3, "another": 1}
-	page, err := r.Letters(ctx, "acme", LetterQuery{Limit: 10, Filter: LetterFilter{Status: background.LetterOpen}})
+	page, err := r.As("acme", "").DeadLetters.List(ctx, LetterQuery{Limit: 10, Filter: LetterFilter{Status: background.LetterOpen}})
 	if err != nil || len(page.Letters) != 1 {
 		t.Fatalf("%+v, %v", page, err)
 	}
@@ -163,7 +163,7 @@ func TestARuleWaitsForItsDelay(t *testing.T) {
 	r.mustSetRule(q)
 	k := r.retentionRig(withoutRuleLoop)
 	k.at(59 * time.Minute).mustApplyRules(RuleReport{Rules: 1})
-	if trial, err := k.TryRule(context.Background(), "acme", q.Rule); err != nil || trial.Ready != 0 || trial.Refused[GateNotDue] != 2 {
+	if trial, err := k.As("acme", "").Rules.Try(context.Background(), q.Rule); err != nil || trial.Ready != 0 || trial.Refused[GateNotDue] != 2 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 	k.at(61 * time.Minute).mustApplyRules(RuleReport{Rules: 1, Replayed: 2})
@@ -362,11 +362,11 @@ func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	if s := r.Stats().Rules; s != (RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
 		t.Errorf("%+v", s)
 	}
-	rules, err := r.Rules(context.Background(), "acme")
+	rules, err := r.As("acme", "").Rules.List(context.Background())
 	if err != nil || len(rules) != 1 || rules[0].Name != "refused-later" {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	if _, err := r.DeleteRule(context.Background(), RuleRemoval{Tenant: "acme", Name: "a-newer-one", Actor: "user:ada", Reason: "it does nothing"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Rules.Delete(context.Background(), RuleRemoval{Name: "a-newer-one", Reason: "it does nothing"}); err != nil {
 		t.Error(err)
 	}
 	r.mustApplyRules(RuleReport{Rules: 1})
@@ -405,7 +405,7 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	r.mustApplyRules(RuleReport{Rules: 1, Marked: 3})
 	r.mustApplyRules(RuleReport{Rules: 1})
 	for i, l := range letters {
-		d, err := r.Annotations(ctx, "acme", l.Run)
+		d, err := r.As("acme", "").DeadLetters.Annotations(ctx, l.Run)
 		if err != nil || d.ManualReviewRequired != (i > 0) || !d.ReprocessEligible || d.MarkReason != "refused payments are looked at" {
 			t.Errorf("%d: %+v, %v", i, d, err)
 		}

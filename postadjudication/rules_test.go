@@ -15,38 +15,39 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
 	ctx, yes := context.Background(), true
-	for field, spoil := range map[string]func(*RuleChange){
-		"tenant":                    func(q *RuleChange) { q.Tenant = "" },
-		"actor":                     func(q *RuleChange) { q.Actor = " " },
-		"reason":                    func(q *RuleChange) { q.Reason = "" },
-		"name":                      func(q *RuleChange) { q.Rule.Name = "all of them" },
-		"filter":                    func(q *RuleChange) { q.Rule.Filter = LetterFilter{Status: background.LetterOpen} },
-		"all":                       func(q *RuleChange) { q.Rule.All = true },
-		"letter":                    func(q *RuleChange) { q.Rule.Filter.Status = background.LetterForked },
-		"currency":                  func(q *RuleChange) { q.Rule.Filter.Currency = "euro" },
-		"outcome_class":             func(q *RuleChange) { q.Rule.Filter.Class = Unknown },
-		"held":                      func(q *RuleChange) { q.Rule.Filter.Held = &yes },
-		"manual_review_required":    func(q *RuleChange) { q.Rule.Filter.Review = &yes },
-		"delay":                     func(q *RuleChange) { q.Rule.Delay = "" },
-		"max_replays":               func(q *RuleChange) { q.Rule.MaxReplays = 0 },
-		"policy.max_retry_attempts": func(q *RuleChange) { q.Rule.Policy = &retrypolicy.Policy{MaxRetryAttempts: -1} },
-		"mark":                      func(q *RuleChange) { q.Rule.MaxReplays, q.Rule.Mark = 0, &RuleMark{Reason: "why"} },
-		"mark.reason":               func(q *RuleChange) { q.Rule.MaxReplays, q.Rule.Mark = 0, &RuleMark{Review: &yes} },
-		"policy": func(q *RuleChange) {
+	for field, spoil := range map[string]func(*acting, *RuleChange){
+		"tenant":                    func(who *acting, q *RuleChange) { who.tenant = "" },
+		"actor":                     func(who *acting, q *RuleChange) { who.actor = " " },
+		"reason":                    func(who *acting, q *RuleChange) { q.Reason = "" },
+		"name":                      func(who *acting, q *RuleChange) { q.Rule.Name = "all of them" },
+		"filter":                    func(who *acting, q *RuleChange) { q.Rule.Filter = LetterFilter{Status: background.LetterOpen} },
+		"all":                       func(who *acting, q *RuleChange) { q.Rule.All = true },
+		"letter":                    func(who *acting, q *RuleChange) { q.Rule.Filter.Status = background.LetterForked },
+		"currency":                  func(who *acting, q *RuleChange) { q.Rule.Filter.Currency = "euro" },
+		"outcome_class":             func(who *acting, q *RuleChange) { q.Rule.Filter.Class = Unknown },
+		"held":                      func(who *acting, q *RuleChange) { q.Rule.Filter.Held = &yes },
+		"manual_review_required":    func(who *acting, q *RuleChange) { q.Rule.Filter.Review = &yes },
+		"delay":                     func(who *acting, q *RuleChange) { q.Rule.Delay = "" },
+		"max_replays":               func(who *acting, q *RuleChange) { q.Rule.MaxReplays = 0 },
+		"policy.max_retry_attempts": func(who *acting, q *RuleChange) { q.Rule.Policy = &retrypolicy.Policy{MaxRetryAttempts: -1} },
+		"mark":                      func(who *acting, q *RuleChange) { q.Rule.MaxReplays, q.Rule.Mark = 0, &RuleMark{Reason: "why"} },
+		"mark.reason":               func(who *acting, q *RuleChange) { q.Rule.MaxReplays, q.Rule.Mark = 0, &RuleMark{Review: &yes} },
+		"policy": func(who *acting, q *RuleChange) {
 			q.Rule.MaxReplays, q.Rule.Mark, q.Rule.Policy = 0, &RuleMark{Review: &yes, Reason: "why"}, &retrypolicy.Policy{}
 		},
-		"filter.error_text": func(q *RuleChange) { q.Rule.Filter.ErrorText = "token=sk_live_abcdefghijklmnopqrstuvwx" },
+		"filter.error_text": func(who *acting, q *RuleChange) { q.Rule.Filter.ErrorText = "token=sk_live_abcdefghijklmnopqrstuvwx" },
 	} {
 		q := replayRule(1)
-		spoil(&q)
+		who := acting{"acme", "user:ada"}
+		spoil(&who, &q)
 		var wrong *FieldError
-		if _, err := r.SetRule(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As(who.tenant, who.actor).Rules.Set(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 		if field == "tenant" || field == "actor" || field == "reason" {
 			continue
 		}
-		if _, err := r.TryRule(ctx, "acme", q.Rule); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As("acme", "").Rules.Try(ctx, q.Rule); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("a trial, %s: %v", field, err)
 		}
 	}
@@ -54,13 +55,13 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 		t.Errorf("%d rows were left", n)
 	}
 	var wrong *FieldError
-	if _, err := r.Rules(ctx, ""); !errors.As(err, &wrong) {
+	if _, err := r.As("", "").Rules.List(ctx); !errors.As(err, &wrong) {
 		t.Errorf("rules of no tenant: %v", err)
 	}
-	if _, err := r.TryRule(ctx, "", replayRule(1).Rule); !errors.As(err, &wrong) {
+	if _, err := r.As("", "").Rules.Try(ctx, replayRule(1).Rule); !errors.As(err, &wrong) {
 		t.Errorf("a trial of no tenant: %v", err)
 	}
-	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "other", Name: "refused-later", Actor: "user:ada", Reason: "why"}); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:ada").Rules.Delete(ctx, RuleRemoval{Name: "refused-later", Reason: "why"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another tenant's rule: %v", err)
 	}
 }

@@ -92,11 +92,11 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.withLockedCase(run, func() { waits("a caller holds the case", WaitsForCaseLock) })
-	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "test"); err != nil {
 		t.Fatal(err)
 	}
 	waits("a breaker is open", WaitsForBreaker)
-	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "user:ada", "test"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "test"); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []background.Session{other, second} {
@@ -199,7 +199,7 @@ func TestARunOfAnotherTenantIsNotThere(t *testing.T) {
 	ctx := context.Background()
 	for _, tenant := range []string{"globex", ""} {
 		_, status := r.Status(ctx, tenant, s.Run)
-		_, cancelled := r.Cancel(ctx, tenant, s.Run, "clerk", "not mine")
+		_, cancelled := r.As(tenant, "clerk").Cases.Cancel(ctx, s.Run, "not mine")
 		_, forked := r.Fork(ctx, tenant, s.Run, ForkRequest{Actor: "clerk", Reason: "not mine"})
 		_, byID := r.CaseByID(ctx, tenant, s.Case)
 		_, found := r.Reconcile(ctx, tenant, s.Run, Finding{Actor: "clerk", Reason: "not mine", Class: NotExecuted, Reference: "none"})

@@ -165,7 +165,7 @@ func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 		}
 		_, _, err := r.BeginRequest(t.Context(), "acme", secret, [32]byte{1})
 		refused(err, "Idempotency-Key", secret)
-		_, err = r.Cancel(t.Context(), "acme", background.RunID(newID()), secret, "x")
+		_, err = r.As("acme", secret).Cases.Cancel(t.Context(), background.RunID(newID()), "x")
 		refused(err, "actor", secret)
 		_, err = r.Fork(t.Context(), "acme", background.RunID(newID()), ForkRequest{Actor: secret, Reason: "x"})
 		refused(err, "actor", secret)

@@ -38,7 +38,7 @@ func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.targets`); n != 0 {
 		t.Errorf("%d targets are recorded by a process that was only opened", n)
 	}
-	if b, err := r.OpenBreaker(context.Background(), AllTenants, "gold", "ops:kim", "as configured here"); err != nil || b.Target != DefaultTarget {
+	if b, err := r.As(AllTenants, "ops:kim").Breakers.Open(context.Background(), "gold", "as configured here"); err != nil || b.Target != DefaultTarget {
 		t.Errorf("%+v, %v", b, err)
 	}
 	r.startWorkers().until("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
@@ -94,7 +94,7 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 			_, opt := testkit.Redis(t)
 			e := newEscrow()
 			before := joinRig(t, url, opt, e, withTargets("gold"))
-			if b, err := before.OpenBreaker(ctx, tenant, "gold", "ops:kim", "stop gold"); err != nil || b.Target != "gold" {
+			if b, err := before.As(tenant, "ops:kim").Breakers.Open(ctx, "gold", "stop gold"); err != nil || b.Target != "gold" {
 				t.Fatalf("%+v, %v", b, err)
 			}
 			before.mustSubmit(withTarget("gold", release(1)))
@@ -105,12 +105,12 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 			if n := e.totalCalls(); n != 0 {
 				t.Errorf("%d calls", n)
 			}
-			if b, err := r.OpenBreaker(ctx, tenant, "gold", "ops:lee", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
+			if b, err := r.As(tenant, "ops:lee").Breakers.Open(ctx, "gold", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
 				t.Errorf("%+v, %v", b, err)
 			}
 			for b := (Breaker{}); b.State != background.BreakerClosed; {
 				var err error
-				if b, err = r.ReleaseBreaker(ctx, tenant, "gold", "ops:kim", "go"); err != nil || b.Target != "gold" {
+				if b, err = r.As(tenant, "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.Target != "gold" {
 					t.Fatalf("%+v, %v", b, err)
 				}
 			}
@@ -193,7 +193,7 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	e := newEscrow()
 	before := joinRig(t, url, opt, e, withAliases("gold")).startWorkers()
 	before.untilTrue("it is recorded", func() bool { return before.breakerRecorded("gold") == DefaultTarget })
-	if b, err := before.OpenBreaker(ctx, "acme", "gold", "ops:kim", "stop gold"); err != nil || b.Target != DefaultTarget {
+	if b, err := before.As("acme", "ops:kim").Breakers.Open(ctx, "gold", "stop gold"); err != nil || b.Target != DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	before.mustSubmit(withTarget("gold", release(1)))
@@ -205,7 +205,7 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	if n := e.totalCalls(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
-	if b, err := r.ReleaseBreaker(ctx, "acme", "gold", "ops:kim", "go"); err != nil || b.State != background.BreakerClosed || b.Target != DefaultTarget {
+	if b, err := r.As("acme", "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.State != background.BreakerClosed || b.Target != DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.startWorkers().untilNoneLive()
@@ -239,7 +239,7 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	}
 	opened := make(chan answer, 1)
 	go func() {
-		b, err := r.OpenBreaker(ctx, AllTenants, "gold", "ops:kim", "stop gold")
+		b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, "gold", "stop gold")
 		opened <- answer{b, err}
 	}()
 	r.until("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)

@@ -102,7 +102,7 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withTargets("bank"), withAliases("north", "south"))
 	ctx := context.Background()
-	b, err := r.OpenBreaker(ctx, AllTenants, "north", "ops:kim", "stop all")
+	b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, "north", "stop all")
 	if err != nil || b.Target != DefaultTarget || b.State != background.BreakerOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -123,12 +123,12 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 		t.Errorf("%d calls", n)
 	}
 	for range 2 { // half-open, and closed
-		if _, err := r.ReleaseBreaker(ctx, AllTenants, "south", "ops:kim", "go"); err != nil && !errors.Is(err, ErrBreakerNotOpen) {
+		if _, err := r.As(AllTenants, "ops:kim").Breakers.Release(ctx, "south", "go"); err != nil && !errors.Is(err, ErrBreakerNotOpen) {
 			t.Fatal(err)
 		}
 	}
 	r.untilNoneLive()
-	found, err := r.BreakerHistory(ctx, AllTenants, "north", 0, 10)
+	found, err := r.As(AllTenants, "").Breakers.History(ctx, "north", 0, 10)
 	if err != nil || len(found) < 2 {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -183,7 +183,7 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	if _, err := r.Submit(ctx, higher); !refusedTarget(err) {
 		t.Errorf("a higher generation: %v", err)
 	}
-	if _, err := r.Cancel(ctx, "acme", dropped.Run, "user:ada", "its bank is gone"); err != nil {
+	if _, err := r.As("acme", "user:ada").Cases.Cancel(ctx, dropped.Run, "its bank is gone"); err != nil {
 		t.Fatal(err)
 	}
 	if n := e.totalCalls(); n != 1 {

@@ -181,7 +181,7 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	}).startWorkers()
 	ctx := context.Background()
 	key := func(principal, maker string, roles ...access.Role) string {
-		_, k := r.mustKey(NewKey{Tenant: "acme", Principal: principal, Roles: roles, Actor: maker, Reason: "test"})
+		_, k := r.mustKey("acme", NewKey{Principal: principal, Roles: roles, Reason: "test"})
 		return k.Prefix
 	}
 	both := []access.Role{access.Operator, access.Approver}
@@ -232,7 +232,7 @@ x        x        x        x        x        2        2            2            
 		table = append(table, strings.Fields(line))
 	}
 	for people := 2; people >= 1; people-- {
-		if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: people, Actor: "user:root", Reason: "test"}); err != nil {
+		if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: people, Reason: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		for action, make := range plans {
@@ -284,8 +284,8 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	_, operator := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{access.Operator}, Actor: "user:root", Reason: "test"})
-	_, approver := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{access.Approver}, Actor: "user:root", Reason: "test"})
+	_, operator := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator}, Reason: "test"})
+	_, approver := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Approver}, Reason: "test"})
 	_, err := r.Service.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), "acme", letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	by := BreakGlass{Actor: "user:ada", Reason: "nobody else is awake", Incident: "INC-7"}
@@ -333,21 +333,24 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	if p, err := r.People(ctx, "acme"); err != nil || p.People != 2 || p.At != nil {
+	if p, err := r.As("acme", "").People.Get(ctx); err != nil || p.People != 2 || p.At != nil {
 		t.Errorf("%+v, %v", p, err)
 	}
-	for field, bad := range map[string]PeopleChange{
-		"people": {Tenant: "acme", People: 3, Actor: "user:root", Reason: "x"}, "tenant": {People: 1, Actor: "user:root", Reason: "x"},
-		"actor": {Tenant: "acme", People: 1, Reason: "x"}, "reason": {Tenant: "acme", People: 1, Actor: "user:root"},
+	for field, bad := range map[string]struct {
+		acting
+		PeopleChange
+	}{
+		"people": {acting{"acme", "user:root"}, PeopleChange{People: 3, Reason: "x"}}, "tenant": {acting{"", "user:root"}, PeopleChange{People: 1, Reason: "x"}},
+		"actor": {acting{"acme", ""}, PeopleChange{People: 1, Reason: "x"}}, "reason": {acting{"acme", "user:root"}, PeopleChange{People: 1}},
 	} {
 		var wrong *FieldError
-		if _, err := r.SetPeople(ctx, bad); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As(bad.tenant, bad.actor).People.Set(ctx, bad.PeopleChange); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	one := PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}
+	one := PeopleChange{People: 1, Reason: "we are one"}
 	for range 2 { // the second time it is already set
-		if p, err := r.SetPeople(WithCaller(ctx, Caller{SelfDeclared: true}), one); err != nil || p.People != 1 || p.Actor != "user:root" {
+		if p, err := r.As("acme", "user:root").People.Set(WithCaller(ctx, Caller{SelfDeclared: true}), one); err != nil || p.People != 1 || p.Actor != "user:root" {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
@@ -358,7 +361,7 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 	if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 1 || payloads[0].People != 1 {
 		t.Errorf("%+v", payloads)
 	}
-	history, err := r.PeopleHistory(ctx, "acme", 0, 10)
+	history, err := r.As("acme", "").People.History(ctx, 0, 10)
 	if err != nil || len(history) != 1 || history[0].People.People != 1 || !history[0].SelfDeclared || history[0].Reason != "we are one" {
 		t.Errorf("%+v, %v", history, err)
 	}
@@ -387,25 +390,25 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 			return err
 		},
 		"key": func() error {
-			_, k, err := r.CreateKey(ctx, NewKey{Tenant: "acme", Principal: "user:ben", Roles: []access.Role{access.Auditor}, Actor: who, Reason: "x"})
+			_, k, err := r.As("acme", who).Keys.Create(ctx, NewKey{Principal: "user:ben", Roles: []access.Role{access.Auditor}, Reason: "x"})
 			if err == nil {
-				_, err = r.RevokeKey(ctx, "acme", k.Prefix, who, "x")
+				_, err = r.As("acme", who).Keys.Revoke(ctx, k.Prefix, "x")
 			}
 			return err
 		},
 		"policy": func() error {
-			_, err := r.SetPolicy(ctx, PolicyChange{Tenant: "acme", Family: Family, Actor: who, Reason: "x"})
+			_, err := r.As("acme", who).Policies.Set(ctx, PolicyChange{Family: Family, Reason: "x"})
 			return err
 		},
 		"breaker": func() error {
-			_, err := r.OpenBreaker(ctx, "acme", "elsewhere", who, "x")
+			_, err := r.As("acme", who).Breakers.Open(ctx, "elsewhere", "x")
 			if err == nil {
-				_, err = r.ReleaseBreaker(ctx, "acme", "elsewhere", who, "x")
+				_, err = r.As("acme", who).Breakers.Release(ctx, "elsewhere", "x")
 			}
 			return err
 		},
 		"rule": func() error {
-			_, err := r.SetRule(ctx, RuleChange{Tenant: "acme", Rule: rule, Actor: who, Reason: "x"})
+			_, err := r.As("acme", who).Rules.Set(ctx, RuleChange{Rule: rule, Reason: "x"})
 			return err
 		},
 	} {

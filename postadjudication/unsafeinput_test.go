@@ -133,7 +133,7 @@ func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
 		return a
 	}
 	cancelled := r.submitAsOlderVersion(secret(2))
-	if _, err := r.Cancel(t.Context(), "acme", cancelled.Run, "user:ada", "a fraud"); err != nil {
+	if _, err := r.As("acme", "user:ada").Cases.Cancel(t.Context(), cancelled.Run, "a fraud"); err != nil {
 		t.Fatal(err)
 	}
 	r.startWorkers()

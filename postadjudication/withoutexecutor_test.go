@@ -20,7 +20,7 @@ func TestWithoutAnExecutorOneHandsOverAndLooksButRunsNothing(t *testing.T) {
 	if got, err := r.Status(context.Background(), "acme", s.Run); err != nil || got.State != background.Pending {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := r.Cancel(context.Background(), "acme", s.Run, "clerk", "sent in error"); err != nil || got.State != background.Cancelled {
+	if got, err := r.As("acme", "clerk").Cases.Cancel(context.Background(), s.Run, "sent in error"); err != nil || got.State != background.Cancelled {
 		t.Errorf("%+v, %v", got, err)
 	}
 	r.mustAudit()
@@ -67,14 +67,14 @@ func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 	if err := made.Notify(ctx); !errors.Is(err, ErrNoRedis) {
 		t.Errorf("a notification: %v", err)
 	}
-	if _, err := r.OpenBreaker(ctx, "acme", DefaultTarget, "ada", "looking"); err != nil {
+	if _, err := r.As("acme", "ada").Breakers.Open(ctx, DefaultTarget, "looking"); err != nil {
 		t.Errorf("a circuit breaker: %v", err)
 	}
-	if _, err := r.ReleaseBreaker(ctx, "acme", DefaultTarget, "ada", "looked"); err != nil {
+	if _, err := r.As("acme", "ada").Breakers.Release(ctx, DefaultTarget, "looked"); err != nil {
 		t.Errorf("a circuit breaker: %v", err)
 	}
 	stopped := r.mustSubmit(release(2))
-	if _, err := r.Cancel(ctx, "acme", stopped.Run, "ada", "not this one"); err != nil {
+	if _, err := r.As("acme", "ada").Cases.Cancel(ctx, stopped.Run, "not this one"); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
 	if err := r.Run(ctx); !errors.Is(err, ErrNoRedis) {

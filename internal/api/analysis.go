@@ -48,7 +48,7 @@ func (a *API) analyze(ctx context.Context, c Caller, in *analysisInput) (*analys
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.service.Analyze(ctx, c.Tenant, postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(in.Step), Steps: in.Steps})
+	found, err := a.service.As(c.Tenant, "").DeadLetters.Analyze(ctx, postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(in.Step), Steps: in.Steps})
 	return &analysisOutput{found}, err
 }
 
@@ -57,7 +57,7 @@ func (a *API) groups(ctx context.Context, c Caller, in *groupsInput) (*groupsOut
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.service.Groups(ctx, c.Tenant, postadjudication.GroupQuery{Filter: filter, Sort: postadjudication.GroupSort(in.Sort), After: in.After, Limit: in.Limit})
+	page, err := a.service.As(c.Tenant, "").DeadLetters.Groups(ctx, postadjudication.GroupQuery{Filter: filter, Sort: postadjudication.GroupSort(in.Sort), After: in.After, Limit: in.Limit})
 	return &groupsOutput{page}, err
 }
 
@@ -66,6 +66,6 @@ func (a *API) stats(ctx context.Context, c Caller, in *countInput) (*statsOutput
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.service.LetterStats(ctx, c.Tenant, filter)
+	found, err := a.service.As(c.Tenant, "").DeadLetters.Stats(ctx, filter)
 	return &statsOutput{found}, err
 }

@@ -17,7 +17,7 @@ import (
 // keyNamed makes another key of a tenant.
 func (r *rig) keyNamed(tenant, principal string, roles ...access.Role) string {
 	r.t.Helper()
-	token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{Tenant: tenant, Principal: principal, Roles: roles, Actor: "test", Reason: "test"})
+	token, _, err := r.main.Service.As(tenant, "test").Keys.Create(context.Background(), postadjudication.NewKey{Principal: principal, Roles: roles, Reason: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -42,18 +42,18 @@ func (a *API) breakerOperations(h huma.API) {
 }
 
 func (a *API) breakers(ctx context.Context, c Caller, _ *noInput) (*breakersOutput, error) {
-	found, err := a.service.Breakers(ctx, c.Tenant)
+	found, err := a.service.As(c.Tenant, "").Breakers.List(ctx)
 	out := &breakersOutput{}
 	out.Body.Breakers = append([]postadjudication.Breaker{}, found...)
 	return out, err
 }
 
 func (a *API) openBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
-	b, err := a.service.OpenBreaker(ctx, c.Tenant, in.Body.Target, c.Principal, in.Body.Reason)
+	b, err := a.service.As(c.Tenant, c.Principal).Breakers.Open(ctx, in.Body.Target, in.Body.Reason)
 	return &breakerOutput{b}, err
 }
 
 func (a *API) releaseBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
-	b, err := a.service.ReleaseBreaker(ctx, c.Tenant, in.Body.Target, c.Principal, in.Body.Reason)
+	b, err := a.service.As(c.Tenant, c.Principal).Breakers.Release(ctx, in.Body.Target, in.Body.Reason)
 	return &breakerOutput{b}, err
 }

@@ -121,7 +121,7 @@ func (a *API) caseByID(ctx context.Context, c Caller, in *caseInput) (*caseOutpu
 }
 
 func (a *API) listCases(ctx context.Context, c Caller, in *casesInput) (*casesOutput, error) {
-	page, err := a.service.Cases(ctx, c.Tenant, caseFilter(in.States, in.Reserved, in.Transaction), in.After, in.Limit)
+	page, err := a.service.As(c.Tenant, "").Cases.List(ctx, caseFilter(in.States, in.Reserved, in.Transaction), in.After, in.Limit)
 	return &casesOutput{page}, bulkProblem(err)
 }
 
@@ -238,7 +238,7 @@ func (a *API) cancelRun(ctx context.Context, c Caller, in *cancelInput) (*runOut
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.service.Cancel(ctx, c.Tenant, id, c.Principal, in.Body.Reason)
+	s, err := a.service.As(c.Tenant, c.Principal).Cases.Cancel(ctx, id, in.Body.Reason)
 	if errors.Is(err, postadjudication.ErrEnded) {
 		p := newProblem(http.StatusConflict, "ended", "the run has ended: it is %s", s.State)
 		p.Run = &s.Run

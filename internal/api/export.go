@@ -63,7 +63,7 @@ func (a *API) search(ctx context.Context, c Caller, in *searchInput) (*searchOut
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.service.SearchLetters(ctx, c.Tenant, postadjudication.LetterSearch{
+	found, err := a.service.As(c.Tenant, "").DeadLetters.Search(ctx, postadjudication.LetterSearch{
 		Filter: filter, Where: in.Where, Sort: postadjudication.LetterSort(in.Sort), After: in.After, Limit: in.Limit, Scan: in.Scan,
 	})
 	return &searchOutput{found}, err
@@ -110,7 +110,7 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 // exportTo writes an export. For a HEAD request it only checks the condition.
 func (a *API) exportTo(ctx context.Context, c Caller, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, head bool, out io.Writer) (postadjudication.Exported, error) {
 	if !head {
-		return a.service.Export(ctx, c.Tenant, f, where, format, out)
+		return a.service.As(c.Tenant, "").DeadLetters.Export(ctx, f, where, format, out)
 	}
 	return postadjudication.Exported{}, a.service.CheckCondition(ctx, c.Tenant, where)
 }

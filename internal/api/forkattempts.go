@@ -40,7 +40,7 @@ func (a *API) checkPlanAttempts(ctx context.Context, c Caller, family string, p 
 }
 
 func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *retrypolicy.Policy, refusal postadjudication.AccessRefusal) error {
-	policies, err := a.service.Policies(ctx, c.Tenant)
+	policies, err := a.service.As(c.Tenant, "").Policies.List(ctx)
 	if err != nil {
 		return err
 	}

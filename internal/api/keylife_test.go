@@ -54,8 +54,8 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 // keyOf returns a token of acme with some roles.
 func (r *rig) keyOf(principal string, until time.Time, roles ...access.Role) string {
 	r.t.Helper()
-	token, _, err := r.main.Service.CreateKey(r.t.Context(), postadjudication.NewKey{
-		Tenant: "acme", Principal: principal, Roles: roles, ExpiresAt: until, Actor: "test", Reason: "test",
+	token, _, err := r.main.Service.As("acme", "test").Keys.Create(r.t.Context(), postadjudication.NewKey{
+		Principal: principal, Roles: roles, ExpiresAt: until, Reason: "test",
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -77,7 +77,7 @@ func (a *API) keyOperations(h huma.API) {
 }
 
 func (a *API) listKeys(ctx context.Context, c Caller, _ *noInput) (*keysOutput, error) {
-	found, err := a.service.Keys(ctx, c.Tenant)
+	found, err := a.service.As(c.Tenant, "").Keys.List(ctx)
 	out := &keysOutput{}
 	out.Body.Keys = append([]access.Key{}, found...)
 	return out, err
@@ -88,14 +88,14 @@ func (a *API) createKey(ctx context.Context, c Caller, in *keyInput) (*newKeyOut
 	if err := a.checkGrant(ctx, c, in.Body.Roles, expiry); err != nil {
 		return nil, err
 	}
-	token, k, err := a.service.CreateKey(ctx, postadjudication.NewKey{
-		Tenant: c.Tenant, Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
+	token, k, err := a.service.As(c.Tenant, c.Principal).Keys.Create(ctx, postadjudication.NewKey{
+		Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Reason: in.Body.Reason,
 	})
 	return &newKeyOutput{NewKey{token, k}}, err
 }
 
 func (a *API) rotateKey(ctx context.Context, c Caller, in *rotateInput) (*newKeyOutput, error) {
-	old, err := a.service.Key(ctx, c.Tenant, in.Prefix)
+	old, err := a.service.As(c.Tenant, "").Keys.Get(ctx, in.Prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func (a *API) rotateKey(ctx context.Context, c Caller, in *rotateInput) (*newKey
 	if err := a.checkGrant(ctx, c, old.Roles, expiry); err != nil {
 		return nil, err
 	}
-	token, k, err := a.service.RotateKey(ctx, postadjudication.KeyRotation{
-		Tenant: c.Tenant, Prefix: in.Prefix, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
+	token, k, err := a.service.As(c.Tenant, c.Principal).Keys.Rotate(ctx, postadjudication.KeyRotation{
+		Prefix: in.Prefix, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Reason: in.Body.Reason,
 	})
 	return &newKeyOutput{NewKey{token, k}}, err
 }
@@ -146,7 +146,7 @@ func (a *API) checkGrant(ctx context.Context, c Caller, roles []access.Role, exp
 }
 
 func (a *API) revokeKey(ctx context.Context, c Caller, in *revokeInput) (*keyOutput, error) {
-	k, err := a.service.RevokeKey(ctx, c.Tenant, in.Prefix, c.Principal, in.Reason)
+	k, err := a.service.As(c.Tenant, c.Principal).Keys.Revoke(ctx, in.Prefix, in.Reason)
 	return &keyOutput{k}, err
 }
 

@@ -125,7 +125,7 @@ func (a *API) listLetters(ctx context.Context, c Caller, in *lettersInput) (*let
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.service.Letters(ctx, c.Tenant, postadjudication.LetterQuery{
+	page, err := a.service.As(c.Tenant, "").DeadLetters.List(ctx, postadjudication.LetterQuery{
 		Filter: filter, Sort: postadjudication.LetterSort(in.Sort), After: in.After, Limit: in.Limit,
 	})
 	return &lettersOutput{page}, err
@@ -136,6 +136,6 @@ func (a *API) countLetters(ctx context.Context, c Caller, in *countInput) (*coun
 	if err != nil {
 		return nil, err
 	}
-	count, err := a.service.CountLetters(ctx, c.Tenant, filter)
+	count, err := a.service.As(c.Tenant, "").DeadLetters.Count(ctx, filter)
 	return &countOutput{count}, err
 }

@@ -90,7 +90,7 @@ func (a *API) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutp
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.service.Inspect(ctx, c.Tenant, id)
+	found, err := a.service.As(c.Tenant, "").DeadLetters.Inspect(ctx, id)
 	if !access.May(c.Roles, access.Receipts) {
 		found.Receipts, found.ReceiptsAfter = []postadjudication.InspectedReceipt{}, 0
 	}

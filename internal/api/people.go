@@ -34,20 +34,20 @@ func (a *API) peopleOperations(h huma.API) {
 	register(a, h, operation{
 		id: "get-people", method: http.MethodGet, path: "/people", action: access.Read, summary: "Get how many people it takes to state or free money by hand",
 	}, func(ctx context.Context, c Caller, _ *noInput) (*peopleOutput, error) {
-		p, err := a.service.People(ctx, c.Tenant)
+		p, err := a.service.As(c.Tenant, "").People.Get(ctx)
 		return &peopleOutput{p}, err
 	})
 	register(a, h, operation{
 		id: "set-people", method: http.MethodPost, path: "/people", action: access.People, summary: "Set how many people it takes to state or free money by hand",
 		description: "It applies to findings that money was moved, purges of settlements, plans that fork or purge settlements, and plans that free reserved money. Receipts of actions that one person did alone say so.",
 	}, func(ctx context.Context, c Caller, in *peopleInput) (*peopleOutput, error) {
-		p, err := a.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: in.Body.People, Actor: c.Principal, Reason: in.Body.Reason})
+		p, err := a.service.As(c.Tenant, c.Principal).People.Set(ctx, postadjudication.PeopleChange{People: in.Body.People, Reason: in.Body.Reason})
 		return &peopleOutput{p}, err
 	})
 	register(a, h, operation{
 		id: "people-history", method: http.MethodGet, path: "/people/history", action: access.Receipts, summary: "List the changes of how many people it takes, from their receipts",
 	}, func(ctx context.Context, c Caller, in *peopleHistoryInput) (*peopleHistoryOutput, error) {
-		found, err := a.service.PeopleHistory(ctx, c.Tenant, in.After, in.Limit)
+		found, err := a.service.As(c.Tenant, "").People.History(ctx, in.After, in.Limit)
 		out := &peopleHistoryOutput{}
 		out.Body.Versions = append([]postadjudication.PeopleVersion{}, found...)
 		return out, err

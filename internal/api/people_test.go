@@ -15,7 +15,7 @@ import (
 // madeBy returns a token of a principal, whose key maker made.
 func (r *rig) madeBy(maker, principal string, roles ...access.Role) string {
 	r.t.Helper()
-	token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{Tenant: "acme", Principal: principal, Roles: roles, Actor: maker, Reason: "test"})
+	token, _, err := r.main.Service.As("acme", maker).Keys.Create(context.Background(), postadjudication.NewKey{Principal: principal, Roles: roles, Reason: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}

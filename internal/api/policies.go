@@ -86,7 +86,7 @@ func (a *API) policyOperations(h huma.API) {
 }
 
 func (a *API) policies(ctx context.Context, c Caller, _ *noInput) (*policiesOutput, error) {
-	found, err := a.service.Policies(ctx, c.Tenant)
+	found, err := a.service.As(c.Tenant, "").Policies.List(ctx)
 	out := &policiesOutput{}
 	out.Body.Policies = append([]postadjudication.FamilyPolicy{}, found...)
 	return out, err
@@ -97,15 +97,15 @@ func (a *API) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policy
 	if err != nil {
 		return nil, err
 	}
-	now, err := a.service.SetPolicy(ctx, postadjudication.PolicyChange{
-		Tenant: c.Tenant, Family: in.Family, Policy: *policy, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
+	now, err := a.service.As(c.Tenant, c.Principal).Policies.Set(ctx, postadjudication.PolicyChange{
+		Family: in.Family, Policy: *policy, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
 	})
 	return policyResult(now, in.Family, err)
 }
 
 func (a *API) resetPolicy(ctx context.Context, c Caller, in *policyResetInput) (*policyOutput, error) {
-	now, err := a.service.ResetPolicy(ctx, postadjudication.PolicyReset{
-		Tenant: c.Tenant, Family: in.Family, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
+	now, err := a.service.As(c.Tenant, c.Principal).Policies.Reset(ctx, postadjudication.PolicyReset{
+		Family: in.Family, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
 	})
 	return policyResult(now, in.Family, err)
 }
@@ -138,7 +138,7 @@ func (a *API) policyHistoryOperations(h huma.API) {
 		id: "policy-history", method: http.MethodGet, path: "/policies/{family}/history", action: access.Receipts, summary: "List the changes of a family's policy, from their receipts",
 		description: "Oldest first. Empty if the policy was never changed.",
 	}, func(ctx context.Context, c Caller, in *policyHistoryInput) (*policyHistoryOutput, error) {
-		found, err := a.service.PolicyHistory(ctx, c.Tenant, in.Family, in.After, in.Limit)
+		found, err := a.service.As(c.Tenant, "").Policies.History(ctx, in.Family, in.After, in.Limit)
 		out := &policyHistoryOutput{}
 		out.Body.Versions = append([]postadjudication.PolicyVersion{}, found...)
 		return out, err

@@ -97,8 +97,8 @@ func (r *rig) key(tenant string, role access.Role) string {
 	r.t.Helper()
 	name := tenant + "/" + string(role)
 	if r.keys[name] == "" {
-		token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{
-			Tenant: tenant, Principal: "user:" + string(role) + "@" + strings.ReplaceAll(tenant, "*", "all"), Roles: []access.Role{role}, Actor: "test", Reason: "test",
+		token, _, err := r.main.Service.As(tenant, "test").Keys.Create(context.Background(), postadjudication.NewKey{
+			Principal: "user:" + string(role) + "@" + strings.ReplaceAll(tenant, "*", "all"), Roles: []access.Role{role}, Reason: "test",
 		})
 		if err != nil {
 			r.t.Fatal(err)

@@ -91,7 +91,7 @@ type ruleHistoryOutput struct {
 }
 
 func (a *API) ruleHistory(ctx context.Context, c Caller, in *ruleHistoryInput) (*ruleHistoryOutput, error) {
-	found, err := a.service.RuleHistory(ctx, c.Tenant, in.Name, in.After, in.Limit)
+	found, err := a.service.As(c.Tenant, "").Rules.History(ctx, in.Name, in.After, in.Limit)
 	out := &ruleHistoryOutput{}
 	out.Body.Versions = append([]postadjudication.RuleVersion{}, found...)
 	return out, err
@@ -113,7 +113,7 @@ func (b RuleBody) rule(name string) (postadjudication.Rule, error) {
 }
 
 func (a *API) rules(ctx context.Context, c Caller, _ *noInput) (*rulesOutput, error) {
-	found, err := a.service.Rules(ctx, c.Tenant)
+	found, err := a.service.As(c.Tenant, "").Rules.List(ctx)
 	out := &rulesOutput{}
 	out.Body.Rules = append([]postadjudication.StoredRule{}, found...)
 	return out, err
@@ -124,7 +124,7 @@ func (a *API) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOutput
 	if err != nil {
 		return nil, err
 	}
-	now, err := a.service.SetRule(ctx, postadjudication.RuleChange{Tenant: c.Tenant, Rule: rule, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
+	now, err := a.service.As(c.Tenant, c.Principal).Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
 	return &ruleOutput{now}, ruleProblem(err)
 }
 
@@ -133,12 +133,12 @@ func (a *API) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleT
 	if err != nil {
 		return nil, err
 	}
-	trial, err := a.service.TryRule(ctx, c.Tenant, rule)
+	trial, err := a.service.As(c.Tenant, "").Rules.Try(ctx, rule)
 	return &ruleTrialOutput{trial}, err
 }
 
 func (a *API) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*ruleOutput, error) {
-	was, err := a.service.DeleteRule(ctx, postadjudication.RuleRemoval{Tenant: c.Tenant, Name: in.Name, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
+	was, err := a.service.As(c.Tenant, c.Principal).Rules.Delete(ctx, postadjudication.RuleRemoval{Name: in.Name, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
 	return &ruleOutput{was}, ruleProblem(err)
 }
 

@@ -53,8 +53,8 @@ func checkAnswer(t *testing.T, url string, status int, word string, headers ...s
 // bearer returns the Authorization header of a new key with one role.
 func bearer(t *testing.T, m *app.Main, role access.Role) string {
 	t.Helper()
-	token, _, err := m.Service.CreateKey(t.Context(), postadjudication.NewKey{
-		Tenant: "acme", Principal: "user:" + string(role), Roles: []access.Role{role}, Actor: "test", Reason: "test",
+	token, _, err := m.Service.As("acme", "test").Keys.Create(t.Context(), postadjudication.NewKey{
+		Principal: "user:" + string(role), Roles: []access.Role{role}, Reason: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestOpenCircuitBreakersAreNotShownToWhoeverAsks(t *testing.T) {
 		o, m := options(t), &app.Main{}
 		o.RequireKeys, o.MetricsListen = true, listen
 		running(t, o, m)
-		if _, err := m.Service.OpenBreaker(t.Context(), "acme", "escrow", "user:ada", "stop all"); err != nil {
+		if _, err := m.Service.As("acme", "user:ada").Breakers.Open(t.Context(), "escrow", "stop all"); err != nil {
 			t.Fatal(err)
 		}
 		tick := time.NewTicker(20 * time.Millisecond)

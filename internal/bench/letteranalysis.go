@@ -25,25 +25,25 @@ func analysisCases(now time.Time) []analysisCase {
 	some := f{Status: "open", Class: "not_executed", Currency: "EUR", MinAmount: &n}
 	analyze := func(f f, step postadjudication.TimeStep) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.Analyze(ctx, lettersTenant, postadjudication.AnalysisQuery{Filter: f, Step: step})
+			_, err := s.As(lettersTenant, "").DeadLetters.Analyze(ctx, postadjudication.AnalysisQuery{Filter: f, Step: step})
 			return err
 		}
 	}
 	groups := func(f f, sort postadjudication.GroupSort) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.Groups(ctx, lettersTenant, postadjudication.GroupQuery{Filter: f, Sort: sort, Limit: lettersPageSize})
+			_, err := s.As(lettersTenant, "").DeadLetters.Groups(ctx, postadjudication.GroupQuery{Filter: f, Sort: sort, Limit: lettersPageSize})
 			return err
 		}
 	}
 	stats := func(f f) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.LetterStats(ctx, lettersTenant, f)
+			_, err := s.As(lettersTenant, "").DeadLetters.Stats(ctx, f)
 			return err
 		}
 	}
 	search := func(where string) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.SearchLetters(ctx, lettersTenant, postadjudication.LetterSearch{Where: where, Limit: lettersPageSize})
+			_, err := s.As(lettersTenant, "").DeadLetters.Search(ctx, postadjudication.LetterSearch{Where: where, Limit: lettersPageSize})
 			return err
 		}
 	}

@@ -73,7 +73,7 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 	if err := buildLetterList(ctx, s, j, m); err != nil {
 		return nil, err
 	}
-	first, err := s.Letters(ctx, lettersTenant, postadjudication.LetterQuery{Limit: 1})
+	first, err := s.As(lettersTenant, "").DeadLetters.List(ctx, postadjudication.LetterQuery{Limit: 1})
 	if err != nil || len(first.Letters) != 1 {
 		return nil, errors.Join(errors.New("no letters"), err)
 	}
@@ -91,7 +91,7 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 // buildLetterList builds the list of letters, and measures the time.
 func buildLetterList(ctx context.Context, s *postadjudication.Service, j job, m metrics) error {
 	began := time.Now()
-	if _, err := s.CountLetters(ctx, lettersTenant, postadjudication.LetterFilter{}); err != nil {
+	if _, err := s.As(lettersTenant, "").DeadLetters.Count(ctx, postadjudication.LetterFilter{}); err != nil {
 		return err
 	}
 	m[perSecond] = float64(j.Tasks) / time.Since(began).Seconds()
@@ -102,7 +102,7 @@ func buildLetterList(ctx context.Context, s *postadjudication.Service, j job, m 
 // list and a deep one.
 func measureLetters(ctx context.Context, s *postadjudication.Service, f filterCase, times int, m metrics) error {
 	began := time.Now()
-	count, err := s.CountLetters(ctx, lettersTenant, f.filter)
+	count, err := s.As(lettersTenant, "").DeadLetters.Count(ctx, f.filter)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func deepCursors(ctx context.Context, s *postadjudication.Service, f filterCase,
 func deepCursor(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, behind int) (string, error) {
 	for behind >= lettersPageSize {
 		q.Limit = min(behind, 1000)
-		page, err := s.Letters(ctx, lettersTenant, q)
+		page, err := s.As(lettersTenant, "").DeadLetters.List(ctx, q)
 		if err != nil {
 			return "", err
 		}
@@ -159,7 +159,7 @@ func measurePage(ctx context.Context, s *postadjudication.Service, q postadjudic
 	var took []time.Duration
 	for range times {
 		began := time.Now()
-		if _, err := s.Letters(ctx, lettersTenant, q); err != nil {
+		if _, err := s.As(lettersTenant, "").DeadLetters.List(ctx, q); err != nil {
 			return err
 		}
 		took = append(took, time.Since(began))

@@ -325,7 +325,7 @@ func (s *fixture) commandFor(h *workerProcess, do, tenant, run string) {
 // end.
 func (s *fixture) release(h *workerProcess) {
 	s.t.Helper()
-	breakers, err := s.service.Breakers(s.ctx(), "chaos")
+	breakers, err := s.service.As("chaos", "").Breakers.List(s.ctx())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -166,7 +166,7 @@ func cancelAndResend(ctx context.Context, a *testbed, rng *rand.Rand) (string, e
 	if err != nil {
 		return "", err
 	}
-	status, err := a.operatorService.Cancel(ctx, tenant, run, operatorActor, operatorReason)
+	status, err := a.operatorService.As(tenant, operatorActor).Cases.Cancel(ctx, run, operatorReason)
 	if err != nil && !isRefusal(err) {
 		return "", err
 	}
@@ -238,13 +238,13 @@ func purgeOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 }
 
 func openBreaker(ctx context.Context, a *testbed, _ *rand.Rand) (string, error) {
-	_, err := a.operatorService.OpenBreaker(ctx, tenant, postadjudication.DefaultTarget, operatorActor, operatorReason)
+	_, err := a.operatorService.As(tenant, operatorActor).Breakers.Open(ctx, postadjudication.DefaultTarget, operatorReason)
 	return "", err
 }
 
 func releaseBreaker(ctx context.Context, a *testbed) error {
 	for ctx.Err() == nil {
-		_, err := a.operatorService.ReleaseBreaker(ctx, tenant, postadjudication.DefaultTarget, operatorActor, operatorReason)
+		_, err := a.operatorService.As(tenant, operatorActor).Breakers.Release(ctx, postadjudication.DefaultTarget, operatorReason)
 		if err == nil || errors.Is(err, postadjudication.ErrBreakerNotOpen) { // it could not be opened, or is closed again
 			return nil
 		}

@@ -103,7 +103,7 @@ func (a *testbed) pausedRuns(ctx context.Context, runs []string, heads []int64) 
 // autoOpenedBreakers returns the targets of the circuit breakers that no person opened and behind
 // which at least fewest runs wait.
 func (a *testbed) autoOpenedBreakers(ctx context.Context) (targets []string, err error) {
-	found, err := a.operatorService.Breakers(ctx, postadjudication.AllTenants)
+	found, err := a.operatorService.As(postadjudication.AllTenants, "").Breakers.List(ctx)
 	for _, b := range found {
 		if b.State != background.BreakerClosed && !b.ByHand && b.Paused >= minPausedRuns {
 			targets = append(targets, b.Target)
@@ -177,7 +177,7 @@ func (a *testbed) releaseBreakers(ctx context.Context) (n int, err error) {
 	for _, target := range targets {
 		for state := background.BreakerOpen; state != background.BreakerClosed && err == nil; {
 			var b postadjudication.Breaker
-			if b, err = a.operatorService.ReleaseBreaker(ctx, postadjudication.AllTenants, target, operatorActor, operatorReason); errors.Is(err, postadjudication.ErrBreakerNotOpen) {
+			if b, err = a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Release(ctx, target, operatorReason); errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 				err, b.State = nil, background.BreakerClosed
 			}
 			state = b.State

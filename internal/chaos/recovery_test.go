@@ -80,13 +80,13 @@ func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
 			t.Fatalf("%d of %d wait behind a circuit breaker: %v", wait, live(), err)
 		}
 	}
-	if _, err := a.operatorService.OpenBreaker(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, operatorActor, operatorReason); err != nil {
+	if _, err := a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Open(ctx, postadjudication.DefaultTarget, operatorReason); err != nil {
 		t.Fatal(err)
 	}
 	if wait, err := a.pausedRuns(ctx, nil, nil); err != nil || wait != 0 {
 		t.Errorf("behind a circuit breaker that a person opened %d wait for one, %v", wait, err)
 	}
-	if _, err := a.operatorService.ReleaseBreaker(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, operatorActor, operatorReason); err != nil {
+	if _, err := a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Release(ctx, postadjudication.DefaultTarget, operatorReason); err != nil {
 		t.Fatal(err)
 	}
 	if led, err := a.breakersLed(ctx); err != nil || !led {

@@ -142,7 +142,7 @@ func (v *verification) checkReserved(ctx context.Context, service *postadjudicat
 		listed = listed || r.p.LetterClosed && r.p.ReservationKept
 	}
 	if listed {
-		page, err := service.Cases(ctx, c.Tenant, postadjudication.CaseFilter{Reserved: true, Transaction: c.Transaction}, "", 1)
+		page, err := service.As(c.Tenant, "").Cases.List(ctx, postadjudication.CaseFilter{Reserved: true, Transaction: c.Transaction}, "", 1)
 		if err != nil {
 			return err
 		}

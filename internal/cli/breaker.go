@@ -26,8 +26,8 @@ answered. A circuit breaker that a person opened stays open until a person relea
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(breakerList(sh), breakerHistory(sh),
-		breakerChangeCommand(sh, "open", "Stop calls to an escrow service", (*postadjudication.Service).OpenBreaker),
-		breakerChangeCommand(sh, "release", "Resume paused calls; over all tenants the first release probes, a second one resumes at once", (*postadjudication.Service).ReleaseBreaker))
+		breakerChangeCommand(sh, "open", "Stop calls to an escrow service", postadjudication.TenantBreakers.Open),
+		breakerChangeCommand(sh, "release", "Resume paused calls; over all tenants the first release probes, a second one resumes at once", postadjudication.TenantBreakers.Release))
 	return cmd
 }
 
@@ -51,7 +51,7 @@ func breakerList(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			found, err := service.Breakers(cmd.Context(), tenant)
+			found, err := service.As(tenant, "").Breakers.List(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 }
 
 // breakerChange is OpenBreaker or ReleaseBreaker.
-type breakerChange func(s *postadjudication.Service, ctx context.Context, tenant, target, actor, reason string) (postadjudication.Breaker, error)
+type breakerChange func(b postadjudication.TenantBreakers, ctx context.Context, target, reason string) (postadjudication.Breaker, error)
 
 func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerChange) *cobra.Command {
 	var o app.Options
@@ -108,7 +108,7 @@ func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerCha
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			b, err := change(service, cmd.Context(), tenant, target, actor, reason)
+			b, err := change(service.As(tenant, actor).Breakers, cmd.Context(), target, reason)
 			if err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func breakerHistory(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			found, err := service.BreakerHistory(cmd.Context(), tenant, target, p.After, p.Limit)
+			found, err := service.As(tenant, "").Breakers.History(cmd.Context(), target, p.After, p.Limit)
 			if err != nil {
 				return err
 			}

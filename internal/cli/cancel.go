@@ -38,7 +38,7 @@ receipt records the actor and the reason.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			status, err := service.Cancel(cmd.Context(), tenant, run, actor, reason)
+			status, err := service.As(tenant, actor).Cases.Cancel(cmd.Context(), run, reason)
 			if err != nil {
 				return shell.NotFound(err, tenant, "run "+args[0])
 			}

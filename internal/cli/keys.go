@@ -80,11 +80,11 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 			}
 			n.NeverExpires = expiry.never
 			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
-				made, err := be.Keys.Create(ctx, n)
+				token, made, err := be.Keys.Create(ctx, n)
 				if err != nil {
 					return err
 				}
-				return answerKey(sh, made)
+				return answerKey(sh, token, made)
 			})
 		},
 	}
@@ -145,11 +145,11 @@ or is revoked; recourse keys list shows when each was last used.`,
 				return err
 			}
 			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
-				made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: expiry.never, Reason: k.Reason})
+				token, made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: expiry.never, Reason: k.Reason})
 				if err != nil {
 					return k.NotFound(err, "key "+args[0])
 				}
-				return answerKey(sh, made)
+				return answerKey(sh, token, made)
 			})
 		},
 	}
@@ -159,13 +159,13 @@ or is revoked; recourse keys list shows when each was last used.`,
 }
 
 // answerKey writes a created key, with its token.
-func answerKey(sh *shell.Shell, made api.NewKey) error {
+func answerKey(sh *shell.Shell, token string, made access.Key) error {
 	if sh.JSON {
-		return sh.Answer(made)
+		return sh.Answer(api.NewKey{Token: token, Key: made})
 	}
 	s := sh.Screen()
-	s.Text("%s", made.Token)
-	s.Text("Store it now, it is not shown again. It gives %[2]s access to %[1]s, %[3]s.", made.Tenant, made.Principal, expiryText(made.Key))
+	s.Text("%s", token)
+	s.Text("Store it now, it is not shown again. It gives %[2]s access to %[1]s, %[3]s.", made.Tenant, made.Principal, expiryText(made))
 	if made.SuccessorOf != "" {
 		s.Text("The old key %s stays valid: revoke it once nothing uses it.", made.SuccessorOf)
 	}

@@ -25,30 +25,30 @@ func (k Keys) List(ctx context.Context) ([]access.Key, error) {
 }
 
 // Create makes a key. It fails if the first answer was lost: only that one had the secret.
-func (k Keys) Create(ctx context.Context, q postadjudication.NewKey) (api.NewKey, error) {
+func (k Keys) Create(ctx context.Context, q postadjudication.NewKey) (token string, made access.Key, err error) {
 	return k.make(ctx, "/keys", map[string]any{"principal": q.Principal, "roles": q.Roles, "reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
 }
 
 // Rotate makes the successor of a key. It fails as Create does.
-func (k Keys) Rotate(ctx context.Context, q postadjudication.KeyRotation) (api.NewKey, error) {
+func (k Keys) Rotate(ctx context.Context, q postadjudication.KeyRotation) (token string, made access.Key, err error) {
 	return k.make(ctx, "/keys/"+url.PathEscape(q.Prefix)+"/rotate", map[string]any{"reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
 }
 
-func (k Keys) make(ctx context.Context, path string, body map[string]any, end time.Time, never string) (api.NewKey, error) {
+func (k Keys) make(ctx context.Context, path string, body map[string]any, end time.Time, never string) (token string, made access.Key, err error) {
 	if !end.IsZero() {
 		body["expires_at"] = end
 	}
 	if never != "" {
 		body["never_expires"] = never
 	}
-	var made api.NewKey
-	if err := k.post(ctx, path, body, &made); err != nil {
-		return api.NewKey{}, err
+	var answer api.NewKey
+	if err := k.post(ctx, path, body, &answer); err != nil {
+		return "", access.Key{}, err
 	}
-	if made.Token == "" {
-		return api.NewKey{}, errors.New("a key was made, but the answer with its secret was lost: revoke " + made.Prefix + ", and make another")
+	if answer.Token == "" {
+		return "", access.Key{}, errors.New("a key was made, but the answer with its secret was lost: revoke " + answer.Prefix + ", and make another")
 	}
-	return made, nil
+	return answer.Token, answer.Key, nil
 }
 
 // Revoke revokes a key for good.

@@ -95,11 +95,11 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Fork:
 		err = p.fork(ctx, c, &r)
 	case OpenBreaker:
-		_, err = p.service.OpenBreaker(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+		_, err = p.service.As(c.Tenant, actor).Breakers.Open(ctx, postadjudication.DefaultTarget, reason)
 	case ReleaseBreaker:
-		_, err = p.service.ReleaseBreaker(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+		_, err = p.service.As(c.Tenant, actor).Breakers.Release(ctx, postadjudication.DefaultTarget, reason)
 	case SetPolicy:
-		_, err = p.service.SetPolicy(ctx, postadjudication.PolicyChange{Tenant: c.Tenant, Family: postadjudication.Family, Actor: actor, Reason: reason,
+		_, err = p.service.As(c.Tenant, actor).Policies.Set(ctx, postadjudication.PolicyChange{Family: postadjudication.Family, Reason: reason,
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
 	case Hold, ReleaseHold, Mark, Purge:
 		err = p.annotate(ctx, c)
@@ -110,7 +110,7 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Free:
 		err = p.free(ctx, c)
 	case People:
-		_, err = p.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: c.Attempts, Actor: actor, Reason: reason})
+		_, err = p.service.As(c.Tenant, actor).People.Set(ctx, postadjudication.PeopleChange{People: c.Attempts, Reason: reason})
 	case Rule:
 		err = p.rule(ctx, c)
 	case UseKeys, Refuse, Request:
@@ -175,7 +175,7 @@ func (p *process) cancel(ctx context.Context, c Command, r *Reply) error {
 	if err != nil {
 		return err
 	}
-	status, err := p.service.Cancel(ctx, c.Tenant, id, actor, reason)
+	status, err := p.service.As(c.Tenant, actor).Cases.Cancel(ctx, id, reason)
 	r.Run, r.State = c.Run, string(status.State)
 	return err
 }

@@ -99,7 +99,7 @@ func (p *process) bulk(ctx context.Context, c Command) error {
 
 // rule sets a rule that replays all letters of a tenant a number of times.
 func (p *process) rule(ctx context.Context, c Command) error {
-	_, err := p.service.SetRule(ctx, postadjudication.RuleChange{Tenant: c.Tenant, Actor: actor, Reason: reason,
+	_, err := p.service.As(c.Tenant, actor).Rules.Set(ctx, postadjudication.RuleChange{Reason: reason,
 		Rule: postadjudication.Rule{Name: "all", Enabled: true, All: true, Delay: "0s", MaxReplays: c.Attempts}})
 	return err
 }
@@ -129,8 +129,8 @@ func (p *process) access(ctx context.Context, c Command) error {
 
 // keys makes a key, uses it and revokes it.
 func (p *process) keys(ctx context.Context, tenant string) error {
-	_, k, err := p.service.CreateKey(ctx, postadjudication.NewKey{
-		Tenant: tenant, Principal: actor, Roles: []postadjudication.AccessRole{"operator"}, Actor: actor, Reason: reason,
+	_, k, err := p.service.As(tenant, actor).Keys.Create(ctx, postadjudication.NewKey{
+		Principal: actor, Roles: []postadjudication.AccessRole{"operator"}, Reason: reason,
 	})
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (p *process) keys(ctx context.Context, tenant string) error {
 	if err := p.service.KeyStore().UseKey(ctx, k.ID, k.CreatedAt); err != nil {
 		return err
 	}
-	gone, err := p.service.RevokeKey(ctx, tenant, k.Prefix, actor, reason)
+	gone, err := p.service.As(tenant, actor).Keys.Revoke(ctx, k.Prefix, reason)
 	if err == nil && gone.RevokedAt == nil {
 		err = errors.New("worker: the key is not revoked")
 	}

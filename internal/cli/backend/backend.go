@@ -81,8 +81,8 @@ type Rules interface {
 // Keys creates, lists, rotates and revokes access keys.
 type Keys interface {
 	List(context.Context) ([]access.Key, error)
-	Create(context.Context, postadjudication.NewKey) (api.NewKey, error)
-	Rotate(context.Context, postadjudication.KeyRotation) (api.NewKey, error)
+	Create(context.Context, postadjudication.NewKey) (token string, k access.Key, err error)
+	Rotate(context.Context, postadjudication.KeyRotation) (token string, k access.Key, err error)
 	Revoke(ctx context.Context, prefix, reason string) (access.Key, error)
 }
 

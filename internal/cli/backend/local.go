@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -55,9 +54,10 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 			return Backend{}, errors.Join(err, l.Close())
 		}
 	}
+	as := l.service.As(o.Tenant, o.Actor)
 	return Backend{
-		DeadLetters: localDeadLetters{l}, Bulk: localBulk{l}, Rules: localRules{l}, Keys: localKeys{l}, Policies: localPolicies{l},
-		Cases: localCases{l}, People: localPeople{l}, OperationLogs: localOperationLogs{l}, close: l.Close,
+		DeadLetters: localDeadLetters{l}, Bulk: localBulk{l}, Rules: as.Rules, Keys: as.Keys, Policies: as.Policies,
+		Cases: localCases{l}, People: as.People, OperationLogs: as.OperationLogs, close: l.Close,
 	}, nil
 }
 
@@ -75,15 +75,15 @@ func (l *local) closeEscrowClient() {
 type localDeadLetters struct{ *local }
 
 func (d localDeadLetters) List(ctx context.Context, q postadjudication.LetterQuery) (postadjudication.LetterPage, error) {
-	return d.service.Letters(ctx, d.tenant, q)
+	return d.service.As(d.tenant, "").DeadLetters.List(ctx, q)
 }
 
 func (d localDeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterCount, error) {
-	return d.service.CountLetters(ctx, d.tenant, f)
+	return d.service.As(d.tenant, "").DeadLetters.Count(ctx, f)
 }
 
 func (d localDeadLetters) Inspect(ctx context.Context, run receipts.RunID) (postadjudication.Inspection, error) {
-	return d.service.Inspect(ctx, d.tenant, run)
+	return d.service.As(d.tenant, "").DeadLetters.Inspect(ctx, run)
 }
 
 func (d localDeadLetters) Retention(context.Context) ([]postadjudication.EffectiveRetention, error) {
@@ -91,23 +91,23 @@ func (d localDeadLetters) Retention(context.Context) ([]postadjudication.Effecti
 }
 
 func (d localDeadLetters) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
-	return d.service.Analyze(ctx, d.tenant, q)
+	return d.service.As(d.tenant, "").DeadLetters.Analyze(ctx, q)
 }
 
 func (d localDeadLetters) Groups(ctx context.Context, q postadjudication.GroupQuery) (postadjudication.GroupPage, error) {
-	return d.service.Groups(ctx, d.tenant, q)
+	return d.service.As(d.tenant, "").DeadLetters.Groups(ctx, q)
 }
 
 func (d localDeadLetters) Stats(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterStats, error) {
-	return d.service.LetterStats(ctx, d.tenant, f)
+	return d.service.As(d.tenant, "").DeadLetters.Stats(ctx, f)
 }
 
 func (d localDeadLetters) Search(ctx context.Context, q postadjudication.LetterSearch) (postadjudication.LettersFound, error) {
-	return d.service.SearchLetters(ctx, d.tenant, q)
+	return d.service.As(d.tenant, "").DeadLetters.Search(ctx, q)
 }
 
 func (d localDeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error) {
-	return d.service.Export(ctx, d.tenant, f, where, format, out)
+	return d.service.As(d.tenant, "").DeadLetters.Export(ctx, f, where, format, out)
 }
 
 func (d localDeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (api.Forked, error) {
@@ -209,76 +209,10 @@ func (b localBulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (pos
 	return b.service.CancelBulk(ctx, b.tenant, id, b.actor, reason)
 }
 
-type localRules struct{ *local }
-
-func (r localRules) List(ctx context.Context) ([]postadjudication.StoredRule, error) {
-	return r.service.Rules(ctx, r.tenant)
-}
-
-func (r localRules) Set(ctx context.Context, q postadjudication.RuleChange) (postadjudication.StoredRule, error) {
-	q.Tenant, q.Actor = r.tenant, r.actor
-	return r.service.SetRule(ctx, q)
-}
-
-func (r localRules) Try(ctx context.Context, rule postadjudication.Rule) (postadjudication.RuleTrial, error) {
-	return r.service.TryRule(ctx, r.tenant, rule)
-}
-
-func (r localRules) History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error) {
-	return r.service.RuleHistory(ctx, r.tenant, name, after, limit)
-}
-
-func (r localRules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (postadjudication.StoredRule, error) {
-	q.Tenant, q.Actor = r.tenant, r.actor
-	return r.service.DeleteRule(ctx, q)
-}
-
-type localKeys struct{ *local }
-
-func (k localKeys) List(ctx context.Context) ([]access.Key, error) {
-	return k.service.Keys(ctx, k.tenant)
-}
-
-func (k localKeys) Create(ctx context.Context, q postadjudication.NewKey) (api.NewKey, error) {
-	q.Tenant, q.Actor = k.tenant, k.actor
-	token, made, err := k.service.CreateKey(ctx, q)
-	return api.NewKey{Token: token, Key: made}, err
-}
-
-func (k localKeys) Rotate(ctx context.Context, q postadjudication.KeyRotation) (api.NewKey, error) {
-	q.Tenant, q.Actor = k.tenant, k.actor
-	token, made, err := k.service.RotateKey(ctx, q)
-	return api.NewKey{Token: token, Key: made}, err
-}
-
-func (k localKeys) Revoke(ctx context.Context, prefix, reason string) (access.Key, error) {
-	return k.service.RevokeKey(ctx, k.tenant, prefix, k.actor, reason)
-}
-
-type localPolicies struct{ *local }
-
-func (p localPolicies) List(ctx context.Context) ([]postadjudication.FamilyPolicy, error) {
-	return p.service.Policies(ctx, p.tenant)
-}
-
-func (p localPolicies) History(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error) {
-	return p.service.PolicyHistory(ctx, p.tenant, family, after, limit)
-}
-
-func (p localPolicies) Set(ctx context.Context, q postadjudication.PolicyChange) (postadjudication.FamilyPolicy, error) {
-	q.Tenant, q.Actor = p.tenant, p.actor
-	return p.service.SetPolicy(ctx, q)
-}
-
-func (p localPolicies) Reset(ctx context.Context, q postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error) {
-	q.Tenant, q.Actor = p.tenant, p.actor
-	return p.service.ResetPolicy(ctx, q)
-}
-
 type localCases struct{ *local }
 
 func (c localCases) List(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error) {
-	return c.service.Cases(ctx, c.tenant, f, after, limit)
+	return c.service.As(c.tenant, "").Cases.List(ctx, f, after, limit)
 }
 
 func (c localCases) Run(ctx context.Context, run receipts.RunID) (postadjudication.Status, error) {
@@ -288,25 +222,4 @@ func (c localCases) Run(ctx context.Context, run receipts.RunID) (postadjudicati
 func (c localCases) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (postadjudication.Bulk, error) {
 	q.Tenant, q.Actor = c.tenant, c.actor
 	return c.service.PlanFree(ctx, q)
-}
-
-type localPeople struct{ *local }
-
-func (p localPeople) Get(ctx context.Context) (postadjudication.People, error) {
-	return p.service.People(ctx, p.tenant)
-}
-
-func (p localPeople) Set(ctx context.Context, q postadjudication.PeopleChange) (postadjudication.People, error) {
-	q.Tenant, q.Actor = p.tenant, p.actor
-	return p.service.SetPeople(ctx, q)
-}
-
-func (p localPeople) History(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error) {
-	return p.service.PeopleHistory(ctx, p.tenant, after, limit)
-}
-
-type localOperationLogs struct{ *local }
-
-func (r localOperationLogs) History(ctx context.Context, of postadjudication.OperationLog, after int64, limit int) ([]postadjudication.OperationLogEntry, error) {
-	return r.service.OperationHistory(ctx, r.tenant, of, after, limit)
 }

@@ -23,8 +23,8 @@ func TestKeysThatNeverEndEndSoonOrAreUnusedAreNamed(t *testing.T) {
 	}
 	defer service.Close()
 	made := func(n postadjudication.NewKey) string {
-		n.Tenant, n.Principal, n.Roles, n.Actor, n.Reason = "acme", "user:ada", []access.Role{access.Auditor}, "root", "test"
-		_, k, err := service.CreateKey(t.Context(), n)
+		n.Principal, n.Roles, n.Reason = "user:ada", []access.Role{access.Auditor}, "test"
+		_, k, err := service.As("acme", "root").Keys.Create(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestKeysThatNeverEndEndSoonOrAreUnusedAreNamed(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	endless, ending, followed, unused := made(postadjudication.NewKey{NeverExpires: "a locked device"}), made(postadjudication.NewKey{ExpiresAt: soon}), made(postadjudication.NewKey{ExpiresAt: soon}), made(postadjudication.NewKey{})
-	if _, _, err := service.RotateKey(t.Context(), postadjudication.KeyRotation{Tenant: "acme", Prefix: followed, Actor: "root", Reason: "ends"}); err != nil {
+	if _, _, err := service.As("acme", "root").Keys.Rotate(t.Context(), postadjudication.KeyRotation{Prefix: followed, Reason: "ends"}); err != nil {
 		t.Fatal(err)
 	}
 	db, err := sql.Open("postgres", testkit.Owner(t, url))
