@@ -181,7 +181,10 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	}).startWorkers()
 	ctx := context.Background()
 	key := func(principal, maker string, roles ...access.Role) string {
-		_, k := r.mustKey("acme", NewKey{Principal: principal, Roles: roles, Reason: "test"})
+		_, k, err := r.As("acme", maker).Keys.Create(ctx, NewKey{Principal: principal, Roles: roles, Reason: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
 		return k.Prefix
 	}
 	both := []access.Role{access.Operator, access.Approver}
