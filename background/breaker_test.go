@@ -138,3 +138,24 @@ func TestAnUnwrittenOpeningIsNotRecordedForTenants(t *testing.T) {
 		}
 	}
 }
+
+// A leader that is to leave the lead probes nothing for long enough that another process takes
+// over, and then its own runs as long, since there may be no other process.
+func TestALeaderYieldsWhileItsLeadIsToBeLeft(t *testing.T) {
+	t.Parallel()
+	m := &Manager{}
+	m.cfg.Breaker.LeaderTimeout = time.Second
+	l := &breakerLeader{m: m}
+	for _, at := range []struct {
+		after          time.Duration
+		leaves, yields bool
+	}{
+		{0, false, false}, {500 * time.Millisecond, true, true}, {2499 * time.Millisecond, true, true}, {2500 * time.Millisecond, true, false}, {4499 * time.Millisecond, true, false},
+		{4500 * time.Millisecond, true, true}, {6500 * time.Millisecond, true, false}, {8600 * time.Millisecond, true, true},
+		{9 * time.Second, false, false}, {10 * time.Second, true, true}, {12 * time.Second, true, false},
+	} {
+		if got := l.yields(noon.Add(at.after), at.leaves); got != at.yields {
+			t.Errorf("after %v: it yields %v, want %v", at.after, got, at.yields)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 
 // breakerLeader leads one opening of a breaker. It starts probes, as probePolicy says, of
 // paused runs whose targets this process calls. While runs that only other processes call would
-// tell more of the service, it stops renewing the lead, so that one of those processes takes
+// tell more of the service, it pauses its own probes, so that one of those processes takes
 // over.
 type breakerLeader struct {
 	m      *Manager
@@ -31,12 +31,13 @@ type breakerLeader struct {
 	newCasesProbed int64               // new cases claimed since the breaker opened
 
 	// Used by the goroutine of run only:
-	breaker   Breaker
-	cursor    Cursor // the last fallback probe
-	renewedAt time.Time
-	countedAt time.Time
-	paused    int
-	called    int // those of paused whose target this process calls
+	breaker     Breaker
+	cursor      Cursor // the last fallback probe
+	renewedAt   time.Time
+	countedAt   time.Time
+	paused      int
+	called      int       // those of paused whose target this process calls
+	leavesSince time.Time // since when the lead is to be left to another process; zero: it is not
 }
 
 func newBreakerLeader(m *Manager, f Family, b Breaker) *breakerLeader {
@@ -96,6 +97,9 @@ func (l *breakerLeader) step(ctx context.Context) (done bool, err error) {
 	case relapsed && l.breaker.State == BreakerHalfOpen:
 		return l.setState(BreakerOpen, CauseRelapsed, "probes fail again, and none is answered")
 	}
+	if l.yields(now, silent) {
+		return false, nil
+	}
 	picks, err := l.chooseProbes(ctx, now, newest)
 	if err != nil {
 		return false, err
@@ -126,6 +130,21 @@ func (l *breakerLeader) leaves(ctx context.Context, fresh bool) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// yields reports whether this process probes nothing now, because the lead is to be left: each
+// probe would renew the lead. It yields for two times LeaderTimeout, in which any other process
+// takes the lead, and then probes its own runs as long, because there may be no other process.
+func (l *breakerLeader) yields(now time.Time, leaves bool) bool {
+	if !leaves {
+		l.leavesSince = time.Time{}
+		return false
+	}
+	if l.leavesSince.IsZero() {
+		l.leavesSince = now
+	}
+	half := 2 * l.m.cfg.Breaker.LeaderTimeout
+	return now.Sub(l.leavesSince)%(2*half) < half
 }
 
 // newCaseLimit returns how many new cases may be probed, but at least one, to learn whether any

@@ -164,6 +164,31 @@ func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 	r.untilClosed()
 }
 
+// A leader leaves the circuit breaker to a process that calls the new cases, however often it
+// could probe its own runs, which fail.
+func TestABreakerIsLeftByALeaderThatProbesRunsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withAliases("gold"), withBreakers)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Target == "gold" {
+			return r.escrow.pay(c, c.Amount.Minor)
+		}
+		return busy429()
+	}
+	r.startWorkers()
+	r.submitAll(0, 20)
+	r.untilBreaker(background.BreakerOpen)
+	r.stopWork()
+	often := func(c *Config) {
+		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FallbackIntervalMax: 20 * time.Millisecond, LeaderTimeout: 500 * time.Millisecond}
+	}
+	other := joinRig(t, r.url, r.redis, r.escrow, often).startWorkers()
+	r.until("it has probed all of its own", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND attempt_count > 0`)
+	r.mustSubmit(withTarget("gold", release(20)))
+	joinRig(t, r.url, r.redis, r.escrow, withAliases("gold"), often).startWorkers()
+	other.until("the new case is executed", `SELECT count(*) = 1 FROM recourse.runs WHERE target = 'gold' AND state = 'succeeded'`)
+}
+
 // Runs that no process calls block no process, however many are before its own.
 func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	t.Parallel()
