@@ -16,9 +16,9 @@ import (
 
 	"github.com/gowebpki/jcs"
 
-	"github.com/recourse-dev/recourse/internal/cpulimit"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -96,7 +96,7 @@ func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error
 	if len(a.Payload) < longPayload {
 		return a.problems(), nil
 	}
-	err = cpulimit.OfProcess().Do(ctx, a.Tenant, func() { p = a.problems() })
+	err = tenantlimit.Processors().Do(ctx, a.Tenant, func() { p = a.problems() })
 	return p, err
 }
 

@@ -395,3 +395,54 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 		t.Errorf("%+v, %v", left, err)
 	}
 }
+
+// However many plans of one tenant are being made, the searches of another find a connection.
+func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	ctx := context.Background()
+	r.deadLetters(0, 1, func(Call) Answer { return refused() })
+	whole := r.mustPlan(allLetters(BulkHold))
+	like, err := r.journal.Plans.Find(ctx, "acme", whole.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const plans, ofTenant = 12, 3
+	matching, release, ended := make(chan struct{}, plans), make(chan struct{}), make(chan error, plans)
+	scope := postgres.BulkScope{
+		Filter: r.journalFilter(LetterFilter{}, whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*postgres.PlannedLetter) string { return "" },
+		Matches: func(context.Context, postgres.FoundLetter) (bool, error) {
+			matching <- struct{}{}
+			<-release
+			return true, nil
+		},
+	}
+	for range plans {
+		b := like
+		b.ID = newID()
+		go func() {
+			_, err := r.journal.Plans.Create(ctx, b, scope)
+			ended <- err
+		}()
+	}
+	for range ofTenant {
+		<-matching
+	}
+	for range 10 {
+		if _, err := r.Letters(ctx, "other", LetterQuery{Limit: 10}); err != nil {
+			t.Errorf("a list of another tenant: %v", err)
+		}
+		if _, err := r.CountLetters(ctx, "other", LetterFilter{}); err != nil {
+			t.Errorf("a count of another tenant: %v", err)
+		}
+	}
+	if n := len(matching); n > 0 {
+		t.Errorf("%d plans of a tenant have a connection", ofTenant+n)
+	}
+	close(release)
+	for range plans {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}

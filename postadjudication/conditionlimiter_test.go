@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/cpulimit"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 )
 
 // blockingWriter blocks an export at its first write.
@@ -146,7 +146,7 @@ func TestEvaluationsTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.done()
-	l.cpu = cpulimit.New(1)
+	l.cpu = tenantlimit.New(1, 1)
 	ctx, leave := context.WithCancel(context.Background())
 	if err := l.cpu.Do(ctx, "other", func() {
 		leave()

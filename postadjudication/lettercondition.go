@@ -15,7 +15,7 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 
-	"github.com/recourse-dev/recourse/internal/cpulimit"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -321,7 +321,7 @@ const (
 // exprLimiter bounds the work for conditions in a process. All conditions are compiled and
 // evaluated on half of the processors, so that the other half is left to settlements.
 type exprLimiter struct {
-	cpu *cpulimit.Limit
+	cpu *tenantlimit.Limit
 
 	mu       sync.Mutex
 	active   int
@@ -329,7 +329,7 @@ type exprLimiter struct {
 }
 
 func newExprLimiter() *exprLimiter {
-	return &exprLimiter{cpu: cpulimit.OfProcess(), byTenant: map[string]int{}}
+	return &exprLimiter{cpu: tenantlimit.Processors(), byTenant: map[string]int{}}
 }
 
 // acquire takes a slot of a tenant. It returns ErrTooManyConditions if there is none. The caller

@@ -13,8 +13,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/cpulimit"
 	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -121,7 +121,7 @@ func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOut
 	read := func() { adjudication, problem = readAdjudication(in.RawBody, c) }
 	if len(in.RawBody) < longBody {
 		read()
-	} else if err := cpulimit.OfProcess().Do(ctx, c.Tenant, read); err != nil {
+	} else if err := tenantlimit.Processors().Do(ctx, c.Tenant, read); err != nil {
 		return nil, err
 	}
 	if problem != nil {
@@ -187,7 +187,7 @@ func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchO
 	var at []int
 	for i, text := range texts {
 		var adjudication postadjudication.Adjudication
-		if err := cpulimit.OfProcess().Do(ctx, c.Tenant, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
+		if err := tenantlimit.Processors().Do(ctx, c.Tenant, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
 			return nil, err
 		}
 		if items[i].Problem != nil {
@@ -258,7 +258,7 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c Caller, next f
 	defer release()
 	var items []json.RawMessage
 	var err error
-	if waited := cpulimit.OfProcess().DoReading(r.Context(), c.Tenant, http.MaxBytesReader(w, r.Body, maxBatchBytes), func(in io.Reader) {
+	if waited := tenantlimit.Processors().DoReading(r.Context(), c.Tenant, http.MaxBytesReader(w, r.Body, maxBatchBytes), func(in io.Reader) {
 		items, err = intake.Batch(bufio.NewReaderSize(in, batchRead), "adjudications", maxBatchItems, maxItemBytes)
 	}); waited != nil {
 		err = waited

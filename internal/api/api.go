@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -58,6 +59,7 @@ type API struct {
 	actions     map[string]access.Action // by operation id
 	streamQuota *quota                   // open streams and long polls
 	batchQuota  *quota                   // bytes of batches in work
+	reads       *tenantlimit.Limit       // requests that read
 	ctx         context.Context          // done after Stop
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -76,6 +78,7 @@ func New(c Config) (*API, error) {
 		service: c.Service, keyless: c.Keyless, log: c.Log, now: c.Now, mux: http.NewServeMux(), actions: map[string]access.Action{},
 		expiringKeys: expiringKeys{byPrefix: map[string]expiringKey{}},
 		streamQuota:  newQuota(maxStreams, maxTenantStreams, maxKeyStreams), batchQuota: newQuota(maxProcessBatchBytes, maxTenantBatchBytes, 0),
+		reads: tenantlimit.New(maxReads, maxTenantReads),
 	}
 	if a.onRefusal = c.OnRefusal; a.onRefusal == nil {
 		a.onRefusal = func(string) {}

@@ -99,6 +99,55 @@ func TestABatchIsReadItemByItem(t *testing.T) {
 	}
 }
 
+// However many reads of one tenant wait in the database, those of another have a connection,
+// and so has the process itself.
+func TestReadsOfATenantLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	auditor, victim := r.key("acme", access.Auditor), r.key("other", access.Submitter)
+	run := r.letter("other", 1, `"refused"`)
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec(`LOCK TABLE recourse.desk`); err != nil { // lists of cases read it
+		t.Fatal(err)
+	}
+	const reads, ofTenant = 20, 3
+	listed := make(chan int, reads)
+	for range reads {
+		go func() {
+			status, err := answered(func() (*http.Request, error) {
+				return r.request(t.Context(), auditor, http.MethodGet, "/api/v1/cases", ""), nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			listed <- status
+		}()
+	}
+	const waiting = ` FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%FROM recourse.cases c JOIN recourse.escrows e%LIMIT $6'`
+	r.waitFor("they wait", `SELECT count(*) >= $1`+waiting, ofTenant)
+	for range 10 {
+		r.ask(victim, http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)
+	}
+	if n := r.count(`SELECT count(*)` + waiting); n != ofTenant {
+		t.Errorf("%d reads of a tenant have a connection, want %d", n, ofTenant)
+	}
+	if n := len(listed); n > 0 {
+		t.Errorf("%d reads ended without the table", n)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for range reads {
+		if status := <-listed; status != http.StatusOK {
+			t.Errorf("%d", status)
+		}
+	}
+}
+
 // One batch of the maximum length uses the tenant's whole quota.
 func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,7 @@ type streamInput struct {
 
 func (a *API) eventOperations(h huma.API) {
 	register(a, h, operation{
-		id: "list-events", method: http.MethodGet, path: "/events", action: access.Read, summary: "List events in order, starting after a position",
+		id: "list-events", method: http.MethodGet, path: "/events", action: access.Read, waits: true, summary: "List events in order, starting after a position",
 		description: "With wait it counts as an open stream. 422 invalid naming after, also for a stream, if the position is beyond the tenant's newest event.",
 	}, a.events)
 	register(a, h, operation{

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -89,6 +90,7 @@ type operation struct {
 	raw                                    bool  // reads its body itself
 	itemized                               bool  // its body is a list, read item by item: see batchItems
 	plannable                              bool  // may answer 202 with a plan that another person has to run
+	waits                                  bool  // a read that may wait for long, and takes no slot of the reads
 }
 
 const (
@@ -121,13 +123,26 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 	}
 	a.actions[o.id] = o.action
 	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := do(ctx, callerOf(ctx), in)
+		out, err := limited(ctx, a.reads, o, in, do)
 		err = a.problemOf(ctx, o.outage(), err)
 		if p := (*Problem)(nil); errors.As(err, &p) {
 			a.countRefusal(p)
 		}
 		return out, err
 	})
+}
+
+// limited runs an operation. A read waits for a slot of its tenant's reads. It holds the slot
+// while it reads, and not while its answer is written.
+func limited[I, O any](ctx context.Context, reads *tenantlimit.Limit, o operation, in *I, do func(context.Context, Caller, *I) (*O, error)) (out *O, err error) {
+	c := callerOf(ctx)
+	if o.method != http.MethodGet || o.waits {
+		return do(ctx, c, in)
+	}
+	if waitErr := reads.Do(ctx, c.Tenant, func() { out, err = do(ctx, c, in) }); waitErr != nil {
+		return nil, waitErr
+	}
+	return out, err
 }
 
 func pointer[T any](v T) *T { return &v }

@@ -70,7 +70,7 @@
 // # House
 //
 // May import background, settlement, receipts, retrypolicy, internal/failpoint,
-// internal/signature, sqlx, lib/pq and goose.
+// internal/signature, internal/tenantlimit, sqlx, lib/pq and goose.
 // Only package postadjudication imports it. It decides nothing about retries or
 // settlements, knows no Redis, and reads no clock for what it stores.
 package postgres

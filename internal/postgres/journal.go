@@ -10,6 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -95,6 +96,13 @@ const statementTimeout = 15 * time.Second
 
 const cacheSize = 8192
 
+// Connections for searches, and how many of them one tenant may use at the same time, so that
+// many searches, exports and plans of one keep no other from searching.
+const (
+	searchConns       = 6
+	tenantSearchConns = 3
+)
+
 // plannerSettings forces the journal's own statements to indexed nested loops: on tables
 // that are new and not yet analysed the planner would choose sequential scans, and keep
 // them.
@@ -127,7 +135,7 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 func newJournal() *Journal {
 	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}}
 	cases, outbox := &Cases{s}, &Outbox{shared: s}
-	index := &Index{shared: s, outbox: outbox}
+	index := &Index{shared: s, outbox: outbox, searches: tenantlimit.New(searchConns, tenantSearchConns)}
 	return &Journal{
 		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
 		Index: index, Plans: &PlanStore{shared: s, index: index, outbox: outbox}, Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
@@ -166,7 +174,7 @@ func (j *Journal) openPools(databaseURL string) (err error) {
 	if j.Index.projectionDB, err = openPool(databaseURL, poolConfig{purpose: "projection", maxConns: 2, settings: projectionSettings(), dialer: idle.dialer(batchIdleLimit)}); err != nil {
 		return err
 	}
-	j.Index.searchDB, err = openPool(databaseURL, poolConfig{purpose: "search", maxConns: 6, settings: searchSettings, dialer: idle.dialer(readIdleLimit)})
+	j.Index.searchDB, err = openPool(databaseURL, poolConfig{purpose: "search", maxConns: searchConns, settings: searchSettings, dialer: idle.dialer(readIdleLimit)})
 	return err
 }
 

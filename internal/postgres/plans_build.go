@@ -41,12 +41,16 @@ func (p *PlanStore) CreateOf(ctx context.Context, b BulkPlan, items []BulkItem, 
 		builder.addCount(item.Gate, &PlannedLetter{Amount: item.Amount, Case: Case{Kind: KindSettlement, Currency: item.Currency}})
 	}
 	b.Items, b.State, b.OutcomesKnown, b.HasSettlements = builder.items, BulkPlanned, true, true
-	err := p.inTx(ctx, p.index.searchDB, failpoint.BulkItems, func(ctx context.Context, tx *sql.Tx) error {
+	var err error
+	insert := func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, insertGivenItemsSQL, append([]any{b.ID}, c.args()...)...); err != nil {
 			return err
 		}
 		return builder.insertCounts(ctx, tx, &b)
-	})
+	}
+	if waitErr := p.index.searches.Do(ctx, b.Tenant, func() { err = p.inTx(ctx, p.index.searchDB, failpoint.BulkItems, insert) }); waitErr != nil {
+		return b, unavailable(waitErr)
+	}
 	if err != nil {
 		return b, err
 	}
@@ -182,18 +186,29 @@ func (p *PlanStore) Create(ctx context.Context, b BulkPlan, scope BulkScope) (_ 
 	if err := p.deleteStalePlan(ctx, b.Tenant, scope.StaleBefore, b.PlannedAt); err != nil {
 		return b, err
 	}
-	tx, err := p.index.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if waitErr := p.index.searches.Do(ctx, b.Tenant, func() { err = storePlanItems(ctx, p.index.searchDB, &b, scope) }); waitErr != nil {
+		return b, unavailable(waitErr)
+	}
 	if err != nil {
-		return b, unavailable(err)
+		return b, err
+	}
+	return b, p.insertPlan(ctx, &b)
+}
+
+// storePlanItems stores the items of a plan, and sets what the plan says of them.
+func storePlanItems(ctx context.Context, db *sql.DB, b *BulkPlan, scope BulkScope) (err error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
 	unprojected, err := unprojectedCases(ctx, tx, b.Tenant)
 	if err != nil {
-		return b, unavailable(err)
+		return unavailable(err)
 	}
 	search, err := planSearch(ctx, tx, b.Tenant, scope.Filter, LetterOrder{Column: ByDeath}, LetterPosition{}, int(scope.BatchSize))
 	if err != nil {
-		return b, unavailable(err)
+		return unavailable(err)
 	}
 	builder := planBuilder{bulk: b.ID, gateOf: scope.GateOf, unprojected: unprojected, counts: map[[2]string]BulkCount{}}
 	for more := !search.empty(); more; {
@@ -207,12 +222,12 @@ func (p *PlanStore) Create(ctx context.Context, b BulkPlan, scope BulkScope) (_ 
 			more, err = builder.addBatch(ctx, tx, &search, size)
 		}
 		if err != nil {
-			return b, unavailable(err)
+			return unavailable(err)
 		}
 		more = more && (scope.Limit == 0 || builder.items < scope.Limit)
 	}
 	if builder.items == 0 {
-		return b, ErrNothingPlanned
+		return ErrNothingPlanned
 	}
 	b.Items, b.Hash, b.State, b.OutcomesKnown, b.HasSettlements = builder.items, scope.Hash(), BulkPlanned, true, builder.hasSettlements
 	if scope.ExtraCounts != nil {
@@ -220,16 +235,13 @@ func (p *PlanStore) Create(ctx context.Context, b BulkPlan, scope BulkScope) (_ 
 			builder.counts[[2]string{c.Label, c.Currency}] = c
 		}
 	}
-	if err := builder.insertCounts(ctx, tx, &b); err != nil {
-		return b, unavailable(err)
+	if err := builder.insertCounts(ctx, tx, b); err != nil {
+		return unavailable(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.BulkItems)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.BulkItems)
-	if err != nil {
-		return b, unavailable(err)
-	}
-	return b, p.insertPlan(ctx, &b)
+	return unavailableOrNil(err)
 }
 
 // planBuilder is a plan that is being built.

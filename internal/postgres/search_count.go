@@ -41,7 +41,7 @@ func (i *Index) Tally(ctx context.Context, tenant string, f LetterFilter, deaths
 // Analyze tallies letters and returns as many of their largest groups, of the same
 // moment.
 func (j *Index) Analyze(ctx context.Context, tenant string, f LetterFilter, largest int, deaths ...*DeathHistogram) (out LetterAnalysis, err error) {
-	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = j.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
 		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
 		if err != nil {
 			return err
@@ -67,16 +67,23 @@ func (j *Index) Analyze(ctx context.Context, tenant string, f LetterFilter, larg
 	return out, err
 }
 
-// inReadSnapshot runs searches in one read-only snapshot, within countTimeout.
-func (i *Index) inReadSnapshot(ctx context.Context, read func(context.Context, *sql.Tx) error) (err error) {
+// inReadSnapshot runs searches of a tenant in one read-only snapshot, within countTimeout.
+func (i *Index) inReadSnapshot(ctx context.Context, tenant string, read func(context.Context, *sql.Tx) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	tx, err := i.searchDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if waitErr := i.searches.Do(ctx, tenant, func() { err = inSnapshotOf(ctx, i.searchDB, read) }); waitErr != nil {
+		return unavailable(waitErr)
+	}
+	return unavailableOrNil(err)
+}
+
+func inSnapshotOf(ctx context.Context, db *sql.DB, read func(context.Context, *sql.Tx) error) (err error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	return unavailableOrNil(read(ctx, tx))
+	return read(ctx, tx)
 }
 
 // planFullRead plans to read all letters that a filter selects, by the smallest range or by
@@ -216,7 +223,7 @@ const countTimeout = 5 * time.Second
 // else it reads those of the narrowest part of the filter.
 func (i *Index) Count(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
 	out := map[string]int64{}
-	err := i.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
 		p := searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
 		var all int64
 		var err error

@@ -53,7 +53,7 @@ func (p GroupPosition) compare(q GroupPosition) int {
 // position of the last one; and whether more follow.
 func (j *Index) Groups(ctx context.Context, tenant string, f LetterFilter, o GroupOrder, after GroupPosition, limit int) (found []LetterGroup, all int, last GroupPosition, more bool, err error) {
 	last = after
-	err = j.inReadSnapshot(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = j.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
 		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
 		if err != nil {
 			return err

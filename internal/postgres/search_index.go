@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -55,8 +56,9 @@ FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2
 type Index struct {
 	*shared
 	outbox       *Outbox
-	projectionDB *sql.DB // steps of the index
-	searchDB     *sql.DB // searches, with plans forced to the chosen index
+	projectionDB *sql.DB            // steps of the index
+	searchDB     *sql.DB            // searches, with plans forced to the chosen index
+	searches     *tenantlimit.Limit // what uses searchDB
 }
 
 // Project makes one step; it does nothing while another process makes one.

@@ -48,10 +48,6 @@ WHERE l.run_id = ANY($1::uuid[])`
 
 // readLetters reads the letters at positions, in their order. Runs that are no longer dead
 // letters are left out.
-func (i *Index) readLetters(ctx context.Context, positions []LetterPosition) ([]FoundLetter, error) {
-	return readLetters(ctx, i.searchDB, positions)
-}
-
 func readLetters(ctx context.Context, q querier, positions []LetterPosition) ([]FoundLetter, error) {
 	c := newColumns(1, len(positions))
 	for _, p := range positions {
@@ -165,6 +161,14 @@ type LetterPosition struct {
 func (i *Index) Search(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	search := func() { found, more, last, err = i.search(ctx, tenant, f, o, after, limit) }
+	if waitErr := i.searches.Do(ctx, tenant, search); waitErr != nil {
+		return nil, false, after, unavailable(waitErr)
+	}
+	return found, more, last, err
+}
+
+func (i *Index) search(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
 	plan, err := i.planSearch(ctx, tenant, f, o, after, limit+1)
 	if err != nil || plan.empty() {
 		return nil, false, after, unavailableOrNil(err)
@@ -176,7 +180,7 @@ func (i *Index) Search(ctx context.Context, tenant string, f LetterFilter, o Let
 	if more = len(positions) > limit; more {
 		positions = positions[:limit]
 	}
-	found, err = i.readLetters(ctx, positions)
+	found, err = readLetters(ctx, i.searchDB, positions)
 	return found, more, positions[len(positions)-1], unavailableOrNil(err)
 }
 

@@ -1,4 +1,4 @@
-package cpulimit
+package tenantlimit
 
 import (
 	"context"
@@ -10,20 +10,26 @@ import (
 
 // Limit limits how many functions run at the same time. It is safe for concurrent use.
 type Limit struct {
+	ofTenant int
+
 	mu      sync.Mutex
 	free    int
+	running map[string]int             // by tenant
 	waiting map[string][]chan struct{} // by tenant, in order of arrival; closed when the waiter gets its slot
 	tenants []string                   // waiting tenants, the next one first
 }
 
-// New returns a Limit of atOnce functions.
-func New(atOnce int) *Limit {
-	return &Limit{free: atOnce, waiting: map[string][]chan struct{}{}}
+// New returns a Limit of atOnce functions, and of ofTenant functions of one tenant.
+func New(atOnce, ofTenant int) *Limit {
+	return &Limit{ofTenant: ofTenant, free: atOnce, running: map[string]int{}, waiting: map[string][]chan struct{}{}}
 }
 
-// OfProcess returns the limit that the whole process shares: half of the processors, and at
-// least one.
-var OfProcess = sync.OnceValue(func() *Limit { return New(max(1, runtime.GOMAXPROCS(0)/2)) })
+// Processors returns the limit of what computes in this process: half of the processors, and at
+// least one. One tenant may use all of them while no other waits.
+var Processors = sync.OnceValue(func() *Limit {
+	half := max(1, runtime.GOMAXPROCS(0)/2)
+	return New(half, half)
+})
 
 // Do waits for a slot and runs f. Waiting tenants take turns; the calls of one tenant run in
 // order of arrival. If the context ends first, Do returns its error without running f.
@@ -31,7 +37,7 @@ func (l *Limit) Do(ctx context.Context, tenant string, f func()) error {
 	if err := l.acquire(ctx, tenant); err != nil {
 		return err
 	}
-	defer l.release()
+	defer l.release(tenant)
 	f()
 	return nil
 }
@@ -45,7 +51,7 @@ func (l *Limit) DoReading(ctx context.Context, tenant string, in io.Reader, f fu
 	r := &reader{limit: l, ctx: ctx, tenant: tenant, in: in}
 	defer func() {
 		if r.ended == nil {
-			l.release()
+			l.release(tenant)
 		}
 	}()
 	f(r)
@@ -65,7 +71,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	if r.ended != nil {
 		return 0, r.ended
 	}
-	r.limit.release()
+	r.limit.release(r.tenant)
 	n, err := r.in.Read(p)
 	if r.ended = r.limit.acquire(r.ctx, r.tenant); r.ended != nil {
 		return n, r.ended
@@ -74,13 +80,14 @@ func (r *reader) Read(p []byte) (int, error) {
 }
 
 func (l *Limit) acquire(ctx context.Context, tenant string) error {
-	l.mu.Lock()
-	if err := ctx.Err(); err != nil || l.free > 0 {
-		defer l.mu.Unlock()
-		if err == nil {
-			l.free--
-		}
+	if err := ctx.Err(); err != nil {
 		return err
+	}
+	l.mu.Lock()
+	if l.free > 0 && l.running[tenant] < l.ofTenant { // no other waits for this slot
+		l.take(tenant)
+		l.mu.Unlock()
+		return nil
 	}
 	given := make(chan struct{})
 	if len(l.waiting[tenant]) == 0 {
@@ -94,7 +101,7 @@ func (l *Limit) acquire(ctx context.Context, tenant string) error {
 	case <-ctx.Done():
 	}
 	if !l.leave(tenant, given) {
-		l.release() // the slot was given in the meantime
+		l.release(tenant) // the slot was given in the meantime
 	}
 	return ctx.Err()
 }
@@ -114,21 +121,32 @@ func (l *Limit) leave(tenant string, given chan struct{}) bool {
 	return true
 }
 
-// release gives the slot to the first waiter of the next tenant.
-func (l *Limit) release() {
+// take counts a function that runs; l.mu is held.
+func (l *Limit) take(tenant string) {
+	l.free--
+	l.running[tenant]++
+}
+
+// release gives the slot to the first waiter of the next tenant that may run one more.
+func (l *Limit) release(tenant string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.tenants) == 0 {
-		l.free++
+	l.free++
+	if l.running[tenant]--; l.running[tenant] == 0 {
+		delete(l.running, tenant)
+	}
+	at := slices.IndexFunc(l.tenants, func(t string) bool { return l.running[t] < l.ofTenant })
+	if at < 0 {
 		return
 	}
-	tenant := l.tenants[0]
-	l.tenants = slices.Delete(l.tenants, 0, 1)
-	given := l.waiting[tenant][0]
-	if left := slices.Delete(l.waiting[tenant], 0, 1); len(left) > 0 {
-		l.waiting[tenant], l.tenants = left, append(l.tenants, tenant)
+	next := l.tenants[at]
+	l.tenants = slices.Delete(l.tenants, at, at+1)
+	given := l.waiting[next][0]
+	if left := slices.Delete(l.waiting[next], 0, 1); len(left) > 0 {
+		l.waiting[next], l.tenants = left, append(l.tenants, next)
 	} else {
-		delete(l.waiting, tenant)
+		delete(l.waiting, next)
 	}
+	l.take(next)
 	close(given)
 }

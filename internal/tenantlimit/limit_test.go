@@ -1,22 +1,23 @@
-package cpulimit_test
+package tenantlimit_test
 
 import (
 	"context"
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/cpulimit"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 )
 
 func TestNoMoreThanItsNumberRunAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		two := cpulimit.New(2)
+		two := tenantlimit.New(2, 2)
 		end := make(chan struct{})
 		var running, ran atomic.Int64
 		for range 50 {
@@ -47,7 +48,7 @@ func TestNoMoreThanItsNumberRunAtOnce(t *testing.T) {
 
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	one := cpulimit.New(1)
+	one := tenantlimit.New(1, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	if err := one.Do(ctx, "acme", func() {
 		leave()
@@ -67,7 +68,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		one := cpulimit.New(1)
+		one := tenantlimit.New(1, 1)
 		end := make(chan struct{})
 		order := make(chan string, 100)
 		begin := func(tenant string) {
@@ -101,11 +102,69 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
+// A tenant at its own maximum waits, and keeps no other tenant from the free slots.
+func TestATenantRunsNoMoreThanItsOwnNumber(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		four := tenantlimit.New(4, 2)
+		ends := map[string]chan struct{}{"acme": make(chan struct{}), "other": make(chan struct{}), "bank": make(chan struct{})}
+		var mu sync.Mutex
+		running := map[string]int{}
+		count := func(tenant string, n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			running[tenant] += n
+		}
+		begin := func(tenant string) {
+			go func() {
+				if err := four.Do(t.Context(), tenant, func() { count(tenant, 1); <-ends[tenant]; count(tenant, -1) }); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		want := func(acme, other, bank int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if running["acme"] != acme || running["other"] != other || running["bank"] != bank {
+				t.Errorf("%v run, want %d of acme, %d of other, %d of bank", running, acme, other, bank)
+			}
+		}
+		for range 5 {
+			begin("acme")
+		}
+		want(2, 0, 0)
+		for range 3 {
+			begin("other")
+		}
+		want(2, 2, 0)
+		begin("bank")
+		want(2, 2, 0)
+		ends["acme"] <- struct{}{} // acme and other wait at their own numbers; acme is below its own now, and first
+		want(2, 2, 0)
+		ends["acme"] <- struct{}{} // other is at its number, bank is not
+		want(1, 2, 1)
+		ends["bank"] <- struct{}{}
+		want(2, 2, 0)
+		for tenant, n := range map[string]int{"acme": 3, "other": 3} {
+			for range n {
+				ends[tenant] <- struct{}{}
+			}
+		}
+		want(0, 0, 0)
+		if err := four.Do(t.Context(), "acme", func() {}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // While one function blocks on a read, others run; it continues once it has a slot again.
 func TestAReadGivesThePlaceAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		one := cpulimit.New(1)
+		one := tenantlimit.New(1, 1)
 		in, out := io.Pipe()
 		var text []byte
 		ended := make(chan struct{})
@@ -147,7 +206,7 @@ func TestAReadGivesThePlaceAway(t *testing.T) {
 func TestAReadThatFindsNoPlaceEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		one := cpulimit.New(1)
+		one := tenantlimit.New(1, 1)
 		in, out := io.Pipe()
 		ctx, leave := context.WithCancel(t.Context())
 		ended := make(chan error)
