@@ -429,10 +429,10 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 		<-matching
 	}
 	for range 10 {
-		if _, err := r.Letters(ctx, "other", LetterQuery{Limit: 10}); err != nil {
+		if _, err := r.As("other", "").DeadLetters.List(ctx, LetterQuery{Limit: 10}); err != nil {
 			t.Errorf("a list of another tenant: %v", err)
 		}
-		if _, err := r.CountLetters(ctx, "other", LetterFilter{}); err != nil {
+		if _, err := r.As("other", "").DeadLetters.Count(ctx, LetterFilter{}); err != nil {
 			t.Errorf("a count of another tenant: %v", err)
 		}
 	}
