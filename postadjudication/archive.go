@@ -83,9 +83,13 @@ func archiveFolder(tenant, family string) string {
 	return archive.Segment(tenant) + "/" + archive.Segment(family) + "/"
 }
 
-// writeArchive writes letters of one tenant and family to one file and returns its name and the
-// SHA-256 of its content. The file is on stable storage when it returns.
-func (s *Service) writeArchive(ctx context.Context, letters []postgres.LetterRow, at time.Time) (name, digest string, err error) {
+// letterArchive is the archiver of an Archive.
+type letterArchive struct {
+	archive Archive
+	log     *zap.Logger
+}
+
+func (a *letterArchive) put(ctx context.Context, letters []postgres.LetterRow, at time.Time) (name, digest string, err error) {
 	records := make([]ArchivedLetter, len(letters))
 	for i, f := range letters {
 		records[i] = archivedLetterOf(f, at)
@@ -98,21 +102,20 @@ func (s *Service) writeArchive(ctx context.Context, letters []postgres.LetterRow
 	name = archiveFolder(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
 	ctx, cancel := context.WithTimeout(ctx, archiveWriteTimeout)
 	defer cancel()
-	return name, hex.EncodeToString(sum[:]), s.archive.Put(ctx, name, content)
+	return name, hex.EncodeToString(sum[:]), a.archive.Put(ctx, name, content)
 }
 
-// removeArchiveFile removes a file when it is certain that none of its letters was removed from
-// the journal, so that letters that can't be removed don't fill the archive. If the process
-// dies first or the archive fails to remove it, the file stays and does no harm.
-func (s *Service) removeArchiveFile(ctx context.Context, name string) {
-	remover, ok := s.archive.(ArchiveRemover)
+// remove keeps letters that can't be purged from filling the archive. If the process dies first
+// or the archive fails to remove the file, it stays and does no harm.
+func (a *letterArchive) remove(ctx context.Context, name string) {
+	remover, ok := a.archive.(ArchiveRemover)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), archiveRemoveTimeout)
 	defer cancel()
 	if err := remover.Remove(ctx, name); err != nil {
-		s.log.Warn("could not remove the archive file of a failed removal", zap.String("name", name), zap.Error(err))
+		a.log.Warn("could not remove the archive file of a failed removal", zap.String("name", name), zap.Error(err))
 	}
 }
 

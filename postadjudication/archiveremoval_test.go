@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -106,9 +107,10 @@ func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	round := &pruneRound{Service: k.Service}
 	k.at(182 * day)
 	puts := &putCounter{ArchiveRemover: k.archive.(ArchiveRemover), Archive: k.archive}
-	k.archive = puts
-	if err := round.purgeExpired(context.Background(), k.retention.ruleFor(Family, seen[0].Run.Queue), expiredByAge, seen, k.now()); err != nil || round.report.Pruned != 0 {
-		t.Errorf("%+v, %v", round.report, err)
+	k.cases.archive = &letterArchive{puts, k.log}
+	got, err := round.purgeExpired(context.Background(), k.retention.ruleFor(Family, seen[0].Run.Queue), expiredByAge, seen, nil)
+	if err != nil || len(got) != 1 || !errors.Is(got[0].err, errLetterChanged) || round.report.Pruned != 0 {
+		t.Errorf("%+v, %+v, %v", got, round.report, err)
 	}
 	if left := k.files(); len(left) != 0 || puts.n != 1 {
 		t.Errorf("%v after %d files", left, puts.n)

@@ -118,7 +118,7 @@ func foldAnnotations(rs []receipts.Receipt) (map[background.RunID]postgres.Annot
 	return out, nil
 }
 
-// foldMarks parses the changes that MarkRequest.setMarks writes.
+// foldMarks parses the changes that marking writes.
 func foldMarks(d *postgres.Annotations, changes string) bool {
 	for _, change := range strings.Fields(changes) {
 		name, value, _ := strings.Cut(change, "=")

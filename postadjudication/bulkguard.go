@@ -3,59 +3,31 @@ package postadjudication
 import (
 	"context"
 	"errors"
-
-	"github.com/google/uuid"
+	"fmt"
+	"slices"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// errPlanStale means that the letter changed since it was planned.
-var errPlanStale = errors.New("postadjudication: the letter changed since the plan was made")
-
-// planGuard guards the changes of a plan and stamps its id on their receipts.
-type planGuard struct {
-	bulk       uuid.UUID      // zero: not part of a plan
-	head       *receipts.Head // nil: any head
-	provenance provenance
-}
-
-// guard wraps a decision so that it fails with errPlanStale if the case changed since planning,
-// and stamps the plan on its receipts. A nil planGuard returns the decision unchanged.
-func (a *planGuard) guard(decide postgres.Decision) postgres.Decision {
-	if a == nil {
-		return decide
+// guardFor returns the guard of an item's changes: they are those of this plan, of the letter as
+// it was planned.
+func (w *planWork) guardFor(i *postgres.BulkItem) guard {
+	by := provenanceOf(w.plan)
+	if found := w.spec.Finding; found != nil && found.Lookup {
+		by.lookupURL = found.LookupURL
 	}
-	return func(s *postgres.Snapshot) (postgres.Change, error) {
-		if a.head != nil && s.Case.Head != *a.head {
-			return postgres.Change{}, errPlanStale
-		}
-		ch, err := decide(s)
-		for i := range ch.Drafts {
-			a.stamp(&ch.Drafts[i].Payload)
-		}
-		return ch, err
-	}
-}
-
-// stamp sets the plan and its provenance on a receipt.
-func (a *planGuard) stamp(p *receipts.Payload) {
-	if a.bulk != uuid.Nil {
-		p.Bulk = a.bulk.String()
-	}
-	a.provenance.stamp(p)
-}
-
-// guardAnnotation is guard for decisions about annotations.
-func (a *planGuard) guardAnnotation(decide annotationDecision) annotationDecision {
-	return func(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
-		return a.guard(func(*postgres.Snapshot) (postgres.Change, error) { return decide(f, transition) })(&f.Snapshot)
-	}
+	return guard{head: &i.Head, stamp: func(p *receipts.Payload) {
+		p.Bulk = w.plan.ID.String()
+		by.stamp(p)
+	}}
 }
 
 // doneByPlan finds out who changed an item that is not as planned. If this plan did, it returns
-// the run that the plan created, if any. If somebody else did, the error is errPlanStale. If
+// the run that the plan created, if any. If somebody else did, the error is errLetterChanged. If
 // all receipts since are ones that don't change the item, it moves the item's guard to the last
 // of them, and the error is errContended.
 func (w *planWork) doneByPlan(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
@@ -72,13 +44,13 @@ func (w *planWork) doneByPlan(ctx context.Context, i *postgres.BulkItem) (made b
 			case p.Bulk == w.plan.ID.String():
 				return p.NewRun, nil
 			case changesItem(r.Subtype, &p) && !w.concernsOtherRun(i, &r, &p) || head.Next(r.Body) != (receipts.Head{Seq: r.Seq, Link: r.Link}):
-				return made, errPlanStale
+				return made, errLetterChanged
 			}
 			head = head.Next(r.Body)
 		}
 		if len(since) < receiptsPerRead {
 			if head == i.Head {
-				return made, errPlanStale
+				return made, errLetterChanged
 			}
 			i.Head = head
 			return made, errContended
@@ -130,7 +102,7 @@ func outcomeOf(err error) string {
 	switch {
 	case err == nil:
 		return string(OutcomeDone)
-	case errors.Is(err, errPlanStale):
+	case errors.Is(err, errLetterChanged):
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
@@ -145,4 +117,46 @@ func setOutcome(i *postgres.BulkItem, err error) {
 	if i.Outcome = outcomeOf(err); i.Outcome == string(OutcomeFailed) {
 		i.Error = cleanText(err.Error(), 1024)
 	}
+}
+
+// ForkAttempts is how many attempts a fork may have if the caller may not set policies and the
+// policy of new runs has fewer.
+const ForkAttempts = 10
+
+// attemptsWithinReach refuses forks of a plan with more attempts than its planner and starter
+// may give. The plan may come from an older version that did not check, or the policy of new
+// runs may have been lowered since.
+func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *retrypolicy.Policy, setsPolicies bool) error {
+	if p == nil || setsPolicies {
+		return nil
+	}
+	var configured retrypolicy.Policy
+	if c := w.configured(family); c != nil {
+		configured = *c
+	}
+	most := max(w.policies.policyFor(ctx, w.plan.Tenant, family, configured).Normalize().MaxRetryAttempts, ForkAttempts)
+	if p.Normalize().MaxRetryAttempts <= most {
+		return nil
+	}
+	return &FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be at most %d now: neither the planner nor the starter may set policies", most)}
+}
+
+// setsPolicies reports whether the key of the planner or of the starter may set policies.
+// Access next to the database has no roles and may.
+func (w *planWork) setsPolicies(ctx context.Context) (bool, error) {
+	if w.spec.Policy == "" || w.plan.PlannedKey == "" || w.plan.StartedKey == "" {
+		return true, nil
+	}
+	for _, tenant := range []string{w.plan.Tenant, postgres.AllTenants} {
+		keys, err := w.journal.Keys.List(ctx, tenant)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(keys, func(k access.Key) bool {
+			return (k.Prefix == w.plan.PlannedKey || k.Prefix == w.plan.StartedKey) && access.May(k.Roles, access.Policy)
+		}) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -33,7 +33,7 @@ type BulkRequest struct {
 	Review    *bool               // for marks; nil: unchanged
 
 	Limit    int64 // maximum number of letters, the oldest first; 0: all
-	Parallel int   // letters processed concurrently; 0: 10. Forks and purges also share commits
+	Parallel int   // letters processed concurrently; 0: 10. All but reconcile_by_lookup share commits
 	Throttle int   // letters per second; 0: no limit
 }
 
@@ -363,7 +363,7 @@ func itemFor(position int64, s postgres.Snapshot, gate Gate) postgres.BulkItem {
 }
 
 // recordFinding records the finding of a plan.
-func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, guard *planGuard) error {
+func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, by guard) error {
 	found := w.spec.Finding
 	if found == nil {
 		return &FieldError{Field: "finding", Problem: "is missing from the plan"}
@@ -371,9 +371,9 @@ func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, guar
 	f := Finding{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
 	var answered Class
 	if found.Lookup {
-		answered, guard.provenance.lookupURL = found.Class, found.LookupURL
+		answered = found.Class
 	}
-	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, answered, guard)
+	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, answered, by)
 	var refused *RefusedError
 	if errors.As(err, &refused) && refused.Gate == GateRunning {
 		return errAttemptRunning

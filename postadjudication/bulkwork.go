@@ -1,11 +1,12 @@
 package postadjudication
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,11 +33,6 @@ type planWork struct {
 	*Service
 	plan postgres.BulkPlan
 	spec BulkSpec
-}
-
-// guardFor returns the guard of an item's changes.
-func (w *planWork) guardFor(i *postgres.BulkItem) *planGuard {
-	return &planGuard{bulk: w.plan.ID, head: &i.Head, provenance: provenanceOf(w.plan)}
 }
 
 // workBulk works on a plan until it is done or ctx is done. Only if ctx is done, items that
@@ -93,10 +89,20 @@ func minBatchTime(items, throttle int) time.Duration {
 	return time.Duration(items) * time.Second / time.Duration(throttle)
 }
 
-// applyItems acts on items, as many at once as the plan says, and returns those that have an
-// outcome. Once ctx is done it starts no further item.
+// applyItems acts on items and returns those that have an outcome. Once ctx is done it starts no
+// further item.
 func (w *planWork) applyItems(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
-	w.applyInBatches(ctx, items)
+	switch BulkAction(w.plan.Action) {
+	case BulkFork, BulkPurge, BulkMark, BulkHold, BulkRelease:
+		w.applyTogether(ctx, items)
+	default:
+		w.applyEach(ctx, items)
+	}
+	return withOutcome(items)
+}
+
+// applyEach acts on items one by one, as many at once as the plan says.
+func (w *planWork) applyEach(ctx context.Context, items []postgres.BulkItem) {
 	var wg sync.WaitGroup
 	next := make(chan *postgres.BulkItem)
 	for range min(w.plan.Parallel, len(items)) {
@@ -109,13 +115,12 @@ func (w *planWork) applyItems(ctx context.Context, items []postgres.BulkItem) []
 		})
 	}
 	for n := range items {
-		if items[n].Outcome == "" && ctx.Err() == nil {
+		if ctx.Err() == nil {
 			next <- &items[n]
 		}
 	}
 	close(next)
 	wg.Wait()
-	return withOutcome(items)
 }
 
 func withOutcome(items []postgres.BulkItem) (out []postgres.BulkItem) {
@@ -142,15 +147,13 @@ func (w *planWork) applyUntilOutcome(ctx context.Context, i *postgres.BulkItem) 
 	workCtx := context.WithoutCancel(ctx)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
 		err := recoverPanic(func() error { return w.applyItem(workCtx, i) })
-		if err != nil && i.Outcome == "" {
+		if err != nil {
 			i.NewRun, err = w.diagnose(workCtx, i, err)
 		}
 		if errors.Is(err, errAttemptRunning) {
 			return
 		}
-		if i.Outcome == "" {
-			setOutcome(i, err)
-		}
+		setOutcome(i, err)
 		if i.Outcome == "" && try == bulkTries {
 			i.Outcome, i.Error = string(OutcomeFailed), cleanText(err.Error(), 1024)
 		}
@@ -160,23 +163,13 @@ func (w *planWork) applyUntilOutcome(ctx context.Context, i *postgres.BulkItem) 
 	}
 }
 
-// recoverPanic calls do and returns its panic, such as of an executor's lookup, as an error.
-func recoverPanic(do func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &FieldError{Field: "executor", Problem: fmt.Sprint("panicked: ", p)}
-		}
-	}()
-	return do()
-}
-
 // diagnose examines a failed item. If its case is not as planned, then either this plan did it
 // before, or it is stale, whatever the error was.
 func (w *planWork) diagnose(ctx context.Context, i *postgres.BulkItem, err error) (background.RunID, error) {
 	if outcomeOf(err) == "" {
 		return background.RunID{}, err
 	}
-	if !errors.Is(err, errPlanStale) {
+	if !errors.Is(err, errLetterChanged) {
 		now, failed := w.journal.Cases.Snapshot(ctx, i.Run)
 		if failed != nil || now.Case.Head == i.Head {
 			return background.RunID{}, errors.Join(err, failed)
@@ -223,7 +216,7 @@ func (w *planWork) settleCancelled(ctx context.Context) error {
 		switch {
 		case err == nil:
 			items[n].Outcome, items[n].NewRun = string(OutcomeDone), made
-		case !errors.Is(err, errPlanStale) && !errors.Is(err, errContended):
+		case !errors.Is(err, errLetterChanged) && !errors.Is(err, errContended):
 			return err
 		}
 	}
@@ -233,158 +226,148 @@ func (w *planWork) settleCancelled(ctx context.Context) error {
 	return w.journal.Plans.MarkOutcomesKnown(ctx, w.plan.ID)
 }
 
-const (
-	// batchTries is how often letters are tried together. Then each is tried alone, so that one
-	// failing letter does not block the others.
-	batchTries = 3
-
-	// parallelBatches is how many commits run concurrently: while one waits for the disk or
-	// sends notifications, the other is prepared.
-	parallelBatches = 2
-)
-
-// batchFunc acts on letters in one commit and sets the outcomes it knows.
-type batchFunc func(ctx context.Context, wanted []*postgres.BulkItem) error
-
-// batchAction returns the batch form of the plan's action; nil if the action takes letters one
-// by one.
-func (w *planWork) batchAction() batchFunc {
-	switch BulkAction(w.plan.Action) {
-	case BulkFork:
-		return w.forkBatch
-	case BulkPurge:
-		return w.purgeItems
-	}
-	return nil
-}
+// parallelBatches is how many commits run concurrently: while one waits for the disk or
+// sends notifications, the other is prepared.
+const parallelBatches = 2
 
 // errContended means that the letter was locked, or changed while it was read.
 var errContended = errors.New("postadjudication: the letter is being changed by another process")
 
-// applyInBatches acts on items in batches. Items that it leaves without an outcome are to be
-// tried alone.
-func (w *planWork) applyInBatches(ctx context.Context, items []postgres.BulkItem) {
-	apply := w.batchAction()
-	if apply == nil {
-		return
-	}
-	for try, pause := 0, bulkPauseMin; try < batchTries; try, pause = try+1, 2*pause {
-		var wanted []*postgres.BulkItem
+// applyTogether acts on items in shared commits, until each has an outcome or ctx is done.
+func (w *planWork) applyTogether(ctx context.Context, items []postgres.BulkItem) {
+	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
+		pending := map[background.RunID]*postgres.BulkItem{}
 		for n := range items {
 			if items[n].Outcome == "" {
-				wanted = append(wanted, &items[n])
+				pending[items[n].Run] = &items[n]
 			}
 		}
-		if len(wanted) == 0 || try > 0 && !sleepOr(ctx, pause, nil) {
+		if len(pending) == 0 || try > 1 && !sleepOr(ctx, pause, nil) {
 			return
 		}
-		var wg sync.WaitGroup
-		for part := range slices.Chunk(wanted, (len(wanted)+parallelBatches-1)/parallelBatches) {
-			wg.Go(func() {
-				if err := recoverPanic(func() error { return apply(context.WithoutCancel(ctx), part) }); err != nil {
-					w.log.Warn("a batch of a bulk plan failed, retrying", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
-				}
-			})
+		failures := map[background.RunID]error{}
+		err := recoverPanic(func() error { return w.tryTogether(ctx, pending, failures) })
+		if err != nil && try == 1 {
+			w.log.Warn("a batch of a bulk plan failed, retrying", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
 		}
-		wg.Wait()
-	}
-}
-
-// unchangedItems reads letters and returns those that are as planned. It sets the outcomes of
-// the others.
-func (w *planWork) unchangedItems(ctx context.Context, wanted []*postgres.BulkItem) ([]postgres.LetterRow, map[background.RunID]*postgres.BulkItem, error) {
-	items := make(map[background.RunID]*postgres.BulkItem, len(wanted))
-	ids := make([]background.RunID, len(wanted))
-	for n, i := range wanted {
-		items[i.Run], ids[n] = i, i.Run
-	}
-	found, err := w.journal.Letters.ByID(ctx, ids...)
-	if err != nil {
-		return nil, items, err
-	}
-	var unchanged []postgres.LetterRow
-	for _, f := range found {
-		i := items[f.Run.ID]
-		if f.Case.Head == i.Head && f.Run.Tenant == w.plan.Tenant {
-			unchanged = append(unchanged, f)
-			continue
-		}
-		made, err := w.doneByPlan(ctx, i)
-		if i.NewRun, i.Outcome = made, outcomeOf(err); errors.Is(err, errContended) && f.Case.Head == i.Head && f.Run.Tenant == w.plan.Tenant {
-			unchanged = append(unchanged, f)
-		}
-	}
-	return unchanged, items, nil
-}
-
-// forkBatch forks letters as Fork does, in one commit, and sends the notifications of the new
-// runs.
-func (w *planWork) forkBatch(ctx context.Context, wanted []*postgres.BulkItem) error {
-	found, items, err := w.unchangedItems(ctx, wanted)
-	if err != nil {
-		return err
-	}
-	policy, err := w.forkPolicy()
-	if err != nil {
-		return err
-	}
-	setsPolicies, err := w.setsPolicies(ctx)
-	if err != nil {
-		return err
-	}
-	at := w.now()
-	var changes []postgres.Change
-	for _, s := range found {
-		i := items[s.Run.ID]
-		f := forkAction{
-			ForkRequest: ForkRequest{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Queue: w.spec.Queue, Policy: policy},
-			run:         forkID(w.plan, i.Run), transition: newID(), at: at, family: w.settlements,
-		}
-		ch, err := w.forkChange(s, f, i)
-		if err == nil {
-			err = w.attemptsWithinReach(ctx, s.Run.Family, policy, setsPolicies)
-		}
-		if err != nil {
-			if setOutcome(i, err); i.Outcome == "" { // a retry would fail the same way
-				i.Outcome, i.Error = string(OutcomeFailed), cleanText(err.Error(), 1024)
+		for run, i := range pending {
+			if i.Outcome == "" && try == bulkTries && ctx.Err() == nil {
+				i.Outcome, i.Error = string(OutcomeFailed), cleanText(cmp.Or(failures[run], err, errContended).Error(), 1024)
 			}
-			continue
-		}
-		changes = append(changes, ch)
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	written, err := w.journal.ApplyLetterBatch(ctx, changes)
-	var created []*background.Run
-	for n, ok := range written {
-		if ok {
-			i := items[changes[n].Before.Run.ID]
-			i.Outcome, i.NewRun = string(OutcomeDone), changes[n].NewRun.ID
-			created = append(created, changes[n].NewRun)
 		}
 	}
-	w.notifyRuns(ctx, created...)
+}
+
+// tryTogether acts on the letters of pending items, and sets the outcomes that it knows. failures
+// gets the errors of items that are to be retried; the error is that of a try that could not be
+// made, or the first of them.
+func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID]*postgres.BulkItem, failures map[background.RunID]error) error {
+	workCtx := context.WithoutCancel(ctx)
+	found, err := w.journal.Letters.ByID(workCtx, slices.Collect(maps.Keys(pending))...)
+	if err != nil {
+		return err
+	}
+	decide, m, err := w.letterAction(workCtx)
+	if err != nil {
+		return err
+	}
+	results, err := w.cases.applyMany(ctx, found, func(f postgres.LetterRow) (postgres.Change, error) {
+		if f.Run.Tenant != w.plan.Tenant {
+			return postgres.Change{}, errLetterChanged
+		}
+		return w.guardFor(pending[f.Run.ID]).letter(decide)(f)
+	}, m)
+	unread := maps.Clone(pending)
+	for _, r := range results {
+		i := pending[r.letter.Run.ID]
+		delete(unread, i.Run)
+		if failed := w.setResult(workCtx, i, r); i.Outcome == "" && failed != nil && !errors.Is(failed, errContended) {
+			failures[i.Run], err = failed, cmp.Or(err, failed)
+		}
+	}
+	for id, i := range unread {
+		if _, failed := w.journal.Cases.Snapshot(workCtx, id); failed != nil { // such as ErrUnreadable
+			failures[id] = failed
+			setOutcome(i, failed)
+		}
+	}
 	return err
 }
 
-// forkChange returns the change that forks a letter, with the receipt of the plan's request.
-func (w *planWork) forkChange(s postgres.LetterRow, f forkAction, i *postgres.BulkItem) (postgres.Change, error) {
-	if err := w.ownQueue(s.Run.Family, f.Queue); err != nil {
-		return postgres.Change{}, err
-	}
-	if gate := w.bulkForkGate(s, f.at); gate == GateHeld {
-		return postgres.Change{}, refusedBy(gate, s.Snapshot)
-	}
-	return w.guardFor(i).guard(func(now *postgres.Snapshot) (postgres.Change, error) {
-		ch, err := f.decide(now)
-		if err != nil {
-			return ch, err
+// setResult sets the outcome of an item by the result of its letter, if that decides it. It
+// returns the error of a letter that failed.
+func (w *planWork) setResult(ctx context.Context, i *postgres.BulkItem, r applied) (failed error) {
+	switch {
+	case r.err == nil:
+		i.Outcome = string(OutcomeDone)
+		if r.change.NewRun != nil {
+			i.NewRun = r.change.NewRun.ID
 		}
-		asked := receipts.Draft{Run: i.Run, Subtype: receipts.Replayed, Actor: f.Actor, At: f.at, Payload: receipts.Payload{NewRun: f.run, Reason: f.Reason}}
-		ch.Drafts = append([]receipts.Draft{asked}, ch.Drafts...)
-		return ch, nil
-	})(&s.Snapshot)
+	case r.decided && errors.Is(r.err, errLetterChanged): // it is not as planned
+		i.NewRun, failed = w.doneByPlan(ctx, i)
+		setOutcome(i, failed)
+	case r.decided:
+		if setOutcome(i, r.err); i.Outcome == "" { // a retry would fail the same way
+			i.Outcome, i.Error = string(OutcomeFailed), cleanText(r.err.Error(), 1024)
+		}
+	case errors.Is(r.err, errLetterChanged), errors.Is(r.err, errNotTried): // the next try reads it again
+	default:
+		i.NewRun, failed = w.diagnose(ctx, i, r.err)
+		setOutcome(i, failed)
+	}
+	return failed
+}
+
+// letterAction returns the decision of the plan's action and how it is committed. Forks and
+// purges wait for no lock: a locked letter is retried.
+func (w *planWork) letterAction(ctx context.Context) (decide decision, m many, err error) {
+	actor, reason, at := w.plan.StartedBy, w.plan.Reason, w.now()
+	m = many{commits: parallelBatches}
+	switch BulkAction(w.plan.Action) {
+	case BulkFork:
+		m.around = w.cases.notifying
+		decide, err = w.forkDecision(ctx, at)
+		return decide, m, err
+	case BulkPurge:
+		return purging(func(f postgres.LetterRow) receipts.Draft {
+			return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}}
+		}), w.cases.archiving(at, m), nil
+	case BulkMark:
+		decide = marking(actor, reason, w.spec.Reprocess, w.spec.Review, at)
+	case BulkHold:
+		decide = holding(actor, reason, at)
+	case BulkRelease:
+		decide = releasing(actor, reason, at)
+	}
+	m.alone = w.plan.Parallel
+	return decide, m, nil
+}
+
+// forkDecision returns the decision to fork a letter as Fork does, and to refuse held letters:
+// the plan does not name them.
+func (w *planWork) forkDecision(ctx context.Context, at time.Time) (decision, error) {
+	policy, err := w.forkPolicy()
+	if err != nil {
+		return nil, err
+	}
+	setsPolicies, err := w.setsPolicies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(f postgres.LetterRow) (postgres.Change, error) {
+		k := forking{
+			family: w.settlements, actor: w.plan.StartedBy, reason: w.plan.Reason, policy: policy, queue: w.spec.Queue, queues: w.manager.Queues,
+			run: forkID(w.plan, f.Run.ID), at: at, replayed: true,
+		}
+		ch, err := k.decide(f)
+		if err == nil && f.Annotations.Held {
+			err = refusedBy(GateHeld, f.Snapshot)
+		}
+		if err == nil {
+			err = w.attemptsWithinReach(ctx, f.Run.Family, policy, setsPolicies)
+		}
+		return ch, err
+	}, nil
 }
 
 func (w *planWork) forkPolicy() (*retrypolicy.Policy, error) {
@@ -395,56 +378,17 @@ func (w *planWork) forkPolicy() (*retrypolicy.Policy, error) {
 	return &p, err
 }
 
-// purgeItems purges letters as Purge does. They share one archive file and one commit.
-func (w *planWork) purgeItems(ctx context.Context, wanted []*postgres.BulkItem) error {
-	found, items, err := w.unchangedItems(ctx, wanted)
-	if err != nil {
-		return err
-	}
-	var due []postgres.LetterRow
-	for _, f := range found {
-		if gate := purgeGate(f); gate != "" {
-			items[f.Run.ID].Outcome = outcomeOf(refusedBy(gate, f.Snapshot))
-			continue
-		}
-		due = append(due, f)
-	}
-	at := w.now()
-	done, err := w.purgeLetters(ctx, due, at, func(f postgres.LetterRow, archive string) receipts.Draft {
-		p := receipts.Payload{Reason: w.plan.Reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}
-		w.guardFor(items[f.Run.ID]).stamp(&p)
-		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: w.plan.StartedBy, At: at, Payload: p}
-	})
-	for _, r := range done {
-		items[r.ID].Outcome = string(OutcomeDone)
-	}
-	return err
-}
-
-// applyItem applies the plan's action to one letter in the name of who started the plan, with
-// the decisions and gates of the Service method.
+// applyItem applies an action that takes letters one by one, in the name of who started the
+// plan, with the decisions and gates of the Service method.
 func (w *planWork) applyItem(ctx context.Context, i *postgres.BulkItem) (err error) {
-	guard := w.guardFor(i)
-	actor, reason, tenant := w.plan.StartedBy, w.plan.Reason, w.plan.Tenant
-	if apply := w.batchAction(); apply != nil {
-		if err = apply(ctx, []*postgres.BulkItem{i}); err == nil && i.Outcome == "" {
-			err = errContended
-		}
-		return err
-	}
+	by := w.guardFor(i)
 	switch BulkAction(w.plan.Action) {
 	case BulkReconcile:
-		_, err = w.reconcileByLookup(ctx, tenant, i.Run, actor, guard)
-	case BulkMark:
-		_, err = w.annotate(ctx, tenant, i.Run, guard.guardAnnotation(MarkRequest{actor, reason, w.spec.Reprocess, w.spec.Review}.setMarks(w.now())))
-	case BulkHold:
-		_, err = w.annotate(ctx, tenant, i.Run, guard.guardAnnotation(HoldRequest{actor, reason}.placeHold(w.now())))
-	case BulkRelease:
-		_, err = w.annotate(ctx, tenant, i.Run, guard.guardAnnotation(HoldRequest{actor, reason}.releaseHold(w.now())))
+		_, err = w.reconcileByLookup(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, by)
 	case BulkFinding:
-		err = w.recordFinding(ctx, i, guard)
+		err = w.recordFinding(ctx, i, by)
 	case BulkFree:
-		err = w.freeReservation(ctx, i, guard)
+		err = w.freeReservation(ctx, i, by)
 	default:
 		err = &FieldError{Field: "action", Problem: "is not known to this version: " + w.plan.Action}
 	}

@@ -7,8 +7,6 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
-	"github.com/recourse-dev/recourse/receipts"
-	"github.com/recourse-dev/recourse/settlement"
 )
 
 // maxFreeCases is the maximum number of cases in a plan.
@@ -136,26 +134,6 @@ func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, ca
 	return items, nil
 }
 
-// reservationGate returns the gate that refuses freeing a case's reservation, by its active
-// run.
-func reservationGate(f postgres.LetterRow) Gate {
-	switch {
-	case f.Case.Kind != postgres.KindSettlement:
-		return GateNotSettlement
-	case f.Run.State.Live():
-		return GateLive
-	case moneyUnknown(f.Snapshot):
-		return GateReconcileFirst
-	case f.Case.State.Reserved == 0:
-		return GateNothingReserved
-	case f.Run.State != background.DeadLettered && f.Run.State != background.Cancelled:
-		return GateNotALetter
-	case f.Annotations.Held:
-		return GateHeld
-	}
-	return ""
-}
-
 // freeGate is reservationGate for all runs of the case: a call of any of them may be in flight.
 func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, error) {
 	if gate := reservationGate(f); gate != "" {
@@ -180,7 +158,7 @@ func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, err
 
 // freeReservation frees the reservation of an item's case. No call can start meanwhile: the
 // change is written only if the case has not changed since it was planned.
-func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, guard *planGuard) error {
+func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, by guard) error {
 	found, err := w.journal.Letters.ByID(ctx, i.Run)
 	if err != nil {
 		return err
@@ -195,34 +173,9 @@ func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, gu
 	case gate != "":
 		return refusedBy(gate, found[0].Snapshot)
 	}
-	transition, at := newID(), w.now()
-	_, err = w.journal.Apply(ctx, i.Run, transition, guard.guard(func(s *postgres.Snapshot) (postgres.Change, error) {
-		return freedChange(postgres.LetterRow{Snapshot: *s, Annotations: found[0].Annotations}, transition, receipts.Draft{Actor: w.plan.StartedBy, At: at, Payload: receipts.Payload{
-			Reason: w.plan.Reason, FindingReference: w.spec.Reference,
-		}}, s)
-	}))
+	err = w.cases.applyAsRead(ctx, found[0], by.letter(freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
 	if err == nil {
 		w.manager.Wake(i.Run)
 	}
 	return err
-}
-
-// freedChange returns the change that frees a case's reservation and closes its open letter,
-// which has nothing left to wait for.
-func freedChange(f postgres.LetterRow, transition background.TransitionID, draft receipts.Draft, before *postgres.Snapshot) (postgres.Change, error) {
-	if gate := reservationGate(f); gate != "" {
-		return postgres.Change{}, refusedBy(gate, f.Snapshot)
-	}
-	state, _, err := settlement.Apply(f.Case.State, settlement.Event{Fact: settlement.Freed})
-	if err != nil {
-		return postgres.Change{}, err
-	}
-	after := f.Snapshot
-	after.Case.State, after.Run.LastTransition = state, transition
-	if after.Run.Letter == background.LetterOpen {
-		after.Run.Letter = background.LetterReconciled
-	}
-	draft.Run, draft.Subtype = f.Run.ID, receipts.ReservationFreed
-	draft.Payload.Freed, draft.Payload.Outcome, draft.Payload.Settlement = f.Case.State.Reserved, string(state.Adjudication), settlementSnapshot(state)
-	return postgres.Change{Transition: transition, Before: before, After: &after, Drafts: []receipts.Draft{draft}}, nil
 }

@@ -221,15 +221,3 @@ func (s *Service) actionsOn(f postgres.LetterRow, runs []postgres.Snapshot) []Ac
 	}
 	return out
 }
-
-// annotationGate is the gate of changes to a letter's annotations: the letter must be open. Unless
-// hold is empty, hold is the gate that refuses a held letter (GateHeld) or one not held (GateNotHeld).
-func annotationGate(f postgres.LetterRow, hold Gate) Gate {
-	switch {
-	case f.Run.Letter != background.LetterOpen:
-		return GateNotOpen
-	case hold == GateHeld && f.Annotations.Held, hold == GateNotHeld && !f.Annotations.Held:
-		return hold
-	}
-	return ""
-}

@@ -235,7 +235,7 @@ func (l *lookupLoop) tryLookup(ctx context.Context, id background.RunID) {
 	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrUnrecordable) {
 		l.skip(id, lookupSkipFor)
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, errPlanStale) && !errors.Is(err, background.ErrConflict) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, errLetterChanged) && !errors.Is(err, background.ErrConflict) {
 		l.log.Warn("a letter of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
 	}
 }
@@ -293,7 +293,7 @@ func (l *lookupLoop) recordAnswer(ctx context.Context, s postgres.Snapshot, foun
 		ID: newID(), Run: s.Run, Event: receipts.Reconciled, At: l.now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
 	}
-	_, err := l.settlements.record(ctx, m, &planGuard{head: &s.Case.Head})
+	_, err := l.settlements.record(ctx, m, guard{head: &s.Case.Head})
 	if err == nil {
 		count.Add(1)
 	}

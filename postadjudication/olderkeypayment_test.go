@@ -287,7 +287,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("not by a lookup", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Class: NotExecuted, attempt: o.status(dead.Run).Attempts}, NotExecuted, nil); err != nil {
+		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Class: NotExecuted, attempt: o.status(dead.Run).Attempts}, NotExecuted, guard{}); err != nil {
 			t.Fatal(err)
 		}
 		o.checkUndercut(dead, 600)

@@ -125,7 +125,9 @@ func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 	at := p.now()
 	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
 		return p.journal.Letters.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
-	}, func(f []postgres.LetterRow) error { return p.announce(ctx, rule, f, p.now()) })
+	}, func(f []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+		return p.announce(ctx, rule, f, tried)
+	})
 	if err != nil {
 		err = fmt.Errorf("announce the end of letters of %s: %w", rule.Family, err)
 	}
@@ -144,57 +146,63 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.T
 	}
 	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
 		return p.journal.Letters.Expired(ctx, rule.RetentionScope, rule.expiredBefore(at), at, after, pruneBatch)
-	}, func(f []postgres.LetterRow) error { return p.purgeExpired(ctx, rule, expiredByAge, f, p.now()) })
+	}, func(f []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+		return p.purgeExpired(ctx, rule, expiredByAge, f, tried)
+	})
 	if rule.maxCount == 0 || ctx.Err() != nil {
 		return err
 	}
 	return errors.Join(err, p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
 		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.maxCount, after, pruneBatch)
-	}, func(f []postgres.LetterRow) error { return p.purgeExpired(ctx, rule, expiredByCount, f, p.now()) }))
+	}, func(f []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+		return p.purgeExpired(ctx, rule, expiredByCount, f, tried)
+	}))
 }
 
 // purgeExpired purges expired letters.
-func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []postgres.LetterRow, at time.Time) error {
+func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	at := p.now()
 	var due []postgres.LetterRow
 	for _, f := range letters {
 		if purgeGate(f) == "" && (why == expiredByCount || rule.expiredAt(f, at)) {
 			due = append(due, f)
 		}
 	}
-	done, err := p.purgeLetters(ctx, due, at, func(f postgres.LetterRow, archive string) receipts.Draft {
+	results, err := p.cases.applyMany(ctx, due, purging(func(f postgres.LetterRow) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: retentionActor, At: at, Payload: receipts.Payload{
-			ReasonCode: why, Reason: "its retention is over", Archive: archive, ExpiresAt: laterOf(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
-	})
-	p.report.Pruned += len(done)
-	p.pruneCounts.pruned.Add(uint64(len(done)))
-	return err
+			ReasonCode: why, Reason: "its retention is over", ExpiresAt: laterOf(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
+	}), p.cases.archiving(at, many{tried: tried}))
+	n := countWritten(results)
+	p.report.Pruned += n
+	p.pruneCounts.pruned.Add(uint64(n))
+	return results, err
 }
 
 // announce announces the expiry of letters, once for each.
-func (p *pruneRound) announce(ctx context.Context, rule retention, letters []postgres.LetterRow, at time.Time) error {
-	var changes []postgres.Change
+func (p *pruneRound) announce(ctx context.Context, rule retention, letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	at := p.now()
+	var due []postgres.LetterRow
 	for _, f := range letters {
-		if purgeGate(f) != "" || !f.Annotations.RetentionEndsAt.IsZero() {
-			continue
-		}
-		annotations := f.Annotations
-		annotations.RetentionEndsAt = rule.announcedEnd(f.Run.DeadAt, at)
-		ch := annotationChange(f, newID(), annotations)
-		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.RetentionEnding, Actor: retentionActor, At: at, Payload: receipts.Payload{
-			ExpiresAt: annotations.RetentionEndsAt, DeadLetteredAt: f.Run.DeadAt}}}
-		changes = append(changes, ch)
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	done, err := p.applyLetterChanges(ctx, changes)
-	for _, ok := range done {
-		if ok {
-			p.report.Announced++
-			p.pruneCounts.announced.Add(1)
+		if purgeGate(f) == "" && f.Annotations.RetentionEndsAt.IsZero() {
+			due = append(due, f)
 		}
 	}
-	return err
+	ends := func(f postgres.LetterRow) time.Time { return rule.announcedEnd(f.Run.DeadAt, at) }
+	results, err := p.cases.applyMany(ctx, due, announcing(ends, retentionActor, at), many{tried: tried})
+	n := countWritten(results)
+	p.report.Announced += n
+	p.pruneCounts.announced.Add(uint64(n))
+	return results, err
+}
+
+// countWritten counts the letters whose changes were written.
+func countWritten(results []applied) (n int) {
+	for _, r := range results {
+		if r.err == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // Expiring counts the letters of each family, over all tenants, that expire within a
@@ -217,8 +225,8 @@ func (s *Service) ExpiresAt(family, queue string, died time.Time) time.Time {
 	return s.retention.ruleFor(family, queue).expiresAt(died)
 }
 
-// Limits of failures in a round. The parts of a page are tried largest first, so that few
-// untried letters would have succeeded.
+// Limits of failures in a round. applyMany tries the parts of a tenant's letters largest first, so
+// that few untried letters would have succeeded.
 const (
 	// tenantFailureLimit is after how many failures in a row the rest of a tenant's letters in a
 	// page is skipped.
@@ -248,48 +256,60 @@ type pruneRound struct {
 // pruneScan iterates over the pages of one list.
 type pruneScan struct {
 	*pruneRound
-	apply         func([]postgres.LetterRow) error
+	apply         pageFunc
 	skippedPages  map[string]int // skipped pages in a row, by tenant
 	failuresInRow int            // over all tenants
 }
 
-// applyPage calls apply with letters, by tenant. If that fails it retries with their halves, so
-// that a failing letter does not block others: it is logged and counted, and the next round
-// retries it. applyPage returns only the error of ctx, or errJournalUnavailable.
+// pageFunc applies a decision to letters by applyMany, with tried.
+type pageFunc func(letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error)
+
+// applyPage calls apply with letters, by tenant. A failing letter does not block others: it is
+// logged and counted, and the next round retries it. applyPage returns only the error of ctx, or
+// errJournalUnavailable.
 func (w *pruneScan) applyPage(ctx context.Context, letters []postgres.LetterRow) error {
-	failedOf, skipTenant := map[string]int{}, map[string]bool{}
 	for parts := w.byTenant(letters); len(parts) > 0; parts = parts[1:] {
-		part, tenant := parts[0], parts[0][0].Run.Tenant
-		if skipTenant[tenant] {
-			w.countFailed(len(part))
-			continue
-		}
-		err := w.apply(part)
-		switch {
-		case err == nil:
-			w.failuresInRow, failedOf[tenant], w.skippedPages[tenant] = 0, 0, 0
-			continue
-		case ctx.Err() != nil:
+		results, err := w.apply(parts[0], w.limitFailures(parts[0][0].Run.Tenant))
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case errors.Is(err, errJournalUnavailable):
-			for _, untried := range parts {
+		}
+		for _, r := range results {
+			switch {
+			case r.err == nil, r.decided, errors.Is(r.err, errLetterChanged): // the next round reads it again
+			case errors.Is(r.err, errNotTried):
+				w.countFailed(1)
+			default:
+				w.skipLetter(r.letter, r.err)
+			}
+		}
+		if err != nil {
+			for _, untried := range parts[1:] {
 				w.countFailed(len(untried))
 			}
 			return err
 		}
-		w.failuresInRow++
-		if failedOf[tenant]++; failedOf[tenant] >= w.failureLimit() {
-			skipTenant[tenant], w.incomplete = true, true
-			w.skippedPages[tenant]++
-			w.addError(fmt.Errorf("%d tries in a row of tenant %s: %w", failedOf[tenant], tenant, err))
-		}
-		if len(part) == 1 {
-			w.skipLetter(part[0], err)
-			continue
-		}
-		parts = append(parts, part[:len(part)/2], part[len(part)/2:])
 	}
 	return nil
+}
+
+// limitFailures counts the failures in a row of a tenant's letters in a page, and ends the work
+// on them at failureLimit.
+func (w *pruneScan) limitFailures(tenant string) (tried func(int, error) bool) {
+	failures := 0
+	return func(_ int, err error) bool {
+		if err == nil {
+			w.failuresInRow, failures, w.skippedPages[tenant] = 0, 0, 0
+			return true
+		}
+		w.failuresInRow++
+		if failures++; failures < w.failureLimit() {
+			return true
+		}
+		w.incomplete = true
+		w.skippedPages[tenant]++
+		w.addError(fmt.Errorf("%d tries in a row of tenant %s: %w", failures, tenant, err))
+		return false
+	}
 }
 
 // failureLimit returns after how many failures in a row the rest of a tenant's letters in a page
@@ -341,7 +361,7 @@ func (p *pruneRound) countFailed(letters int) {
 // eachPage calls do with the letters of each page of a list. The next page begins after the last
 // letter, whether do succeeded or not. It stops only at the end, if the list can't be read,
 // if the journal is unavailable, or if ctx ends.
-func (p *pruneRound) eachPage(ctx context.Context, list func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error), do func([]postgres.LetterRow) error) error {
+func (p *pruneRound) eachPage(ctx context.Context, list func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error), do pageFunc) error {
 	var after postgres.LetterRowPosition
 	w := pruneScan{pruneRound: p, apply: do, skippedPages: map[string]int{}}
 	for {

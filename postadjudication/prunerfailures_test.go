@@ -191,6 +191,7 @@ func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
 
 // letterList is a list of letters, some of which always fail.
 type letterList struct {
+	letterJournal
 	letters      []postgres.LetterRow
 	failing      map[background.RunID]bool
 	pages, tries int
@@ -207,6 +208,18 @@ func (s *letterList) add(tenant string, n int, bad bool) {
 	}
 }
 
+// ApplyLetterBatch fails if one of the letters does.
+func (s *letterList) ApplyLetterBatch(_ context.Context, changes []postgres.Change) ([]bool, error) {
+	s.tries++
+	if slices.ContainsFunc(changes, func(ch postgres.Change) bool { return s.failing[ch.Before.Run.ID] }) {
+		return nil, errRejected
+	}
+	for _, ch := range changes {
+		s.done[ch.Before.Run.Tenant]++
+	}
+	return slices.Repeat([]bool{true}, len(changes)), nil
+}
+
 // scan iterates over the list as a round does.
 func (s *letterList) scan() (PruneReport, error) {
 	s.done = map[string]int{}
@@ -220,15 +233,8 @@ func (s *letterList) scan() (PruneReport, error) {
 		s.pages++
 		at += len(page)
 		return page, postgres.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
-	}, func(letters []postgres.LetterRow) error {
-		s.tries++
-		if slices.ContainsFunc(letters, func(f postgres.LetterRow) bool { return s.failing[f.Run.ID] }) {
-			return errRejected
-		}
-		for _, f := range letters {
-			s.done[f.Run.Tenant]++
-		}
-		return nil
+	}, func(letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+		return (&cases{journal: s}).applyMany(context.Background(), letters, leaves, many{tried: tried})
 	})
 	return p.report, err
 }

@@ -234,51 +234,36 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 // changed since they were read.
 func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error), actor, reason string) (taken int, err error) {
 	at := s.now()
-	receipt := func(f postgres.LetterRow, archive string) receipts.Draft {
-		p := receipts.Payload{Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}
+	decide := purging(func(f postgres.LetterRow) receipts.Draft {
+		p := receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}
 		if f.Case.Kind == postgres.KindSettlement {
 			p.People = 1 // with two people there is a plan
 		}
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: p}
-	}
-	for range 2 {
-		if len(due) == 0 {
-			break
-		}
+	})
+	for try := 0; try < 2 && len(due) > 0; try++ {
 		if due, err = recheck(ctx, due); err != nil {
 			return taken, err
 		}
-		done, err := s.purgeLetters(ctx, due, at, receipt)
-		taken += len(done)
-		if err != nil || len(done) == len(due) {
+		results, err := s.cases.applyMany(ctx, due, decide, s.cases.archiving(at, many{}))
+		taken += countWritten(results)
+		var changed []background.RunID
+		for _, r := range results {
+			switch {
+			case errors.Is(r.err, errLetterChanged):
+				changed = append(changed, r.letter.Run.ID)
+			case err == nil && !r.decided:
+				err = r.err
+			}
+		}
+		if err != nil || len(changed) == 0 {
 			return taken, err
 		}
-		if due, err = s.stillPurgeable(ctx, due, done); err != nil {
+		if due, err = s.journal.Letters.ByID(ctx, changed...); err != nil {
 			return taken, err
 		}
 	}
 	return taken, nil
-}
-
-// stillPurgeable reads the letters that were not purged, and returns those that may be.
-func (s *Service) stillPurgeable(ctx context.Context, due []postgres.LetterRow, done []background.Run) (left []postgres.LetterRow, err error) {
-	taken := make(map[background.RunID]bool, len(done))
-	for _, r := range done {
-		taken[r.ID] = true
-	}
-	var ids []background.RunID
-	for _, f := range due {
-		if !taken[f.Run.ID] {
-			ids = append(ids, f.Run.ID)
-		}
-	}
-	now, err := s.journal.Letters.ByID(ctx, ids...)
-	for _, f := range now {
-		if purgeGate(f) == "" {
-			left = append(left, f)
-		}
-	}
-	return left, err
 }
 
 // pagesToPurge returns the open letters that match a request's filter, without letters that die

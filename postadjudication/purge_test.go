@@ -159,7 +159,8 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 		}
 	}
 	r.untilNoneLive()
-	k := r.retentionRig(chores, withArchive(t), func(c *Config) { c.Archive = &crashingArchive{c.Archive, 1} })
+	away := &crashingArchive{left: 1000}
+	k := r.retentionRig(chores, withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away })
 	q := ClearRequest{Actor: "user:ada", Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
 	if plan, err := k.PlanClear(ctx, "acme", q); err != nil || plan.Letters != 4 || len(plan.Money) != 0 {
 		t.Errorf("%+v, %v", plan, err)
@@ -167,6 +168,7 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errCrashed) || done.Letters != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
+	away.left = 0
 	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (Purged{Letters: 4}) {
 		t.Errorf("%+v, %v", done, err)
 	}

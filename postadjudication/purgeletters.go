@@ -1,10 +1,7 @@
 package postadjudication
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -31,64 +28,79 @@ func purgeGate(f postgres.LetterRow) Gate {
 	return ""
 }
 
-// purgeLetters purges letters of any tenants: it archives them if there is an archive, then
-// closes them as purged with their receipts in one commit, then removes their archived tasks. A
-// letter that changed since it was read is skipped. If the process dies between the steps, open
-// letters are archived again and purged by a later call, and the sweep of archived tasks removes
-// those that remained.
-func (s *Service) purgeLetters(ctx context.Context, letters []postgres.LetterRow, at time.Time, receipt func(f postgres.LetterRow, archive string) receipts.Draft) (done []background.Run, err error) {
-	letters = slices.Clone(letters)
-	slices.SortStableFunc(letters, func(a, b postgres.LetterRow) int {
-		return cmp.Or(cmp.Compare(a.Run.Tenant, b.Run.Tenant), cmp.Compare(a.Run.Family, b.Run.Family))
-	})
-	for len(letters) > 0 {
-		n := 1
-		for n < len(letters) && letters[n].Run.Tenant == letters[0].Run.Tenant && letters[n].Run.Family == letters[0].Run.Family {
-			n++
+// purging closes a letter as purged. Case, escrow and reservation stay unchanged: the decision is
+// still to be settled by a person.
+func purging(receipt func(postgres.LetterRow) receipts.Draft) decision {
+	return func(f postgres.LetterRow) (postgres.Change, error) {
+		if gate := purgeGate(f); gate != "" {
+			return postgres.Change{}, refusedBy(gate, f.Snapshot)
 		}
-		purged, err := s.purgeTenantFamily(ctx, letters[:n], at, receipt)
-		if err != nil {
-			return done, err
-		}
-		done, letters = append(done, purged...), letters[n:]
+		after := f.Snapshot
+		after.Run.Letter = background.LetterPurged
+		return postgres.Change{Before: &f.Snapshot, After: &after, SideEffect: postgres.Erasure{Run: f.Run.ID}, Drafts: []receipts.Draft{receipt(f)}}, nil
 	}
-	return done, nil
 }
 
-// purgeTenantFamily purges letters of one tenant and family.
-func (s *Service) purgeTenantFamily(ctx context.Context, letters []postgres.LetterRow, at time.Time, receipt func(postgres.LetterRow, string) receipts.Draft) (done []background.Run, err error) {
-	name, digest, nothingPurged := "", "", true
-	if s.archive != nil {
-		defer func() {
-			if nothingPurged && name != "" {
-				s.removeArchiveFile(ctx, name)
+// archiver archives letters before they are purged.
+type archiver interface {
+	// put writes letters of one tenant and family to one file and returns its name and the SHA-256
+	// of its content, in hex. The file is on stable storage when it returns. After an error a file
+	// of a name that is not empty may exist.
+	put(ctx context.Context, letters []postgres.LetterRow, at time.Time) (name, digest string, err error)
+	// remove removes a file of which certainly no letter was purged.
+	remove(ctx context.Context, name string)
+}
+
+// archiving is m for the decision purging: letters of one tenant and family share an archive
+// file, if there is an archive, and a commit. Then their archived tasks are removed. If the
+// process dies between the steps, open letters are archived again and purged by a later call, and
+// the sweep of archived tasks removes those that remained.
+func (c *cases) archiving(at time.Time, m many) many {
+	m.group = func(f postgres.LetterRow) string { return f.Run.Tenant + "\x00" + f.Run.Family }
+	m.around = func(ctx context.Context, letters []postgres.LetterRow, changes []postgres.Change, write func() ([]bool, error)) ([]bool, error) {
+		name := ""
+		if c.archive != nil {
+			var digest string
+			var err error
+			if name, digest, err = c.archive.put(ctx, letters, at); err != nil {
+				c.removeFile(ctx, name)
+				return nil, err
 			}
-		}()
-		if name, digest, err = s.writeArchive(ctx, letters, at); err != nil {
-			return nil, err
+			for i := range changes {
+				p := &changes[i].Drafts[0].Payload
+				p.Archive, p.ArchiveDigest = name, digest
+			}
 		}
+		written, err := write()
+		if nothingCommitted(written, err) {
+			c.removeFile(ctx, name)
+		}
+		if err == nil {
+			c.removeArchivedTasks(ctx, changes, written)
+		}
+		return written, err
 	}
-	changes := make([]postgres.Change, len(letters))
-	for i, f := range letters {
-		draft := receipt(f, name)
-		draft.Payload.ArchiveDigest = digest
-		changes[i] = purgedChange(f, draft)
+	return m
+}
+
+// removeFile removes a file of the archive, if there is one.
+func (c *cases) removeFile(ctx context.Context, name string) {
+	if name != "" {
+		c.archive.remove(ctx, name)
 	}
-	nothingPurged = false
-	written, err := s.applyLetterChanges(ctx, changes)
-	nothingPurged = nothingCommitted(written, err)
-	if err != nil {
-		return nil, err
-	}
+}
+
+// removeArchivedTasks removes the archived tasks of the letters that were purged.
+func (c *cases) removeArchivedTasks(ctx context.Context, changes []postgres.Change, written []bool) {
+	var purged []background.Run
 	for i, ok := range written {
 		if ok {
-			done = append(done, changes[i].After.Run)
+			purged = append(purged, changes[i].After.Run)
 		}
 	}
-	if err := s.manager.RemoveArchivedTasks(ctx, done); err != nil {
-		s.log.Warn("archived tasks of purged letters were not removed yet", zap.Int("letters", len(done)), zap.Error(err))
+	if err := c.manager.RemoveArchivedTasks(ctx, purged); err != nil {
+		c.log.Warn("archived tasks of purged letters were not removed yet", zap.Int("letters", len(purged)), zap.Error(err))
 	}
-	return done, nil
 }
 
 // nothingCommitted reports whether it is certain that no letter was purged: the commit was not
@@ -98,23 +110,4 @@ func nothingCommitted(written []bool, err error) bool {
 		return postgres.NotCommitted(err)
 	}
 	return !slices.Contains(written, true)
-}
-
-// errJournalUnavailable means that the journal accepts no write, whatever the letters.
-var errJournalUnavailable = errors.New("postadjudication: the journal is unavailable")
-
-func (s *Service) applyLetterChanges(ctx context.Context, changes []postgres.Change) ([]bool, error) {
-	written, err := s.journal.ApplyLetterBatch(ctx, changes)
-	if postgres.IsUnavailable(err) {
-		err = fmt.Errorf("%w: %w", errJournalUnavailable, err)
-	}
-	return written, err
-}
-
-// purgedChange returns the change that closes a letter as purged. Case, escrow and reservation
-// stay unchanged: the decision is still to be settled by a person.
-func purgedChange(f postgres.LetterRow, receipt receipts.Draft) postgres.Change {
-	transition, after := newID(), f.Snapshot
-	after.Run.Letter, after.Run.LastTransition = background.LetterPurged, transition
-	return postgres.Change{Transition: transition, Before: &f.Snapshot, After: &after, SideEffect: postgres.Erasure{Run: f.Run.ID}, Drafts: []receipts.Draft{receipt}}
 }

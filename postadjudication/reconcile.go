@@ -64,7 +64,7 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	}
 	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"reconcile", id, f.Actor, f.Reason}, err) }()
 	if f.Class != Executed {
-		return s.reconcile(ctx, tenant, id, f, "", nil)
+		return s.reconcile(ctx, tenant, id, f, "", guard{})
 	}
 	return s.reconcileOrPlan(ctx, tenant, id, f, lookupSource{})
 }
@@ -82,7 +82,7 @@ func (s *Service) reconcileOrPlan(ctx context.Context, tenant string, id backgro
 		}
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, f, by.class, &planGuard{provenance: provenance{people: people, lookupURL: by.url}})
+	return s.reconcile(ctx, tenant, id, f, by.class, guard{stamp: provenance{people: people, lookupURL: by.url}.stamp})
 }
 
 // lookupSource describes a lookup at an escrow service that a person named: the class of its
@@ -141,19 +141,19 @@ func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id backg
 		by = asked
 	}
 	if found.Class != Executed || !callerOf(ctx).SelfDeclared {
-		return s.reconcile(ctx, tenant, id, found, found.Class, &planGuard{provenance: provenance{lookupURL: by.url}})
+		return s.reconcile(ctx, tenant, id, found, found.Class, guard{stamp: provenance{lookupURL: by.url}.stamp})
 	}
 	found.Reason = "the escrow service that " + actor + " named was asked"
 	return s.reconcileOrPlan(ctx, tenant, id, found, by)
 }
 
 // reconcileByLookup runs a planned lookup at the escrow service of this process.
-func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, guard *planGuard) (CaseStatus, error) {
+func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, by guard) (CaseStatus, error) {
 	found, _, err := s.lookupFinding(ctx, tenant, id, actor)
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, found, found.Class, guard)
+	return s.reconcile(ctx, tenant, id, found, found.Class, by)
 }
 
 // lookupFinding asks the escrow service about a run and returns the answer as a finding, with
@@ -228,7 +228,7 @@ func (f Finding) checkAmount(seen *postgres.Snapshot) error {
 	return &FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true if %d was moved and %d was left to move", f.Moved, left)}
 }
 
-func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class, guard *planGuard) (CaseStatus, error) {
+func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class, by guard) (CaseStatus, error) {
 	seen, err := s.findingRun(ctx, tenant, id, f, answered)
 	if err != nil {
 		return CaseStatus{}, err
@@ -237,7 +237,7 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		ID: newID(), Run: seen.Run, Event: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: answered, CallOutstanding: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
-	if _, err := s.settlements.record(ctx, m, guard); errors.Is(err, background.ErrConflict) {
+	if _, err := s.settlements.record(ctx, m, by); errors.Is(err, background.ErrConflict) {
 		return CaseStatus{}, s.explainLostGuard(ctx, id, err)
 	} else if err != nil {
 		return CaseStatus{}, err

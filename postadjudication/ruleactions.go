@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 // ruleCounts counts letters by what a rule did to them.
@@ -29,63 +27,56 @@ type ruleAction struct {
 	at          time.Time
 }
 
-// applyRuleToFound applies a rule to those of the found letters that no gate refuses: in one
-// commit, then the remaining ones each alone. A failing letter does not block the others,
-// unless ruleFailureLimit fail; the error is that of the first.
-func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []postgres.FoundLetter, at time.Time) (n ruleCounts, err error) {
+// applyRuleToFound applies a rule to those of the found letters that no gate refuses.
+func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []postgres.FoundLetter, at time.Time) (ruleCounts, error) {
 	letters, lineages, err := s.lettersForRule(ctx, r, found)
 	if err != nil || ctx.Err() != nil {
-		return n, err
+		return ruleCounts{}, err
 	}
-	w := &ruleAction{r, s.settlements, lineages, at}
 	var due []postgres.LetterRow
 	for _, f := range letters {
 		if s.ruleGate(r, f, lineages[f.Run.ID].replaysBy(r.Name), at) == "" {
 			due = append(due, f)
 		}
 	}
-	n, left := s.applyRuleBatch(ctx, w, due)
-	rest, err := s.applyRuleEach(ctx, w, left)
-	n.add(rest)
+	return s.applyRuleToDue(ctx, &ruleAction{r, s.settlements, lineages, at}, due)
+}
+
+// applyRuleToDue applies a rule to letters. Letters that were locked or changed are tried alone.
+// A failing letter does not block the others, unless ruleFailureLimit fail; the error is that of
+// the first. If the rule was changed, nothing more is done: the changed one has its own rounds.
+func (s *Service) applyRuleToDue(ctx context.Context, w *ruleAction, due []postgres.LetterRow) (n ruleCounts, err error) {
+	var failed atomic.Int32
+	tried := func(letters int, err error) bool {
+		if letters == 1 && !skippedByRule(err) {
+			failed.Add(1)
+		}
+		return !errors.Is(err, postgres.ErrRuleChanged) && failed.Load() < ruleFailureLimit
+	}
+	results, err := s.cases.applyMany(ctx, due, w.decide, many{around: s.cases.notifying, alone: ruleConcurrency, tried: tried})
+	if errors.Is(err, postgres.ErrBusy) {
+		err = nil // a later round has its turn
+	}
+	for _, r := range results {
+		switch {
+		case r.err == nil && w.Mark != nil:
+			n.marked++
+		case r.err == nil:
+			n.replayed++
+		case err == nil && !skippedByRule(r.err):
+			err = fmt.Errorf("letter %s: %w", r.letter.Run.ID, r.err)
+		}
+	}
 	return n, err
 }
 
-// applyRuleEach applies a rule to letters, each in a commit of its own.
-func (s *Service) applyRuleEach(ctx context.Context, w *ruleAction, letters []postgres.LetterRow) (n ruleCounts, err error) {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed []error
-	next := make(chan postgres.LetterRow)
-	for range min(ruleConcurrency, len(letters)) {
-		wg.Go(func() {
-			for f := range next {
-				done, err := s.applyRuleToLetter(ctx, w, f)
-				mu.Lock()
-				n.add(done)
-				if err != nil {
-					failed = append(failed, fmt.Errorf("letter %s: %w", f.Run.ID, err))
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	tooManyFailed := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(failed) >= ruleFailureLimit
-	}
-	for _, f := range letters {
-		if ctx.Err() != nil || tooManyFailed() {
-			break
-		}
-		next <- f
-	}
-	close(next)
-	wg.Wait()
-	if len(failed) > 0 {
-		err = failed[0]
-	}
-	return n, err
+// skippedByRule reports whether err is no failure of a rule at a letter: the letter or the rule
+// has changed meanwhile, a gate refuses, or the letter is locked.
+func skippedByRule(err error) bool {
+	var refused *RefusedError
+	return err == nil || errors.As(err, &refused) || slices.ContainsFunc([]error{
+		errLetterChanged, errNotTried, postgres.ErrRuleChanged, postgres.ErrRuleExhausted, postgres.ErrBusy, ErrNotFound,
+	}, func(target error) bool { return errors.Is(err, target) })
 }
 
 // ruleLineage counts the replays of a lineage.
@@ -122,74 +113,31 @@ func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []pos
 	return letters, lineages, err
 }
 
-// applyRuleToLetter applies a rule to one letter. It is no error if the letter or the rule has
-// changed meanwhile, a gate refuses, or the letter is locked.
-func (s *Service) applyRuleToLetter(ctx context.Context, w *ruleAction, f postgres.LetterRow) (n ruleCounts, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panicked: %v", p)
-		}
-	}()
-	err = s.commitRuleChange(ctx, w, f)
-	var refused *RefusedError
-	switch {
-	case err == nil && w.Mark != nil:
-		return ruleCounts{marked: 1}, nil
-	case err == nil:
-		return ruleCounts{replayed: 1}, nil
-	case errors.Is(err, errCaseChanged), errors.Is(err, postgres.ErrRuleChanged), errors.Is(err, postgres.ErrRuleExhausted), errors.Is(err, postgres.ErrBusy), errors.As(err, &refused),
-		errors.Is(err, ErrNotFound):
-		return ruleCounts{}, nil
-	}
-	return ruleCounts{}, err
-}
-
-// commitRuleChange changes one letter if it is as it was read, in a commit of its own.
-func (s *Service) commitRuleChange(ctx context.Context, w *ruleAction, f postgres.LetterRow) error {
-	var made postgres.Change
-	transition := newID()
-	_, err := s.journal.Apply(ctx, f.Run.ID, transition, func(now *postgres.Snapshot) (postgres.Change, error) {
-		if now.Case.Head != f.Case.Head {
-			return postgres.Change{}, errCaseChanged
-		}
-		var err error
-		made, err = w.change(f, transition)
-		return made, err
-	})
-	if err == nil && made.NewRun != nil {
-		s.notifyRuns(ctx, made.NewRun)
-	}
-	return err
-}
-
-// change returns the change that the rule makes to a letter.
-func (w *ruleAction) change(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+// decide returns the change that the rule makes to a letter.
+func (w *ruleAction) decide(f postgres.LetterRow) (postgres.Change, error) {
 	if w.Mark != nil {
-		return w.markChange(f, transition)
+		return w.markChange(f)
 	}
-	return w.forkChange(f, transition)
+	return w.forkChange(f)
 }
 
 // forkChange forks a letter as Fork does, and counts the replay in the same commit.
-func (w *ruleAction) forkChange(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+func (w *ruleAction) forkChange(f postgres.LetterRow) (postgres.Change, error) {
 	lineage := w.lineages[f.Run.ID]
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
-	k := forkAction{ForkRequest: ForkRequest{Actor: w.actor(), Reason: reason, Policy: w.Policy}, run: background.RunID(newID()), transition: transition, at: w.at, family: w.settlements}
-	ch, err := k.decide(&f.Snapshot)
+	k := forking{family: w.settlements, actor: w.actor(), reason: reason, policy: w.Policy, run: background.RunID(newID()), at: w.at, replayed: true}
+	ch, err := k.decide(f)
 	if err != nil {
 		return ch, err
 	}
 	ch.SideEffect = postgres.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Replay: &postgres.RuleReplay{Root: lineage.Root, Limit: w.MaxReplays, At: w.at}}
-	asked := receipts.Draft{Run: f.Run.ID, Subtype: receipts.Replayed, Actor: w.actor(), At: w.at, Payload: receipts.Payload{NewRun: k.run, Reason: cleanText(reason, 1024)}}
-	ch.Drafts = append([]receipts.Draft{asked}, ch.Drafts...)
 	return ch, nil
 }
 
 // markChange marks a letter as Mark does, without overwriting existing marks.
-func (w *ruleAction) markChange(f postgres.LetterRow, transition background.TransitionID) (postgres.Change, error) {
+func (w *ruleAction) markChange(f postgres.LetterRow) (postgres.Change, error) {
 	missing := w.Mark.missing(f.Annotations, valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot)))
-	q := MarkRequest{Actor: w.actor(), Reason: w.Mark.Reason, ReprocessEligible: missing.Reprocess, ManualReviewRequired: missing.Review}
-	ch, err := q.setMarks(w.at)(f, transition)
+	ch, err := marking(w.actor(), w.Mark.Reason, missing.Reprocess, missing.Review, w.at)(f)
 	if err != nil {
 		return ch, err
 	}
@@ -198,55 +146,177 @@ func (w *ruleAction) markChange(f postgres.LetterRow, transition background.Tran
 	return ch, nil
 }
 
-// applyRuleBatch applies a rule to letters in one commit, and returns those left to try alone:
-// all of them if the commit was refused, else those that were locked or changed since they
-// were read. If the rule was changed, none are left: the old rule does nothing more.
-func (s *Service) applyRuleBatch(ctx context.Context, w *ruleAction, due []postgres.LetterRow) (n ruleCounts, left []postgres.LetterRow) {
-	if len(due) < 2 {
-		return n, due
+// Gates of rules, besides those of forks and holds.
+const (
+	GateNotDue        Gate = "not_due"                // the rule's delay is not over
+	GateMayBeExecuted Gate = "may_be_executed"        // money may have moved
+	GateReview        Gate = "manual_review_required" // a person must review the letter first
+	GateNotEligible   Gate = "not_reprocess_eligible" // a person marked the letter as not worth retrying
+	GateReplaysSpent  Gate = "max_replays"            // the rule has replayed it MaxReplays times
+	GateMarked        Gate = "marked"                 // the mark is already so, or a person set it
+	GateNotSelected   Gate = "not_selected"           // the rule's filter does not match it any more
+)
+
+// activeRule is a rule in force.
+type activeRule struct {
+	StoredRule
+	delay time.Duration
+}
+
+func newActiveRule(r StoredRule) (activeRule, error) {
+	delay, err := ruleDelay(r.Delay)
+	return activeRule{r, delay}, err
+}
+
+// searchFilter is the filter with which the rule searches at a time. It excludes letters that the
+// rule's gates always refuse, so that they are not read again in every round.
+func (r *activeRule) searchFilter(at time.Time) LetterFilter {
+	f, exclude := r.dueFilter(at), false
+	switch m := r.Mark; {
+	case m == nil:
+		f.Held, f.Review = &exclude, &exclude
+		if f.Family == "" || f.Family == Family {
+			f.Class = NotExecuted
+		}
+	case m.Review == nil && f.Reprocess == nil:
+		other := !*m.Reprocess
+		f.Reprocess = &other
+	case m.Reprocess == nil && f.Review == nil:
+		other := !*m.Review
+		f.Review = &other
 	}
-	var written []bool
-	changes := make([]postgres.Change, 0, len(due))
-	err := recoverPanic(func() (err error) {
-		for _, f := range due {
-			ch, err := w.change(f, newID())
-			var refused *RefusedError
-			if errors.As(err, &refused) {
-				continue // a gate that refuses now would refuse it alone as well
-			}
-			if err != nil {
-				return err
-			}
-			changes = append(changes, ch)
-		}
-		if len(changes) > 0 {
-			written, err = s.journal.ApplyLetterBatch(ctx, changes)
-		}
-		return err
-	})
+	return f
+}
+
+// dueFilter is the rule's filter restricted to letters whose delay is over at a time.
+func (r *activeRule) dueFilter(at time.Time) LetterFilter {
+	f := r.Filter
+	f.Status = background.LetterOpen
+	if to := at.Add(-r.delay + time.Microsecond); f.To.IsZero() || to.Before(f.To) {
+		f.To = to
+	}
+	return f
+}
+
+// ruleGate returns the gate that refuses a letter which the rule's filter found, or "". It checks
+// again those members of the filter that can have changed since. replays is how often the rule
+// has replayed the lineage.
+func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at time.Time) Gate {
+	reprocess, review := valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot))
+	want := r.Filter
 	switch {
-	case errors.Is(err, postgres.ErrRuleChanged):
-		return n, nil
-	case err != nil:
-		s.log.Debug("a rule could not change letters in one commit, trying each alone", zap.String("tenant", w.Tenant), zap.String("rule", w.Name), zap.Error(err))
-		return n, due
+	case f.Run.Tenant != r.Tenant:
+		return GateNotSelected
+	case f.Run.State != background.DeadLettered:
+		return GateNotALetter
+	case f.Run.Letter != background.LetterOpen:
+		return GateNotOpen
+	case f.Run.DeadAt.Add(r.delay).After(at):
+		return GateNotDue
+	case want.Held != nil && *want.Held != f.Annotations.Held, want.Reprocess != nil && *want.Reprocess != reprocess, want.Review != nil && *want.Review != review,
+		want.Class != "" && want.Class != f.Run.Class:
+		return GateNotSelected
+	case r.Mark != nil:
+		if r.Mark.missing(f.Annotations, reprocess, review) == (RuleMark{}) {
+			return GateMarked
+		}
+		return ""
+	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
+		return GateMayBeExecuted
+	case f.Annotations.Held:
+		return GateHeld
+	case review:
+		return GateReview
+	case f.Annotations.Reprocess != nil && !*f.Annotations.Reprocess:
+		return GateNotEligible
+	case replays >= r.MaxReplays:
+		return GateReplaysSpent
 	}
-	byRun := make(map[background.RunID]postgres.LetterRow, len(due))
-	for _, f := range due {
-		byRun[f.Run.ID] = f
+	return s.settlements.forkGate(f.Snapshot, at)
+}
+
+// missing returns the part of a mark to set: what no person has set, and is not already
+// so.
+func (m *RuleMark) missing(d postgres.Annotations, reprocess, review bool) (out RuleMark) {
+	if m.Reprocess != nil && d.Reprocess == nil && *m.Reprocess != reprocess {
+		out.Reprocess = m.Reprocess
 	}
-	var created []*background.Run
-	for i, ok := range written {
-		switch {
-		case !ok:
-			left = append(left, byRun[changes[i].Before.Run.ID])
-		case w.Mark != nil:
-			n.marked++
-		default:
-			n.replayed++
-			created = append(created, changes[i].NewRun)
+	if m.Review != nil && d.Review == nil && *m.Review != review {
+		out.Review = m.Review
+	}
+	return out
+}
+
+// RuleTrialLimit is the maximum number of letters that Try reads, the oldest first.
+const RuleTrialLimit = 10_000
+
+// ruleSamples is how many of the ready letters RuleTrial shows.
+const ruleSamples = 10
+
+// RuleTrial counts what a rule would do now.
+type RuleTrial struct {
+	Matched int64            `json:"matched"` // open letters that the filter matches; exact
+	Scanned int64            `json:"looked"`  // how many of them were checked, the oldest first
+	More    bool             `json:"more"`    // the counts below do not cover all of them
+	Ready   int64            `json:"ready"`   // the rule would replay or mark them now
+	Money   map[string]int64 `json:"money"`   // reserved for the ready ones: currency -> minor units
+	Refused map[Gate]int64   `json:"refused,omitempty"`
+	Letters []Letter         `json:"letters,omitempty"` // the first of the ready ones
+}
+
+// Try returns what a rule would do if it were set and enabled. It changes nothing. Earlier
+// replays by a rule of the same name count.
+func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
+	out := RuleTrial{Money: map[string]int64{}, Refused: map[Gate]int64{}}
+	if err := requireText("tenant", o.tenant, 128); err != nil {
+		return out, err
+	}
+	if err := rule.Validate(); err != nil {
+		return out, err
+	}
+	r, err := newActiveRule(StoredRule{Rule: rule, Tenant: o.tenant})
+	if err != nil {
+		return out, err
+	}
+	if err := o.s.journal.Index.CatchUp(ctx); err != nil {
+		return out, err
+	}
+	at := o.s.now()
+	filter := rule.Filter
+	filter.Status = background.LetterOpen
+	counts, err := o.s.journal.Index.Count(ctx, o.tenant, o.s.journalFilter(filter, at))
+	if err != nil {
+		return out, err
+	}
+	out.Matched = counts[string(background.LetterOpen)]
+	var after postgres.LetterPosition
+	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
+		var found []postgres.FoundLetter
+		if found, out.More, after, err = o.s.journal.Index.Search(ctx, o.tenant, o.s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
+			return out, err
+		}
+		letters, lineages, err := o.s.lettersForRule(ctx, &r, found)
+		if err != nil {
+			return out, err
+		}
+		listed := make(map[background.RunID]postgres.FoundLetter, len(found))
+		for _, l := range found {
+			listed[l.Run.ID] = l
+		}
+		for _, f := range letters {
+			out.Scanned++
+			if gate := o.s.ruleGate(&r, f, lineages[f.Run.ID].replaysBy(r.Name), at); gate != "" {
+				out.Refused[gate]++
+				continue
+			}
+			out.Ready++
+			if f.Case.Currency != "" {
+				out.Money[f.Case.Currency] += f.Case.State.Reserved
+			}
+			if len(out.Letters) < ruleSamples {
+				out.Letters = append(out.Letters, o.s.letterOf(listed[f.Run.ID]))
+			}
 		}
 	}
-	s.notifyRuns(ctx, created...)
-	return n, left
+	return out, nil
 }

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
@@ -68,8 +69,7 @@ func TestTheMarksOfAPageShareACommit(t *testing.T) {
 }
 
 // One letter of a page that can't be replayed does not block the others: one that was changed
-// meanwhile is left by the commit, one whose replays are used up is tried alone, and is
-// refused.
+// meanwhile is left by the commit, and one whose replays are used up fails it, and then alone.
 func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
@@ -79,21 +79,14 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	if _, err := r.Hold(ctx, "acme", due[2].Run.ID, holdRequest); err != nil {
 		t.Fatal(err)
 	}
-	n, left := r.applyRuleBatch(ctx, w, due[:4])
-	if n.replayed != 3 || len(left) != 1 || left[0].Run.ID != due[2].Run.ID {
-		t.Errorf("%+v, %d left", n, len(left))
-	}
-	if n, err := r.applyRuleEach(ctx, w, left); err != nil || n.replayed != 0 {
-		t.Errorf("the held one: %+v, %v", n, err)
+	if n, err := r.applyRuleToDue(ctx, w, due[:4]); err != nil || n.replayed != 3 {
+		t.Errorf("with the held one: %+v, %v", n, err)
 	}
 	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, $2, 'acme', 1, now())`, due[5].Run.ID.String(), w.Name); err != nil {
 		t.Fatal(err)
 	}
-	if n, left = r.applyRuleBatch(ctx, w, due[4:]); n.replayed != 0 || len(left) != 2 {
-		t.Errorf("%+v, %d left", n, len(left))
-	}
-	if n, err := r.applyRuleEach(ctx, w, left); err != nil || n.replayed != 1 {
-		t.Errorf("%+v, %v", n, err)
+	if n, err := r.applyRuleToDue(ctx, w, due[4:]); err != nil || n.replayed != 1 {
+		t.Errorf("with the one whose replays are used up: %+v, %v", n, err)
 	}
 	for i, f := range due {
 		want := background.LetterForked
@@ -118,11 +111,51 @@ func TestAChangedRuleMovesNoPage(t *testing.T) {
 	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
 	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
 	r.mustSetRule(replayRule(2))
-	if n, left := r.applyRuleBatch(context.Background(), w, due); n != (ruleCounts{}) || len(left) != 0 {
-		t.Errorf("%+v, %d left", n, len(left))
+	if n, err := r.applyRuleToDue(context.Background(), w, due); err != nil || n != (ruleCounts{}) {
+		t.Errorf("%+v, %v", n, err)
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.rule_replays) + (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL)`); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
+	r.mustAudit()
+}
+
+// A letter that the database refuses to fork is the rule's failure, and the others of its page
+// are replayed. A page of nothing but such letters is given up, and no fork is left.
+func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withoutRuleLoop).startWorkers()
+	ctx := context.Background()
+	const n = 20
+	letters := r.deadLetters(0, n, func(Call) Answer { return refused() })
+	refuse := func(which string) {
+		t.Helper()
+		if _, err := r.db.Exec(`CREATE OR REPLACE FUNCTION recourse.no_fork() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF NEW.letter = 'forked' AND ` + which + ` THEN RAISE 'not this one'; END IF; RETURN NEW; END $$;
+			CREATE OR REPLACE TRIGGER no_fork BEFORE UPDATE ON recourse.runs FOR EACH ROW EXECUTE FUNCTION recourse.no_fork()`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
+	refuse("true")
+	if got, err := r.applyRuleToDue(ctx, w, due); err == nil || got.replayed != 0 {
+		t.Errorf("all fail: %+v, %v", got, err)
+	}
+	if forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != 0 {
+		t.Errorf("%d forks are left", forks)
+	}
+	bad := due[7].Run.ID
+	refuse("NEW.id = '" + bad.String() + "'")
+	if got, err := r.applyRuleToDue(ctx, w, due); err == nil || !strings.Contains(err.Error(), bad.String()) || got.replayed != n-1 {
+		t.Errorf("one fails: %+v, %v", got, err)
+	}
+	if _, err := r.db.Exec(`DROP TRIGGER no_fork ON recourse.runs`); err != nil {
+		t.Fatal(err)
+	}
+	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 1})
+	if !r.queryBool(countedOnceSQL) {
+		t.Error("the counts are not what the receipts say")
+	}
+	r.untilNoneLive()
 	r.mustAudit()
 }

@@ -234,7 +234,8 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	forkByRule := func(f postgres.LetterRow, line ruleLineage) error {
-		return r.commitRuleChange(ctx, &ruleAction{&rule, r.settlements, map[background.RunID]ruleLineage{l.Run: line}, r.now()}, f)
+		w := &ruleAction{&rule, r.settlements, map[background.RunID]ruleLineage{l.Run: line}, r.now()}
+		return r.cases.applyAsRead(ctx, f, w.decide)
 	}
 	look := func() (postgres.LetterRow, ruleLineage) {
 		t.Helper()
@@ -257,7 +258,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is held", forkByRule(f, line), errCaseChanged)
+	nothing("it is held", forkByRule(f, line), errLetterChanged)
 	if _, err := r.ReleaseHold(ctx, "acme", l.Run, HoldRequest{"user:bob", "it is over"}); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +278,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if err := forkByRule(f, line); err != nil {
 		t.Fatal(err)
 	}
-	if err := forkByRule(f, line); !errors.Is(err, errCaseChanged) {
+	if err := forkByRule(f, line); !errors.Is(err, errLetterChanged) {
 		t.Errorf("the same letter again: %v", err)
 	}
 	r.untilNoneLive()

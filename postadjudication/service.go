@@ -87,6 +87,7 @@ type Config struct {
 type Service struct {
 	journal          *postgres.Journal
 	manager          *background.Manager
+	cases            *cases
 	eventSignals     eventSignals
 	settlements      *settlementFamily
 	plainFamilies    map[string]*plainAdapter
@@ -147,6 +148,10 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if _, s.withoutRedis = c.Redis.(absentRedis); s.withoutRedis {
 		c.Logger.Warn("no Redis is configured: every new run is left to the sweeper of a process that has one")
 	}
+	s.cases = &cases{journal: lettersOf{journal}, withoutRedis: s.withoutRedis, log: c.Logger}
+	if c.Archive != nil {
+		s.cases.archive = &letterArchive{c.Archive, c.Logger}
+	}
 	s.handlers = &handlers{service: s, familyFor: c.handlerFamilies}
 	s.database = &databaseMonitor{journal: journal, id: installed.ID, breakers: targetsOf(&c).breakerTargets(), log: c.Logger, now: s.now}
 	s.bulks = newBulkRunner(s)
@@ -184,6 +189,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		journal.Close()
 		return nil, err
 	}
+	s.cases.manager = s.manager
 	if s.executes && !s.withoutRedis {
 		if err := s.manager.CheckRedis(ctx, true); err != nil {
 			return nil, errors.Join(err, s.Close())

@@ -90,10 +90,10 @@ func resultOf(a Answer, asked int64) background.Result {
 
 // Record commits a transition of a run with its case, escrow and receipts.
 func (f *settlementFamily) Record(ctx context.Context, m background.Transition) (background.Run, error) {
-	return f.record(ctx, m, nil)
+	return f.record(ctx, m, guard{})
 }
 
-func (f *settlementFamily) record(ctx context.Context, m background.Transition, guard *planGuard) (background.Run, error) {
+func (f *settlementFamily) record(ctx context.Context, m background.Transition, by guard) (background.Run, error) {
 	m = redactTransition(m)
 	if m.Event == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.journal, m)
@@ -101,7 +101,7 @@ func (f *settlementFamily) record(ctx context.Context, m background.Transition, 
 	var runs *caseRuns
 	var excess int64
 	for {
-		s, err := f.handlers.applyWithHandler(ctx, f.journal, m, guard.guard(func(s *postgres.Snapshot) (ch postgres.Change, err error) {
+		s, err := f.handlers.applyWithHandler(ctx, f.journal, m, by.run(func(s *postgres.Snapshot) (ch postgres.Change, err error) {
 			if m.Event == receipts.AnsweredLate || m.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
 				ch, err = decideLate(m, s, runs)
 			} else {
@@ -318,4 +318,58 @@ func settlementEvent(m *background.Transition) (settlement.Event, bool) {
 		return settlement.Event{Fact: settlement.Reconciled}, m.Event == receipts.Reconciled
 	}
 	return settlement.Event{}, false
+}
+
+// forkGate returns the gate that refuses a fork of the run, or empty.
+func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
+	r := s.Run
+	switch {
+	case r.State != background.DeadLettered:
+		return GateNotALetter
+	case r.Letter != background.LetterOpen:
+		return GateNotOpen
+	case s.Case.State.Progression.Ended():
+		return GateCaseEnded
+	case s.Case.State.Underfunded():
+		return GatePaidUnderOlderKey
+	case s.Case.Kind == postgres.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
+		return GateReconcileFirst
+	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
+		return GateRequestAltered
+	case !f.served.mayBeServed(r.Family):
+		return GateFamilyNotServed
+	}
+	return ""
+}
+
+// needsNewKey reports whether a fork needs a new operation key and may have one. It needs one
+// if the escrow service would replay a stored failure, and if the lifetime of the old key is
+// over: that key no longer protects against a second payment, and a new lifetime can't be
+// counted from a call under it. It may have one if nothing was or can be executed under the old
+// key.
+func (f *settlementFamily) needsNewKey(s *postgres.Snapshot, at time.Time) bool {
+	if s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
+		return false
+	}
+	// Calls of ended runs only return, and no new ones start, so this read may be outside the
+	// transaction. On an error the fork keeps the key.
+	out, err := f.otherCallOutstanding(context.Background(), s.Run)
+	return err == nil && !out
+}
+
+func (f *settlementFamily) replaysFailures(target string) bool {
+	replayer, ok := f.executorOf(target).(FailureReplayer)
+	return ok && replayer.ReplaysFailures()
+}
+
+// keyExpired reports whether the lifetime of a run's operation key is over.
+func (f *settlementFamily) keyExpired(r *background.Run, at time.Time) bool {
+	executor := f.executorOf(r.Target)
+	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
+}
+
+func newOperationKey(s *postgres.Snapshot, epoch int) OperationKey {
+	a := Adjudication{Target: s.Run.Target}
+	a.Tenant, a.TransactionReceiptID, a.Outcome, a.Generation = s.Run.Tenant, s.Case.Subject, s.Case.State.Adjudication, s.Case.State.Generation
+	return a.operationKey(epoch)
 }

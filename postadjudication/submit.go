@@ -54,17 +54,7 @@ func (s *Service) submit(ctx context.Context, sub postgres.Submission, complete 
 // Submit promises only the commit.
 func (s *Service) notifyCreated(ctx context.Context, out Submitted) {
 	if out.Reply == Created {
-		s.notifyRuns(ctx, &out.run)
-	}
-}
-
-// notifyRuns notifies workers of runs that were just committed.
-func (s *Service) notifyRuns(ctx context.Context, created ...*background.Run) {
-	if s.withoutRedis {
-		return
-	}
-	for _, r := range created {
-		s.manager.NotifyAsync(ctx, *r)
+		s.cases.notifyRuns(ctx, &out.run)
 	}
 }
 

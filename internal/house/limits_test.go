@@ -36,7 +36,7 @@ var ceilings = map[quantity]int{
 	// letters, bulk actions, replay rules, retention and the audit are to become packages.
 	{packageFiles, "postadjudication"}:        81,
 	{packageNames, "postadjudication"}:        328,
-	{typeMethods, "postadjudication.Service"}: 200,
+	{typeMethods, "postadjudication.Service"}: 188,
 	// One type has all statements. Connection pools, the search and stored plans are to become packages.
 	{packageFiles, "internal/postgres"}:           59,
 	{packageNames, "internal/postgres"}:           156,

@@ -314,7 +314,7 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 		err = writeSideEffects(ctx, tx, rows, results)
 	}
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, busyOrUnavailable(err)
 	}
 	point := letterBatchFailpoint(rows)
 	failpoint.Hit(failpoint.JournalBefore, point)

@@ -10,7 +10,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no fork of an unknown past the key's lifetime",
-		Edits:    []Edit{{"postadjudication/fork.go", "case s.Case.Kind == postgres.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
+		Edits:    []Edit{{"postadjudication/settlementfamily.go", "case s.Case.Kind == postgres.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
 	},
 	{
@@ -30,7 +30,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while a call of the parent is out",
-		Edits:    []Edit{{"postadjudication/fork.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
+		Edits:    []Edit{{"postadjudication/settlementfamily.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
 	},
 	{
@@ -110,7 +110,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a fork of an unknown letter begins as unknown",
-		Edits:    []Edit{{"postadjudication/fork.go", "	if moneyUnknown(*s) {", "	if false {"}},
+		Edits:    []Edit{{"postadjudication/decision.go", "	if moneyUnknown(*s) {", "	if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved"},
 	},
 	{
@@ -120,7 +120,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a plan acts only on the versions that it was made of",
-		Edits:    []Edit{{"postadjudication/bulkguard.go", "if a.head != nil && s.Case.Head != *a.head {", "if false {"}},
+		Edits:    []Edit{{"postadjudication/decision.go", "if g.head != nil && s.Case.Head != *g.head {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPlanLeavesAloneWhatItsFilterSelectsNoMore"},
 	},
 	{
@@ -140,7 +140,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while its case is unknown",
-		Edits:    []Edit{{"postadjudication/fork.go", "s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
+		Edits:    []Edit{{"postadjudication/settlementfamily.go", "s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
 	},
 	{

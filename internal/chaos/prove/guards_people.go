@@ -54,7 +54,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "nothing is freed while its money is unknown",
-		Edits:    []Edit{{"postadjudication/freereservations.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
+		Edits:    []Edit{{"postadjudication/decision.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
 	},
 	{

@@ -1,0 +1,252 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// applied is what became of one letter of applyMany.
+type applied struct {
+	letter  postgres.LetterRow
+	change  postgres.Change // that was written; zero unless err is nil
+	err     error           // nil: written. errLetterChanged: locked or changed since it was read. errNotTried
+	decided bool            // the decision returned err: it would again
+}
+
+// many says how applyMany commits. The zero value means one commit after another, each of as
+// many letters as possible.
+type many struct {
+	// around is called in the place of each write, and must call it at most once. written reports
+	// for each letter whether its change was written. nil: only the write.
+	around func(ctx context.Context, letters []postgres.LetterRow, changes []postgres.Change, write func() (written []bool, err error)) ([]bool, error)
+	// group is a key: letters of different groups share no commit. nil: all may.
+	group func(postgres.LetterRow) string
+	// commits is how many commits run at once; 0: 1.
+	commits int
+	// alone is how many of the letters that were locked or changed are tried alone at once, each
+	// waiting for its lock; 0: none, they end as errLetterChanged.
+	alone int
+	// tried is called after each write of a number of letters, with its error, also concurrently. If
+	// it returns false, no other write begins. nil: all are tried.
+	tried func(letters int, err error) bool
+}
+
+var (
+	// errNotTried means that the work was ended before the letter's own result was known.
+	errNotTried = errors.New("postadjudication: the letter was not tried")
+
+	// errJournalUnavailable means that the journal accepts no write, whatever the letters.
+	errJournalUnavailable = errors.New("postadjudication: the journal is unavailable")
+)
+
+// applyMany applies a decision to letters as they were read, each of another case, in as few
+// commits as possible. The letters of a commit that fails are tried again in halves, the largest
+// parts first, so that a failing letter does not block the others. The results are in the order
+// of the letters. The error is errJournalUnavailable if the journal accepts no write: then the
+// others are errNotTried. Once ctx ends no write begins; a write is never interrupted.
+//
+// A commit whose result is unknown is not repeated: if it was written, the letters have other
+// heads, and are errLetterChanged.
+func (c *cases) applyMany(ctx context.Context, letters []postgres.LetterRow, decide decision, m many) ([]applied, error) {
+	b := letterBatch{cases: c, many: m, decide: decide, results: make([]applied, len(letters))}
+	for i := range letters {
+		b.results[i] = applied{letter: letters[i], err: errNotTried}
+	}
+	var wg sync.WaitGroup
+	for _, parts := range b.parts() {
+		wg.Go(func() { b.applyParts(ctx, parts) })
+	}
+	wg.Wait()
+	if m.alone > 0 {
+		b.applyEach(ctx)
+	}
+	if err := b.unavailable.Load(); err != nil {
+		return b.results, *err
+	}
+	return b.results, nil
+}
+
+// letterBatch is one call of applyMany.
+type letterBatch struct {
+	*cases
+	many
+	decide      decision
+	results     []applied
+	ended       atomic.Bool
+	unavailable atomic.Pointer[error]
+}
+
+// parts returns the letters in parts that may share a commit, for each of the commits at once.
+func (b *letterBatch) parts() [][][]*applied {
+	var keys []string
+	groups := map[string][]*applied{}
+	for i := range b.results {
+		key := ""
+		if b.group != nil {
+			key = b.group(b.results[i].letter)
+		}
+		if groups[key] == nil {
+			keys = append(keys, key)
+		}
+		groups[key] = append(groups[key], &b.results[i])
+	}
+	out := make([][][]*applied, max(1, b.commits))
+	for _, key := range keys {
+		of := groups[key]
+		n := 0
+		for part := range slices.Chunk(of, (len(of)+len(out)-1)/len(out)) {
+			out[n] = append(out[n], part)
+			n++
+		}
+	}
+	return out
+}
+
+// applyParts applies the decision to parts, each in one commit, and then to the halves of those
+// whose commit failed.
+func (b *letterBatch) applyParts(ctx context.Context, parts [][]*applied) {
+	for ; len(parts) > 0 && b.goesOn(ctx); parts = parts[1:] {
+		failed := b.applyPart(context.WithoutCancel(ctx), parts[0])
+		if half := len(failed) / 2; half > 0 {
+			parts = append(parts, failed[:half], failed[half:])
+		}
+	}
+}
+
+func (b *letterBatch) goesOn(ctx context.Context) bool { return ctx.Err() == nil && !b.ended.Load() }
+
+// applyPart applies the decision to letters in one commit. It returns the letters of a commit
+// that failed.
+func (b *letterBatch) applyPart(ctx context.Context, part []*applied) (failed []*applied) {
+	changes, due := b.decideEach(part)
+	if len(due) == 0 {
+		return nil
+	}
+	written, err := b.commit(ctx, due, changes, func() ([]bool, error) {
+		written, err := b.journal.ApplyLetterBatch(ctx, changes)
+		if postgres.IsUnavailable(err) {
+			err = fmt.Errorf("%w: %w", errJournalUnavailable, err)
+		}
+		return written, err
+	})
+	if errors.Is(err, errJournalUnavailable) {
+		b.unavailable.Store(&err)
+		b.ended.Store(true)
+		return nil
+	}
+	for n, d := range due {
+		switch {
+		case err == nil && written[n]:
+			d.change, d.err = changes[n], nil
+		case err == nil:
+			d.err = errLetterChanged
+		case len(due) == 1:
+			d.err = err
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return due
+}
+
+// decideEach returns the changes of letters, and their letters. Those that the decision refuses
+// have their result.
+func (b *letterBatch) decideEach(part []*applied) (changes []postgres.Change, due []*applied) {
+	for _, d := range part {
+		var ch postgres.Change
+		err := recoverPanic(func() (err error) { ch, err = b.decide(d.letter); return err })
+		if err != nil {
+			d.err, d.decided = err, true
+			continue
+		}
+		setTransition(&ch, newID())
+		changes, due = append(changes, ch), append(due, d)
+	}
+	return changes, due
+}
+
+// commit writes changes, and ends the batch if tried says so.
+func (b *letterBatch) commit(ctx context.Context, due []*applied, changes []postgres.Change, write func() ([]bool, error)) (written []bool, err error) {
+	err = recoverPanic(func() (err error) {
+		if b.around == nil {
+			written, err = write()
+			return err
+		}
+		letters := make([]postgres.LetterRow, len(due))
+		for n := range due {
+			letters[n] = due[n].letter
+		}
+		written, err = b.around(ctx, letters, changes, write)
+		return err
+	})
+	if b.tried != nil && !b.tried(len(due), err) {
+		b.ended.Store(true)
+	}
+	return written, err
+}
+
+// applyEach applies the decision to each of the letters that were locked or changed, in a commit
+// of its own, unless they have changed since they were read.
+func (b *letterBatch) applyEach(ctx context.Context) {
+	var wg sync.WaitGroup
+	next := make(chan *applied)
+	for range b.alone {
+		wg.Go(func() {
+			for d := range next {
+				b.applyAlone(context.WithoutCancel(ctx), d)
+			}
+		})
+	}
+	for i := range b.results {
+		if d := &b.results[i]; !d.decided && errors.Is(d.err, errLetterChanged) && b.goesOn(ctx) {
+			next <- d
+		}
+	}
+	close(next)
+	wg.Wait()
+}
+
+func (b *letterBatch) applyAlone(ctx context.Context, d *applied) {
+	changes, due := b.decideEach([]*applied{d})
+	if len(due) == 0 {
+		return
+	}
+	_, d.err = b.commit(ctx, due, changes, func() ([]bool, error) {
+		err := lastTry(b.write(ctx, d.letter, changes[0]))
+		return []bool{err == nil}, err
+	})
+	if d.err == nil {
+		d.change = changes[0]
+	}
+}
+
+// recoverPanic calls do and returns its panic, such as of an executor's lookup, as an error.
+func recoverPanic(do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &FieldError{Field: "executor", Problem: fmt.Sprint("panicked: ", p)}
+		}
+	}()
+	return do()
+}
+
+// notifying notifies workers of the runs that a write created.
+func (c *cases) notifying(ctx context.Context, _ []postgres.LetterRow, changes []postgres.Change, write func() ([]bool, error)) ([]bool, error) {
+	written, err := write()
+	if err != nil {
+		return written, err
+	}
+	for n, ok := range written {
+		if ok && changes[n].NewRun != nil {
+			c.notifyRuns(ctx, changes[n].NewRun)
+		}
+	}
+	return written, nil
+}
