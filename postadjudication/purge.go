@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ type Purged struct {
 
 // PlanPurge counts what Purge would do. It ignores Actor, Reason and Confirm.
 func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) (PurgePlan, error) {
-	list, err := s.pagesToPurge(tenant, q)
+	list, err := s.pagesToPurge(tenant, q.Filter)
 	if err != nil {
 		return PurgePlan{}, err
 	}
@@ -71,110 +72,83 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 // requires only one: then nothing is purged, all letters are planned, and the error is a
 // *SecondPersonError with the plan, which another person must start.
 func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
-	list, err := s.pagesToPurge(tenant, q)
-	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
-		return Purged{}, err
-	}
-	plan, settlements, err := countPurge(ctx, list)
-	if err != nil {
-		return Purged{}, err
-	}
-	if q.Confirm != strconv.Itoa(plan.Letters) {
-		return Purged{}, &FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", plan.Letters)}
-	}
-	return s.purgeOrPlan(ctx, tenant, list, settlements, q.Filter, q.Actor, q.Reason)
-}
-
-// purgeOrPlan purges letters, or plans the purge where that takes two people.
-func (s *Service) purgeOrPlan(ctx context.Context, tenant string, list pageSource, settlements int, f LetterFilter, actor, reason string) (Purged, error) {
-	people, err := s.requiredPeople(ctx, tenant)
-	if err != nil {
-		return Purged{}, err
-	}
-	needsTwo := people > 1 || access.IsProgram(actor)
-	if needsTwo && settlements > 0 {
-		plan, err := s.PlanBulk(ctx, BulkRequest{Tenant: tenant, Filter: f, Action: BulkPurge, Actor: actor, Reason: reason})
-		if err == nil {
-			err = &SecondPersonError{Plan: plan}
+	return s.purge(ctx, tenant, q, func(p PurgePlan) error {
+		if q.Confirm == strconv.Itoa(p.Letters) {
+			return nil
 		}
-		return Purged{}, err
-	}
-	return s.purgePages(ctx, list, actor, reason, needsTwo)
+		return &FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", p.Letters)}
+	})
 }
 
 // PlanClear counts what Clear would do.
 func (s *Service) PlanClear(ctx context.Context, tenant string, q ClearRequest) (PurgePlan, error) {
-	list, err := s.pagesToClear(tenant, q)
-	if err != nil {
+	if err := s.checkFamily(q.Family); err != nil {
 		return PurgePlan{}, err
 	}
-	plan, _, err := countPurge(ctx, list)
-	return plan, err
+	return s.PlanPurge(ctx, tenant, PurgeRequest{Filter: LetterFilter{Family: q.Family}})
 }
 
 // Clear purges all open letters of a family that died before the call. It works and fails as
 // Purge does.
 func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
-	list, err := s.pagesToClear(tenant, q)
+	err := s.checkFamily(q.Family)
 	if err == nil && q.Confirm != q.Family {
 		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to be purged"}
 	}
-	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
-		return Purged{}, err
-	}
-	_, settlements, err := countPurge(ctx, list)
 	if err != nil {
 		return Purged{}, err
 	}
-	return s.purgeOrPlan(ctx, tenant, list, settlements, LetterFilter{Family: q.Family}, q.Actor, q.Reason)
+	return s.purge(ctx, tenant, PurgeRequest{Actor: q.Actor, Reason: q.Reason, Filter: LetterFilter{Family: q.Family}}, func(PurgePlan) error { return nil })
 }
 
-// pageSource returns a function that reads letters page by page, from the first page.
-type pageSource func(ctx context.Context) (next func() (purgePage, error))
-
-// purgePage is one page of letters to purge.
-type purgePage struct {
-	letters []postgres.LetterRow // each as it was when read
-	more    bool                 // others may follow
-	// recheck returns those of some letters of the page that are still to be purged in the
-	// state in which they were read. The caller's write is guarded by that state.
-	recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error)
-}
-
-func keepAll(_ context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
-	return letters, nil
-}
-
-// pagesToClear returns the open letters of a family.
-func (s *Service) pagesToClear(tenant string, q ClearRequest) (pageSource, error) {
-	_, known := s.retention.families[q.Family]
-	switch {
-	case tenant == "":
-		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
-	case !known:
-		return nil, &FieldError{Field: "family", Problem: "must be the name of a family"}
+func (s *Service) checkFamily(family string) error {
+	if _, known := s.retention.families[family]; !known {
+		return &FieldError{Field: "family", Problem: "must be the name of a family"}
 	}
-	died := s.now()
-	return func(ctx context.Context) func() (purgePage, error) {
-		var after postgres.LetterRowPosition
-		return func() (purgePage, error) {
-			page, last, err := s.journal.Letters.OfFamily(ctx, tenant, q.Family, died, after, pruneBatch)
-			more := last != after
-			after = last
-			return purgePage{page, more, keepAll}, err
-		}
-	}, nil
+	return nil
 }
+
+// purge purges letters if what they count to is confirmed, or plans the purge where that takes
+// two people.
+func (s *Service) purge(ctx context.Context, tenant string, q PurgeRequest, confirm func(PurgePlan) error) (Purged, error) {
+	list, err := s.pagesToPurge(tenant, q.Filter)
+	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
+		return Purged{}, err
+	}
+	plan, settlements, err := countPurge(ctx, list)
+	if err == nil {
+		err = confirm(plan)
+	}
+	if err != nil {
+		return Purged{}, err
+	}
+	people, err := s.requiredPeople(ctx, tenant)
+	if err != nil {
+		return Purged{}, err
+	}
+	needsTwo := people > 1 || access.IsProgram(q.Actor)
+	if needsTwo && settlements > 0 {
+		plan, err := s.PlanBulk(ctx, BulkRequest{Tenant: tenant, Filter: q.Filter, Action: BulkPurge, Actor: q.Actor, Reason: q.Reason})
+		if err == nil {
+			err = &SecondPersonError{Plan: plan}
+		}
+		return Purged{}, err
+	}
+	return s.purgePages(ctx, list, q.Actor, cleanText(q.Reason, 1024), needsTwo)
+}
+
+// pageSource returns an iterator over the letters to purge, from the first page.
+type pageSource func() *purgeScan
 
 // countPurge counts the letters to purge, and how many of them are of settlements.
 func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlements int, err error) {
 	plan = PurgePlan{Money: map[string]int64{}}
-	for next := list(ctx); ; {
-		page, err := next()
+	for scan := list(); ; {
+		letters, more, err := scan.readPage(ctx)
 		if err != nil {
 			return plan, settlements, err
 		}
-		for _, f := range page.letters {
+		for _, f := range letters {
 			switch purgeGate(f) {
 			case "":
 				plan.Letters++
@@ -190,7 +164,7 @@ func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlemen
 				plan.Unknown++
 			}
 		}
-		if !page.more {
+		if !more {
 			return plan, settlements, nil
 		}
 	}
@@ -200,14 +174,13 @@ func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlemen
 // letters were counted.
 func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason string, plain bool) (Purged, error) {
 	var out Purged
-	reason = cleanText(reason, 1024)
-	for next := list(ctx); ; {
-		page, err := next()
+	for scan := list(); ; {
+		letters, more, err := scan.readPage(ctx)
 		if err != nil {
 			return out, err
 		}
 		var due []postgres.LetterRow
-		for _, f := range page.letters {
+		for _, f := range letters {
 			switch gate := purgeGate(f); {
 			case gate == GateHeld:
 				out.Held++
@@ -219,20 +192,20 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 				due = append(due, f)
 			}
 		}
-		done, err := s.purgeBatch(ctx, due, page.recheck, actor, reason)
+		done, err := s.purgeBatch(ctx, scan, due, actor, reason)
 		out.Letters += done
 		if err != nil {
 			return out, err
 		}
-		if out.ChangedMeanwhile += len(due) - done; !page.more {
+		if out.ChangedMeanwhile += len(due) - done; !more {
 			return out, nil
 		}
 	}
 }
 
-// purgeBatch purges the letters that pass recheck. It retries once those that were locked or
-// changed since they were read.
-func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, recheck func(context.Context, []postgres.LetterRow) ([]postgres.LetterRow, error), actor, reason string) (taken int, err error) {
+// purgeBatch purges the letters of a page that are still selected. It retries once those that were
+// locked or changed since they were read.
+func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []postgres.LetterRow, actor, reason string) (taken int, err error) {
 	at := s.now()
 	decide := purging(func(f postgres.LetterRow) receipts.Draft {
 		p := receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}
@@ -242,7 +215,7 @@ func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, rech
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: p}
 	})
 	for try := 0; try < 2 && len(due) > 0; try++ {
-		if due, err = recheck(ctx, due); err != nil {
+		if due, err = scan.stillSelected(ctx, due); err != nil {
 			return taken, err
 		}
 		results, err := s.cases.applyMany(ctx, due, decide, s.cases.archiving(at, many{}))
@@ -252,8 +225,8 @@ func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, rech
 			switch {
 			case errors.Is(r.err, errLetterChanged):
 				changed = append(changed, r.letter.Run.ID)
-			case err == nil && !r.decided:
-				err = r.err
+			case err == nil && r.err != nil && !r.decided:
+				err = cmp.Or(ctx.Err(), r.err)
 			}
 		}
 		if err != nil || len(changed) == 0 {
@@ -266,10 +239,9 @@ func (s *Service) purgeBatch(ctx context.Context, due []postgres.LetterRow, rech
 	return taken, nil
 }
 
-// pagesToPurge returns the open letters that match a request's filter, without letters that die
-// after the call.
-func (s *Service) pagesToPurge(tenant string, q PurgeRequest) (pageSource, error) {
-	f := q.Filter
+// pagesToPurge returns the open letters that match a filter, without letters that die after the
+// call.
+func (s *Service) pagesToPurge(tenant string, f LetterFilter) (pageSource, error) {
 	if f.Status != background.NoLetter && f.Status != background.LetterOpen {
 		return nil, &FieldError{Field: "letter", Problem: "must be open: only open letters can be purged"}
 	}
@@ -284,61 +256,57 @@ func (s *Service) pagesToPurge(tenant string, q PurgeRequest) (pageSource, error
 	if died := now.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
-	return func(ctx context.Context) func() (purgePage, error) {
-		scan := purgeScan{service: s, tenant: tenant, filter: s.journalFilter(f, now)}
-		return func() (purgePage, error) { return scan.readPage(ctx) }
+	return func() *purgeScan {
+		return &purgeScan{journal: s.journal, tenant: tenant, filter: s.journalFilter(f, now)}
 	}, nil
 }
 
 // purgeScan iterates over the letters that match a filter, oldest first.
 type purgeScan struct {
-	service *Service
-	tenant  string
-	filter  postgres.LetterFilter
-	after   postgres.LetterPosition
+	journal     *postgres.Journal
+	tenant      string
+	filter      postgres.LetterFilter
+	first, last postgres.LetterPosition // of the page that was read last; letters of it are after first
 }
 
-// readPage reads the next page.
-func (w *purgeScan) readPage(ctx context.Context) (purgePage, error) {
-	if w.after == (postgres.LetterPosition{}) {
-		if err := w.service.journal.Index.CatchUp(ctx); err != nil {
-			return purgePage{}, err
+// readPage reads the next page, each letter as it is now. more reports whether others may follow.
+func (w *purgeScan) readPage(ctx context.Context) (letters []postgres.LetterRow, more bool, err error) {
+	if w.last == (postgres.LetterPosition{}) {
+		if err := w.journal.Index.CatchUp(ctx); err != nil {
+			return nil, false, err
 		}
 	}
-	found, more, last, err := w.service.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.after, pruneBatch)
+	found, more, last, err := w.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.last, pruneBatch)
 	if err != nil {
-		return purgePage{}, err
+		return nil, false, err
 	}
-	first := w.after
-	w.after = last
+	w.first, w.last = w.last, last
 	ids := make([]background.RunID, len(found))
 	for i, l := range found {
 		ids[i] = l.Run.ID
 	}
-	rows, err := w.service.journal.Letters.ByID(ctx, ids...)
-	return purgePage{rows, more, func(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
-		return w.stillSelected(ctx, first, last, letters)
-	}}, err
+	letters, err = w.journal.Letters.ByID(ctx, ids...)
+	return letters, more, err
 }
 
-// stillSelected returns those of some letters between two positions that the filter still
-// matches. It updates the index after the letters were read, so that a letter that has not
-// changed since is matched in the state in which it was read.
-func (w *purgeScan) stillSelected(ctx context.Context, first, last postgres.LetterPosition, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
-	if err := w.service.journal.Index.CatchUp(ctx); err != nil {
+// stillSelected returns those of some letters of the last page that the filter still matches. It
+// updates the index after the letters were read, so that a letter that has not changed since is
+// matched in the state in which it was read. The caller's write is guarded by that state.
+func (w *purgeScan) stillSelected(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
+	if err := w.journal.Index.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	selected := map[background.RunID]bool{}
-	for after, more, inRange := first, true, true; more && inRange; {
+	for after, more, inPage := w.first, true, true; more && inPage; {
 		var found []postgres.FoundLetter
 		var err error
-		if found, more, after, err = w.service.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
+		if found, more, after, err = w.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
 			return nil, err
 		}
 		for _, l := range found {
 			selected[l.Run.ID] = true
 		}
-		inRange = after.Value < last.Value || after.Value == last.Value && bytes.Compare(after.Run[:], last.Run[:]) < 0
+		inPage = after.Value < w.last.Value || after.Value == w.last.Value && bytes.Compare(after.Run[:], w.last.Run[:]) < 0
 	}
 	return slices.DeleteFunc(slices.Clone(letters), func(f postgres.LetterRow) bool { return !selected[f.Run.ID] }), nil
 }

@@ -146,13 +146,3 @@ func releaseLocks(ctx context.Context, conn *sql.Conn) error {
 	}
 	return errors.Join(unavailable(err), drop)
 }
-
-var familyLettersSQL = letterRowsSQL(`WHERE r.tenant = $1 AND r.family = $2 AND r.letter = 'open' AND r.dead_at <= $3 AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`)
-
-// OfFamily lists the open dead letters of a tenant's family that died by a time,
-// oldest first, after a position.
-func (l *Letters) OfFamily(ctx context.Context, tenant, family string, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	return l.selectLetterRows(ctx, after, familyLettersSQL, tenant, family, diedBy, after.DeadAt, after.Run.String(), limit)
-}

@@ -24,7 +24,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a purge of settlements is planned first",
-		Edits:    []Edit{{"postadjudication/purge.go", "needsTwo := people > 1 || access.IsProgram(actor)", "needsTwo := people > 2 && access.IsProgram(actor)"}},
+		Edits:    []Edit{{"postadjudication/purge.go", "needsTwo := people > 1 || access.IsProgram(q.Actor)", "needsTwo := people > 2 && access.IsProgram(q.Actor)"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{
