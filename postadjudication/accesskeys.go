@@ -3,10 +3,10 @@ package postadjudication
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -47,7 +47,7 @@ func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k Acces
 		reason += "; never expires: " + n.NeverExpires
 	}
 	err = t.s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{
-		Reference: prefix, Reason: cleanText(reason, 2048), Changes: keyText(k),
+		Reference: prefix, Reason: cleanText(reason, 2048), Changes: binding.KeyTerms(k),
 	}})
 	if err != nil {
 		return "", AccessKey{}, err
@@ -151,14 +151,6 @@ func (n NewKey) validate(now time.Time) error {
 		errs = append(errs, &FieldError{Field: "expires_at", Problem: "is more than 2 years ahead; for a key that never expires, give the reason in never_expires"})
 	}
 	return errors.Join(errs...)
-}
-
-func roleText(roles []AccessRole) string {
-	names := make([]string, len(roles))
-	for i, r := range roles {
-		names[i] = string(r)
-	}
-	return strings.Join(names, "+")
 }
 
 // List lists all access keys that a tenant ever had, oldest first. An empty tenant gives none.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -136,7 +137,7 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	token, old := r.mustKey("acme", newKey())
 	rotation := KeyRotation{Prefix: old.Prefix, Reason: "ends soon"}
 	next, k, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation)
-	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || roleText(k.Roles) != roleText(old.Roles) || next == token {
+	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || binding.RoleText(k.Roles) != binding.RoleText(old.Roles) || next == token {
 		t.Fatalf("%+v, %v", k, err)
 	}
 	for _, shown := range []string{token, next} {

@@ -3,13 +3,10 @@ package postadjudication
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
-	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -27,7 +24,7 @@ import (
 const Family = "settlement"
 
 // DefaultTarget is the escrow service called if Adjudication.Target is empty.
-const DefaultTarget = "escrow"
+const DefaultTarget = binding.DefaultTarget
 
 // MaxPayload is the maximum size of Adjudication.Payload, in bytes.
 const MaxPayload = 16 << 10
@@ -206,65 +203,14 @@ func (a Adjudication) actor() string {
 	return a.Actor
 }
 
-// operationKey is equal for all attempts and forks of one decision and differs between
-// decisions. It depends on neither run, attempt nor clock.
+// operationKey returns the operation key of the decision: see binding.OperationKey.
 func (a Adjudication) operationKey(epoch int) OperationKey {
-	h := sha256.New()
-	for _, s := range []string{"recourse operation 1", a.Tenant, a.target(), a.TransactionReceiptID, string(a.Outcome)} {
-		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(s))))
-		h.Write([]byte(s))
-	}
-	h.Write(binary.BigEndian.AppendUint32(nil, uint32(a.Generation)))
-	h.Write(binary.BigEndian.AppendUint32(nil, uint32(epoch)))
-	return OperationKey(h.Sum(nil))
+	return binding.OperationKey(a.Instruction, a.Target, epoch)
 }
 
 // contentDigest differs between different adjudications of the same generation.
 func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
-	d := a.Instruction.Digest()
-	h := sha256.New()
-	h.Write(d[:])
-	h.Write([]byte(a.target()))
-	h.Write([]byte{0})
-	h.Write(canonical)
-	return [32]byte(h.Sum(nil))
-}
-
-// request returns the bytes sent to the escrow service. payload need not be canonical.
-func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
-	canonical := []byte("{}")
-	if string(payload) != "{}" {
-		var err error
-		if canonical, err = jcs.Transform(payload); err != nil {
-			return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
-		}
-	}
-	return a.requestOf(canonical), nil
-}
-
-// requestOf returns the bytes sent to the escrow service, equal on every attempt: RFC 8785
-// canonical JSON. payload must be canonical.
-func (a Adjudication) requestOf(canonical json.RawMessage) []byte {
-	b := make([]byte, 0, 320+len(canonical))
-	member := func(key, value string) {
-		b = append(b, key...)
-		b = receipts.AppendText(b, value)
-	}
-	money := func(key string, m settlement.Money) {
-		member(key+`{"currency":`, m.Currency)
-		b = append(strconv.AppendInt(append(b, `,"minor":`...), m.Minor, 10), '}')
-	}
-	member(`{"adjudication_id":`, a.AdjudicationID)
-	money(`,"amount":`, a.Amount)
-	member(`,"escrow_reference":`, a.EscrowReference)
-	b = strconv.AppendInt(append(b, `,"generation":`...), int64(a.Generation), 10)
-	money(`,"held":`, a.Held)
-	member(`,"outcome":`, string(a.Outcome))
-	b = append(append(b, `,"payload":`...), canonical...)
-	member(`,"submission_receipt_id":`, a.SubmissionReceiptID)
-	member(`,"tenant":`, a.Tenant)
-	member(`,"transaction_receipt_id":`, a.TransactionReceiptID)
-	return append(b, '}')
+	return binding.ContentDigest(a.Instruction, a.Target, canonical)
 }
 
 // problems holds what is wrong with an input, as *FieldError. Unsafe input has a secret or a

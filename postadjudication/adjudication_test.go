@@ -10,6 +10,7 @@ import (
 	"github.com/gowebpki/jcs"
 	"pgregory.net/rapid"
 
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -45,7 +46,7 @@ func TestRequestIsCanonical(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := a.request(payload)
+		got, err := binding.Request(a.Instruction, payload)
 		if err != nil {
 			t.Fatal(err)
 		}

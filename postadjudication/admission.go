@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -141,18 +142,9 @@ func (a admission) submitted(run background.Run, c postgres.Case, readjudicated 
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: OperationKey(run.Operation).String(),
-		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: requestDigest(a.request),
-		Epoch: c.Epoch, Readjudicated: readjudicated, Settlement: settlementSnapshot(c.State),
+		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
+		Epoch: c.Epoch, Readjudicated: readjudicated, Settlement: binding.SettlementSnapshot(c.State),
 	}}
-}
-
-// settlementSnapshot converts a settlement to its form in receipts.
-func settlementSnapshot(s settlement.State) *receipts.SettlementSnapshot {
-	return &receipts.SettlementSnapshot{
-		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Adjudication), Generation: s.Generation,
-		Moved: s.Moved, Refunded: s.Refunded, Released: s.Released, Reserved: s.Reserved, ProgressionReason: s.Reason,
-		ProgressionReasonCode: string(s.ReasonCode), ProgressionStatus: string(s.Progression),
-	}
 }
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

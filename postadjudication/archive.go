@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/archive"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -134,7 +135,7 @@ func archivedLetterOf(f postgres.LetterRow, at time.Time) ArchivedLetter {
 	}
 	if c.Kind == postgres.KindSettlement {
 		out.OperationKey, out.Transaction, out.Submission = hex.EncodeToString(r.Operation[:]), c.Subject, c.Submission
-		out.Escrow, out.Currency, out.Held, out.Settlement = c.Reference, c.Currency, c.Held, settlementSnapshot(c.State)
+		out.Escrow, out.Currency, out.Held, out.Settlement = c.Reference, c.Currency, c.Held, binding.SettlementSnapshot(c.State)
 	}
 	return out
 }

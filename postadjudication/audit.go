@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -300,7 +301,7 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 
 func auditSettlement(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
 	c := runs[0].Case
-	folded, err := foldSettlement(rs)
+	folded, err := binding.FoldSettlement(rs)
 	if first := runs[0].Run.FirstSentAt; !first.Equal(history.FirstSentAt) {
 		a.failDiffering(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
 	}
@@ -308,8 +309,8 @@ func auditSettlement(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []r
 		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
 	}
-	if folded.state != c.State {
-		compareSettlement(c.State, folded.state).fail(a, at, "case "+c.ID.String())
+	if folded.State != c.State {
+		compareSettlement(c.State, folded.State).fail(a, at, "case "+c.ID.String())
 	}
 	for _, s := range runs {
 		if s.Run.Letter == background.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -237,10 +238,10 @@ func (t *recordedRun) compareRequest(r *background.Run) (d differences) {
 	if t.terms.OperationKey == [32]byte{} {
 		return nil
 	}
-	if _, err := checkTerms(&stored); err != nil {
+	if err := binding.CheckPayment(r.Payload, &t.terms); err != nil {
 		return differences{{text: err.Error()}}
 	}
-	content, err := contentOf(r.Payload, r.Target)
+	content, err := binding.ContentOf(r.Payload, r.Target)
 	if err != nil {
 		return differences{{text: err.Error()}}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -152,7 +153,7 @@ func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
 		if err := json.Unmarshal([]byte(p.Rule), &definition); err != nil {
 			return err
 		}
-		deleted := changes == ruleDeleted
+		deleted := changes == binding.RuleDeleted
 		*t = postgres.Rule{Tenant: r.Tenant, Name: name, Version: t.Version + 1, Enabled: definition.Enabled && !deleted, Deleted: deleted, Definition: p.Rule, Actor: r.Actor, Reason: p.Reason, At: r.At}
 	}
 	for _, stored := range o.Rules {

@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // recordedKey is an access key as its receipts describe it.
 type recordedKey struct {
-	created                        string // keyText at creation
+	created                        string // binding.KeyTerms at creation
 	createdBy, revokedBy           string
 	createdAt, revokedAt           time.Time
 	createdReceipt, revokedReceipt string // revokedReceipt: empty unless revoked
@@ -39,8 +39,8 @@ func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error 
 		switch {
 		case !known || t.createdReceipt == "":
 			a.fail(InvariantFold, breakSubject{tenant: tenant}, "the access key %s of %s: no receipt says that it was made", k.Prefix, tenant)
-		case keyText(*k) != t.created || k.CreatedBy != t.createdBy || !k.CreatedAt.Equal(t.createdAt):
-			a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, keyText(*k)+", made by "+k.CreatedBy, t.created+", made by "+t.createdBy, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, keyText(*k), k.CreatedBy, t.createdReceipt, t.created, t.createdBy)
+		case binding.KeyTerms(*k) != t.created || k.CreatedBy != t.createdBy || !k.CreatedAt.Equal(t.createdAt):
+			a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, binding.KeyTerms(*k)+", made by "+k.CreatedBy, t.created+", made by "+t.createdBy, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, binding.KeyTerms(*k), k.CreatedBy, t.createdReceipt, t.created, t.createdBy)
 		case (k.RevokedAt != nil) != (t.revokedReceipt != "") || k.RevokedBy != t.revokedBy || !revokedAt.Equal(t.revokedAt):
 			a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, revokedText(k.RevokedBy), revokedText(t.revokedBy), "the access key %s of %s: stored as revoked %t by %q, its receipts say %t by %q", k.Prefix, tenant, k.RevokedAt != nil, k.RevokedBy, t.revokedReceipt != "", t.revokedBy)
 		}
@@ -71,18 +71,6 @@ func foldKeys(trail []receipts.Receipt) (map[string]recordedKey, error) {
 		out[p.Reference] = t
 	}
 	return out, nil
-}
-
-// keyText is the text of a key in its receipt.
-func keyText(k access.Key) string {
-	until := "for ever"
-	if k.ExpiresAt != nil {
-		until = "until " + k.ExpiresAt.Format(time.RFC3339)
-	}
-	if k.SuccessorOf != "" {
-		until += " as successor of " + k.SuccessorOf
-	}
-	return k.Principal + " as " + roleText(k.Roles) + " " + until
 }
 
 // revokedText formats who revoked a key.

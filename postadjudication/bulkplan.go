@@ -2,18 +2,16 @@ package postadjudication
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -91,9 +89,9 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 	}
 	digest := newBulkDigest(b)
 	b, err = s.journal.Plans.Create(ctx, b, condition.applyTo(postgres.BulkScope{
-		Filter: s.journalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.sum,
+		Filter: s.journalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.Sum,
 		GateOf: func(l *postgres.PlannedLetter) string {
-			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
+			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
 			return string(s.predictGate(q.Action, l, at))
 		},
 	}))
@@ -188,45 +186,9 @@ func (q *BulkRequest) spec() BulkSpec {
 	return a
 }
 
-// bulkDigest is the hash of a plan: the request, its actor, key and reason, then each item.
-// Every part has a fixed length or is preceded by its length.
-type bulkDigest struct{ hash.Hash }
-
-func newBulkDigest(b postgres.BulkPlan) bulkDigest {
-	d := bulkDigest{sha256.New()}
-	parts := []string{"recourse/bulk/1", b.Tenant, b.Action, b.Request, b.Actor, b.Reason}
-	if b.PlannedKey != "" {
-		parts = append(parts, b.PlannedKey)
-		parts[0] = "recourse/bulk/2"
-	}
-	for _, part := range parts {
-		d.text(part)
-	}
-	return d
-}
-
-func (d bulkDigest) text(s string) {
-	d.number(int64(len(s)))
-	d.Write([]byte(s))
-}
-
-func (d bulkDigest) number(n int64) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(n))
-	d.Write(b[:])
-}
-
-func (d bulkDigest) add(run background.RunID, seq int64, link [32]byte, amount int64, currency string) {
-	d.Write(run[:])
-	d.number(seq)
-	d.Write(link[:])
-	d.number(amount)
-	d.text(currency)
-}
-
-func (d bulkDigest) sum() (out [32]byte) {
-	copy(out[:], d.Sum(nil))
-	return out
+// newBulkDigest returns the digest of a plan, without its items.
+func newBulkDigest(b postgres.BulkPlan) binding.PlanDigest {
+	return binding.NewPlanDigest(binding.Plan{Tenant: b.Tenant, Action: b.Action, Request: b.Request, Actor: b.Actor, Reason: b.Reason, PlannedKey: b.PlannedKey})
 }
 
 // scanLimit bounds the evaluation of a plan's condition.
@@ -349,9 +311,9 @@ func (s *Service) storePlan(ctx context.Context, b postgres.BulkPlan, spec BulkS
 	b.ID, b.Request, b.PlannedKey, b.Reason, b.Parallel, b.PlannedAt = newID(), string(text), callerOf(ctx).Key, cleanText(b.Reason, 1024), bulkParallel, at
 	digest := newBulkDigest(b)
 	for _, i := range items {
-		digest.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency)
+		digest.Add(i.Run, i.Head, i.Amount, i.Currency)
 	}
-	b.Hash = digest.sum()
+	b.Hash = digest.Sum()
 	if b, err = s.journal.Plans.CreateOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
 		return Bulk{}, err
 	}

@@ -259,9 +259,9 @@ func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets 
 	b.ID = newID()
 	digest := newBulkDigest(b)
 	b, err = r.journal.Plans.Create(ctx, b, postgres.BulkScope{
-		Filter: r.journalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.sum, Matches: meets,
+		Filter: r.journalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.Sum, Matches: meets,
 		GateOf: func(l *postgres.PlannedLetter) string {
-			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
+			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
 			for _, then := range judged {
 				then()
 			}

@@ -104,8 +104,8 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 // storedDigest recomputes the hash of a plan from what is stored.
 func (s *Service) storedDigest(ctx context.Context, b postgres.BulkPlan) ([32]byte, error) {
 	d := newBulkDigest(b)
-	err := s.journal.Plans.EachItem(ctx, b.ID, func(i *postgres.BulkItem) { d.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency) })
-	return d.sum(), err
+	err := s.journal.Plans.EachItem(ctx, b.ID, func(i *postgres.BulkItem) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
+	return d.Sum(), err
 }
 
 // PauseBulk pauses a running plan: within a second no further item is started. Items in

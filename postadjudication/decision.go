@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -165,7 +166,7 @@ func freeing(actor, reason, reference string, at time.Time) decision {
 		}
 		return postgres.Change{Before: &f.Snapshot, After: &after, Drafts: []receipts.Draft{{
 			Run: f.Run.ID, Subtype: receipts.ReservationFreed, Actor: actor, At: at, Payload: receipts.Payload{
-				Reason: reason, FindingReference: reference, Freed: f.Case.State.Reserved, Outcome: string(state.Adjudication), Settlement: settlementSnapshot(state)},
+				Reason: reason, FindingReference: reference, Freed: f.Case.State.Reserved, Outcome: string(state.Adjudication), Settlement: binding.SettlementSnapshot(state)},
 		}}}, nil
 	}
 }
@@ -231,7 +232,7 @@ func (k forking) decide(f postgres.LetterRow) (postgres.Change, error) {
 	}
 	changes := k.applyOverrides(&next)
 	submitted := receipts.Payload{
-		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: requestDigest(next.Payload),
+		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
 		OutcomeClass: string(next.Class),
 	}
 	submitted.LetterOf, _ = handledRun(next)
@@ -268,7 +269,7 @@ func (k forking) applyToSettlement(s, after *postgres.Snapshot, next *background
 	submitted.Amount, submitted.Currency = s.Run.Terms.Amount, s.Run.Terms.Currency
 	submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Adjudication)
 	submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
-	submitted.Settlement = settlementSnapshot(state)
+	submitted.Settlement = binding.SettlementSnapshot(state)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -47,11 +48,11 @@ func (f *settlementFamily) paidUnderOlderKeys(ctx context.Context, c postgres.Ca
 	if err != nil {
 		return 0, err
 	}
-	folded, err := foldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
-	if err != nil || folded.state != c.State {
+	folded, err := binding.FoldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
+	if err != nil || folded.State != c.State {
 		return c.State.Asked, nil
 	}
-	return folded.paidUnderOlderKeys, nil
+	return folded.PaidUnderOlderKeys, nil
 }
 
 // paidUnderOlderKeys returns OlderPaid of an executed event.
@@ -130,7 +131,7 @@ func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (
 		p.UnderOlderKey = fact.Fact == settlement.ExecutedOlder
 		p.Outcome = string(state.Adjudication)
 		if state != s.Case.State {
-			p.Settlement = settlementSnapshot(state)
+			p.Settlement = binding.SettlementSnapshot(state)
 		}
 	}
 	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p})
@@ -156,7 +157,7 @@ func paymentOf(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (s
 	}
 	t := s.Run.Terms
 	if t == nil {
-		return settlement.Event{}, alteredRequest("no receipt submits the run")
+		return settlement.Event{}, alteredRequest{binding.NotSubmitted}
 	}
 	e := settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: settlement.Outcome(t.Outcome), Repeated: repeated}
 	if t.Generation < s.Case.State.Generation {
@@ -224,7 +225,7 @@ func endUnpaidRun(m background.Transition, ch postgres.Change, active background
 		ch.After.Case.State = state
 		after.State, after.Letter, after.DeadAt, after.Reason = background.DeadLettered, background.LetterOpen, m.At, reasonPaidUnderOlderKey
 		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, m.At, reasonPaidUnderOlderKey, GatePaidUnderOlderKey.Meaning()
-		p.Outcome, p.DispatchReference, p.Settlement = string(state.Adjudication), dispatchReference(after), settlementSnapshot(state)
+		p.Outcome, p.DispatchReference, p.Settlement = string(state.Adjudication), dispatchReference(after), binding.SettlementSnapshot(state)
 	}
 	ch.Others = append(ch.Others, postgres.RunChange{Before: active, After: after})
 	ch.Drafts = append(ch.Drafts, draft)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -113,7 +114,7 @@ func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
 			return now, receipts.Draft{}, err
 		}
 		next := postgres.Rule{Deleted: true, Definition: now.Definition, Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
-		return next, ruleReceipt(next, q.Name+": "+ruleDeleted), nil
+		return next, ruleReceipt(next, q.Name+": "+binding.RuleDeleted), nil
 	})
 	if err != nil {
 		return StoredRule{}, err
@@ -201,9 +202,6 @@ type RuleVersion struct {
 	Receipt string `json:"receipt_id"`
 }
 
-// ruleDeleted follows the rule's name in the receipt of a deletion.
-const ruleDeleted = "deleted"
-
 // ruleHistoryPage is how many receipts of a tenant's rules are read at once.
 const ruleHistoryPage = 1000
 
@@ -260,7 +258,7 @@ func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, matc
 	if !matches || r.Subtype != receipts.RuleChanged {
 		return version, false, nil
 	}
-	version = RuleVersion{Deleted: changes == ruleDeleted, Changes: changes, Receipt: r.ID()}
+	version = RuleVersion{Deleted: changes == binding.RuleDeleted, Changes: changes, Receipt: r.ID()}
 	version.Tenant, version.Actor, version.Reason, version.At = r.Tenant, r.Actor, p.Reason, r.At
 	if json.Unmarshal([]byte(p.Rule), &version.Rule) != nil {
 		version.Rule = Rule{}

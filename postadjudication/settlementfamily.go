@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -166,7 +167,7 @@ func (f *settlementFamily) decide(m background.Transition, s *postgres.Snapshot,
 	after.Case.State = state
 	p.Outcome = string(state.Adjudication)
 	if state != s.Case.State {
-		p.Settlement = settlementSnapshot(state)
+		p.Settlement = binding.SettlementSnapshot(state)
 	}
 	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p}}
 	drafts = append(drafts, excessReceipts(&m, run.ID, run.Attempt, effect)...)
@@ -270,7 +271,7 @@ func (f *settlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 
 // applySettlement returns the settlement after a transition of the case's active run.
 func applySettlement(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
-	e, ok := settlementEvent(m)
+	e, ok := binding.SettlementEvent(m.Event, m.Result.Class == Executed, m.Result.Moved)
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
 	}
@@ -295,29 +296,6 @@ func applySettlement(m *background.Transition, s *postgres.Snapshot, runs *caseR
 		return state, effect, background.ErrConflict
 	}
 	return state, effect, err
-}
-
-func settlementEvent(m *background.Transition) (settlement.Event, bool) {
-	switch m.Event {
-	case receipts.AttemptStarted:
-		return settlement.Event{Fact: settlement.AttemptStarted}, true
-	case receipts.RetryScheduled:
-		return settlement.Event{Fact: settlement.RetryScheduled}, true
-	case receipts.AttemptInterrupted:
-		return settlement.Event{Fact: settlement.AttemptInterrupted}, true
-	case receipts.DeadLettered:
-		return settlement.Event{Fact: settlement.DeadLettered}, true
-	case receipts.Cancelled:
-		return settlement.Event{Fact: settlement.Cancelled}, true
-	case receipts.AttemptSucceeded:
-		return settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved}, true
-	case receipts.Reconciled, receipts.AnsweredLate:
-		if m.Result.Class == Executed {
-			return settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved}, true
-		}
-		return settlement.Event{Fact: settlement.Reconciled}, m.Event == receipts.Reconciled
-	}
-	return settlement.Event{}, false
 }
 
 // forkGate returns the gate that refuses a fork of the run, or empty.
@@ -369,7 +347,7 @@ func (f *settlementFamily) keyExpired(r *background.Run, at time.Time) bool {
 }
 
 func newOperationKey(s *postgres.Snapshot, epoch int) OperationKey {
-	a := Adjudication{Target: s.Run.Target}
-	a.Tenant, a.TransactionReceiptID, a.Outcome, a.Generation = s.Run.Tenant, s.Case.Subject, s.Case.State.Adjudication, s.Case.State.Generation
-	return a.operationKey(epoch)
+	return binding.OperationKey(settlement.Instruction{
+		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Adjudication, Generation: s.Case.State.Generation,
+	}, s.Run.Target, epoch)
 }

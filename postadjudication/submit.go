@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -127,7 +128,7 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	}
 	return admission{
 		Adjudication: a, run: background.RunID(newID()), caseID: background.CaseID(newID()), transition: newID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, Family, s.policy), request: a.requestOf(wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
+		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, Family, s.policy), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
 	}, nil
 }
 

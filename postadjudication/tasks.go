@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -175,7 +176,7 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainAdapter, t Task) p
 	letter, _ := handledRun(run)
 	draft := func(r background.Run) []receipts.Draft {
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
-			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: requestDigest(r.Payload)}}}
+			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: binding.RequestDigest(r.Payload)}}}
 	}
 	return postgres.Submission{
 		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 )
 
 // submitAsOlderVersion submits an adjudication as a version did that did not check for secrets. Its
@@ -22,7 +23,7 @@ func (r *rig) submitAsOlderVersion(a Adjudication) Submitted {
 	if a.Payload != nil {
 		payload = a.Payload
 	}
-	request, err := a.request(payload)
+	request, err := binding.Request(a.Instruction, payload)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -41,27 +41,27 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "the request that is sent is the one that was submitted",
-		Edits:    []Edit{{"postadjudication/requestbinding.go", "		if sha256.Sum256(r.Payload) != t.RequestDigest {\n			return alteredRequest(\"another digest of the request\")", "		if false {\n			return alteredRequest(\"another digest of the request\")"}},
+		Edits:    []Edit{{"postadjudication/internal/binding/terms.go", "		if sha256.Sum256(s.Request) != t.RequestDigest {\n			return Altered(\"another digest of the request\")", "		if false {\n			return Altered(\"another digest of the request\")"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
 		Name:     "it is sent under the operation key that was submitted",
-		Edits:    []Edit{{"postadjudication/requestbinding.go", "case t.OperationKey != operationKeyOf(t) || t.OperationKey != r.Operation:", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/binding/terms.go", "case t.OperationKey != operationKeyOf(t) || t.OperationKey != s.OperationKey:", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
 		Name:     "it is sent to the escrow service that was submitted",
-		Edits:    []Edit{{"postadjudication/requestbinding.go", "	case t.Target != r.Target:", "	case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/binding/terms.go", "	case t.Target != s.Target:", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
 		Name:     "the payload of a task that is run is the one that was submitted",
-		Edits:    []Edit{{"postadjudication/requestbinding.go", "if t.RequestDigest != [32]byte{} && sha256.Sum256(r.Payload) != t.RequestDigest {", "if false {"}},
+		Edits:    []Edit{{"postadjudication/internal/binding/terms.go", "if t.RequestDigest != [32]byte{} && sha256.Sum256(s.Request) != t.RequestDigest {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAlteredTaskIsNotRun"},
 	},
 	{
 		Name:     "a request of an older program is bound by its content",
-		Edits:    []Edit{{"postadjudication/requestbinding.go", "content != t.ContentDigest {", "content != t.ContentDigest && false {"}},
+		Edits:    []Edit{{"postadjudication/internal/binding/terms.go", "content != t.ContentDigest {", "content != t.ContentDigest && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay"},
 	},
 	{

@@ -1,0 +1,140 @@
+package binding
+
+import (
+	"fmt"
+
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Settlement is a settlement derived only from the receipts of its case, by the rules of
+// package settlement.
+type Settlement struct {
+	State              settlement.State
+	PaidUnderOlderKeys int64 // paid under older keys since the current generation began, in minor units
+
+	keys     map[receipts.RunID]string             // operation key of each run
+	outcomes map[receipts.RunID]settlement.Outcome // what each run was submitted to do
+	paid     map[string]bool                       // operation keys whose payment is counted
+}
+
+// FoldSettlement derives the settlement of a case from its receipts, in order. It returns an
+// error if a receipt states a settlement that does not follow from the receipts before it; the
+// result is then what followed until there.
+func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
+	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
+	for _, r := range rs {
+		p, err := r.Payload()
+		if err != nil {
+			return f, err
+		}
+		e, ok := f.event(r, p)
+		if !ok {
+			continue
+		}
+		next, effect, err := settlement.Apply(f.State, e)
+		if err != nil {
+			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
+		}
+		f.State = next
+		switch {
+		case e.Fact == settlement.Adjudicated, e.Fact == settlement.Readjudicated:
+			f.PaidUnderOlderKeys = 0
+		case e.Fact == settlement.ExecutedOlder && !e.Repeated:
+			f.PaidUnderOlderKeys += e.Paid
+		}
+		if p.Settlement != nil && *p.Settlement != *SettlementSnapshot(next) {
+			return f, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())
+		}
+		if r.Subtype == receipts.Submitted && p.Freed != 0 && p.Freed != -effect.Committed {
+			return f, fmt.Errorf("receipt %s states %d freed, and %d follows", r.ID(), p.Freed, -effect.Committed)
+		}
+	}
+	return f, nil
+}
+
+// event returns the settlement event that a receipt records; ok is false if it records none.
+func (f *Settlement) event(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
+	switch r.Subtype {
+	case receipts.Submitted:
+		return f.submitted(r, p)
+	case receipts.AttemptSucceeded:
+		return f.executed(r.Run, p), true
+	case receipts.AnsweredLate:
+		if p.AttemptClass == receipts.ClassExecuted {
+			return f.executed(r.Run, p), true
+		}
+	case receipts.Cancelled:
+		return settlement.Event{Fact: settlement.Cancelled, KeepReserved: p.ReservationKept}, true
+	case receipts.ReservationFreed:
+		return settlement.Event{Fact: settlement.Freed}, true
+	case receipts.Reconciled:
+		switch {
+		case p.Finding == receipts.ClassExecuted:
+			return f.executed(r.Run, p), true
+		case p.LetterClosed:
+			return settlement.Event{Fact: settlement.Closed, KeepReserved: p.ReservationKept}, true
+		}
+	}
+	return SettlementEvent(r.Subtype, false, 0)
+}
+
+func (f *Settlement) submitted(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
+	f.keys[r.Run], f.outcomes[r.Run] = p.OperationKey, settlement.Outcome(p.Outcome)
+	e := settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Outcome(p.Outcome), Generation: p.Generation, Amount: p.Amount}
+	switch {
+	case !p.ParentRun.IsZero():
+		e.Fact = settlement.Forked
+	case p.Readjudicated:
+		e.Fact = settlement.Readjudicated
+	}
+	return e, true
+}
+
+// executed returns the event of a payment. Older receipts do not say whether a payment was made
+// under an older generation's key; they count for the current generation, as they did when
+// they were written.
+func (f *Settlement) executed(run receipts.RunID, p receipts.Payload) settlement.Event {
+	key := f.keys[run]
+	e := settlement.Event{Fact: settlement.Executed, Paid: p.Moved, Outcome: f.outcomes[run], Repeated: f.paid[key]}
+	if p.UnderOlderKey {
+		e.Fact = settlement.ExecutedOlder
+	}
+	f.paid[key] = true
+	return e
+}
+
+// SettlementEvent returns the event of a settlement that a transition of its run is; ok is false
+// if it is none. executed says that the answer or finding of the transition states a payment,
+// and paid how much, in minor units.
+func SettlementEvent(transition receipts.Subtype, executed bool, paid int64) (e settlement.Event, ok bool) {
+	switch transition {
+	case receipts.AttemptStarted:
+		return settlement.Event{Fact: settlement.AttemptStarted}, true
+	case receipts.RetryScheduled:
+		return settlement.Event{Fact: settlement.RetryScheduled}, true
+	case receipts.AttemptInterrupted:
+		return settlement.Event{Fact: settlement.AttemptInterrupted}, true
+	case receipts.DeadLettered:
+		return settlement.Event{Fact: settlement.DeadLettered}, true
+	case receipts.Cancelled:
+		return settlement.Event{Fact: settlement.Cancelled}, true
+	case receipts.AttemptSucceeded:
+		return settlement.Event{Fact: settlement.Executed, Paid: paid}, true
+	case receipts.Reconciled, receipts.AnsweredLate:
+		if executed {
+			return settlement.Event{Fact: settlement.Executed, Paid: paid}, true
+		}
+		return settlement.Event{Fact: settlement.Reconciled}, transition == receipts.Reconciled
+	}
+	return settlement.Event{}, false
+}
+
+// SettlementSnapshot converts a settlement to its form in receipts.
+func SettlementSnapshot(s settlement.State) *receipts.SettlementSnapshot {
+	return &receipts.SettlementSnapshot{
+		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Adjudication), Generation: s.Generation,
+		Moved: s.Moved, Refunded: s.Refunded, Released: s.Released, Reserved: s.Reserved, ProgressionReason: s.Reason,
+		ProgressionReasonCode: string(s.ReasonCode), ProgressionStatus: string(s.Progression),
+	}
+}

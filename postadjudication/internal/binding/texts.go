@@ -1,0 +1,33 @@
+package binding
+
+import (
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/access"
+)
+
+// RuleDeleted follows the rule's name in the receipt of a deletion.
+const RuleDeleted = "deleted"
+
+// KeyTerms returns the text of an access key in its receipt: principal, roles, expiry and
+// predecessor.
+func KeyTerms(k access.Key) string {
+	until := "for ever"
+	if k.ExpiresAt != nil {
+		until = "until " + k.ExpiresAt.Format(time.RFC3339)
+	}
+	if k.SuccessorOf != "" {
+		until += " as successor of " + k.SuccessorOf
+	}
+	return k.Principal + " as " + RoleText(k.Roles) + " " + until
+}
+
+// RoleText returns roles as receipts name them.
+func RoleText(roles []access.Role) string {
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = string(r)
+	}
+	return strings.Join(names, "+")
+}
