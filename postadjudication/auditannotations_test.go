@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // checkAuditDetects tampers with the database, checks that the audit reports the difference,
@@ -20,7 +21,7 @@ func (r *rig) checkAuditDetects(what, tamper, mend, words string) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		switch verdict := a.Verdict(InvariantFold); {
+		switch verdict := a.Verdict(audit.InvariantFold); {
 		case query == tamper && !strings.Contains(verdict, words):
 			r.t.Errorf("%s: %s", what, verdict)
 		case query == mend && verdict != "ok":

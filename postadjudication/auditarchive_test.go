@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // The receipts of removed letters hold the digest of their archive file: a file that is missing
@@ -41,27 +40,27 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	if len(files) != 3 {
 		t.Fatalf("%v", files)
 	}
-	check := func(want ArchiveAudit, words ...string) {
+	check := func(want audit.Archived, words ...string) {
 		t.Helper()
-		reader, err := OpenArchiveDir(folder)
+		reader, err := audit.OpenArchive(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := k.AuditWith(ctx, AuditQuery{Archive: reader})
+		a, err := k.AuditWith(ctx, audit.Query{Archive: reader})
 		if err != nil || *a.Archive != want || len(a.Breaks) != len(words) {
 			t.Fatalf("%+v, %v, %+v; want %+v", a.Archive, err, a.Breaks, want)
 		}
 		for _, w := range words {
 			said := false
 			for _, b := range a.Breaks {
-				said = said || b.Invariant == InvariantArchive && strings.Contains(b.What, w) && b.Receipt != "" && b.Tenant == "acme"
+				said = said || b.Invariant == audit.InvariantArchive && strings.Contains(b.What, w) && b.Receipt != "" && b.Tenant == "acme"
 			}
 			if !said {
 				t.Errorf("%q is not reported: %+v", w, a.Breaks)
 			}
 		}
 	}
-	check(ArchiveAudit{Files: 3, Same: 3})
+	check(audit.Archived{Files: 3, Same: 3})
 	path := filepath.Join(folder, filepath.FromSlash(files[0]))
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -71,54 +70,26 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check(ArchiveAudit{Files: 3, Same: 2, Changed: 1}, files[0]+" is changed")
+	check(audit.Archived{Files: 3, Same: 2, Changed: 1}, files[0]+" is changed")
 	if err := os.Remove(filepath.Join(folder, filepath.FromSlash(files[1]))); err != nil {
 		t.Fatal(err)
 	}
-	check(ArchiveAudit{Files: 3, Same: 1, Changed: 1, Missing: 1}, files[0]+" is changed", files[1]+" is missing")
-	reader, err := OpenArchiveDir(folder)
+	check(audit.Archived{Files: 3, Same: 1, Changed: 1, Missing: 1}, files[0]+" is changed", files[1]+" is missing")
+	reader, err := audit.OpenArchive(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := k.AuditWith(ctx, AuditQuery{Archive: reader})
+	all, err := k.AuditWith(ctx, audit.Query{Archive: reader})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range all.Breaks {
-		one, err := k.AuditWith(ctx, AuditQuery{Tenants: []string{"acme"}, Case: b.Case, Archive: reader})
+		one, err := k.AuditWith(ctx, audit.Query{Tenants: []string{"acme"}, Case: b.Case, Archive: reader})
 		if err != nil || len(one.Breaks) != 1 || one.Breaks[0] != b || one.Archive.Files != 1 {
 			t.Errorf("one case: %+v, %v; want %+v", one, err, b)
 		}
 	}
-	if _, err := OpenArchiveDir(filepath.Join(folder, "none")); err == nil {
+	if _, err := audit.OpenArchive(filepath.Join(folder, "none")); err == nil {
 		t.Error("a missing directory was accepted as an archive")
-	}
-}
-
-// A receipt of an older version has no digest of the file: it is counted.
-func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	store, err := ArchiveDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, caseID := context.Background(), receipts.CaseID(newID())
-	if err := store.Put(ctx, "acme/old.jsonl.gz", []byte("old")); err != nil {
-		t.Fatal(err)
-	}
-	purged := receipts.Draft{Run: receipts.RunID(newID()), Subtype: receipts.Purged, Actor: "user:ada", At: time.Unix(1_800_000_000, 0), Payload: receipts.Payload{Archive: "acme/old.jsonl.gz"}}
-	gone := purged
-	gone.Payload.Archive = "acme/gone.jsonl.gz"
-	trail, _, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), purged, purged, gone, gone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, a := newArchiveCheck(store), newAudit()
-	if err := c.check(ctx, a, breakSubject{tenant: "acme", caseID: caseID}, trail); err != nil {
-		t.Fatal(err)
-	}
-	if want := (ArchiveAudit{Files: 2, WithoutDigest: 1, Missing: 1}); c.summary != want || len(a.Breaks) != 2 || a.Breaks[0].Receipt == a.Breaks[1].Receipt {
-		t.Errorf("not every receipt that names a missing file is reported: %+v, %+v", c.summary, a.Breaks)
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -56,8 +55,8 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 		run       Submitted
 		what      string
 	}{
-		{InvariantFold, dead[0], "queue"}, {InvariantFold, dead[0], "stored reason"}, {InvariantFold, dead[1], "queue"},
-		{InvariantLetters, dead[2], "is not in the list"}, {InvariantLetters, dead[3], "other columns"}, {InvariantLetters, dead[0], "other columns"},
+		{audit.InvariantFold, dead[0], "queue"}, {audit.InvariantFold, dead[0], "stored reason"}, {audit.InvariantFold, dead[1], "queue"},
+		{audit.InvariantLetters, dead[2], "is not in the list"}, {audit.InvariantLetters, dead[3], "other columns"}, {audit.InvariantLetters, dead[0], "other columns"},
 	} {
 		if n := countBreaks(c.invariant, c.run, c.what); n != 1 {
 			t.Errorf("%s of run %s is reported %d times: %+v", c.what, c.run.Run, n, a.Breaks)
@@ -66,9 +65,9 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 	broken, gaps := 0, 0
 	for _, b := range a.Breaks {
 		switch {
-		case b.Invariant == InvariantChains && b.Receipt == fmt.Sprintf("%s.1", b.Case) && strings.Contains(b.What, ".1: link does not follow"):
+		case b.Invariant == audit.InvariantChains && b.Receipt == fmt.Sprintf("%s.1", b.Case) && strings.Contains(b.What, ".1: link does not follow"):
 			broken++
-		case b.Invariant == InvariantOrder && strings.Contains(b.What, "numbers 2 to 3 are missing") || b.Invariant == InvariantOrder && strings.Contains(b.What, "is missing"):
+		case b.Invariant == audit.InvariantOrder && strings.Contains(b.What, "numbers 2 to 3 are missing") || b.Invariant == audit.InvariantOrder && strings.Contains(b.What, "is missing"):
 			gaps++
 		}
 	}
@@ -78,36 +77,23 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 	}
 }
 
-// Breaks beyond MaxBreaks are counted, also those from the audit of a case.
-func TestBreaksThatAreNotKeptAreCounted(t *testing.T) {
-	t.Parallel()
-	one, all := newAudit(), newAudit()
-	for n := range MaxBreaks + 7 {
-		one.fail(InvariantFold, breakSubject{tenant: "acme"}, "break %d", n)
-	}
-	all.fail(InvariantFold, breakSubject{}, "the first")
-	all.add(one)
-	if len(all.Breaks) != MaxBreaks || all.TotalBreaks != MaxBreaks+8 || all.Omitted() != 8 || all.Verdict(InvariantFold) != "the first" {
-		t.Errorf("%d kept of %d, %s", len(all.Breaks), all.TotalBreaks, all.Verdict(InvariantFold))
-	}
-}
-
 // Progress is reported as the number of cases done, out of all.
 func TestAnAuditReportsItsProgress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const cases = 2*progressEvery + 1
+	const every = 100 // cases
+	const cases = 2*every + 1
 	for n := range cases {
 		r.mustSubmit(release(n))
 	}
 	progress := map[string][]int{}
-	_, err := r.AuditWith(context.Background(), AuditQuery{Progress: func(part string, done, of int) {
+	_, err := r.AuditWith(context.Background(), audit.Query{Progress: func(part string, done, of int) {
 		if of != cases {
 			t.Errorf("%s: of %d", part, of)
 		}
 		progress[part] = append(progress[part], done)
 	}})
-	if err != nil || fmt.Sprint(progress["cases"]) != fmt.Sprint([]int{progressEvery, 2 * progressEvery}) || fmt.Sprint(progress["the order of events"]) != fmt.Sprint([]int{cases}) {
+	if err != nil || fmt.Sprint(progress["cases"]) != fmt.Sprint([]int{every, 2 * every}) || fmt.Sprint(progress["the order of events"]) != fmt.Sprint([]int{cases}) {
 		t.Errorf("%v, %v", progress, err)
 	}
 }
@@ -127,7 +113,7 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.stopWork()
-	audit := func() *Audit {
+	auditCase := func() *audit.Report {
 		t.Helper()
 		s, err := r.Status(ctx, "acme", mine.Run)
 		if err != nil {
@@ -140,13 +126,13 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 		return a
 	}
 	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters WHERE run_id = '`+other.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_2'`)
-	if a := audit(); !a.OK() || a.Chains != 1 || a.Cases != 1 {
+	if a := auditCase(); !a.OK() || a.Chains != 1 || a.Cases != 1 {
 		t.Errorf("%+v", a.Breaks)
 	}
 	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters WHERE run_id = '`+mine.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`,
 		`UPDATE recourse.desk SET hold_reason = 'other' WHERE run_id = '`+mine.Run.String()+`'`)
-	a := audit()
-	for invariant, word := range map[string]string{InvariantLetters: "is not in the list", InvariantEscrows: "escrow esc_1 of acme", InvariantFold: "letter " + mine.Run.String()} {
+	a := auditCase()
+	for invariant, word := range map[string]string{audit.InvariantLetters: "is not in the list", audit.InvariantEscrows: "escrow esc_1 of acme", audit.InvariantFold: "letter " + mine.Run.String()} {
 		if !strings.Contains(a.Verdict(invariant), word) {
 			t.Errorf("%s: %s", invariant, a.Verdict(invariant))
 		}
@@ -156,28 +142,6 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	}
 	if _, err := r.AuditCase(ctx, "bank", receipts.CaseID(a.Breaks[0].Case)); err == nil {
 		t.Error("another tenant audited it")
-	}
-}
-
-// No run lost more workers than allowed, except one that died of the next loss.
-func TestTheAuditCountsLostWorkers(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		lost, most int
-		reason     string
-		holds      bool
-	}{
-		{5, 0, "", true}, {6, 0, "", false}, {6, 0, background.ReasonPoisonPill, true}, {7, 0, background.ReasonPoisonPill, false},
-		{6, 8, "", true}, {9, 8, "", false}, {900, -1, "", true},
-	} {
-		run := background.Run{ID: background.RunID(newID()), State: background.Pending, Attempt: c.lost, Recoveries: c.lost, Reason: c.reason}
-		history := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost}}}
-		a := newAudit()
-		a.maxRecoveries = c.most
-		auditRuns(a, breakSubject{tenant: "acme"}, []postgres.Snapshot{{Run: run}}, history)
-		if a.OK() != c.holds || !c.holds && !strings.Contains(a.Verdict(InvariantBudgets), "the limit is") {
-			t.Errorf("%+v: %+v", c, a.Breaks)
-		}
 	}
 }
 

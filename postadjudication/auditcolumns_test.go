@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // The audit compares columns that can keep a run from being called, or an operation log from
@@ -114,17 +115,17 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 		{"attempts of a letter", "letters", `attempts = 9`, "other columns"},
 	} {
 		testkit.Tamper(t, r.db, `CREATE TABLE kept AS TABLE recourse.`+c.table, `UPDATE recourse.`+c.table+` SET `+c.harm)
-		if broken := verdict(); !strings.Contains(broken[InvariantFold]+broken[InvariantLetters], c.word) {
+		if broken := verdict(); !strings.Contains(broken[audit.InvariantFold]+broken[audit.InvariantLetters], c.word) {
 			t.Errorf("%s: %v", c.what, broken)
 		}
 		testkit.Tamper(t, r.db, `DELETE FROM recourse.`+c.table, `INSERT INTO recourse.`+c.table+` OVERRIDING SYSTEM VALUE TABLE kept`, `DROP TABLE kept`)
 	}
 	testkit.Tamper(t, r.db, `CREATE TABLE kept AS TABLE recourse.letters`, `DELETE FROM recourse.letters WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'open' LIMIT 1)`)
-	if broken := verdict(); !strings.Contains(broken[InvariantLetters], "is not in the list of letters") {
+	if broken := verdict(); !strings.Contains(broken[audit.InvariantLetters], "is not in the list of letters") {
 		t.Errorf("a letter missing from the list: %v", broken)
 	}
 	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`, `UPDATE recourse.letters SET run_id = gen_random_uuid() WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'forked')`)
-	if broken := verdict(); !strings.Contains(broken[InvariantLetters], "list of letters") {
+	if broken := verdict(); !strings.Contains(broken[audit.InvariantLetters], "list of letters") {
 		t.Errorf("a list entry without a letter: %v", broken)
 	}
 	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // The audit detects a policy and a handler link that were changed directly in the database.
@@ -11,10 +13,10 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for what, c := range map[string]struct{ spoil, invariant, word string }{
-		"a policy":          {`UPDATE recourse.policies SET policy = replace(policy, ':5', ':50')`, InvariantFold, "its receipt says"},
-		"a version":         {`UPDATE recourse.policies SET version = 2`, InvariantFold, "is at version 2, its last receipt is 1"},
-		"a handler's key":   {`UPDATE recourse.runs SET retry_key = 'dlq:' || gen_random_uuid() WHERE family = 'dlq'`, InvariantLetters, "do not tell"},
-		"a link":            {`UPDATE recourse.handlers SET run = gen_random_uuid()`, InvariantLetters, "do not tell"},
+		"a policy":          {`UPDATE recourse.policies SET policy = replace(policy, ':5', ':50')`, audit.InvariantFold, "its receipt says"},
+		"a version":         {`UPDATE recourse.policies SET version = 2`, audit.InvariantFold, "is at version 2, its last receipt is 1"},
+		"a handler's key":   {`UPDATE recourse.runs SET retry_key = 'dlq:' || gen_random_uuid() WHERE family = 'dlq'`, audit.InvariantLetters, "do not tell"},
+		"a link":            {`UPDATE recourse.handlers SET run = gen_random_uuid()`, audit.InvariantLetters, "do not tell"},
 		"nothing, and then": {`SELECT 1`, "", ""},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -88,7 +88,7 @@ func (r *rig) untilClosed() {
 // oldest first.
 func (r *rig) breakerReceipts(tenant string) (subtypes []receipts.Subtype, causes []string) {
 	r.t.Helper()
-	ids, err := r.journal.Operations.Cases(context.Background(), tenant)
+	ids, err := r.AuditReader().OperationLogs(context.Background(), tenant)
 	if err != nil || len(ids) != 1 {
 		r.t.Fatalf("%v, %v", ids, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // withClockAhead returns a machine whose clock is wrong.
@@ -153,8 +154,8 @@ func TestARunWhoseSessionIsGoneIsFoundAndContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := r.Audit(ctx)
-	if err != nil || !strings.Contains(a.Verdict(InvariantAccounted), "session") {
-		t.Errorf("the audit says %q, %v", a.Verdict(InvariantAccounted), err)
+	if err != nil || !strings.Contains(a.Verdict(audit.InvariantAccounted), "session") {
+		t.Errorf("the audit says %q, %v", a.Verdict(audit.InvariantAccounted), err)
 	}
 	r2 := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).startWorkers()
 	r2.untilNoneLive()

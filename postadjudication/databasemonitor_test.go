@@ -21,6 +21,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/localredis"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // A worker whose database was migrated to a newer version reports it and claims nothing more.
@@ -177,8 +178,18 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := s.Audit(ctx); err != nil || !a.OK() {
+	if a, err := audit.Run(ctx, s.AuditReader(), s.AuditQuery()); err != nil || !a.OK() {
 		t.Errorf("%+v, %v", a, err)
+	}
+	auditor, err := audit.Open(ctx, config.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := audit.Run(ctx, auditor, audit.Query{}); err != nil || !a.OK() {
+		t.Errorf("without a Service: %+v, %v", a, err)
+	}
+	if err := auditor.Close(); err != nil {
+		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

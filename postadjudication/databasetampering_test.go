@@ -13,6 +13,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -238,56 +239,56 @@ func (s *tamperedDatabase) tamperings() []tampering {
 	}
 	all := []string{"bulks", "bulk_items", "bulk_counts"}
 	return []tampering{
-		{"1a a receipt's body is edited", []string{`UPDATE recourse.receipts SET body = replace(body, '"moved":1000', '"moved":9000')` + of("settled") + ` AND subtype = 'attempt-succeeded'`}, detectedByAudit, InvariantChains, "link does not follow"},
-		{"1a' a receipt's column is edited", []string{`UPDATE recourse.receipts SET at = at - interval '1 hour'` + of("settled") + ` AND seq = 2`}, detectedByAudit, InvariantChains, "column at differs"},
-		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, InvariantHeads, "differs from the noted head"},
-		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, InvariantHeads, "differs from the noted head"},
-		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, InvariantChains, "sequence 3 stands in its place"},
+		{"1a a receipt's body is edited", []string{`UPDATE recourse.receipts SET body = replace(body, '"moved":1000', '"moved":9000')` + of("settled") + ` AND subtype = 'attempt-succeeded'`}, detectedByAudit, audit.InvariantChains, "link does not follow"},
+		{"1a' a receipt's column is edited", []string{`UPDATE recourse.receipts SET at = at - interval '1 hour'` + of("settled") + ` AND seq = 2`}, detectedByAudit, audit.InvariantChains, "column at differs"},
+		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
+		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
+		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, audit.InvariantChains, "sequence 3 stands in its place"},
 		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewriteTrailSQL("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
-			`UPDATE recourse.desk SET held = false, hold_reason = ''`+run("held")), detectedByAudit, InvariantOrder, "and there is none"},
-		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, InvariantChains, "the trail ends at"},
-		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, InvariantOrder, "and there is none"},
-		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, InvariantHeads, "the noted head is at"},
-		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetProjectionSQL), detectedByNewHeads, InvariantHeads, "the trail ends at 0"},
-		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, InvariantOrder, "and there is none"},
-		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, InvariantOrder, "missing in the order of events"},
-		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, detectedByAudit, InvariantFold, "stored state cancelled, the receipts say succeeded"},
-		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', holds = false` + id("letter")}, detectedByAudit, InvariantFold, "stored letter purged, the receipts say open"},
-		{"5c a letter is taken off the list", []string{`DELETE FROM recourse.letters` + run("letter"), recountSQL}, detectedByAudit, InvariantLetters, "is not in the list of letters"},
-		{"6a what an escrow holds is edited", []string{`UPDATE recourse.escrows SET held = held * 10 WHERE reference = 'esc_1'`}, detectedByAudit, InvariantFold, "stored sum held"},
-		{"6b what an escrow has committed is edited", []string{`UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`}, detectedByAudit, InvariantEscrows, "committed 1"},
-		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, detectedByAudit, InvariantFold, "stored released 1, the receipts say 1000"},
+			`UPDATE recourse.desk SET held = false, hold_reason = ''`+run("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
+		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, audit.InvariantChains, "the trail ends at"},
+		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
+		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the noted head is at"},
+		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the trail ends at 0"},
+		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, audit.InvariantOrder, "and there is none"},
+		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
+		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, detectedByAudit, audit.InvariantFold, "stored state cancelled, the receipts say succeeded"},
+		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', holds = false` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored letter purged, the receipts say open"},
+		{"5c a letter is taken off the list", []string{`DELETE FROM recourse.letters` + run("letter"), recountSQL}, detectedByAudit, audit.InvariantLetters, "is not in the list of letters"},
+		{"6a what an escrow holds is edited", []string{`UPDATE recourse.escrows SET held = held * 10 WHERE reference = 'esc_1'`}, detectedByAudit, audit.InvariantFold, "stored sum held"},
+		{"6b what an escrow has committed is edited", []string{`UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`}, detectedByAudit, audit.InvariantEscrows, "committed 1"},
+		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, detectedByAudit, audit.InvariantFold, "stored released 1, the receipts say 1000"},
 		{"7 a receipt of 2020 is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
-			detectedByAudit, InvariantOrder, "has no place"},
+			detectedByAudit, audit.InvariantOrder, "has no place"},
 		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
-			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, InvariantHeads, "differs from the noted head"},
-		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, InvariantOrder, "has no place"},
-		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, InvariantOrder, "has no place"},
-		{"8b places are spliced", []string{events("settled")}, detectedByAudit, InvariantOrder, "missing in the order of events"},
-		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, InvariantHeads, "the noted head is at"},
-		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, InvariantFold, s.executedPlan.ID.String()},
-		{"12' a plan that never ran is removed", plan(s.unstartedPlan, all...), detectedByAudit, InvariantFold, s.unstartedPlan.ID.String()},
-		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.brakes WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "brake:settlement:"},
-		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, detectedByAudit, InvariantFold, "digest of the request"},
-		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, InvariantFold, "stored failure"},
-		{"17 a hold is taken away", []string{`DELETE FROM recourse.desk` + run("held")}, detectedByAudit, InvariantFold, "stored held false"},
-		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, detectedByAudit, InvariantLetters, "with other columns"},
-		{"a circuit breaker is moved", []string{`UPDATE recourse.brakes SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
-		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.brakes SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "stored actor user:bob"},
-		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, detectedByAudit, InvariantFold, "is at version 1, its last receipt is 2"},
-		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, detectedByAudit, InvariantFold, "policy:settlement"},
-		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, detectedByAudit, InvariantFold, "stored definition"},
-		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, detectedByAudit, InvariantFold, "is in the receipts, but not stored"},
-		{"a rule is said to have replayed a job", []string{`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ('` + s.runs["letter"] + `', 'r', 'acme', 1, now())`}, detectedByAudit, InvariantFold, "is counted to have replayed"},
-		{"another is said to have planned", []string{`UPDATE recourse.bulks SET actor = 'user:bob' WHERE id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored planner user:bob"},
-		{"another is said to have started a plan", []string{`UPDATE recourse.bulks SET started_by = 'user:eve' WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored starter user:eve"},
-		{"a plan is set back", []string{`UPDATE recourse.bulks SET state = 'running', ended_at = NULL WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored state running"},
-		{"an item of a plan is edited", []string{`UPDATE recourse.bulk_items SET amount = 1 WHERE bulk_id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored hash"},
-		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "and the receipts say that it was done"},
-		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, InvariantFold, "counts 9 items"},
-		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
-		{"an operation log loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
-		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, InvariantOrder, "and the list of letters follows it up to"},
+			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
+		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, audit.InvariantOrder, "has no place"},
+		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, audit.InvariantOrder, "has no place"},
+		{"8b places are spliced", []string{events("settled")}, detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
+		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, audit.InvariantHeads, "the noted head is at"},
+		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, audit.InvariantFold, s.executedPlan.ID.String()},
+		{"12' a plan that never ran is removed", plan(s.unstartedPlan, all...), detectedByAudit, audit.InvariantFold, s.unstartedPlan.ID.String()},
+		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.brakes WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "brake:settlement:"},
+		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, detectedByAudit, audit.InvariantFold, "digest of the request"},
+		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored failure"},
+		{"17 a hold is taken away", []string{`DELETE FROM recourse.desk` + run("held")}, detectedByAudit, audit.InvariantFold, "stored held false"},
+		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, detectedByAudit, audit.InvariantLetters, "with other columns"},
+		{"a circuit breaker is moved", []string{`UPDATE recourse.brakes SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
+		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.brakes SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "stored actor user:bob"},
+		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, detectedByAudit, audit.InvariantFold, "is at version 1, its last receipt is 2"},
+		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, detectedByAudit, audit.InvariantFold, "policy:settlement"},
+		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, detectedByAudit, audit.InvariantFold, "stored definition"},
+		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, detectedByAudit, audit.InvariantFold, "is in the receipts, but not stored"},
+		{"a rule is said to have replayed a job", []string{`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ('` + s.runs["letter"] + `', 'r', 'acme', 1, now())`}, detectedByAudit, audit.InvariantFold, "is counted to have replayed"},
+		{"another is said to have planned", []string{`UPDATE recourse.bulks SET actor = 'user:bob' WHERE id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored planner user:bob"},
+		{"another is said to have started a plan", []string{`UPDATE recourse.bulks SET started_by = 'user:eve' WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored starter user:eve"},
+		{"a plan is set back", []string{`UPDATE recourse.bulks SET state = 'running', ended_at = NULL WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored state running"},
+		{"an item of a plan is edited", []string{`UPDATE recourse.bulk_items SET amount = 1 WHERE bulk_id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored hash"},
+		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "and the receipts say that it was done"},
+		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, audit.InvariantFold, "counts 9 items"},
+		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, audit.InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
+		{"an operation log loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, audit.InvariantFold, "tells of bulks, which is not there"},
+		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, audit.InvariantOrder, "and the list of letters follows it up to"},
 	}
 }
 
@@ -304,7 +305,7 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", f.what, err)
 		}
-		found := map[string][]Break{detectedByAudit: a.Breaks}
+		found := map[string][]audit.Break{detectedByAudit: a.Breaks}
 		for by, heads := range map[string]map[receipts.CaseID]receipts.Head{detectedByHeads: s.olderHeads, detectedByNewHeads: s.allHeads} {
 			if found[by], err = s.CompareHeads(ctx, heads, a); err != nil {
 				t.Fatal(err)
@@ -316,11 +317,11 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 				t.Errorf("%s: noticed by %s: %+v", f.what, by, found[by])
 			}
 		}
-		if !slices.ContainsFunc(found[f.detectedBy], func(b Break) bool { return b.Invariant == f.invariant && strings.Contains(b.What, f.word) }) {
+		if !slices.ContainsFunc(found[f.detectedBy], func(b audit.Break) bool { return b.Invariant == f.invariant && strings.Contains(b.What, f.word) }) {
 			t.Errorf("%s: not noticed by %s, as %q with %q: %+v", f.what, f.detectedBy, f.invariant, f.word, found)
 		}
 		for _, b := range slices.Concat(found[detectedByAudit], found[detectedByHeads], found[detectedByNewHeads]) {
-			compared := b.Invariant == InvariantHeads || strings.Contains(b.What, "the receipts say") || strings.Contains(b.What, "differs") || strings.Contains(b.What, "link does not follow")
+			compared := b.Invariant == audit.InvariantHeads || strings.Contains(b.What, "the receipts say") || strings.Contains(b.What, "differs") || strings.Contains(b.What, "link does not follow")
 			if compared && b.Stored == "" && b.Expected == "" {
 				t.Errorf("%s: neither stored nor expected: %+v", f.what, b)
 			}

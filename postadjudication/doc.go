@@ -12,7 +12,7 @@
 //	Submit, SubmitTx, SubmitBatch ──▶ admission (pure) ──▶ journal ──▶ notification
 //	Run ──▶ background.Manager ──▶ settlementFamily.Handle ──▶ Executor
 //	                          └──▶ settlementFamily.Record: Transition ──▶ settlement.Apply ──▶ journal
-//	Status, Case, Receipts, Audit ◀── journal
+//	Status, Case, Receipts ◀── journal       AuditReader ──▶ package audit
 //	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold, Mark, Purge, Clear by hand
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ notification
 //	Run ──▶ ApplyRules: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
@@ -22,8 +22,8 @@
 //
 // # Dependencies
 //
-// May import background, settlement, receipts, retrypolicy, internal/postgres,
-// internal/archive, internal/strictjson and internal/redact. It is the only package that opens
+// May import background, settlement, receipts, retrypolicy, its own packages audit,
+// internal/binding and internal/trail, internal/postgres, internal/archive, internal/strictjson and internal/redact. It is the only package that opens
 // the journal. It knows no HTTP: executors are passed in (see escrowhttp), and the HTTP API and
 // command line call this package, never the reverse.
 package postadjudication

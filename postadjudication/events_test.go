@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -399,7 +400,7 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said := a.Verdict(InvariantOrder); !strings.Contains(said, "missing in the order of events of the tenant") {
+	if said := a.Verdict(audit.InvariantOrder); !strings.Contains(said, "missing in the order of events of the tenant") {
 		t.Errorf("%q: %+v", said, a.Breaks)
 	}
 }

@@ -69,9 +69,6 @@ func rebuildText(r postgres.RebuildResult) string {
 	return fmt.Sprintf("%d rows made, %d changed, %d removed; %d counts changed", r.Added, r.Changed, r.Removed, r.FacetGroups)
 }
 
-// Tenants returns all tenants that ever submitted anything.
-func (s *Service) Tenants(ctx context.Context) ([]string, error) { return s.journal.Cases.Tenants(ctx) }
-
 // Intervals of the projector. Every read of letters brings the index up to date first, so
 // the projector may be slow. With long intervals it projects a case once for several changes.
 const (

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -392,7 +393,7 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	}
 	r.mustAudit()
 	back("1 s")
-	if a, err := r.Audit(context.Background()); err != nil || !strings.Contains(a.Verdict(InvariantFold), "first sent at") {
+	if a, err := r.Audit(context.Background()); err != nil || !strings.Contains(a.Verdict(audit.InvariantFold), "first sent at") {
 		t.Errorf("a changed time of the first call is not found: %+v, %v", a, err)
 	}
 }

@@ -3,7 +3,6 @@ package postadjudication
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -99,24 +98,4 @@ func (t TenantPeople) History(ctx context.Context, after int64, limit int) ([]Pe
 		out[i] = PeopleVersion{People: People{Tenant: t.tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: timeOrNil(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
 	}
 	return out, nil
-}
-
-// auditPeople checks that the stored number of people matches the receipts.
-func (s *Service) auditPeople(ctx context.Context, a *Audit, tenant string) error {
-	now, trail, err := s.journal.People.WithTrail(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	recorded, receipt := postgres.People{Tenant: tenant, People: postgres.DefaultPeople}, "none"
-	if n := len(trail); n > 0 {
-		p, err := trail[n-1].Payload()
-		if err != nil {
-			return err
-		}
-		recorded.People, recorded.Actor, recorded.Reason, recorded.At, receipt = p.People, trail[n-1].Actor, p.Reason, trail[n-1].At, trail[n-1].ID()
-	}
-	if now != recorded {
-		a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, fmt.Sprintf("%d, set by %s", now.People, now.Actor), fmt.Sprintf("%d, set by %s", recorded.People, recorded.Actor), "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, recorded.People, recorded.Actor)
-	}
-	return nil
 }

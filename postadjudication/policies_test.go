@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -30,7 +31,7 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 		if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(4+n)); err != nil {
 			t.Fatal(err)
 		}
-		cases, err := r.journal.Operations.Cases(ctx, "acme")
+		cases, err := r.AuditReader().OperationLogs(ctx, "acme")
 		if err != nil || len(cases) == 0 {
 			t.Fatalf("%v, %v", cases, err)
 		}
@@ -326,7 +327,7 @@ func TestAResetPolicyThatWasTamperedWithIsFound(t *testing.T) {
 	if _, err := r.db.Exec(`UPDATE recourse.policies SET policy = $1`, policyChange(9).Policy.Encode()); err != nil {
 		t.Fatal(err)
 	}
-	if a, err := r.Audit(ctx); err != nil || !strings.Contains(a.Verdict(InvariantFold), "the policy of family settlement") {
+	if a, err := r.Audit(ctx); err != nil || !strings.Contains(a.Verdict(audit.InvariantFold), "the policy of family settlement") {
 		t.Errorf("%v, %v", a.Broken, err)
 	}
 }

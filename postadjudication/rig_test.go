@@ -15,6 +15,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -126,9 +128,26 @@ func (r *rig) untilNoneLive() {
 	r.until("no run is live", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE live)`)
 }
 
+// Audit audits tenants, or all, through the reader of the service.
+func (r *rig) Audit(ctx context.Context, tenants ...string) (*audit.Report, error) {
+	return r.AuditWith(ctx, r.AuditQuery(tenants...))
+}
+
+func (r *rig) AuditWith(ctx context.Context, q audit.Query) (*audit.Report, error) {
+	return audit.Run(ctx, r.AuditReader(), q)
+}
+
+func (r *rig) AuditCase(ctx context.Context, tenant string, id receipts.CaseID) (*audit.Report, error) {
+	return audit.Case(ctx, r.AuditReader(), tenant, id, r.AuditQuery())
+}
+
+func (r *rig) CompareHeads(ctx context.Context, expected map[receipts.CaseID]receipts.Head, report *audit.Report) ([]audit.Break, error) {
+	return audit.CompareHeads(ctx, r.AuditReader(), expected, report)
+}
+
 // mustAudit checks the invariants, and that the escrow service paid each operation key
 // at most once and exactly what the journal says.
-func (r *rig) mustAudit() *Audit {
+func (r *rig) mustAudit() *audit.Report {
 	r.t.Helper()
 	if err := r.DrainEvents(context.Background()); err != nil {
 		r.t.Fatal(err)
@@ -137,7 +156,7 @@ func (r *rig) mustAudit() *Audit {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, name := range Invariants {
+	for _, name := range audit.Invariants {
 		if v := a.Verdict(name); v != "ok" {
 			r.t.Errorf("invariant %q: %s", name, v)
 		}

@@ -156,3 +156,19 @@ func caseOf(all []postgres.Snapshot, runs []Status) CaseStatus {
 		Held: c.Held, UnknownOpen: all[0].Run.UnresolvedUnknowns, Receipts: c.Head.Seq, State: c.State, Runs: runs,
 	}
 }
+
+// CaseByID returns the status of a tenant's case. ErrNotFound if the tenant has no such case,
+// or the case has no runs.
+func (s *Service) CaseByID(ctx context.Context, tenant string, id background.CaseID) (CaseStatus, error) {
+	if tenant == "" {
+		return CaseStatus{}, ErrNotFound
+	}
+	all, err := s.journal.Cases.Runs(ctx, tenant, id)
+	if err != nil {
+		return CaseStatus{}, err
+	}
+	if len(all) == 0 {
+		return CaseStatus{}, ErrNotFound
+	}
+	return s.caseStatus(ctx, tenant, all)
+}

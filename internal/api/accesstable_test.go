@@ -15,6 +15,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // The owners of the objects that the test requests.
@@ -220,8 +221,8 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 			t.Errorf("%s of another tenant was\n%s\nand is\n%s", table, before[table], rows)
 		}
 	}
-	if audit, err := r.main.Service.Audit(t.Context()); err != nil || !audit.OK() {
-		t.Errorf("%v, %v", audit, err)
+	if report, err := audit.Run(t.Context(), r.main.Service.AuditReader(), r.main.Service.AuditQuery()); err != nil || !report.OK() {
+		t.Errorf("%v, %v", report, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 func TestLettersAreHeldMarkedCountedAndPurged(t *testing.T) {
@@ -59,9 +60,9 @@ func TestLettersAreHeldMarkedCountedAndPurged(t *testing.T) {
 	if n := r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1/dead-letters/count", "").is(http.StatusOK); n["total"] != 1.0 {
 		t.Errorf("the other tenant has %v", n)
 	}
-	audit, err := r.main.Service.Audit(t.Context())
-	if err != nil || !audit.OK() {
-		t.Errorf("%v, %v", audit, err)
+	report, err := audit.Run(t.Context(), r.main.Service.AuditReader(), r.main.Service.AuditQuery())
+	if err != nil || !report.OK() {
+		t.Errorf("%v, %v", report, err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // The planner can't run the plan, the person who runs it must send its hash, and the plan is
@@ -81,9 +82,9 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 		t.Errorf("%v", none)
 	}
 	r.waitFor("both settle", `SELECT count(*) = 2 FROM recourse.runs WHERE tenant = 'acme' AND state = 'succeeded'`)
-	audit, err := r.main.Service.Audit(t.Context())
-	if err != nil || !audit.OK() {
-		t.Errorf("%v, %v", audit, err)
+	report, err := audit.Run(t.Context(), r.main.Service.AuditReader(), r.main.Service.AuditQuery())
+	if err != nil || !report.OK() {
+		t.Errorf("%v, %v", report, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -86,7 +87,7 @@ type Verification struct {
 	Sequence int64             `json:"sequence" doc:"Sequence of the last receipt"`
 	Broken   map[string]string `json:"broken" doc:"For each broken rule, its first violation"`
 
-	Breaks []postadjudication.Break `json:"breaks" doc:"Every violation"`
+	Breaks []audit.Break `json:"breaks" doc:"Every violation"`
 }
 
 type receiptsOutput struct{ Body Trail }
@@ -193,12 +194,15 @@ func receiptOf(r receipts.Receipt) (Receipt, error) {
 }
 
 func (a *API) verify(ctx context.Context, c Caller, id background.CaseID) (*Verification, error) {
-	audit, err := a.service.AuditCase(ctx, c.Tenant, id)
+	report, err := audit.Case(ctx, a.service.AuditReader(), c.Tenant, id, a.service.AuditQuery())
+	if errors.Is(err, audit.ErrNotFound) {
+		err = postadjudication.ErrNotFound
+	}
 	if err != nil {
 		return nil, err
 	}
-	head := audit.Heads[id]
-	return &Verification{OK: audit.OK(), Receipts: audit.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: audit.Broken, Breaks: audit.Breaks}, nil
+	head := report.Heads[id]
+	return &Verification{OK: report.OK(), Receipts: report.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: report.Broken, Breaks: report.Breaks}, nil
 }
 
 type runInput struct {

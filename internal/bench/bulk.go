@@ -115,5 +115,5 @@ func verifyBulk(ctx context.Context, db *sql.DB, j job) error {
 		Scan(&forked, &forks, &settled, &done)
 	j.Tasks++ // the operation log of plans has a chain too
 	return errors.Join(err, equal("forked letters", forked, j.Tasks-1), equal("forks that succeeded", forks, j.Tasks-1),
-		equal("settled cases", settled, j.Tasks-1), equal("items that are done", done, j.Tasks-1), audit(ctx, j))
+		equal("settled cases", settled, j.Tasks-1), equal("items that are done", done, j.Tasks-1), checkAudit(ctx, j))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -142,21 +143,17 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 	}
 	return errors.Join(
 		equal("runs", runs, j.Tasks), equal("settled cases", settled, wantSettled), equal("succeeded runs", succeeded, wantSettled),
-		equal("open letters", died, wantDead), equal("dispute-ready cases", disputes, wantDead), equal("receipts", trail, wantTrail), audit(ctx, j),
+		equal("open letters", died, wantDead), equal("dispute-ready cases", disputes, wantDead), equal("receipts", trail, wantTrail), checkAudit(ctx, j),
 	)
 }
 
-func audit(ctx context.Context, j job) (err error) {
-	redis, err := asynq.ParseRedisURI(j.RedisURL)
+func checkAudit(ctx context.Context, j job) (err error) {
+	db, err := audit.Open(ctx, j.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	s, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: j.DatabaseURL, Redis: redis})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	a, err := s.Audit(ctx)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	a, err := audit.Run(ctx, db, audit.Query{})
 	if err != nil {
 		return err
 	}

@@ -109,5 +109,5 @@ func verifySoak(ctx context.Context, db *sql.DB, j job) error {
 		return fmt.Errorf("counting runs: %w", err)
 	}
 	return errors.Join(equal("runs", runs, j.Tasks), equal("succeeded runs", succeeded, j.Tasks), equal("settled cases", settled, j.Tasks),
-		equal("escrows that are paid out", paid, j.Tasks), audit(ctx, j))
+		equal("escrows that are paid out", paid, j.Tasks), checkAudit(ctx, j))
 }

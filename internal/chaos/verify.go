@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -71,18 +72,18 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	v := &verification{
 		Accepted: len(a.runs) + len(a.otherRuns), Decisions: len(a.decisions), Places: map[string]int{}, Wrong: map[string]int{}, OutOfBand: map[string]int{}, Broken: []string{},
 	}
-	audit, err := w.service.Audit(ctx)
+	report, err := audit.Run(ctx, w.service.AuditReader(), w.service.AuditQuery())
 	if err != nil {
 		return nil, err
 	}
-	v.Cases, v.Receipts = audit.Cases, audit.Receipts
-	for _, name := range postadjudication.Invariants {
-		if result := audit.Verdict(name); result != "ok" {
+	v.Cases, v.Receipts = report.Cases, report.Receipts
+	for _, name := range audit.Invariants {
+		if result := report.Verdict(name); result != "ok" {
 			v.fail("%s: %s", name, result)
 		}
 	}
-	if audit.EarlyAttempts > 0 {
-		v.fail("%d attempts started before the time in their receipts", audit.EarlyAttempts)
+	if report.EarlyAttempts > 0 {
+		v.fail("%d attempts started before the time in their receipts", report.EarlyAttempts)
 	}
 	cases, err := w.cases(ctx)
 	if err != nil {

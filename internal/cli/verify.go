@@ -16,28 +16,29 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // verifyAnswer is the answer of receipts verify.
 type verifyAnswer struct {
-	OK                bool                     `json:"ok"`
-	Cases             int                      `json:"cases"`
-	Runs              int                      `json:"runs"`
-	Receipts          int64                    `json:"receipts"`
-	Chains            int                      `json:"chains_verified"`
-	Expected          int                      `json:"heads_compared"`
-	TrailsWithoutHead *int                     `json:"trails_without_head,omitempty"` // with --heads
-	Invariants        map[string]string        `json:"invariants"`                    // name -> "ok", "not checked for one case", or its first break
-	Breaks            []postadjudication.Break `json:"breaks"`
-	TotalBreaks       int                      `json:"breaks_in_all"` // includes breaks that are not listed
+	OK                bool              `json:"ok"`
+	Cases             int               `json:"cases"`
+	Runs              int               `json:"runs"`
+	Receipts          int64             `json:"receipts"`
+	Chains            int               `json:"chains_verified"`
+	Expected          int               `json:"heads_compared"`
+	TrailsWithoutHead *int              `json:"trails_without_head,omitempty"` // with --heads
+	Invariants        map[string]string `json:"invariants"`                    // name -> "ok", why it was not checked, or its first break
+	Breaks            []audit.Break     `json:"breaks"`
+	TotalBreaks       int               `json:"breaks_in_all"` // includes breaks that are not listed
 
 	OnePerson []string `json:"people_1,omitempty"` // tenants with people: 1
 
 	// TriggersOff names the disabled triggers. It is a warning: a data-only restore disables them, too.
 	TriggersOff []string `json:"triggers_off,omitempty"`
 
-	Archive *postadjudication.ArchiveAudit `json:"archive,omitempty"` // with --archive
+	Archive *audit.Archived `json:"archive,omitempty"` // with --archive
 }
 
 // verifyFlags select what is checked.
@@ -60,7 +61,10 @@ breaks. A chain whose end was removed still verifies by itself: store its head e
 with --save-heads, and compare later with --heads. Heads saved for all tenants must be
 compared with --all-tenants. --case and --transaction verify one case: its chain, its
 state, its escrow's sums and its row in the list of dead letters, but not the order of
-events. Exit code 1 means that something is broken; then --save-heads writes no file.`,
+events. Exit code 1 means that something is broken; then --save-heads writes no file.
+
+The role of the database URL needs USAGE on the schema recourse and SELECT on its tables, and
+nothing else; a standby will do.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.check(); err != nil {
 				return shell.Usage(cmd, err)
@@ -77,7 +81,7 @@ events. Exit code 1 means that something is broken; then --save-heads writes no 
 	f.StringVar(&a.heads, "heads", "", "file written by --save-heads, for the same tenant or for all: reports chains whose end is missing")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
 	f.StringVar(&a.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
-	f.IntVar(&a.maxRecoveries, "max-recoveries", postadjudication.DefaultMaxRecoveries, "maximum number of lost workers a run may have, as configured by serve --max-recoveries; -1: unlimited")
+	f.IntVar(&a.maxRecoveries, "max-recoveries", audit.DefaultMaxRecoveries, "maximum number of lost workers a run may have, as configured by serve --max-recoveries; -1: unlimited")
 	return cmd
 }
 
@@ -108,57 +112,40 @@ func (a *verifyFlags) check() error {
 	return nil
 }
 
+// open opens the database that is verified.
+func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.Reader, db *audit.Database, end func() error, err error) {
+	if db, err = backend.OpenAudit(ctx, sh, a.options); err != nil {
+		return nil, nil, nil, err
+	}
+	return db, db, db.Close, nil
+}
+
 func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 	expected, err := loadHeads(a.heads)
 	if err != nil {
 		return err
 	}
-	service, err := backend.OpenWith(ctx, sh, a.options, backend.AllowTriggersOff) // a database with disabled triggers is what verify must be able to read
+	source, db, end, err := a.open(ctx, sh)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, service.Close()) }()
+	defer func() { err = errors.Join(err, end()) }()
 	if a.heads != "" && !a.all && !a.singleCase() {
-		if err := checkHeads(ctx, service, a.heads, a.tenant, expected); err != nil {
+		if err := checkHeads(ctx, source, a.heads, a.tenant, expected); err != nil {
 			return err
 		}
 	}
-	audit, err := runAudit(ctx, sh, service, a, expected)
+	report, err := runAudit(ctx, sh, source, db, a, expected)
 	if err != nil {
 		return err
 	}
-	v := verifyAnswer{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains,
-		Invariants: map[string]string{}, Breaks: audit.Breaks, TotalBreaks: audit.TotalBreaks, Archive: audit.Archive}
-	if v.OnePerson, err = onePerson(ctx, service, a.tenants()); err != nil {
+	v, names, err := a.answer(ctx, source, db, report, expected)
+	if err != nil {
 		return err
 	}
-	if v.TriggersOff, err = service.TriggersOff(ctx); err != nil {
-		return err
-	}
-	names := slices.Clone(postadjudication.Invariants)
-	if v.Archive != nil {
-		names = append(names, postadjudication.InvariantArchive)
-	}
-	for _, name := range names {
-		v.Invariants[name] = audit.Verdict(name)
-	}
-	if a.singleCase() {
-		v.Invariants[postadjudication.InvariantOrder] = notChecked
-	}
-	if a.heads != "" {
-		broken, err := service.CompareHeads(ctx, expected, audit)
-		if err != nil {
-			return err
-		}
-		for i := range broken {
-			broken[i].Tenant = cmp.Or(broken[i].Tenant, a.tenant)
-		}
-		v.heads(expected, audit.Heads, broken)
-		names = append(names, postadjudication.InvariantHeads)
-	}
-	nothing := audit.Receipts == 0 && !a.all && v.OK
+	nothing := report.Receipts == 0 && !a.all && v.OK
 	v.OK = v.OK && !nothing // a tenant whose rows were all removed has no receipts, either
-	if err := saveHeads(sh, a.saveHeads, v, audit); err != nil {
+	if err := saveHeads(sh, a.saveHeads, v, report); err != nil {
 		return err
 	}
 	if sh.JSON {
@@ -175,9 +162,45 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 	return errInvariantBroken
 }
 
+// answer returns what was found, and the names of the invariants in the order to show them.
+func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit.Database, report *audit.Report, expected map[receipts.CaseID]receipts.Head) (v verifyAnswer, names []string, err error) {
+	v = verifyAnswer{OK: report.OK(), Cases: report.Cases, Runs: report.Runs, Receipts: report.Receipts, Chains: report.Chains,
+		Invariants: map[string]string{}, Breaks: report.Breaks, TotalBreaks: report.TotalBreaks, Archive: report.Archive}
+	if db != nil {
+		if v.OnePerson, err = onePerson(ctx, db, a.tenants()); err != nil {
+			return v, nil, err
+		}
+		if v.TriggersOff, err = db.TriggersOff(ctx); err != nil {
+			return v, nil, err
+		}
+	}
+	names = slices.Clone(audit.Invariants)
+	if v.Archive != nil {
+		names = append(names, audit.InvariantArchive)
+	}
+	for _, name := range names {
+		v.Invariants[name] = report.Verdict(name)
+	}
+	if a.singleCase() {
+		v.Invariants[audit.InvariantOrder] = notCheckedForOne
+	}
+	if a.heads != "" {
+		broken, err := audit.CompareHeads(ctx, source, expected, report)
+		if err != nil {
+			return v, nil, err
+		}
+		for i := range broken {
+			broken[i].Tenant = cmp.Or(broken[i].Tenant, a.tenant)
+		}
+		v.heads(expected, report.Heads, broken)
+		names = append(names, audit.InvariantHeads)
+	}
+	return v, names, nil
+}
+
 // saveHeads writes the heads of an audit to a file, if one is named, nothing is broken and no
 // trigger is disabled.
-func saveHeads(sh *shell.Shell, name string, v verifyAnswer, audit *postadjudication.Audit) error {
+func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Report) error {
 	switch {
 	case name == "":
 		return nil
@@ -188,52 +211,77 @@ func saveHeads(sh *shell.Shell, name string, v verifyAnswer, audit *postadjudica
 		sh.Note(name + " was not written: triggers are disabled.")
 		return nil
 	}
-	return writeHeads(name, audit.Heads)
+	return writeHeads(name, report.Heads)
 }
 
 // runAudit checks what the flags select. For one case it removes all other cases from expected.
-func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, a verifyFlags, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
-	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
+func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, expected map[receipts.CaseID]receipts.Head) (_ *audit.Report, err error) {
+	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {
-		if q.Archive, err = postadjudication.OpenArchiveDir(a.archive); err != nil {
+		if q.Archive, err = audit.OpenArchive(a.archive); err != nil {
 			return nil, shell.WithCode(shell.ExitUsage, err)
 		}
 	}
 	if a.singleCase() {
-		l := receiptFlags{tenant: a.tenant, transaction: a.transaction, caseID: a.caseID}
-		caseID, _, err := l.resolve(ctx, service)
-		if err != nil {
-			return nil, shell.NotFound(err, a.tenant, l.caseName())
+		if q.Case, err = a.selectedCase(ctx, db); err != nil {
+			return nil, err
 		}
-		if head, noted := expected[caseID]; a.heads != "" {
+		if head, noted := expected[q.Case]; a.heads != "" {
 			if !noted {
-				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no head of case %s to compare with", a.heads, caseID))
+				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no head of case %s to compare with", a.heads, q.Case))
 			}
 			clear(expected)
-			expected[caseID] = head
+			expected[q.Case] = head
 		}
-		q.Case = caseID
-		audit, err := service.AuditWith(ctx, q)
-		if a.heads != "" && errors.Is(err, postadjudication.ErrNotFound) { // the head was saved: CompareHeads reports the missing case
-			return postadjudication.EmptyAudit(), nil
+		report, err := audit.Run(ctx, source, q)
+		switch {
+		case !errors.Is(err, audit.ErrNotFound):
+			return report, err
+		case a.heads != "": // the head was saved: CompareHeads reports the missing case
+			return audit.Empty(), nil
 		}
-		return audit, shell.NotFound(err, a.tenant, l.caseName())
+		return nil, a.caseNotFound()
 	}
 	bar := &screen.Stages{}
 	if !sh.JSON {
 		bar = screen.NewStages(sh.Err)
 		q.Progress = bar.At
 	}
-	audit, err := service.AuditWith(ctx, q)
-	return audit, errors.Join(err, bar.End())
+	report, err := audit.Run(ctx, source, q)
+	return report, errors.Join(err, bar.End())
 }
 
-// notChecked is the verdict on the order of events when one case is checked.
-const notChecked = "not checked for one case"
+// selectedCase returns the case that the flags name.
+func (a *verifyFlags) selectedCase(ctx context.Context, db *audit.Database) (receipts.CaseID, error) {
+	if a.caseID != "" {
+		id, err := receipts.ParseCaseID(a.caseID)
+		if err != nil {
+			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is not a case id", a.caseID))
+		}
+		return id, err
+	}
+	id, found, err := db.CaseOf(ctx, a.tenant, a.transaction)
+	if err == nil && !found {
+		err = a.caseNotFound()
+	}
+	return id, err
+}
+
+// caseNotFound returns the error for a case that the tenant does not have.
+func (a *verifyFlags) caseNotFound() error {
+	l := receiptFlags{transaction: a.transaction, caseID: a.caseID}
+	return shell.NotFound(postadjudication.ErrNotFound, a.tenant, l.caseName())
+}
+
+// Verdicts on invariants that were not checked begin so.
+const (
+	notChecked       = "not checked"
+	notCheckedForOne = notChecked + " for one case"
+)
 
 // heads adds the result of comparing saved heads with the present ones.
-func (v *verifyAnswer) heads(noted, there map[receipts.CaseID]receipts.Head, broken []postadjudication.Break) {
-	v.Expected, v.Invariants[postadjudication.InvariantHeads] = len(noted), "ok"
+func (v *verifyAnswer) heads(noted, there map[receipts.CaseID]receipts.Head, broken []audit.Break) {
+	v.Expected, v.Invariants[audit.InvariantHeads] = len(noted), "ok"
 	unnoted := 0
 	for caseID := range there {
 		if _, ok := noted[caseID]; !ok {
@@ -244,17 +292,17 @@ func (v *verifyAnswer) heads(noted, there map[receipts.CaseID]receipts.Head, bro
 	if len(broken) == 0 {
 		return
 	}
-	v.OK, v.Invariants[postadjudication.InvariantHeads] = false, broken[0].What
+	v.OK, v.Invariants[audit.InvariantHeads] = false, broken[0].What
 	v.TotalBreaks += len(broken)
-	v.Breaks = append(v.Breaks, broken[:min(len(broken), postadjudication.MaxBreaks)]...)
+	v.Breaks = append(v.Breaks, broken[:min(len(broken), audit.MaxBreaks)]...)
 }
 
 // onePerson returns the tenants with people: 1 among some tenants, or among all if none is given.
-func onePerson(ctx context.Context, service *postadjudication.Service, tenants []string) (out []string, err error) {
-	found, err := service.OnePersonTenants(ctx)
-	for _, p := range found {
-		if len(tenants) == 0 || slices.Contains(tenants, p.Tenant) {
-			out = append(out, p.Tenant)
+func onePerson(ctx context.Context, db *audit.Database, tenants []string) (out []string, err error) {
+	found, err := db.OnePersonTenants(ctx)
+	for _, tenant := range found {
+		if len(tenants) == 0 || slices.Contains(tenants, tenant) {
+			out = append(out, tenant)
 		}
 	}
 	return out, err
@@ -281,11 +329,11 @@ func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 	s.Title("Invariants")
 	var rows [][]string
 	for _, name := range names {
-		switch v.Invariants[name] {
-		case "ok":
+		switch verdict := v.Invariants[name]; {
+		case verdict == "ok":
 			rows = append(rows, []string{s.Good("ok"), name})
-		case notChecked:
-			rows = append(rows, []string{"-", name + ": " + notChecked})
+		case strings.HasPrefix(verdict, notChecked):
+			rows = append(rows, []string{"-", name + ": " + verdict})
 		default:
 			rows = append(rows, []string{s.Bad("BROKEN"), name})
 		}

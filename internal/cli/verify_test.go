@@ -8,7 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // All breaks are listed, for people and for programs, and one case can be verified alone.
@@ -88,7 +88,7 @@ func TestACaseInTheHeadsThatIsGoneOrMovedIsABreak(t *testing.T) {
 		got.Check(t, what, 1, "broken")
 		for _, b := range got.Object(t)["breaks"].([]any) {
 			b := b.(map[string]any)
-			if b["case_id"] == caseID && b["invariant"] == postadjudication.InvariantHeads && strings.Contains(b["what"].(string), word) {
+			if b["case_id"] == caseID && b["invariant"] == audit.InvariantHeads && strings.Contains(b["what"].(string), word) {
 				if b["tenant"] != "acme" || !strings.HasPrefix(b["stored"].(string), "0 ") || !strings.HasPrefix(b["expected"].(string), "1 ") {
 					t.Errorf("%s: %v", what, b)
 				}

@@ -33,11 +33,11 @@ var arrows = map[string][]string{
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
 	"internal/access":             {},
-	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/tenantlimit"},
+	"internal/api":                {"postadjudication", "postadjudication/audit", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/tenantlimit"},
 	"internal/cli/screen":         {},
 	"internal/cli/shell":          {"internal/cli/screen", "internal/app", "internal/intake", "internal/access", "postadjudication", "settlement"},
 	"internal/cli/view":           {"internal/cli/screen", "internal/cli/shell", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
-	"internal/cli/backend":        {"internal/cli/shell", "internal/cli/view", "internal/client", "internal/app", "internal/api", "internal/access", "postadjudication", "receipts"},
+	"internal/cli/backend":        {"internal/cli/shell", "internal/cli/view", "internal/client", "internal/app", "internal/api", "internal/access", "postadjudication", "postadjudication/audit", "receipts"},
 	"internal/cli/history":        {"internal/cli/backend", "internal/cli/screen", "internal/cli/shell", "postadjudication"},
 	"internal/cli/policy":         {"internal/cli/backend", "internal/cli/shell", "internal/cli/view", "postadjudication", "retrypolicy"},
 	"internal/cli/dlq":            {"internal/cli/backend", "internal/cli/history", "internal/cli/policy", "internal/cli/screen", "internal/cli/shell", "internal/cli/view", "internal/app", "internal/api", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
@@ -47,11 +47,15 @@ var arrows = map[string][]string{
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
-	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl", "internal/tenantlimit"},
-	"postadjudication":            {"postadjudication/internal/binding", "background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/tenantlimit"},
+	"internal/postgres":           {"internal/postgres/migrations", "internal/postgres/stored", "background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl", "internal/tenantlimit"},
+	"postadjudication":            {"postadjudication/audit", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/tenantlimit"},
 	"postadjudication/escrowhttp": {"postadjudication", "settlement", "internal/strictjson", "internal/redact"},
 
+	"internal/postgres/migrations":      {},
+	"internal/postgres/stored":          {"receipts", "internal/postgres/migrations"},
 	"postadjudication/internal/binding": {"receipts", "settlement", "internal/access"},
+	"postadjudication/internal/trail":   {"receipts", "settlement", "internal/access", "internal/postgres/stored"},
+	"postadjudication/audit":            {"receipts", "settlement", "retrypolicy", "internal/access", "internal/archive", "internal/pgurl", "internal/postgres/stored", "postadjudication/internal/binding", "postadjudication/internal/trail"},
 }
 
 // pure packages do no I/O, have no clock, no log and no dependency.

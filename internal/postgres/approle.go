@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 )
 
 // ErrAppRole means that a role can't be the app role. The error says in one line why, and
@@ -28,9 +30,9 @@ func requiredPrivileges(relation, kind string) []string {
 		return []string{"SELECT"}
 	}
 	out := []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
-	for _, trigger := range evidenceTriggers {
-		if trigger.table == relation && strings.HasPrefix(trigger.event, "BEFORE ") && !strings.Contains(trigger.event, " OF ") {
-			out = slices.DeleteFunc(out, func(p string) bool { return strings.Contains(trigger.event, p) })
+	for _, trigger := range stored.Triggers {
+		if trigger.Table == relation && strings.HasPrefix(trigger.Event, "BEFORE ") && !strings.Contains(trigger.Event, " OF ") {
+			out = slices.DeleteFunc(out, func(p string) bool { return strings.Contains(trigger.Event, p) })
 		}
 	}
 	return out

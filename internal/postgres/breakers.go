@@ -13,10 +13,14 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Circuit breakers: see background.BreakerStore for the contract of each method.
+
+// BreakerSubjectPrefix begins the subject of the case of a circuit breaker.
+const BreakerSubjectPrefix = stored.BreakerSubjectPrefix
 
 // AllTenants is the tenant of the trail with the receipts of breakers over all tenants. No
 // tenant may have this name.
@@ -328,7 +332,7 @@ func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t backgr
 			return err
 		}
 		now.State = background.BreakerOpen // even if half-open: the tenant's runs wait
-		return appendBreakerReceipt(ctx, tx, row, now, at, "closed to open, over all tenants")
+		return appendBreakerReceipt(ctx, tx, row, now, at, "closed to open"+stored.OverAllTenants)
 	})
 }
 
@@ -336,7 +340,7 @@ func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t backgr
 // over all tenants has ended.
 func appendClosedReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now background.Breaker, at time.Time) error {
 	now.State = background.BreakerClosed
-	return appendBreakerReceipt(ctx, tx, row, now, at, "open to closed, over all tenants")
+	return appendBreakerReceipt(ctx, tx, row, now, at, "open to closed"+stored.OverAllTenants)
 }
 
 // RecordClosed writes that receipt for tenants whose trail has an opening which has ended,

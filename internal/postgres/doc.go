@@ -70,7 +70,8 @@
 // # House
 //
 // May import background, settlement, receipts, retrypolicy, internal/failpoint,
-// internal/signature, internal/tenantlimit, sqlx, lib/pq and goose.
+// internal/signature, internal/tenantlimit, sqlx, lib/pq and goose. What an audit must agree on
+// with the journal is in package stored.
 // Only package postadjudication imports it. It decides nothing about retries or
 // settlements, knows no Redis, and reads no clock for what it stores.
 package postgres

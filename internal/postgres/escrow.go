@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -95,7 +96,7 @@ type Escrow struct {
 	Breached   int64  `db:"breached"`
 }
 
-const escrowSQL = `SELECT tenant, reference, currency, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1`
+const escrowSQL = `SELECT tenant, reference, currency, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1 AND reference = $2`
 
 // Escrows keeps what escrow services hold.
 type Escrows struct {
@@ -105,7 +106,7 @@ type Escrows struct {
 // Find reads an escrow of a tenant. It returns ErrNotFound if there is none.
 func (e *Escrows) Find(ctx context.Context, tenant, reference string) (Escrow, error) {
 	var out []Escrow
-	err := e.readDB.SelectContext(ctx, &out, escrowSQL+` AND reference = $2`, tenant, reference)
+	err := e.readDB.SelectContext(ctx, &out, escrowSQL, tenant, reference)
 	if err == nil && len(out) == 0 {
 		err = background.ErrNotFound
 	}
@@ -113,22 +114,6 @@ func (e *Escrows) Find(ctx context.Context, tenant, reference string) (Escrow, e
 		return Escrow{}, err
 	}
 	return out[0], nil
-}
-
-// List lists a tenant's escrows.
-func (e *Escrows) List(ctx context.Context, tenant string) ([]Escrow, error) {
-	var out []Escrow
-	err := e.readDB.SelectContext(ctx, &out, escrowSQL+` ORDER BY reference`, tenant)
-	return out, err
-}
-
-// WithCaseSum reads, at one moment, an escrow of a tenant and the sum over its cases.
-func (j *Escrows) WithCaseSum(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error) {
-	err = j.readDB.QueryRowContext(ctx, `SELECT e.tenant, e.reference, e.currency, e.held, e.committed, e.open, e.breached,
-		coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
-		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).
-		Scan(&e.Tenant, &e.Reference, &e.Currency, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached, &sum)
-	return e, sum, unavailableOrNil(err)
 }
 
 // Breaches counts breaches of conservation, over all tenants. No number ever falls.
@@ -171,12 +156,12 @@ const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts 
 
 // Excess returns the amount by which payments of a case exceeded what was adjudicated.
 func (j *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
-	var rows []receiptRow
+	var rows []stored.ReceiptRow
 	if err := j.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
 		return 0, unavailable(err)
 	}
 	for i := range rows {
-		r := rows[i].receipt()
+		r := rows[i].Receipt()
 		p, err := r.Payload()
 		if err != nil {
 			return 0, err

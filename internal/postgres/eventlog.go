@@ -2,11 +2,8 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
-	"fmt"
 
-	"github.com/google/uuid"
-
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -21,7 +18,7 @@ type NumberedReceipt struct {
 
 type numberedRow struct {
 	Position int64 `db:"number"`
-	receiptRow
+	stored.ReceiptRow
 }
 
 // The query reads only the rows of the log whose numbers fit into the limit, and only their
@@ -52,7 +49,7 @@ func (r *Receipts) From(ctx context.Context, tenant string, from int64, limit in
 	}
 	out := make([]NumberedReceipt, len(rows))
 	for i := range rows {
-		out[i] = NumberedReceipt{rows[i].Position, rows[i].receipt()}
+		out[i] = NumberedReceipt{rows[i].Position, rows[i].Receipt()}
 	}
 	return out, nil
 }
@@ -63,96 +60,6 @@ func (r *Receipts) LastNumberOf(ctx context.Context, tenant string) (last int64,
 		return 0, unavailable(err)
 	}
 	return last, nil
-}
-
-// eventOrderErrorsSQL compares all receipts of a tenant with their places, as of one
-// moment. A receipt that waits to be numbered counts as after all that are numbered. The
-// server sorts, and nothing is kept here.
-const eventOrderErrorsSQL = `
-WITH places AS (
-  SELECT u.case_id, u.seq, l.last - cardinality(l.seqs) + u.place AS number FROM recourse.event_log l, LATERAL (
-    SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(l.case_ids, l.seqs) AS u(case_id, seq)) u
-  WHERE l.tenant = $1
-  UNION ALL
-  SELECT u.case_id, u.seq, NULL FROM recourse.outbox o, unnest(o.case_ids, o.seqs) AS u(case_id, seq) WHERE o.tenant = $1
-), told AS (
-  SELECT case_id, seq, count(*) AS times, coalesce(max(number), 9223372036854775807) AS number FROM places GROUP BY 1, 2
-), placed AS (
-  SELECT t.*, lag(t.number, 1, 0::bigint) OVER (PARTITION BY t.case_id ORDER BY t.seq) AS before FROM told t
-)
-SELECT coalesce(p.case_id, r.case_id), coalesce(p.seq, r.seq), coalesce(r.subtype, ''), coalesce(p.times, 0), coalesce(p.number < p.before, false)
-FROM placed p FULL JOIN (SELECT case_id, seq, subtype FROM recourse.receipts WHERE tenant = $1) r ON r.case_id = p.case_id AND r.seq = p.seq
-WHERE r.seq IS NULL OR p.times IS DISTINCT FROM 1 OR p.number < p.before
-ORDER BY (r.subtype = 'dead-lettered') DESC NULLS LAST, 1, 2`
-
-// EachEventOrderError visits, deaths first:
-//   - the receipts of a tenant that do not have exactly one place in the order of events;
-//   - those that come before an earlier receipt of their case;
-//   - places without a receipt.
-func (a *Audit) EachEventOrderError(ctx context.Context, tenant string, visit func(at TrailPosition, what string)) error {
-	return a.eachRow(ctx, func(rows *sql.Rows) error {
-		var caseID uuid.UUID
-		var seq, times int64
-		var subtype string
-		var early bool
-		if err := rows.Scan(&caseID, &seq, &subtype, &times, &early); err != nil {
-			return err
-		}
-		at := TrailPosition{receipts.CaseID(caseID), seq}
-		switch {
-		case subtype == "":
-			visit(at, fmt.Sprintf("the order of events tells of receipt %d, and there is none", seq))
-		case early:
-			visit(at, fmt.Sprintf("receipt %d (%s) comes before an earlier one of its case in the order of events", seq, subtype))
-		case times == 0:
-			visit(at, fmt.Sprintf("receipt %d (%s) has no place in the order of events", seq, subtype))
-		default:
-			visit(at, fmt.Sprintf("receipt %d (%s) has %d places in the order of events", seq, subtype, times))
-		}
-		return nil
-	}, eventOrderErrorsSQL, tenant)
-}
-
-const eventGapSQL = `SELECT before + 1, first - 1 FROM (SELECT last, last - cardinality(seqs) + 1 AS first, lag(last, 1, 0::bigint) OVER (ORDER BY last) AS before FROM recourse.event_log) g
-WHERE first <> before + 1 ORDER BY last`
-
-// projectionAheadSQL finds a projection that claims a position after the end of the event
-// log: it would skip the next receipts.
-const projectionAheadSQL = `SELECT NULL::uuid, NULL::uuid, 'the order of events ends at ' || e.last || ', and the list of ' || p.name || ' follows it up to ' || p.last
-FROM recourse.projected p, (SELECT coalesce(max(last), 0) AS last FROM recourse.event_log) e WHERE p.last > e.last`
-
-// EachProjectionAhead visits the projections beyond the end of the order of events.
-func (a *Audit) EachProjectionAhead(ctx context.Context, visit func(Discrepancy)) error {
-	return a.eachDiscrepancy(ctx, visit, projectionAheadSQL)
-}
-
-// tenantEventGapSQL finds gaps between a tenant's own numbers. Numbers of older programs
-// only have to rise.
-const tenantEventGapSQL = `SELECT before + 1, first - 1 FROM (
-  SELECT last, tenant_last, coalesce(tenant_last, last) - cardinality(seqs) + 1 AS first, lag(coalesce(tenant_last, last), 1, 0::bigint) OVER (ORDER BY last) AS before
-  FROM recourse.event_log WHERE tenant = $1) g
-WHERE CASE WHEN tenant_last IS NULL THEN first <= before ELSE first <> before + 1 END ORDER BY last`
-
-// EachTenantEventGap is EachEventGap for the numbers of one tenant.
-func (a *Audit) EachTenantEventGap(ctx context.Context, tenant string, visit func(from, to int64)) error {
-	return a.eachGapRow(ctx, visit, tenantEventGapSQL, tenant)
-}
-
-// EachEventGap visits the ranges of numbers that are missing in the order of events; where
-// the order is wrong, the range that is given twice.
-func (a *Audit) EachEventGap(ctx context.Context, visit func(from, to int64)) error {
-	return a.eachGapRow(ctx, visit, eventGapSQL)
-}
-
-func (a *Audit) eachGapRow(ctx context.Context, visit func(from, to int64), query string, args ...any) error {
-	return a.eachRow(ctx, func(rows *sql.Rows) error {
-		var from, to int64
-		if err := rows.Scan(&from, &to); err != nil {
-			return err
-		}
-		visit(from, to)
-		return nil
-	}, query, args...)
 }
 
 // DeathEvent is the dead-lettered receipt of a run, with fields of the run and the case
@@ -213,7 +120,7 @@ func (j *Receipts) Deaths(ctx context.Context, after int64, statements int) (fou
 	}
 	found = make([]DeathEvent, len(rows))
 	for i, r := range rows {
-		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{r.Position, r.receipt()}, Family: r.Family, RetryKey: r.RetryKey, Kind: Kind(r.Kind), Subject: r.Subject}
+		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{r.Position, r.Receipt()}, Family: r.Family, RetryKey: r.RetryKey, Kind: Kind(r.Kind), Subject: r.Subject}
 	}
 	return found, next, nil
 }

@@ -80,8 +80,9 @@ func (o LetterOrder) Compare(a, b LetterPosition) int { return o.compare(a, b) }
 
 // Sums returns what an escrow has committed and the sum of its cases.
 func (j *Escrows) Sums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
-	e, sum, err := j.WithCaseSum(ctx, tenant, reference)
-	return e.Committed, sum, err
+	err = j.readDB.QueryRowContext(ctx, `SELECT e.committed, coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
+		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).Scan(&committed, &sum)
+	return committed, sum, err
 }
 
 // EventPageSQL is the statement of From.

@@ -57,20 +57,6 @@ func (l *Letters) Handlers(ctx context.Context, tenant string, letters []backgro
 	return out, nil
 }
 
-const handlerMismatchSQL = `
-SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not tell of each other' FROM recourse.handlers h
-  LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
-  LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
-WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
-  SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
-    AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))`
-
-// EachHandlerMismatch visits the dead letters of a tenant whose receipts do not name their
-// handler, or whose handler does not name them.
-func (a *Audit) EachHandlerMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return a.eachDiscrepancy(ctx, visit, handlerMismatchSQL, tenant)
-}
-
 // batchable reports whether a change shares its commit with others: changes without a side
 // effect do, and so do deaths whose handlers begin. Any other side effect has a transaction
 // of its own.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/migrations"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 )
 
 // Installation is the identity and the state of the database.
@@ -28,7 +30,7 @@ type Installation struct {
 
 // The timeline is that of the current WAL segment: the control file has the new one of a
 // promoted server only after its next checkpoint.
-const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (SELECT coalesce(max(version_id), 0) FROM ` + versionTable + ` WHERE is_applied),
+const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (SELECT coalesce(max(version_id), 0) FROM ` + stored.VersionTable + ` WHERE is_applied),
 	CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
 	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen, coalesce(i.demonstration, false) FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
 
@@ -63,20 +65,16 @@ func (d *Database) Install(ctx context.Context, demonstration bool) (Installatio
 // CheckUsable returns nil if the database can be worked on. Otherwise the error wraps
 // ErrUnsuitable or ErrSchema, and says in one line what is wrong and what to do.
 func (i Installation) CheckUsable() error {
-	want, err := newestVersion()
+	want, err := migrations.Newest()
 	switch {
 	case err != nil:
 		return err
 	case i.Standby:
 		return errStandby
 	case i.Schema > want:
-		return newerSchema(i.Schema, want)
+		return stored.NewerSchema(i.Schema, want)
 	}
 	return nil
-}
-
-func newerSchema(have, want int64) error {
-	return fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, have, want)
 }
 
 // RecordTimeline records the current timeline of the database, and reports whether this

@@ -10,6 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -38,7 +39,6 @@ type Journal struct {
 	Notifications *Notifications
 	Breakers      *BreakerStore
 	Sessions      *SessionStore
-	Audit         *Audit
 	Database      *Database
 	Metrics       *Metrics
 
@@ -140,7 +140,7 @@ func newJournal() *Journal {
 		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
 		Index: index, Plans: &PlanStore{shared: s, index: index, outbox: outbox}, Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
 		Keys: &Keys{s}, Requests: &Requests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
-		Sessions: &SessionStore{shared: s}, Audit: &Audit{s}, Database: &Database{s}, Metrics: &Metrics{s},
+		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
 		Notifications: &Notifications{s}, opener: &opener{shared: s},
 	}
 }
@@ -182,7 +182,7 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if err := j.Database.CheckNotPooled(ctx); err != nil {
 		return err
 	}
-	if err := CheckSchema(ctx, j.readDB.DB); err != nil {
+	if err := stored.CheckSchema(ctx, j.readDB.DB); err != nil {
 		return err
 	}
 	if j.transitionStmt, err = prepareStmt(ctx, j.batchDB, withSkipLocked(transitionSQL)); err != nil {
@@ -223,6 +223,10 @@ func (j *Journal) closePools() {
 		_ = db.Close()
 	}
 }
+
+// Reads returns the pool of the queries of people, for statements that only read. It is valid
+// until Close.
+func (j *Journal) Reads() *sql.DB { return j.readDB.DB }
 
 // Ping checks that the database answers.
 func (j *Journal) Ping(ctx context.Context) error { return j.readDB.PingContext(ctx) }

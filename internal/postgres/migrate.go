@@ -3,23 +3,18 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
-	"fmt"
-	"io/fs"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/recourse-dev/recourse/internal/postgres/migrations"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 )
 
-//go:embed migrations/*.sql
-var migrations embed.FS
-
 // ErrSchema means that the database's schema is not the one this program needs.
-var ErrSchema = errors.New("schema")
-
-const versionTable = "recourse.schema_version"
+var ErrSchema = stored.ErrSchema
 
 // Migration brings the schema of a database up to this program's version.
 type Migration struct {
@@ -71,7 +66,7 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 		return done, unavailable(err)
 	}
 	if done.From > done.To {
-		return done, newerSchema(done.From, done.To)
+		return done, stored.NewerSchema(done.From, done.To)
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return done, unavailable(err)
@@ -112,11 +107,7 @@ func (m Migration) effectiveAppRole(previous string) string {
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	store, err := database.NewStore(goose.DialectPostgres, versionTable)
+	store, err := database.NewStore(goose.DialectPostgres, stored.VersionTable)
 	if err != nil {
 		return nil, err
 	}
@@ -124,47 +115,5 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
-}
-
-// CheckSchema compares the database's schema version with this program's. It changes
-// nothing. The error wraps ErrSchema and says in one line what to do.
-func CheckSchema(ctx context.Context, db *sql.DB) error {
-	var have int64
-	err := db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM `+versionTable+` WHERE is_applied`).Scan(&have)
-	switch sqlState(err) {
-	case "42P01", "3F000":
-		return fmt.Errorf("%w: the database has no Recourse schema; run: recourse migrate", ErrSchema)
-	case "42501":
-		return fmt.Errorf("%w: the role of this connection may not read it; run: recourse migrate --app-role NAME, as the owner of the schema", ErrSchema)
-	}
-	if err != nil {
-		return unavailable(err)
-	}
-	want, err := newestVersion()
-	switch {
-	case err != nil:
-		return err
-	case have < want:
-		return fmt.Errorf("%w: the database is at version %d, this program needs %d; run: recourse migrate", ErrSchema, have, want)
-	case have > want:
-		return newerSchema(have, want)
-	}
-	return nil
-}
-
-func newestVersion() (int64, error) {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return 0, err
-	}
-	var v int64
-	for _, f := range files {
-		n, err := goose.NumericComponent(f)
-		if err != nil {
-			return 0, err
-		}
-		v = max(v, n)
-	}
-	return v, nil
+	return goose.NewProvider("", db, migrations.Files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -101,19 +102,6 @@ func refusalRecorded(ctx context.Context, q querier, id receipts.CaseID, draft r
 	return recorded, rows.Err()
 }
 
-// Cases lists the cases of a tenant that have receipts but no run.
-func (o *OperationLogs) Cases(ctx context.Context, tenant string) ([]receipts.CaseID, error) {
-	var ids []uuid.UUID
-	if err := o.readDB.SelectContext(ctx, &ids, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant); err != nil {
-		return nil, unavailable(err)
-	}
-	out := make([]receipts.CaseID, len(ids))
-	for i, id := range ids {
-		out[i] = receipts.CaseID(id)
-	}
-	return out, nil
-}
-
 // Case returns a tenant's case without runs that has a subject; found is false if
 // nothing was ever written there.
 func (o *OperationLogs) Case(ctx context.Context, tenant, subject string) (id receipts.CaseID, found bool, err error) {
@@ -135,8 +123,8 @@ type OperationLog string
 
 // The operation logs.
 const (
-	KeyLog     OperationLog = "keys"
-	RefusalLog OperationLog = "refusals"
+	KeyLog     OperationLog = stored.KeyLog
+	RefusalLog OperationLog = stored.RefusalLog
 )
 
 // appendOperation writes a receipt into an operation log, in the caller's transaction. It

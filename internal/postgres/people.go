@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // PeopleLog has the receipts of changes to the number of people required.
-const PeopleLog OperationLog = "people"
+const PeopleLog OperationLog = stored.PeopleLog
 
 // People is the number of people required to state a finding or free money of a tenant by
 // hand.
@@ -24,7 +25,7 @@ type People struct {
 }
 
 // DefaultPeople is the number required unless another was set.
-const DefaultPeople = 2
+const DefaultPeople = stored.DefaultPeople
 
 const peopleSQL = `SELECT tenant, people, actor, reason, at FROM recourse.people `
 
@@ -83,31 +84,4 @@ func (j *PeopleStore) Set(ctx context.Context, p People, draft receipts.Draft) (
 		return j.Get(ctx, p.Tenant)
 	}
 	return p, err
-}
-
-// WithTrail reads the number in force for a tenant and the receipts of its people
-// log, at one moment.
-func (j *PeopleStore) WithTrail(ctx context.Context, tenant string) (p People, trail []receipts.Receipt, err error) {
-	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return p, nil, unavailable(err)
-	}
-	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
-	var set []People
-	if err := tx.SelectContext(ctx, &set, peopleSQL+`WHERE tenant = $1`, tenant); err != nil {
-		return p, nil, unavailable(err)
-	}
-	if p = (People{Tenant: tenant, People: DefaultPeople}); len(set) > 0 {
-		p = set[0]
-		p.At = p.At.UTC()
-	}
-	var rows []receiptRow
-	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1
-		AND case_id = (SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2) ORDER BY seq`, tenant, string(PeopleLog)); err != nil {
-		return p, nil, unavailable(err)
-	}
-	for i := range rows {
-		trail = append(trail, rows[i].receipt())
-	}
-	return p, trail, nil
 }

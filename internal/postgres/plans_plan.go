@@ -9,6 +9,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 )
 
 // BulkState is the state of a bulk plan.
@@ -16,11 +17,11 @@ type BulkState string
 
 // The states. The last two are final.
 const (
-	BulkPlanned   BulkState = "planned"
-	BulkRunning   BulkState = "running"
-	BulkPaused    BulkState = "paused"
-	BulkDone      BulkState = "done"
-	BulkCancelled BulkState = "cancelled"
+	BulkPlanned   BulkState = stored.BulkPlanned
+	BulkRunning   BulkState = stored.BulkRunning
+	BulkPaused    BulkState = stored.BulkPaused
+	BulkDone      BulkState = stored.BulkDone
+	BulkCancelled BulkState = stored.BulkCancelled
 )
 
 // BulkPlan is a plan to apply one action to many dead letters of a tenant.
@@ -166,8 +167,8 @@ type BulkCount struct {
 
 // Labels of counts of the letters that were matched for the plan. No gate has these names.
 const (
-	BulkScanned   = "-scanned"
-	BulkUndecided = "-undecided" // of the scanned ones
+	BulkScanned   = stored.BulkScanned
+	BulkUndecided = stored.BulkUndecided // of the scanned ones
 )
 
 // Counts reads the counts of a plan.

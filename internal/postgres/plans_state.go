@@ -12,14 +12,15 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // States in the receipts of a plan: before it was made, and after it was deleted because
 // nobody started it.
 const (
-	BulkUnplanned = "none"
-	BulkForgotten = "forgotten"
+	BulkUnplanned = stored.BulkUnplanned
+	BulkForgotten = stored.BulkForgotten
 )
 
 // bulkSystemActor is the actor in the receipts of deleted stale plans.
@@ -137,7 +138,7 @@ func (l *BulkLock) State(ctx context.Context) (s BulkState, err error) {
 func (l *BulkLock) Release(ctx context.Context) error { return releaseLocks(ctx, l.conn) }
 
 // BulkLog has the receipts of a tenant's bulk plans.
-const BulkLog OperationLog = "bulks"
+const BulkLog OperationLog = stored.BulkLog
 
 // ErrNoChange is returned by a decision that changes nothing.
 var ErrNoChange = errors.New("postgres: nothing to change")

@@ -11,11 +11,12 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // RuleLog has the receipts of a tenant's rules.
-const RuleLog OperationLog = "rules"
+const RuleLog OperationLog = stored.RuleLog
 
 // MaxRules is the most rules that a tenant can have.
 const MaxRules = 100

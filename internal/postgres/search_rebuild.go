@@ -11,50 +11,12 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// The search index follows the order of events, so cases with receipts that are not indexed
-// yet are left out: they are no mismatch. The query reads one snapshot.
-var indexMismatchSQL = `
-WITH waiting AS MATERIALIZED (
-  SELECT u.id FROM recourse.event_log e, unnest(e.case_ids) AS u(id) WHERE e.tenant = $1 AND e.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
-  UNION
-  SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE o.tenant = $1
-), dead AS (
-  SELECT r.*, c.run_id AS holder, c.kind, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS risk
-  FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
-  WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND r.letter <> 'purged' AND r.case_id NOT IN (SELECT id FROM waiting) AND ($2::uuid IS NULL OR r.case_id = $2)
-)
-SELECT d.case_id, d.id, 'run ' || d.id || CASE WHEN l.run_id IS NULL THEN ' is not in the list of letters' ELSE ' is in the list of letters with other columns' END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
-FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.letter_shapes s ON s.id = l.shape
-WHERE l.run_id IS NULL OR (s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
-  OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
-UNION ALL
-SELECT r.case_id, l.run_id, 'run ' || l.run_id || ' is in the list of letters, and is none', NULL, NULL FROM recourse.letters l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
-WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)
-UNION ALL
-SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.standing || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
-  || ' and error type ' || coalesce(nullif(s.error_type, ''), 'none') || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk,
-  s.letters || ' letters, ' || s.at_risk || ' at risk, ' || s.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
-FROM recourse.letter_shapes s JOIN (` + groupCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + groupDiffersSQL + `
-ORDER BY 3`
-
-// describeLetterSQL returns SQL that describes the index row of a letter, from its columns.
-func describeLetterSQL(columns string) string {
-	return `format('letter %s, family %s, queue %s, reason %s, class %s, error type %s, died %s, attempts %s, at risk %s, amount %s', ` + columns + `)`
-}
-
-// EachIndexMismatch visits the runs of a tenant, or of one case of it, whose index row
-// differs or is missing, and the index rows of runs that are not dead letters.
-func (i *Index) EachIndexMismatch(ctx context.Context, tenant string, caseID receipts.CaseID, visit func(Discrepancy)) error {
-	return i.eachDiscrepancy(ctx, visit, indexMismatchSQL, tenant, optionalCase(caseID))
-}
-
 // IndexLog has the receipts of rebuilds of a tenant's search index.
-const IndexLog OperationLog = "dead-letters"
+const IndexLog OperationLog = stored.IndexLog
 
 // RebuildResult counts what a rebuild found wrong and repaired.
 type RebuildResult struct {
@@ -91,16 +53,10 @@ func (p RebuildPosition) Done() bool { return p.Part == rebuildParts }
 // Letters of cases with receipts that are not indexed yet are skipped: the projection will
 // write them.
 const (
-	unprojectedSQL = `
-WITH waiting AS MATERIALIZED (
-  SELECT u.id FROM recourse.event_log e, unnest(e.case_ids) AS u(id) WHERE e.tenant = $1 AND e.last > (SELECT last FROM recourse.projected WHERE name = 'letters')
-  UNION
-  SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE o.tenant = $1
-)`
-	deadPageSQL = unprojectedSQL + `
+	deadPageSQL = stored.Unprojected + `
 SELECT r.id, r.dead_at, r.case_id, r.case_id IN (SELECT id FROM waiting) FROM recourse.runs r
 WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND (r.dead_at, r.id) > ($2, $3) ORDER BY r.dead_at, r.id LIMIT $4`
-	extraPageSQL = unprojectedSQL + `
+	extraPageSQL = stored.Unprojected + `
 SELECT l.run_id, l.dead_at, coalesce(r.case_id, l.run_id), r.id IS NOT NULL AND (r.dead_at IS NOT NULL AND r.letter <> 'purged' OR r.case_id IN (SELECT id FROM waiting))
 FROM (SELECT run_id, dead_at FROM recourse.letters WHERE tenant = $1 AND (dead_at, run_id) > ($2, $3) ORDER BY dead_at, run_id LIMIT $4) l
   LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = $1 ORDER BY l.dead_at, l.run_id`
@@ -113,20 +69,8 @@ UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = 
   first_dead = least(s.first_dead, d.first_dead), last_dead = greatest(s.last_dead, d.last_dead), first_seen = least(s.first_seen, d.first_seen), last_seen = greatest(s.last_seen, d.last_seen),
   least_amount = least(s.least_amount, d.least_amount), most_amount = greatest(s.most_amount, d.most_amount),
   least_attempts = least(s.least_attempts, d.least_attempts), most_attempts = greatest(s.most_attempts, d.most_attempts), most_lag = greatest(s.most_lag, d.most_lag)
-FROM (` + groupCountsSQL + `) d
-WHERE s.id = d.id AND ` + groupDiffersSQL
-
-	// groupCountsSQL counts the letters of a tenant's groups.
-	groupCountsSQL = `
-  SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries,
-    (extract(epoch FROM min(l.dead_at)) * 1000000)::bigint AS first_dead, (extract(epoch FROM max(l.dead_at)) * 1000000)::bigint AS last_dead,
-    (extract(epoch FROM min(l.last_seen_at)) * 1000000)::bigint AS first_seen, (extract(epoch FROM max(l.last_seen_at)) * 1000000)::bigint AS last_seen,
-    min(l.amount) AS least_amount, max(l.amount) AS most_amount, min(l.attempts) AS least_attempts, max(l.attempts) AS most_attempts,
-    (extract(epoch FROM max(l.last_seen_at - l.dead_at)) * 1000000)::bigint AS most_lag
-  FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id WHERE s.tenant = $1 GROUP BY s.id`
-	groupDiffersSQL = `((s.letters, s.at_risk, s.attempts) IS DISTINCT FROM (d.n, d.risk, d.tries) OR d.n > 0 AND NOT coalesce(
-  s.first_dead <= d.first_dead AND s.last_dead >= d.last_dead AND s.first_seen <= d.first_seen AND s.last_seen >= d.last_seen AND s.least_amount <= d.least_amount AND s.most_amount >= d.most_amount
-  AND s.least_attempts <= d.least_attempts AND s.most_attempts >= d.most_attempts AND s.most_lag >= d.most_lag, false))`
+FROM (` + stored.FacetGroupCounts + `) d
+WHERE s.id = d.id AND ` + stored.FacetGroupDiffers
 
 	repairGroupsSQL = `UPDATE recourse.letter_shapes s SET (tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
   = (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)

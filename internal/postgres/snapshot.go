@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -11,9 +12,9 @@ type Kind string
 
 // The kinds of case.
 const (
-	KindSettlement Kind = "settlement"
-	KindPlain      Kind = "plain"
-	KindOperations Kind = "operations" // has receipts but no run
+	KindSettlement Kind = stored.KindSettlement
+	KindPlain      Kind = stored.KindPlain
+	KindOperations Kind = stored.KindOperations // has receipts but no run
 )
 
 // Case is a row of cases as it was read. Head is its version: every transition is written

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -117,7 +118,7 @@ SELECT id, true FROM c UNION ALL SELECT case_id, false FROM fit WHERE NOT fits`
 
 const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,holds,due_at,last_move`
 
-const receiptColumns = `case_id,seq,run_id,tenant,source,subtype,actor,at,body,link`
+const receiptColumns = stored.ReceiptColumns
 
 // The two forms of a statement: withSkipLocked never waits for another transaction, for
 // batches and callers' transactions; withLockWait waits, for the slow paths.

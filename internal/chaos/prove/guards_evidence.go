@@ -66,7 +66,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "the request of a submission is never changed",
-		Edits:    []Edit{{"internal/postgres/triggers.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
+		Edits:    []Edit{{"internal/postgres/stored/triggers.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 	{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // The invariants of a demonstration, in addition to those of an audit. The escrow service keeps its
@@ -33,16 +33,16 @@ type Invariant struct {
 func (i Invariant) ok() bool { return i.Verdict == verdictOK }
 
 // checkInvariants compares the evidence with the audit, the escrow service's ledger and Redis.
-func (d *Demo) checkInvariants(ctx context.Context, accepted int, e *evidence, audit *postadjudication.Audit) ([]Invariant, error) {
+func (d *Demo) checkInvariants(ctx context.Context, accepted int, e *evidence, audited *audit.Report) ([]Invariant, error) {
 	var out []Invariant
 	checked := map[string]string{
-		postadjudication.InvariantAccounted: count(audit.Cases, "case"), postadjudication.InvariantBudgets: count(audit.Runs, "run"),
-		postadjudication.InvariantLetters: count(e.places()[placeDeadLetter], "letter"), postadjudication.InvariantChains: count(audit.Chains, "chain"),
-		postadjudication.InvariantFold: count(int(audit.Receipts), "receipt"), postadjudication.InvariantEscrows: count(audit.Cases, "case"),
-		postadjudication.InvariantOrder: count(int(audit.Receipts), "receipt"),
+		audit.InvariantAccounted: count(audited.Cases, "case"), audit.InvariantBudgets: count(audited.Runs, "run"),
+		audit.InvariantLetters: count(e.places()[placeDeadLetter], "letter"), audit.InvariantChains: count(audited.Chains, "chain"),
+		audit.InvariantFold: count(int(audited.Receipts), "receipt"), audit.InvariantEscrows: count(audited.Cases, "case"),
+		audit.InvariantOrder: count(int(audited.Receipts), "receipt"),
 	}
-	for _, name := range postadjudication.Invariants {
-		out = append(out, Invariant{name, checked[name], audit.Verdict(name)})
+	for _, name := range audit.Invariants {
+		out = append(out, Invariant{name, checked[name], audited.Verdict(name)})
 	}
 	effects := d.main.EmbeddedEscrow.Effects()
 	tasks, err := d.checkTasks(ctx, e)

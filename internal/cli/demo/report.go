@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -72,18 +73,18 @@ func (d *Demo) Run(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	audit, err := d.main.Service.Audit(ctx)
+	audited, err := audit.Run(ctx, d.main.Service.AuditReader(), d.main.Service.AuditQuery())
 	if err != nil {
 		return nil, err
 	}
-	verdicts, err := d.checkInvariants(ctx, accepted, e, audit)
+	verdicts, err := d.checkInvariants(ctx, accepted, e, audited)
 	if err != nil {
 		return nil, err
 	}
-	return d.report(h, e, audit, verdicts), nil
+	return d.report(h, e, audited, verdicts), nil
 }
 
-func (d *Demo) report(h *submitResult, e *evidence, audit *postadjudication.Audit, verdicts []Invariant) *Report {
+func (d *Demo) report(h *submitResult, e *evidence, audited *audit.Report, verdicts []Invariant) *Report {
 	at := e.places()
 	r := &Report{
 		Lines: h.lines, Submitted: h.replies[postadjudication.Created],
@@ -92,8 +93,8 @@ func (d *Demo) report(h *submitResult, e *evidence, audit *postadjudication.Audi
 		OpenLetters: e.openLetters(), Cancelled: at[placeCancelled], Live: at[placeLive],
 		Attempts: e.counts[receipts.AttemptStarted], RetriesScheduled: e.counts[receipts.RetryScheduled],
 		Interrupted: e.counts[receipts.AttemptInterrupted], AnsweredLate: e.counts[receipts.AnsweredLate],
-		UnknownOpen: e.unknownOpen, EarlyAttempts: audit.EarlyAttempts, DoubleEffects: d.main.EmbeddedEscrow.DoubleEffects(),
-		Receipts: audit.Receipts, ChainsVerified: audit.Chains, Invariants: map[string]string{},
+		UnknownOpen: e.unknownOpen, EarlyAttempts: audited.EarlyAttempts, DoubleEffects: d.main.EmbeddedEscrow.DoubleEffects(),
+		Receipts: audited.Receipts, ChainsVerified: audited.Chains, Invariants: map[string]string{},
 		replies: h.replies, problems: h.problems, badLines: h.badLines, evidence: e, invariants: verdicts,
 	}
 	r.Rejected = r.Lines - r.Submitted - r.Deduplicated

@@ -1,4 +1,4 @@
-package postadjudication
+package audit
 
 import (
 	"cmp"
@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -88,30 +87,29 @@ func (t *recordedCase) submitted(e receipts.Entry) {
 
 // auditBinding compares the columns of a case and its runs that decide or that a list shows
 // with the receipts. A column that the receipts don't mention is not compared.
-func auditBinding(a *Audit, at breakSubject, runs []postgres.Snapshot, rs []receipts.Receipt) {
+func auditBinding(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt) {
 	t, err := readRecorded(rs)
 	if err != nil {
-		a.fail(InvariantFold, at, "case %s: %v", runs[0].Case.ID, err)
+		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
 	}
-	for i := range runs {
-		r := &runs[i].Run
+	for i := range c.Runs {
+		r := &c.Runs[i]
 		run := t.runs[r.ID]
 		if run == nil {
 			continue // auditRuns compares the number of runs
 		}
-		run.compare(r).fail(a, at.withRun(r.ID), "run "+r.ID.String())
+		run.compare(c, r).fail(a, at.withRun(r.ID), "run "+r.ID.String())
 	}
-	c := &runs[0].Case
 	t.compare(c).fail(a, at, "case "+c.ID.String())
-	if c.Kind == postgres.KindSettlement {
+	if c.Kind == stored.KindSettlement {
 		t.auditHeld(a, at, c)
 	}
 }
 
 // auditHeld compares the sum that a case's escrow holds with the submissions. All cases of an
 // escrow share that sum, so a difference is reported once.
-func (t *recordedCase) auditHeld(a *Audit, at breakSubject, c *postgres.Case) {
+func (t *recordedCase) auditHeld(a *Report, at breakSubject, c *StoredCase) {
 	for _, id := range t.order {
 		p := &t.runs[id].submitted
 		if !p.ParentRun.IsZero() || p.Held == c.Held {
@@ -143,7 +141,7 @@ func (d *differences) add(what, stored, recorded string) {
 }
 
 // fail adds a break for each difference. of names their subject.
-func (d differences) fail(a *Audit, at breakSubject, of string) {
+func (d differences) fail(a *Report, at breakSubject, of string) {
 	for _, one := range d {
 		a.failDiffering(InvariantFold, at, one.stored, one.recorded, "%s: %s", of, one.text)
 	}
@@ -169,14 +167,14 @@ func compareSettlement(stored, recorded settlement.State) (d differences) {
 }
 
 // compareRun compares the stored progress of a run with its receipts.
-func compareRun(stored background.Run, recorded receipts.RunHistory) (d differences) {
-	d.compare("state", string(stored.State), recorded.State)
-	d.compare("letter", string(stored.Letter), recorded.Letter)
-	d.compare("attempts", stored.Attempt, recorded.Attempts)
+func compareRun(stored *StoredRun, recorded receipts.RunHistory) (d differences) {
+	d.compare("state", stored.State, recorded.State)
+	d.compare("letter", stored.Letter, recorded.Letter)
+	d.compare("attempts", stored.Attempts, recorded.Attempts)
 	d.compare("attempts that spent budget", stored.BudgetSpent, recorded.BudgetSpent)
 	d.compare("lost workers", stored.Recoveries, recorded.Recoveries)
-	d.compare("class", string(stored.Class), recorded.Class)
-	if stored.State == background.Scheduled && !recorded.NextRetryAt.IsZero() {
+	d.compare("class", stored.Class, recorded.Class)
+	if stored.State == receipts.StateScheduled && !recorded.NextRetryAt.IsZero() {
 		d.compareTimes("due time", stored.DueAt, recorded.NextRetryAt)
 	}
 	return d
@@ -190,58 +188,64 @@ func (d *differences) compareTimes(what string, stored, recorded time.Time) {
 }
 
 // compare compares a stored run with its receipts.
-func (t *recordedRun) compare(r *background.Run) (d differences) {
+func (t *recordedRun) compare(c *StoredCase, r *StoredRun) (d differences) {
 	p := &t.submitted
 	d.compare("family", r.Family, p.Family)
 	d.compare("retry key", r.RetryKey, p.RetryKey)
 	d.compare("queue", r.Queue, p.Queue)
 	d.compare("target", r.Target, p.Target)
 	d.compare("parent run", r.Parent, p.ParentRun)
-	policy, err := retrypolicy.Parse(p.Policy)
-	if err != nil {
-		d = append(d, difference{text: err.Error()})
-	}
-	d.compare("policy", r.Policy.Encode(), policy.Encode())
-	d = append(d, t.compareRequest(r)...)
+	d = append(d, comparePolicies(r.Policy, p.Policy)...)
+	d = append(d, t.compareRequest(c, r)...)
 	switch r.State {
-	case background.Pending:
+	case receipts.StatePending:
 		d.compareTimes("due time", r.DueAt, t.submittedAt)
-	case background.DeadLettered:
+	case receipts.StateDeadLettered:
 		d.compare("reason", r.Reason, t.reason)
 	}
-	if r.Failure != nil || t.failure.Type != "" {
-		f := r.Failure
-		if f == nil {
-			f = &background.Failure{}
-		}
-		d.compare("failure", receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message}, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
+	if r.Failure != (receipts.Failure{}) || t.failure.Type != "" {
+		d.compare("failure", r.Failure, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
 	}
-	if t.cancelAsked { // EachControlMismatch finds a request without a receipt
-		d.compare("request to cancel", r.CancelRequested, true)
+	if t.cancelAsked { // trail.CheckControl finds a request without a receipt
+		d.compare("request to cancel", r.CancelAsked, true)
 		d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
 		d.compare("why to cancel", r.CancelReason, t.cancelReason)
 	}
 	return d
 }
 
+// comparePolicies compares policies by what they mean: older versions wrote them in another form.
+func comparePolicies(stored, recorded string) (d differences) {
+	said, err := retrypolicy.Parse(recorded)
+	if err != nil {
+		d = append(d, difference{text: err.Error()})
+	}
+	policy, err := retrypolicy.Parse(stored)
+	if err != nil {
+		d.add("policy", stored, said.Encode())
+		return d
+	}
+	d.compare("policy", policy.Encode(), said.Encode())
+	return d
+}
+
 // compareRequest compares a run's request with its receipts. The payload of a plain task is
 // deleted with its letter.
-func (t *recordedRun) compareRequest(r *background.Run) (d differences) {
-	if r.Letter == background.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Payload) == 0 {
+func (t *recordedRun) compareRequest(c *StoredCase, r *StoredRun) (d differences) {
+	if r.Letter == receipts.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Request) == 0 {
 		return nil
 	}
-	stored := *r
-	stored.Terms = &t.terms
-	if err := checkBinding(&stored); err != nil {
+	stored := binding.Stored{Run: r.ID, Case: c.ID, Tenant: c.Tenant, Target: r.Target, OperationKey: r.OperationKey, Request: r.Request}
+	if err := binding.Check(&stored, &t.terms); err != nil {
 		return differences{{text: err.Error()}}
 	}
 	if t.terms.OperationKey == [32]byte{} {
 		return nil
 	}
-	if err := binding.CheckPayment(r.Payload, &t.terms); err != nil {
+	if err := binding.CheckPayment(r.Request, &t.terms); err != nil {
 		return differences{{text: err.Error()}}
 	}
-	content, err := binding.ContentOf(r.Payload, r.Target)
+	content, err := binding.ContentOf(r.Request, r.Target)
 	if err != nil {
 		return differences{{text: err.Error()}}
 	}
@@ -252,7 +256,7 @@ func (t *recordedRun) compareRequest(r *background.Run) (d differences) {
 }
 
 // compare compares a stored case with its receipts.
-func (t *recordedCase) compare(c *postgres.Case) (d differences) {
+func (t *recordedCase) compare(c *StoredCase) (d differences) {
 	if len(t.order) == 0 {
 		return nil
 	}
@@ -260,7 +264,7 @@ func (t *recordedCase) compare(c *postgres.Case) (d differences) {
 	last := t.runs[active]
 	d.compare("run", c.ActiveRun, active)
 	d.compare("epoch", c.Epoch, last.submitted.Epoch)
-	if c.Kind != postgres.KindSettlement {
+	if c.Kind != stored.KindSettlement {
 		d.compare("subject", c.Subject, last.submitted.Family+":"+last.submitted.RetryKey)
 		return d
 	}

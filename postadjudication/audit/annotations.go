@@ -1,4 +1,4 @@
-package postadjudication
+package audit
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -19,18 +19,18 @@ const annotationAuditBatch = 500
 // annotationAudit compares the annotations of a tenant's letters with their receipts, in
 // batches.
 type annotationAudit struct {
-	service  *Service
+	rows     RowReader
 	tenant   string
-	recorded map[background.RunID]postgres.Annotations
-	cases    map[background.RunID]receipts.CaseID
+	recorded map[receipts.RunID]Annotations
+	cases    map[receipts.RunID]receipts.CaseID
 }
 
-func (s *Service) newAnnotationAudit(tenant string) *annotationAudit {
-	return &annotationAudit{s, tenant, map[background.RunID]postgres.Annotations{}, map[background.RunID]receipts.CaseID{}}
+func (s *auditor) newAnnotationAudit(tenant string) *annotationAudit {
+	return &annotationAudit{s.rows, tenant, map[receipts.RunID]Annotations{}, map[receipts.RunID]receipts.CaseID{}}
 }
 
 // add adds the receipts of a case.
-func (d *annotationAudit) add(ctx context.Context, a *Audit, rs []receipts.Receipt) error {
+func (d *annotationAudit) add(ctx context.Context, a *Report, rs []receipts.Receipt) error {
 	recorded, err := foldAnnotations(rs)
 	if err != nil {
 		return err
@@ -45,21 +45,21 @@ func (d *annotationAudit) add(ctx context.Context, a *Audit, rs []receipts.Recei
 }
 
 // finish compares the last batch and reports annotations without a receipt.
-func (d *annotationAudit) finish(ctx context.Context, a *Audit) error {
+func (d *annotationAudit) finish(ctx context.Context, a *Report) error {
 	if err := d.compare(ctx, a); err != nil {
 		return err
 	}
-	return d.service.journal.Audit.EachAnnotationWithoutReceipt(ctx, d.tenant, a.addFound(InvariantFold, d.tenant))
+	return d.rows.Each(ctx, trail.CheckAnnotations, Scope{Tenant: d.tenant}, a.addFound(InvariantFold, d.tenant))
 }
 
 // compare compares the current batch. Annotations that seem wrong are read again with their
 // receipts in one transaction first.
-func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
-	ids := make([]background.RunID, 0, len(d.recorded))
+func (d *annotationAudit) compare(ctx context.Context, a *Report) error {
+	ids := make([]receipts.RunID, 0, len(d.recorded))
 	for run := range d.recorded {
 		ids = append(ids, run)
 	}
-	stored, err := d.service.journal.Letters.Annotations(ctx, d.tenant, ids)
+	stored, err := d.rows.Annotations(ctx, d.tenant, ids)
 	if err != nil {
 		return err
 	}
@@ -67,11 +67,11 @@ func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
 		if sameAnnotations(stored[run], recorded) {
 			continue
 		}
-		trail, now, err := d.service.journal.Letters.AnnotationsWithTrail(ctx, d.tenant, d.cases[run])
+		rs, now, err := d.rows.CaseAnnotations(ctx, d.tenant, d.cases[run])
 		if err != nil {
 			return err
 		}
-		then, err := foldAnnotations(trail)
+		then, err := foldAnnotations(rs)
 		if err != nil {
 			return err
 		}
@@ -85,10 +85,10 @@ func (d *annotationAudit) compare(ctx context.Context, a *Audit) error {
 }
 
 // foldAnnotations derives the annotations of a case's letters from its receipts alone.
-func foldAnnotations(rs []receipts.Receipt) (map[background.RunID]postgres.Annotations, error) {
-	var out map[background.RunID]postgres.Annotations
+func foldAnnotations(rs []receipts.Receipt) (map[receipts.RunID]Annotations, error) {
+	var out map[receipts.RunID]Annotations
 	for _, r := range rs {
-		if !slices.Contains(postgres.AnnotationReceipts, r.Subtype) {
+		if !slices.Contains(stored.AnnotationReceipts, r.Subtype) {
 			continue
 		}
 		p, err := r.Payload()
@@ -96,7 +96,7 @@ func foldAnnotations(rs []receipts.Receipt) (map[background.RunID]postgres.Annot
 			return nil, err
 		}
 		if out == nil {
-			out = map[background.RunID]postgres.Annotations{}
+			out = map[receipts.RunID]Annotations{}
 		}
 		d := out[r.Run]
 		switch r.Subtype {
@@ -111,15 +111,15 @@ func foldAnnotations(rs []receipts.Receipt) (map[background.RunID]postgres.Annot
 		case receipts.RetentionEnding:
 			d.RetentionEndsAt = p.ExpiresAt
 		case receipts.Purged, receipts.RetentionExpired:
-			d = postgres.Annotations{}
+			d = Annotations{}
 		}
 		out[r.Run] = d
 	}
 	return out, nil
 }
 
-// foldMarks parses the changes that marking writes.
-func foldMarks(d *postgres.Annotations, changes string) bool {
+// foldMarks parses the changes that a mark writes.
+func foldMarks(d *Annotations, changes string) bool {
 	for _, change := range strings.Fields(changes) {
 		name, value, _ := strings.Cut(change, "=")
 		mark, err := strconv.ParseBool(value)
@@ -139,14 +139,14 @@ func foldMarks(d *postgres.Annotations, changes string) bool {
 
 // sameAnnotations compares stored annotations with receipts. A missing RetentionEndsAt is no
 // fault: older versions announced the expiry without storing it, and it is announced again.
-func sameAnnotations(stored, recorded postgres.Annotations) bool {
+func sameAnnotations(stored, recorded Annotations) bool {
 	same := func(a, b *bool) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 	return stored.Held == recorded.Held && stored.HoldReason == recorded.HoldReason && same(stored.Reprocess, recorded.Reprocess) && same(stored.Review, recorded.Review) &&
 		stored.MarkReason == recorded.MarkReason && (stored.RetentionEndsAt.IsZero() || stored.RetentionEndsAt.Equal(recorded.RetentionEndsAt))
 }
 
 // annotationText formats annotations without texts that people wrote.
-func annotationText(d postgres.Annotations) string {
+func annotationText(d Annotations) string {
 	mark := func(b *bool) string {
 		if b == nil {
 			return "unsaid"

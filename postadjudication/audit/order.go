@@ -1,10 +1,10 @@
-package postadjudication
+package audit
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 )
 
 // auditOrder checks the order of events: no number is missing or duplicate, and every receipt
@@ -17,16 +17,16 @@ import (
 // all tenants. The database compares, per tenant in one snapshot: no list is kept in memory.
 // The numbers of the order of all tenants are shared, so a missing number may belong to any
 // tenant and is reported for each tenant that has receipts.
-func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, all bool) error {
+func (s *auditor) auditOrder(ctx context.Context, a *Report, tenants []string, all bool) error {
 	for _, tenant := range tenants {
-		err := s.journal.Audit.EachEventOrderError(ctx, tenant, func(at postgres.TrailPosition, what string) {
-			a.fail(InvariantOrder, breakSubject{tenant: tenant, caseID: at.Case}.withReceipt(at.Seq), "%s", what)
+		err := s.rows.Each(ctx, trail.CheckOrder, Scope{Tenant: tenant}, func(d Discrepancy) {
+			a.fail(InvariantOrder, breakSubject{tenant: tenant, caseID: d.Case}.withReceipt(d.Seq), "%s", d.Message)
 		})
 		if err != nil {
 			return err
 		}
-		err = s.journal.Audit.EachTenantEventGap(ctx, tenant, func(from, to int64) {
-			a.fail(InvariantOrder, breakSubject{tenant: tenant}, "%s of the tenant", gapText(from, to))
+		err = s.rows.Each(ctx, trail.CheckTenantGaps, Scope{Tenant: tenant}, func(d Discrepancy) {
+			a.fail(InvariantOrder, breakSubject{tenant: tenant}, "%s of the tenant", gapText(d.From, d.To))
 		})
 		if err != nil {
 			return err
@@ -39,13 +39,13 @@ func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, al
 		}
 		shared = "; all tenants share these numbers, so they may belong to another tenant"
 	}
-	err := s.journal.Audit.EachEventGap(ctx, func(from, to int64) {
-		a.fail(InvariantOrder, breakSubject{}, "%s%s", gapText(from, to), shared)
+	err := s.rows.Each(ctx, trail.CheckGaps, Scope{}, func(d Discrepancy) {
+		a.fail(InvariantOrder, breakSubject{}, "%s%s", gapText(d.From, d.To), shared)
 	})
 	if err != nil {
 		return err
 	}
-	return s.journal.Audit.EachProjectionAhead(ctx, a.addFound(InvariantOrder, ""))
+	return s.rows.Each(ctx, trail.CheckProjections, Scope{}, a.addFound(InvariantOrder, ""))
 }
 
 // gapText describes missing numbers or, if to < from, duplicate ones: then the next number is
@@ -63,19 +63,19 @@ func gapText(from, to int64) string {
 
 // auditOrphans checks that the rows a tenant's rows refer to exist. The database does not
 // check: a migration dropped its foreign keys.
-func (s *Service) auditOrphans(ctx context.Context, a *Audit, tenant string) error {
-	return s.journal.Audit.EachOrphan(ctx, tenant, a.addFound(InvariantAccounted, tenant))
+func (s *auditor) auditOrphans(ctx context.Context, a *Report, tenant string) error {
+	return s.rows.Each(ctx, trail.CheckOrphans, Scope{Tenant: tenant}, a.addFound(InvariantAccounted, tenant))
 }
 
 // auditOrphanOperations checks that requests of operations have their cases. A request without
 // a case has no known tenant, so the check runs only if all tenants are audited.
-func (s *Service) auditOrphanOperations(ctx context.Context, a *Audit) error {
-	return s.journal.Audit.EachOrphanOperation(ctx, a.addFound(InvariantAccounted, ""))
+func (s *auditor) auditOrphanOperations(ctx context.Context, a *Report) error {
+	return s.rows.Each(ctx, trail.CheckOperationKeys, Scope{}, a.addFound(InvariantAccounted, ""))
 }
 
 // addFound returns a callback that adds a Discrepancy as a break.
-func (a *Audit) addFound(invariant, tenant string) func(postgres.Discrepancy) {
-	return func(f postgres.Discrepancy) {
+func (a *Report) addFound(invariant, tenant string) func(Discrepancy) {
+	return func(f Discrepancy) {
 		a.failDiffering(invariant, breakSubject{tenant: tenant, caseID: f.Case, run: f.Run}, f.Stored, f.Expected, "%s", f.Message)
 	}
 }

@@ -1,11 +1,13 @@
-package postadjudication
+package audit
 
 import (
 	"context"
+	"fmt"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -19,12 +21,12 @@ type recordedKey struct {
 
 // auditKeys checks that a tenant's access keys match their receipts: principal, roles, expiry
 // and revocation. Receipts hold nothing about the secret.
-func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error {
-	keys, trail, err := s.journal.Keys.WithTrail(ctx, tenant)
+func (s *auditor) auditKeys(ctx context.Context, a *Report, tenant string) error {
+	keys, rs, err := s.rows.Keys(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	recorded, err := foldKeys(trail)
+	recorded, err := foldKeys(rs)
 	if err != nil {
 		return err
 	}
@@ -52,9 +54,9 @@ func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error 
 }
 
 // foldKeys derives a tenant's keys from their receipts.
-func foldKeys(trail []receipts.Receipt) (map[string]recordedKey, error) {
+func foldKeys(rs []receipts.Receipt) (map[string]recordedKey, error) {
 	out := map[string]recordedKey{}
-	for _, r := range trail {
+	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
 			return nil, err
@@ -83,38 +85,58 @@ func revokedText(by string) string {
 
 // auditPolicies checks that each policy matches the receipt of its version. Receipts never
 // change, so others may set policies meanwhile.
-func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) error {
-	set, err := s.journal.Policies.OfTenant(ctx, tenant)
+func (s *auditor) auditPolicies(ctx context.Context, a *Report, tenant string) error {
+	set, err := s.rows.Policies(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	for _, p := range set {
-		trail, err := s.journal.Receipts.Trail(ctx, tenant, p.Case, postgres.TrailPosition{Case: p.Case, Seq: p.Version - 1}, 1)
+		rs, err := s.rows.Trail(ctx, tenant, p.Case, p.Version-1, 1)
 		if err != nil {
 			return err
 		}
-		if len(trail) == 0 {
+		if len(rs) == 0 {
 			a.fail(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, "the policy of family %s of %s is at version %d, which has no receipt", p.Family, tenant, p.Version)
 			continue
 		}
-		recorded, err := trail[0].Payload()
+		recorded, err := rs[0].Payload()
 		if err != nil {
 			return err
 		}
-		if recorded.Policy != p.Encoded() || recorded.Family != p.Family {
-			a.failDiffering(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, p.Encoded(), recorded.Policy, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Encoded(), recorded.Policy)
+		if recorded.Policy != p.Policy || recorded.Family != p.Family {
+			a.failDiffering(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, p.Policy, recorded.Policy, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Policy, recorded.Policy)
 		}
 	}
 	return nil
 }
 
 // auditHandlers checks that letters and their handlers' runs refer to each other.
-func (s *Service) auditHandlers(ctx context.Context, a *Audit, tenant string) error {
-	return s.journal.Audit.EachHandlerMismatch(ctx, tenant, a.addFound(InvariantLetters, tenant))
+func (s *auditor) auditHandlers(ctx context.Context, a *Report, tenant string) error {
+	return s.rows.Each(ctx, trail.CheckHandlers, Scope{Tenant: tenant}, a.addFound(InvariantLetters, tenant))
 }
 
 // auditLetterList checks that the list of letters shows every dead letter, or those of one
 // case, as stored, and nothing else: a letter missing from the list is visible to nobody.
-func (s *Service) auditLetterList(ctx context.Context, a *Audit, tenant string, caseID receipts.CaseID) error {
-	return s.journal.Index.EachIndexMismatch(ctx, tenant, caseID, a.addFound(InvariantLetters, tenant))
+func (s *auditor) auditLetterList(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
+	return s.rows.Each(ctx, trail.CheckLetters, Scope{Tenant: tenant, Case: caseID}, a.addFound(InvariantLetters, tenant))
+}
+
+// auditPeople checks that the stored number of people matches the receipts.
+func (s *auditor) auditPeople(ctx context.Context, a *Report, tenant string) error {
+	now, rs, err := s.rows.People(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	recorded, receipt := People{People: stored.DefaultPeople}, "none"
+	if n := len(rs); n > 0 {
+		p, err := rs[n-1].Payload()
+		if err != nil {
+			return err
+		}
+		recorded.People, recorded.Actor, recorded.Reason, recorded.At, receipt = p.People, rs[n-1].Actor, p.Reason, rs[n-1].At, rs[n-1].ID()
+	}
+	if now != recorded {
+		a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, fmt.Sprintf("%d, set by %s", now.People, now.Actor), fmt.Sprintf("%d, set by %s", recorded.People, recorded.Actor), "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, recorded.People, recorded.Actor)
+	}
+	return nil
 }

@@ -1,90 +1,6 @@
-package postgres
+package trail
 
-import (
-	"context"
-	"database/sql"
-	"errors"
-	"strings"
-
-	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
-	"github.com/lib/pq"
-
-	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/receipts"
-)
-
-// BreakerSubjectPrefix begins the subject of the case of a circuit breaker.
-const BreakerSubjectPrefix = "brake:"
-
-// Operations is a case that has receipts but no run, with the rows that its receipts are
-// about, all at one moment.
-type Operations struct {
-	Case    receipts.CaseID
-	Subject string
-	Head    receipts.Head
-	Trail   []receipts.Receipt
-
-	Breaker   *AuditedBreaker // if the case is that of a breaker and its row exists
-	Rules     []Rule          // if the case is the rule log: all rules, also deleted ones
-	BulkPlans []BulkPlan      // if the case is the bulk log
-}
-
-// AuditedBreaker is a circuit breaker, with what its trail has last recorded.
-type AuditedBreaker struct {
-	background.Breaker
-	RecordedOpen bool // the trail records the breaker over all tenants as open
-}
-
-// WithTrail reads a tenant's case without runs. found is false if there is none.
-func (j *OperationLogs) WithTrail(ctx context.Context, tenant string, id receipts.CaseID) (o Operations, found bool, err error) {
-	tx, err := j.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return o, false, unavailable(err)
-	}
-	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
-	var link []byte
-	err = tx.QueryRowContext(ctx, `SELECT subject, last_seq, last_link FROM recourse.cases WHERE tenant = $1 AND id = $2 AND kind = 'operations'`, tenant, id.String()).Scan(&o.Subject, &o.Head.Seq, &link)
-	if errors.Is(err, sql.ErrNoRows) {
-		return o, false, nil
-	}
-	if err != nil {
-		return o, false, unavailable(err)
-	}
-	o.Case = id
-	copy(o.Head.Link[:], link)
-	if o.Trail, err = selectTrail(ctx, tx, tenant, id); err != nil {
-		return o, false, err
-	}
-	return o, true, unavailableOrNil(o.readRows(ctx, tx, tenant))
-}
-
-// readRows reads the rows that the receipts of the case are about.
-func (o *Operations) readRows(ctx context.Context, tx *sqlx.Tx, tenant string) error {
-	switch {
-	case strings.HasPrefix(o.Subject, BreakerSubjectPrefix):
-		var rows []breakerRow
-		if err := tx.SelectContext(ctx, &rows, breakerSQL+`WHERE case_id = $1`, o.Case.String()); err != nil || len(rows) == 0 {
-			return err
-		}
-		b, err := rows[0].breaker()
-		o.Breaker = &AuditedBreaker{b, rows[0].RecordedOpening > rows[0].RecordedClosing}
-		return err
-	case o.Subject == string(RuleLog):
-		if err := tx.SelectContext(ctx, &o.Rules, ruleSQL+`WHERE tenant = $1 AND version > 0 ORDER BY name`, tenant); err != nil {
-			return err
-		}
-	case o.Subject == string(BulkLog):
-		var rows []bulkPlanRow
-		if err := tx.SelectContext(ctx, &rows, bulkPlanSQL+`WHERE tenant = $1 ORDER BY id`, tenant); err != nil {
-			return err
-		}
-		for i := range rows {
-			o.BulkPlans = append(o.BulkPlans, rows[i].plan())
-		}
-	}
-	return nil
-}
+import "github.com/recourse-dev/recourse/internal/postgres/stored"
 
 // operationMismatchSQL compares policies, breakers, rules, bulk plans and operation logs
 // with the cases of their receipts. It finds one without the other, and policies whose
@@ -111,21 +27,10 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.registers r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
-// Audit reads what must agree with the trail.
-type Audit struct {
-	*shared
-}
-
-// EachOperationMismatch visits the rows of a tenant that no receipt can record, and the
-// receipts of rows that do not exist.
-func (a *Audit) EachOperationMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return a.eachDiscrepancy(ctx, visit, operationMismatchSQL, tenant, operationLogs)
-}
-
-// bulkMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
+// planMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
 // items with the receipts that the plan wrote after the head it was planned at. Failed
 // items are not compared with receipts: they may have been done after all.
-const bulkMismatchSQL = `
+const planMismatchSQL = `
 WITH b AS MATERIALIZED (SELECT id, items, state, settled FROM recourse.bulks WHERE tenant = $1),
 i AS MATERIALIZED (
   SELECT i.bulk_id, i.position, i.case_id, i.run_id, i.outcome, i.gate, i.currency, i.amount, i.seq FROM recourse.bulk_items i JOIN b ON b.id = i.bulk_id
@@ -134,7 +39,7 @@ i AS MATERIALIZED (
   UNION ALL
   SELECT bulk_id, false, gate, currency, count(*), sum(amount) FROM i GROUP BY 1, 3, 4
 ), c AS (
-  SELECT c.* FROM recourse.bulk_counts c JOIN b ON b.id = c.bulk_id WHERE c.items <> 0 AND c.word NOT IN ('` + BulkScanned + `', '` + BulkUndecided + `')
+  SELECT c.* FROM recourse.bulk_counts c JOIN b ON b.id = c.bulk_id WHERE c.items <> 0 AND c.word NOT IN ('` + stored.BulkScanned + `', '` + stored.BulkUndecided + `')
 )
 SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || coalesce(n.bulk_id, c.bulk_id) || ' of ' || $1::text || ' counts ' || coalesce(c.items, 0) || ' items ' || CASE WHEN coalesce(n.ran, c.ran) THEN 'ended as ' ELSE 'planned as ' END
   || coalesce(nullif(coalesce(n.word, c.word), ''), 'ready') || ', and has ' || coalesce(n.items, 0),
@@ -151,11 +56,6 @@ FROM b JOIN i ON i.bulk_id = b.id
 WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.settled)
   AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
   EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
-
-// EachMismatch visits what is wrong with the items of a tenant's bulk plans.
-func (p *PlanStore) EachMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return p.eachDiscrepancy(ctx, visit, bulkMismatchSQL, tenant)
-}
 
 // controlMismatchSQL checks rows of a tenant that control decisions: who requested a
 // cancel, how often a rule has replayed a job, and the lookups of dead letters.
@@ -180,15 +80,11 @@ FROM (
 ) d FULL JOIN (SELECT * FROM recourse.rule_replays WHERE tenant = $1) c ON c.root = d.root AND c.rule = d.rule LEFT JOIN recourse.runs r ON r.id = c.root
 WHERE c.replays IS DISTINCT FROM d.n`
 
-// EachControlMismatch visits the rows of a tenant that control decisions and contradict the
-// receipts.
-func (a *Audit) EachControlMismatch(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return a.eachDiscrepancy(ctx, visit, controlMismatchSQL, tenant)
-}
-
-// operationLogs are the subjects of all operation logs.
-var operationLogs = pq.StringArray{string(KeyLog), string(RefusalLog), string(BulkLog), string(RuleLog), string(IndexLog), string(PeopleLog)}
-
+// orphanSQL finds rows of a tenant that refer to a row which does not exist or is another
+// tenant's: a run without its case, its operation or, while it is running, its session; a case
+// without its escrow or its active run; a delta of an escrow without its case. Receipts without
+// a case are not among them: the audit of the trail finds those.
+//
 // One statement reads everything that is written together, so that a concurrent writer does
 // not seem to leave an orphan.
 const orphanSQL = `
@@ -210,105 +106,53 @@ UNION ALL
 SELECT r.case_id, r.id, 'run ' || r.id || ', which is running, of ' || $1 || ' refers to session ' || coalesce(r.session_id::text, 'none') || ', which is not there' FROM recourse.runs r
 WHERE r.tenant = $1 AND r.live AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id)`
 
-// EachOrphan visits the rows of a tenant that refer to a row which does not exist or is
-// another tenant's:
-//   - a run without its case, its operation or, while it is running, its session;
-//   - a case without its escrow or its active run;
-//   - a delta of an escrow without its case.
-//
-// Receipts without a case are not among them: the audit of the trail finds those.
-func (a *Audit) EachOrphan(ctx context.Context, tenant string, visit func(Discrepancy)) error {
-	return a.eachDiscrepancy(ctx, visit, orphanSQL, tenant)
-}
-
+// orphanOperationSQL finds operations without a case, which would have named their tenant.
 const orphanOperationSQL = `SELECT o.case_id, NULL, 'operation ' || encode(o.key, 'hex') || ' refers to case ' || o.case_id || ', which is not there' FROM recourse.operations o
 WHERE NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = o.case_id)`
 
-// EachOrphanOperation visits the operations without a case. The case would have named their
-// tenant.
-func (a *Audit) EachOrphanOperation(ctx context.Context, visit func(Discrepancy)) error {
-	return a.eachDiscrepancy(ctx, visit, orphanOperationSQL)
-}
+// handlerMismatchSQL finds the dead letters of a tenant whose receipts do not name their
+// handler, or whose handler does not name them.
+const handlerMismatchSQL = `
+SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not tell of each other' FROM recourse.handlers h
+  LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
+  LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
+WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
+  SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
+    AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))`
 
-// Discrepancy is one finding of an audit: the case and run it is about, as far as they are
-// known, and what is wrong.
-type Discrepancy struct {
-	Case    receipts.CaseID
-	Run     receipts.RunID
-	Message string
-	// Stored and Expected are what is stored and what should be, if two values were
-	// compared.
-	Stored, Expected string
-}
+// annotationsWithoutReceiptSQL finds the annotations of a tenant that no receipt records.
+const annotationsWithoutReceiptSQL = `SELECT r.case_id, k.run_id, 'letter ' || k.run_id || ' of ' || $1::text || ' is held, marked or announced, and no receipt says so'
+FROM recourse.desk k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
+WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
 
-// eachDiscrepancy visits what a query finds: case, run and message, of which the first two
-// may be NULL, then stored and expected value if the query has these columns. The query
-// sees one moment; rows are not kept.
-func (s *shared) eachDiscrepancy(ctx context.Context, visit func(Discrepancy), query string, args ...any) error {
-	return s.eachRow(ctx, func(rows *sql.Rows) error {
-		var caseID, run uuid.NullUUID
-		var stored, expected sql.NullString
-		var d Discrepancy
-		dest := []any{&caseID, &run, &d.Message, &stored, &expected}
-		columns, err := rows.Columns()
-		if err != nil {
-			return err
-		}
-		if err := rows.Scan(dest[:len(columns)]...); err != nil {
-			return err
-		}
-		d.Case, d.Run, d.Stored, d.Expected = receipts.CaseID(caseID.UUID), receipts.RunID(run.UUID), stored.String, expected.String
-		visit(d)
-		return nil
-	}, query, args...)
-}
+// indexMismatchSQL finds the runs of a tenant, or of one case of it, whose row in the list of
+// dead letters differs or is missing, the rows of runs that are none, and groups with wrong
+// counts.
+//
+// The list follows the order of events, so cases with receipts that are not indexed
+// yet are left out: they are no mismatch. The query reads one snapshot.
+var indexMismatchSQL = stored.Unprojected + `, dead AS (
+  SELECT r.*, c.run_id AS holder, c.kind, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS risk
+  FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+  WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND r.letter <> 'purged' AND r.case_id NOT IN (SELECT id FROM waiting) AND ($2::uuid IS NULL OR r.case_id = $2)
+)
+SELECT d.case_id, d.id, 'run ' || d.id || CASE WHEN l.run_id IS NULL THEN ' is not in the list of letters' ELSE ' is in the list of letters with other columns' END,
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
+FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.letter_shapes s ON s.id = l.shape
+WHERE l.run_id IS NULL OR (s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
+  OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
+UNION ALL
+SELECT r.case_id, l.run_id, 'run ' || l.run_id || ' is in the list of letters, and is none', NULL, NULL FROM recourse.letters l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
+WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)
+UNION ALL
+SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.standing || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
+  || ' and error type ' || coalesce(nullif(s.error_type, ''), 'none') || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk,
+  s.letters || ' letters, ' || s.at_risk || ' at risk, ' || s.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
+FROM recourse.letter_shapes s JOIN (` + stored.FacetGroupCounts + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + stored.FacetGroupDiffers + `
+ORDER BY 3`
 
-// eachRow reads the rows of a query one by one.
-func (s *shared) eachRow(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := s.readDB.QueryContext(ctx, query, args...)
-	if err != nil {
-		return unavailable(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := read(rows); err != nil {
-			return unavailable(err)
-		}
-	}
-	return unavailableOrNil(rows.Err())
-}
-
-// Count counts the cases of tenants.
-func (c *Cases) Count(ctx context.Context, tenants []string) (n int, err error) {
-	err = c.readDB.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
-	return n, unavailableOrNil(err)
-}
-
-// TenantsOf returns by case the tenants that have the case or its first receipt.
-func (c *Cases) TenantsOf(ctx context.Context, ids []receipts.CaseID) (map[receipts.CaseID][]string, error) {
-	texts := make(pq.StringArray, len(ids))
-	for i, id := range ids {
-		texts[i] = id.String()
-	}
-	out := map[receipts.CaseID][]string{}
-	err := c.eachRow(ctx, func(rows *sql.Rows) error {
-		var caseID uuid.UUID
-		var tenant string
-		if err := rows.Scan(&caseID, &tenant); err != nil {
-			return err
-		}
-		out[receipts.CaseID(caseID)] = append(out[receipts.CaseID(caseID)], tenant)
-		return nil
-	}, `SELECT id, tenant FROM recourse.cases WHERE id = ANY($1::uuid[]) UNION SELECT case_id, tenant FROM recourse.receipts WHERE case_id = ANY($1::uuid[]) AND seq = 1 ORDER BY 2`, texts)
-	return out, err
-}
-
-// optionalCase returns a parameter that selects one case; nil for the zero id selects none
-// in particular.
-func optionalCase(id receipts.CaseID) *string {
-	if id.IsZero() {
-		return nil
-	}
-	s := id.String()
-	return &s
+// describeLetterSQL returns SQL that describes the index row of a letter, from its columns.
+func describeLetterSQL(columns string) string {
+	return `format('letter %s, family %s, queue %s, reason %s, class %s, error type %s, died %s, attempts %s, at risk %s, amount %s', ` + columns + `)`
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package audit
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 // InvariantArchive is checked only if the audit is given the archive.
 const InvariantArchive = "every archive file is there as its receipts say"
 
-// ArchiveAudit counts the archive files that receipts name.
-type ArchiveAudit struct {
+// Archived counts the archive files that receipts name.
+type Archived struct {
 	Files         int `json:"files"`            // files that receipts name
 	Same          int `json:"same"`             // content matches the digest in the receipts
 	Missing       int `json:"missing"`          // no such file in the archive
@@ -24,8 +24,8 @@ type ArchiveAudit struct {
 	WithoutDigest int `json:"without_a_digest"` // in the archive, but their receipts, of an older version, have no digest
 }
 
-// OpenArchiveDir returns an Archive for reading an existing directory.
-func OpenArchiveDir(path string) (Archive, error) {
+// OpenArchive returns the archive in an existing directory, for reading.
+func OpenArchive(path string) (archive.Store, error) {
 	d, err := archive.DirAt(path)
 	if err != nil {
 		return nil, err
@@ -36,9 +36,9 @@ func OpenArchiveDir(path string) (Archive, error) {
 // archiveCheck reads each archive file once per digest that receipts give for it. It keeps a
 // digest of each name and digest, and the problem found.
 type archiveCheck struct {
-	store   Archive // nil: nothing is checked
+	store   archive.Store // nil: nothing is checked
 	results map[[sha256.Size]byte]archiveFileResult
-	summary ArchiveAudit
+	summary Archived
 }
 
 // archiveFileResult is the result of checking a file.
@@ -47,13 +47,13 @@ type archiveFileResult struct {
 	digest  string // actual digest, if it differs from the receipts
 }
 
-func newArchiveCheck(store Archive) *archiveCheck {
+func newArchiveCheck(store archive.Store) *archiveCheck {
 	return &archiveCheck{store: store, results: map[[sha256.Size]byte]archiveFileResult{}}
 }
 
 // check checks the files that the receipts of a case name. A file holds many letters, so each
 // receipt that names it is a separate break.
-func (c *archiveCheck) check(ctx context.Context, a *Audit, at breakSubject, rs []receipts.Receipt) error {
+func (c *archiveCheck) check(ctx context.Context, a *Report, at breakSubject, rs []receipts.Receipt) error {
 	if c.store == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (c *archiveCheck) compare(ctx context.Context, name, digest string) (file a
 	return archiveFileResult{}, nil
 }
 
-func digestOfFile(ctx context.Context, store Archive, name string) (digest string, err error) {
+func digestOfFile(ctx context.Context, store archive.Store, name string) (digest string, err error) {
 	f, err := store.Open(ctx, name)
 	if err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-package postadjudication
+package audit
 
 import (
 	"bytes"
@@ -15,12 +15,12 @@ import (
 // InvariantHeads is checked when noted heads are compared.
 const InvariantHeads = "no trail is cut off or rewritten before its expected head"
 
-// HeadsOfOtherTenants returns the number of noted heads whose cases belonged to other tenants
+// OthersHeads returns the number of noted heads whose cases belonged to other tenants
 // when they were noted, and the names of these tenants. It does not count cases that are
 // missing, cases of the tenant itself, or cases that were moved to another tenant since:
 // CompareHeads reports those.
-func (s *Service) HeadsOfOtherTenants(ctx context.Context, tenant string, expected map[receipts.CaseID]receipts.Head) (cases int, tenants []string, err error) {
-	of, err := s.journal.Cases.TenantsOf(ctx, slices.Collect(maps.Keys(expected)))
+func OthersHeads(ctx context.Context, r Reader, tenant string, expected map[receipts.CaseID]receipts.Head) (cases int, tenants []string, err error) {
+	of, err := r.Owners(ctx, slices.Collect(maps.Keys(expected)))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -34,7 +34,7 @@ func (s *Service) HeadsOfOtherTenants(ctx context.Context, tenant string, expect
 			if notedElsewhere {
 				break
 			}
-			if notedElsewhere, err = s.headNotedForAnother(ctx, tenant, owner, caseID, expected[caseID]); err != nil {
+			if notedElsewhere, err = headNotedForAnother(ctx, r, tenant, owner, caseID, expected[caseID]); err != nil {
 				return 0, nil, err
 			}
 		}
@@ -49,18 +49,18 @@ func (s *Service) HeadsOfOtherTenants(ctx context.Context, tenant string, expect
 // headNotedForAnother reports whether the receipt of a noted head names another tenant. The
 // link of the head proves the receipt's body: moving a case to another tenant does not change
 // it.
-func (s *Service) headNotedForAnother(ctx context.Context, tenant, owner string, caseID receipts.CaseID, noted receipts.Head) (bool, error) {
+func headNotedForAnother(ctx context.Context, r Reader, tenant, owner string, caseID receipts.CaseID, noted receipts.Head) (bool, error) {
 	before := receipts.Genesis(caseID)
-	trail, err := s.Receipts(ctx, owner, caseID, max(0, noted.Seq-2), 2)
+	trail, err := r.Trail(ctx, owner, caseID, max(0, noted.Seq-2), 2)
 	if err != nil {
 		return false, err
 	}
-	for _, r := range trail {
-		if r.Seq == noted.Seq && before.Seq == r.Seq-1 && before.Next(r.Body) == noted {
-			e, err := receipts.Parse(r.Body)
+	for _, one := range trail {
+		if one.Seq == noted.Seq && before.Seq == one.Seq-1 && before.Next(one.Body) == noted {
+			e, err := receipts.Parse(one.Body)
 			return err == nil && e.Tenant != tenant, nil
 		}
-		before = receipts.Head{Seq: r.Seq, Link: r.Link}
+		before = receipts.Head{Seq: one.Seq, Link: one.Link}
 	}
 	return false, nil
 }
@@ -73,19 +73,19 @@ func headText(h receipts.Head) string {
 // CompareHeads compares noted heads with the trails that an audit has verified and returns a
 // Break for each mismatch, also for cases of tenants that were not audited. A trail may have
 // grown since, but must contain its noted head.
-func (s *Service) CompareHeads(ctx context.Context, expected map[receipts.CaseID]receipts.Head, audit *Audit) (broken []Break, err error) {
+func CompareHeads(ctx context.Context, r Reader, expected map[receipts.CaseID]receipts.Head, report *Report) (broken []Break, err error) {
 	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
-	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return audit.tenants[caseID] != "" })
-	owners, err := s.journal.Cases.TenantsOf(ctx, missing)
+	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return report.tenants[caseID] != "" })
+	owners, err := r.Owners(ctx, missing)
 	if err != nil {
 		return nil, err
 	}
 	for _, caseID := range order {
-		have, err := s.headAt(ctx, audit, caseID, expected[caseID].Seq)
+		have, err := headAt(ctx, r, report, caseID, expected[caseID].Seq)
 		if err != nil {
 			return nil, err
 		}
-		if b := headBreak(audit, caseID, expected[caseID], have); b != nil {
+		if b := headBreak(report, caseID, expected[caseID], have); b != nil {
 			if others := owners[caseID]; len(others) > 0 {
 				b.What += "; the case is stored under tenant " + strings.Join(others, ", ")
 			}
@@ -97,12 +97,12 @@ func (s *Service) CompareHeads(ctx context.Context, expected map[receipts.CaseID
 
 // headAt returns the head of a verified trail at a sequence, or the last head of a shorter
 // trail.
-func (s *Service) headAt(ctx context.Context, audit *Audit, caseID receipts.CaseID, seq int64) (receipts.Head, error) {
-	have := audit.Heads[caseID]
+func headAt(ctx context.Context, r Reader, report *Report, caseID receipts.CaseID, seq int64) (receipts.Head, error) {
+	have := report.Heads[caseID]
 	if have.Seq <= seq {
 		return have, nil
 	}
-	at, err := s.Receipts(ctx, audit.tenants[caseID], caseID, seq-1, 1)
+	at, err := r.Trail(ctx, report.tenants[caseID], caseID, seq-1, 1)
 	if len(at) == 1 {
 		have = receipts.Head{Seq: at[0].Seq, Link: at[0].Link}
 	}
@@ -110,9 +110,9 @@ func (s *Service) headAt(ctx context.Context, audit *Audit, caseID receipts.Case
 }
 
 // headBreak returns the break of a trail that does not contain its noted head, else nil.
-func headBreak(audit *Audit, caseID receipts.CaseID, want, have receipts.Head) *Break {
-	b := Break{Invariant: InvariantHeads, Tenant: audit.tenants[caseID], Case: caseID, Stored: headText(have), Expected: headText(want)}
-	brokenAt, isBroken := audit.BrokenAt[caseID]
+func headBreak(report *Report, caseID receipts.CaseID, want, have receipts.Head) *Break {
+	b := Break{Invariant: InvariantHeads, Tenant: report.tenants[caseID], Case: caseID, Stored: headText(have), Expected: headText(want)}
+	brokenAt, isBroken := report.BrokenAt[caseID]
 	switch {
 	case isBroken && brokenAt <= want.Seq:
 		b.Receipt = receipts.Receipt{Case: caseID, Seq: brokenAt}.ID()

@@ -1,27 +1,29 @@
-package postadjudication
+package audit
 
 import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
-	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // auditOperations checks a tenant's cases that have receipts but no run: their chains, and that
 // the circuit breakers, rules and bulk plans match the receipts.
-func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) error {
-	cases, err := s.journal.Operations.Cases(ctx, tenant)
+func (s *auditor) auditOperations(ctx context.Context, a *Report, tenant string) error {
+	cases, err := s.rows.OperationLogs(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	for _, id := range cases {
-		o, found, err := s.journal.Operations.WithTrail(ctx, tenant, id)
+		o, found, err := s.rows.OperationLog(ctx, tenant, id)
 		if err != nil {
 			return err
 		}
@@ -32,11 +34,8 @@ func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) 
 			return err
 		}
 	}
-	for _, check := range []struct {
-		invariant string
-		each      func(context.Context, string, func(postgres.Discrepancy)) error
-	}{{InvariantFold, s.journal.Audit.EachOperationMismatch}, {InvariantFold, s.journal.Plans.EachMismatch}, {InvariantFold, s.journal.Audit.EachControlMismatch}} {
-		if err := check.each(ctx, tenant, a.addFound(check.invariant, tenant)); err != nil {
+	for _, check := range []Check{trail.CheckOperations, trail.CheckPlans, trail.CheckControl} {
+		if err := s.rows.Each(ctx, check, Scope{Tenant: tenant}, a.addFound(InvariantFold, tenant)); err != nil {
 			return err
 		}
 	}
@@ -44,7 +43,7 @@ func (s *Service) auditOperations(ctx context.Context, a *Audit, tenant string) 
 }
 
 // auditOperationLog checks one case that has receipts but no run.
-func (s *Service) auditOperationLog(ctx context.Context, a *Audit, tenant string, o postgres.Operations) error {
+func (s *auditor) auditOperationLog(ctx context.Context, a *Report, tenant string, o OperationLog) error {
 	at := breakSubject{tenant: tenant, caseID: o.Case}
 	a.auditChain(at, o.Head, o.Trail)
 	a.Receipts += int64(len(o.Trail))
@@ -52,9 +51,9 @@ func (s *Service) auditOperationLog(ctx context.Context, a *Audit, tenant string
 	switch {
 	case o.Breaker != nil:
 		err = a.auditBreaker(at, o)
-	case o.Subject == string(postgres.RuleLog):
+	case o.Subject == stored.RuleLog:
 		err = a.auditRules(at, o)
-	case o.Subject == string(postgres.BulkLog):
+	case o.Subject == stored.BulkLog:
 		err = s.auditBulks(ctx, a, at, o)
 	}
 	if err != nil {
@@ -63,52 +62,55 @@ func (s *Service) auditOperationLog(ctx context.Context, a *Audit, tenant string
 	return nil
 }
 
-// overAllTenants is the suffix of Changes in receipts of a tenant's trail about the circuit
-// breaker over all tenants.
-const overAllTenants = ", over all tenants"
+// States and causes of circuit breakers, as stored.
+const (
+	breakerClosed   = "closed"
+	breakerOpen     = "open"
+	breakerHalfOpen = "half_open"
+	causeManual     = "by_hand"
+)
 
 // olderBreakerStates maps the names of breaker states in receipts of older versions.
-var olderBreakerStates = map[string]background.BreakerState{"released": background.BreakerClosed, "pulled": background.BreakerOpen, "easing": background.BreakerHalfOpen}
+var olderBreakerStates = map[string]string{"released": breakerClosed, "pulled": breakerOpen, "easing": breakerHalfOpen}
 
 // recordedBreaker is a circuit breaker as its receipts describe it.
 type recordedBreaker struct {
-	background.Breaker
-	openOverAll bool // the breaker over all tenants pauses the tenant's runs
-	older       bool // recorded by an older version: Openings and OpenedAt are not comparable
+	Breaker
+	older bool // recorded by an older version: Openings and OpenedAt are not comparable
 }
 
-func foldBreaker(trail []receipts.Receipt) (t recordedBreaker, err error) {
-	t.State = background.BreakerClosed
-	for _, r := range trail {
+func foldBreaker(rs []receipts.Receipt) (t recordedBreaker, err error) {
+	t.State = breakerClosed
+	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
 			return t, err
 		}
-		changes, ofAll := strings.CutSuffix(p.Changes, overAllTenants)
+		changes, ofAll := strings.CutSuffix(p.Changes, stored.OverAllTenants)
 		if ofAll {
-			t.openOverAll = r.Subtype == receipts.BreakerOpened
+			t.RecordedOpen = r.Subtype == receipts.BreakerOpened
 			continue
 		}
 		from, to, _ := strings.Cut(changes, " to ")
 		if state, known := olderBreakerStates[to]; known {
 			t.older, t.State = true, state
-			if state == background.BreakerOpen && p.ReasonCode != background.CauseManual {
-				t.State = background.BreakerHalfOpen
+			if state == breakerOpen && p.ReasonCode != causeManual {
+				t.State = breakerHalfOpen
 			}
 		} else {
-			t.State = background.BreakerState(to)
+			t.State = to
 		}
-		if from == string(background.BreakerClosed) {
+		if from == breakerClosed {
 			t.Openings, t.OpenedAt = t.Openings+1, r.At
 		}
 		t.Actor, t.Cause, t.Reason, t.At = r.Actor, p.ReasonCode, p.Reason, r.At
-		t.Manual = t.State == background.BreakerOpen && t.Cause == background.CauseManual
+		t.Manual = t.State == breakerOpen && t.Cause == causeManual
 	}
 	return t, nil
 }
 
 // auditBreaker compares a circuit breaker with its receipts.
-func (a *Audit) auditBreaker(at breakSubject, o postgres.Operations) error {
+func (a *Report) auditBreaker(at breakSubject, o OperationLog) error {
 	recorded, err := foldBreaker(o.Trail)
 	if err != nil {
 		return err
@@ -121,18 +123,18 @@ func (a *Audit) auditBreaker(at breakSubject, o postgres.Operations) error {
 	d.compare("cause", b.Cause, recorded.Cause)
 	d.compare("reason", b.Reason, recorded.Reason)
 	d.compareTimes("time of the last move", b.At, recorded.At)
-	d.compare("opening over all tenants", b.RecordedOpen, recorded.openOverAll)
+	d.compare("opening over all tenants", b.RecordedOpen, recorded.RecordedOpen)
 	if !recorded.older {
 		d.compare("number of openings", b.Openings, recorded.Openings)
 		d.compareTimes("time of the last opening", b.OpenedAt, recorded.OpenedAt)
 	}
-	d.fail(a, at, fmt.Sprintf("the circuit breaker of %s for %s", b.Name, at.tenant))
+	d.fail(a, at, fmt.Sprintf("the circuit breaker of %s for %s", b.Target, at.tenant))
 	return nil
 }
 
 // auditRules compares a tenant's rules with the receipts of its rule log.
-func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
-	recorded := map[string]*postgres.Rule{}
+func (a *Report) auditRules(at breakSubject, o OperationLog) error {
+	recorded := map[string]*Rule{}
 	for _, r := range o.Trail {
 		p, err := r.Payload()
 		if err != nil {
@@ -144,7 +146,7 @@ func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
 		}
 		t := recorded[name]
 		if t == nil {
-			t = &postgres.Rule{}
+			t = &Rule{}
 			recorded[name] = t
 		}
 		var definition struct {
@@ -154,7 +156,7 @@ func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
 			return err
 		}
 		deleted := changes == binding.RuleDeleted
-		*t = postgres.Rule{Tenant: r.Tenant, Name: name, Version: t.Version + 1, Enabled: definition.Enabled && !deleted, Deleted: deleted, Definition: p.Rule, Actor: r.Actor, Reason: p.Reason, At: r.At}
+		*t = Rule{Name: name, Version: t.Version + 1, Enabled: definition.Enabled && !deleted, Deleted: deleted, Definition: p.Rule, Actor: r.Actor, Reason: p.Reason, At: r.At}
 	}
 	for _, stored := range o.Rules {
 		t := recorded[stored.Name]
@@ -165,13 +167,13 @@ func (a *Audit) auditRules(at breakSubject, o postgres.Operations) error {
 		}
 		compareRule(stored, *t).fail(a, at, fmt.Sprintf("rule %s of %s", stored.Name, at.tenant))
 	}
-	for _, name := range sortedKeys(recorded) {
+	for _, name := range slices.Sorted(maps.Keys(recorded)) {
 		a.fail(InvariantFold, at, "rule %s of %s is in the receipts, but not stored", name, at.tenant)
 	}
 	return nil
 }
 
-func compareRule(stored, recorded postgres.Rule) (d differences) {
+func compareRule(stored, recorded Rule) (d differences) {
 	d.compare("version", stored.Version, recorded.Version)
 	d.compare("enabled", stored.Enabled, recorded.Enabled)
 	d.compare("deleted", stored.Deleted, recorded.Deleted)
@@ -184,16 +186,16 @@ func compareRule(stored, recorded postgres.Rule) (d differences) {
 
 // recordedBulk is a bulk plan as its receipts describe it.
 type recordedBulk struct {
-	postgres.BulkPlan
+	BulkPlan
 	hash             string
 	planned          bool // has a receipt of its planning; older versions wrote none
 	forgottenReceipt bool // has a receipt that it was forgotten: nobody had started it
 	receipt          string
 }
 
-func foldBulks(trail []receipts.Receipt) (map[string]*recordedBulk, error) {
+func foldBulks(rs []receipts.Receipt) (map[string]*recordedBulk, error) {
 	recorded := map[string]*recordedBulk{}
-	for _, r := range trail {
+	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
 			return nil, err
@@ -207,13 +209,13 @@ func foldBulks(trail []receipts.Receipt) (map[string]*recordedBulk, error) {
 			t = &recordedBulk{}
 			recorded[p.Bulk] = t
 		}
-		t.State, t.Action, t.hash, t.receipt = postgres.BulkState(to), p.AskedFor, p.ContentDigest, r.ID()
+		t.State, t.Action, t.hash, t.receipt = to, p.AskedFor, p.ContentDigest, r.ID()
 		switch {
-		case to == postgres.BulkForgotten:
+		case to == stored.BulkForgotten:
 			t.forgottenReceipt = true
-		case from == postgres.BulkUnplanned:
+		case from == stored.BulkUnplanned:
 			t.planned, t.Actor, t.Reason, t.PlannedAt = true, r.Actor, p.Reason, r.At
-		case from == string(BulkPlanned) && to == string(BulkRunning):
+		case from == stored.BulkPlanned && to == stored.BulkRunning:
 			t.StartedBy = r.Actor
 		default:
 			t.ChangedBy = r.Actor
@@ -224,23 +226,23 @@ func foldBulks(trail []receipts.Receipt) (map[string]*recordedBulk, error) {
 
 // auditBulks compares a tenant's bulk plans with the receipts of its bulk log, and the hash of
 // each plan with its items.
-func (s *Service) auditBulks(ctx context.Context, a *Audit, at breakSubject, o postgres.Operations) error {
+func (s *auditor) auditBulks(ctx context.Context, a *Report, at breakSubject, o OperationLog) error {
 	recorded, err := foldBulks(o.Trail)
 	if err != nil {
 		return err
 	}
-	for _, b := range o.BulkPlans {
+	for _, b := range o.Plans {
 		id := b.ID.String()
 		t := recorded[id]
 		delete(recorded, id)
-		digest, err := s.storedDigest(ctx, b)
+		digest, err := s.planDigest(ctx, b)
 		if err != nil {
 			return err
 		}
 		var d differences
 		d.compare("hash", hex.EncodeToString(b.Hash[:]), hex.EncodeToString(digest[:]))
 		if t == nil {
-			if b.State != BulkPlanned {
+			if b.State != stored.BulkPlanned {
 				a.fail(InvariantFold, at, "bulk plan %s of %s is %s, and no receipt says so", id, at.tenant, b.State)
 			}
 		} else {
@@ -248,7 +250,7 @@ func (s *Service) auditBulks(ctx context.Context, a *Audit, at breakSubject, o p
 		}
 		d.fail(a, at, fmt.Sprintf("bulk plan %s of %s", id, at.tenant))
 	}
-	for _, id := range sortedKeys(recorded) {
+	for _, id := range slices.Sorted(maps.Keys(recorded)) {
 		if t := recorded[id]; !t.forgotten() {
 			a.fail(InvariantFold, at, "bulk plan %s of %s is in receipt %s, but not stored", id, at.tenant, t.receipt)
 		}
@@ -256,13 +258,20 @@ func (s *Service) auditBulks(ctx context.Context, a *Audit, at breakSubject, o p
 	return nil
 }
 
+// planDigest computes the hash of a plan from what is stored.
+func (s *auditor) planDigest(ctx context.Context, b BulkPlan) ([32]byte, error) {
+	d := binding.NewPlanDigest(binding.Plan{Tenant: b.Tenant, Action: b.Action, Request: b.Request, Actor: b.Actor, Reason: b.Reason, PlannedKey: b.PlannedKey})
+	err := s.rows.PlanItems(ctx, b.ID, func(i PlanItem) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
+	return d.Sum(), err
+}
+
 // forgotten reports whether the plan may be missing: it was deleted before anybody started it.
 // Older versions wrote no receipt of that.
 func (t *recordedBulk) forgotten() bool {
-	return t.forgottenReceipt || !t.planned && t.State == BulkCancelled && t.StartedBy == ""
+	return t.forgottenReceipt || !t.planned && t.State == stored.BulkCancelled && t.StartedBy == ""
 }
 
-func (t *recordedBulk) compare(b postgres.BulkPlan) (d differences) {
+func (t *recordedBulk) compare(b BulkPlan) (d differences) {
 	d.compare("state", b.State, t.State)
 	d.compare("action", b.Action, t.Action)
 	d.compare("hash", hex.EncodeToString(b.Hash[:]), t.hash)

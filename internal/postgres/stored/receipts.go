@@ -1,0 +1,90 @@
+package stored
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// ReceiptColumns are the columns of recourse.receipts, in the order of a ReceiptRow.
+const ReceiptColumns = `case_id,seq,run_id,tenant,source,subtype,actor,at,body,link`
+
+// ReceiptRow is a row of recourse.receipts.
+type ReceiptRow struct {
+	CaseID  uuid.UUID     `db:"case_id"`
+	Seq     int64         `db:"seq"`
+	RunID   uuid.NullUUID `db:"run_id"`
+	Tenant  string        `db:"tenant"`
+	Source  string        `db:"source"`
+	Subtype string        `db:"subtype"`
+	Actor   string        `db:"actor"`
+	At      time.Time     `db:"at"`
+	Body    string        `db:"body"`
+	Link    []byte        `db:"link"`
+}
+
+// Receipt returns the row as a receipt.
+func (r *ReceiptRow) Receipt() receipts.Receipt {
+	out := receipts.Receipt{
+		Case: receipts.CaseID(r.CaseID), Seq: r.Seq, Run: receipts.RunID(r.RunID.UUID), Tenant: r.Tenant,
+		Source: receipts.Source(r.Source), Subtype: receipts.Subtype(r.Subtype), Actor: r.Actor, At: r.At.UTC(), Body: []byte(r.Body),
+	}
+	copy(out.Link[:], r.Link)
+	return out
+}
+
+// TrailPosition is a position in a trail: by case, then sequence.
+type TrailPosition struct {
+	Case receipts.CaseID
+	Seq  int64
+}
+
+const trailSQL = `SELECT ` + ReceiptColumns + ` FROM recourse.receipts
+WHERE tenant = $1 AND (case_id, seq) > ($2, $3) AND ($4::uuid IS NULL OR case_id = $4) ORDER BY case_id, seq LIMIT $5`
+
+// Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero
+// case selects all of the tenant's cases.
+func Trail(ctx context.Context, q Querier, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
+	return selectReceipts(ctx, q, trailSQL, tenant, after.Case.String(), after.Seq, OptionalCase(caseID), limit)
+}
+
+// CaseTrail reads all receipts of a tenant's case, in order.
+func CaseTrail(ctx context.Context, q Querier, tenant string, caseID receipts.CaseID) ([]receipts.Receipt, error) {
+	return selectReceipts(ctx, q, `SELECT `+ReceiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 ORDER BY seq`, tenant, caseID.String())
+}
+
+// OptionalCase returns a parameter that selects one case; nil, for the zero id, selects none in
+// particular.
+func OptionalCase(id receipts.CaseID) *string {
+	if id.IsZero() {
+		return nil
+	}
+	s := id.String()
+	return &s
+}
+
+func selectReceipts(ctx context.Context, q Querier, query string, args ...any) ([]receipts.Receipt, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out := []receipts.Receipt{}
+	for rows.Next() {
+		var r ReceiptRow
+		if err := rows.Scan(&r.CaseID, &r.Seq, &r.RunID, &r.Tenant, &r.Source, &r.Subtype, &r.Actor, &r.At, &r.Body, &r.Link); err != nil {
+			return nil, err
+		}
+		out = append(out, r.Receipt())
+	}
+	return out, rows.Err()
+}

@@ -1,0 +1,52 @@
+package stored
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/postgres/migrations"
+)
+
+// ErrSchema means that the database's schema is not the one this program needs.
+var ErrSchema = errors.New("schema")
+
+// VersionTable is the table of the migrations that were applied.
+const VersionTable = "recourse.schema_version"
+
+// CheckSchema compares the database's schema version with this program's. The error wraps
+// ErrSchema and says in one line what to do.
+func CheckSchema(ctx context.Context, db *sql.DB) error {
+	var have int64
+	err := db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM `+VersionTable+` WHERE is_applied`).Scan(&have)
+	var refused *pq.Error
+	if errors.As(err, &refused) {
+		switch refused.Code {
+		case "42P01", "3F000":
+			return fmt.Errorf("%w: the database has no Recourse schema; run: recourse migrate", ErrSchema)
+		case "42501":
+			return fmt.Errorf("%w: the role of this connection may not read it; run: recourse migrate --app-role NAME, as the owner of the schema", ErrSchema)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	want, err := migrations.Newest()
+	switch {
+	case err != nil:
+		return err
+	case have < want:
+		return fmt.Errorf("%w: the database is at version %d, this program needs %d; run: recourse migrate", ErrSchema, have, want)
+	case have > want:
+		return NewerSchema(have, want)
+	}
+	return nil
+}
+
+// NewerSchema returns the error for a schema that is newer than the program.
+func NewerSchema(have, want int64) error {
+	return fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, have, want)
+}

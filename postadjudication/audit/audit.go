@@ -1,0 +1,230 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strconv"
+
+	"github.com/recourse-dev/recourse/internal/archive"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Query selects what to audit.
+type Query struct {
+	Tenants []string // empty: all tenants
+	// Case restricts the audit to one case, as the function Case does; Tenants must then hold
+	// its tenant only. Zero: all cases.
+	Case receipts.CaseID
+	// MaxRecoveries is how many workers a run may lose, as configured in the processes that
+	// execute. 0: DefaultMaxRecoveries; negative: no limit.
+	MaxRecoveries int
+	Archive       archive.Store // if set, the archive files that receipts name are compared with their digests
+	// Progress is called now and then on the goroutine of the audit, with the current part and
+	// the number of cases done. May be nil.
+	Progress func(part string, done, of int)
+}
+
+// ErrNotFound means that the tenant has no such case.
+var ErrNotFound = errors.New("audit: not found")
+
+// auditor audits what a reader returns.
+type auditor struct {
+	receipts      Reader
+	rows          RowReader // nil: there are receipts only
+	maxRecoveries int       // as in Query
+	files         *archiveCheck
+	progress      func(part string, done int)
+}
+
+func newAuditor(r Reader, q Query) *auditor {
+	rows, _ := r.(RowReader)
+	return &auditor{receipts: r, rows: rows, maxRecoveries: q.MaxRecoveries, files: newArchiveCheck(q.Archive), progress: func(string, int) {}}
+}
+
+// newReport returns an empty report of what the auditor can check.
+func (s *auditor) newReport() *Report {
+	a := Empty()
+	if s.files.store != nil {
+		a.Archive = &s.files.summary
+	}
+	if s.rows == nil {
+		a.NotChecked = slices.Clone(needRows)
+	}
+	return a
+}
+
+// Run checks the whole trail of the tenants of the query, or of all tenants, against the stored
+// state. It reads case by case in bounded memory. It may run while others write: a case that
+// seems wrong is read again in one transaction before it is reported broken. After an error the
+// report has what was found until then.
+func Run(ctx context.Context, r Reader, q Query) (*Report, error) {
+	s, tenants := newAuditor(r, q), q.Tenants
+	if !q.Case.IsZero() {
+		if len(tenants) != 1 {
+			return nil, errors.New("audit: Query.Case needs its one tenant")
+		}
+		return s.auditSingleCase(ctx, tenants[0], q.Case)
+	}
+	a := s.newReport()
+	if len(tenants) == 0 {
+		var err error
+		if tenants, err = r.Tenants(ctx); err != nil {
+			return nil, err
+		}
+		if s.rows != nil {
+			if err := s.auditOrphanOperations(ctx, a); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := s.reportProgress(ctx, q.Progress, tenants); err != nil {
+		return a, err
+	}
+	for _, tenant := range tenants {
+		if err := s.auditTenant(ctx, a, tenant); err != nil {
+			return a, err
+		}
+	}
+	if s.rows == nil {
+		return a, nil
+	}
+	s.progress("the order of events", a.Cases)
+	return a, s.auditOrder(ctx, a, tenants, len(q.Tenants) == 0)
+}
+
+// progressEvery is the number of cases between two calls of Query.Progress.
+const progressEvery = 100
+
+// reportProgress makes the auditor report progress. It counts the cases first.
+func (s *auditor) reportProgress(ctx context.Context, progress func(string, int, int), tenants []string) error {
+	if progress == nil {
+		return nil
+	}
+	total, err := s.receipts.CountCases(ctx, tenants)
+	s.progress = func(part string, done int) { progress(part, done, total) }
+	return err
+}
+
+// auditTenant audits a tenant, as far as the reader has what it needs.
+func (s *auditor) auditTenant(ctx context.Context, a *Report, tenant string) error {
+	if s.rows == nil {
+		return s.auditTrails(ctx, a, tenant)
+	}
+	return s.auditRows(ctx, a, tenant)
+}
+
+// auditRows compares a tenant's rows with its receipts.
+func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error {
+	trail, stop := iter.Pull2(groupByCase(s.receipts.Receipts(ctx, tenant)))
+	defer stop()
+	sums, annotations := map[string]int64{}, s.newAnnotationAudit(tenant)
+	rs, err, ok := trail()
+	for c, caseErr := range s.rows.Cases(ctx, tenant) {
+		if err := errors.Join(caseErr, err); err != nil {
+			return err
+		}
+		caseID := c.ID
+		for ok && bytes.Compare(rs[0].Case[:], caseID[:]) < 0 {
+			a.checkOrphanedReceipts(ctx, s, tenant, rs[0].Case)
+			if rs, err, ok = trail(); err != nil {
+				return err
+			}
+		}
+		var caseReceipts []receipts.Receipt
+		if ok && rs[0].Case == caseID {
+			caseReceipts = rs
+			rs, err, ok = trail()
+		}
+		found, last, err := s.auditCaseRechecked(ctx, tenant, c, caseReceipts)
+		if err != nil {
+			return err
+		}
+		a.add(found)
+		if a.Cases%progressEvery == 0 {
+			s.progress("cases", a.Cases)
+		}
+		if err := errors.Join(annotations.add(ctx, a, caseReceipts), s.files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, caseReceipts)); err != nil {
+			return err
+		}
+		if last.Escrow != 0 {
+			sums[last.Reference] += last.State.Reserved + last.State.Released + last.State.Refunded
+		}
+	}
+	for ; ok && err == nil; rs, err, ok = trail() {
+		a.checkOrphanedReceipts(ctx, s, tenant, rs[0].Case)
+	}
+	if err != nil {
+		return err
+	}
+	s.progress("keys, policies and lists", a.Cases)
+	err = errors.Join(annotations.finish(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditLetterList(ctx, a, tenant, receipts.CaseID{}), s.auditKeys(ctx, a, tenant), s.auditPeople(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
+	if err != nil {
+		return err
+	}
+	return s.auditEscrows(ctx, a, tenant, sums)
+}
+
+// checkOrphanedReceipts reports receipts of a case that is not stored.
+func (a *Report) checkOrphanedReceipts(ctx context.Context, s *auditor, tenant string, caseID receipts.CaseID) {
+	c, trail, err := s.rows.Case(ctx, tenant, caseID)
+	var operations bool
+	if err == nil && len(c.Runs) == 0 {
+		_, operations, err = s.rows.OperationLog(ctx, tenant, caseID)
+	}
+	if operations {
+		return // an operation log has no runs; auditOperations checks it
+	}
+	if err != nil || len(c.Runs) == 0 {
+		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, but the case is not stored (%v)", caseID, len(trail), err)
+	}
+}
+
+// auditCaseRechecked audits a case. If it seems wrong, it is read again in one transaction and
+// audited again, since others may write meanwhile.
+func (s *auditor) auditCaseRechecked(ctx context.Context, tenant string, c StoredCase, rs []receipts.Receipt) (*Report, StoredCase, error) {
+	if len(rs) > 0 {
+		if found := auditCase(&c, rs, s.maxRecoveries); found.OK() {
+			return found, c, nil
+		}
+	}
+	c, rs, err := s.rows.Case(ctx, tenant, c.ID)
+	if err != nil || len(c.Runs) == 0 {
+		return nil, StoredCase{}, errors.Join(err, errCaseVanished)
+	}
+	return auditCase(&c, rs, s.maxRecoveries), c, nil
+}
+
+var errCaseVanished = errors.New("audit: a case vanished while it was audited")
+
+func (s *auditor) auditEscrows(ctx context.Context, a *Report, tenant string, sums map[string]int64) error {
+	escrows, err := s.rows.Escrows(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, e := range escrows {
+		if err := s.auditEscrow(ctx, a, tenant, e, sums[e.Reference]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// auditEscrow compares the committed sum of an escrow with its cases, and with the sum it
+// holds. A sum that seems wrong is read again in one transaction first.
+func (s *auditor) auditEscrow(ctx context.Context, a *Report, tenant string, e Escrow, sum int64) (err error) {
+	if e.Committed != sum {
+		if e, sum, err = s.rows.Escrow(ctx, tenant, e.Reference); err != nil {
+			return err
+		}
+	}
+	if e.Committed != sum {
+		a.failDiffering(InvariantEscrows, breakSubject{tenant: tenant}, strconv.FormatInt(e.Committed, 10), strconv.FormatInt(sum, 10), "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
+	}
+	if folded := e.Committed - e.OpenDeltas; folded > e.Held+e.Breached {
+		a.fail(InvariantEscrows, breakSubject{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+// Package audit checks the evidence of a Recourse database: every chain of receipts, and that what
+// is stored follows from the receipts. It needs no Service: a connection that may only SELECT is
+// enough, on a primary or a standby, also while triggers are off and while others write.
+//
+// Run checks tenants, or all tenants. A difference that is found while others write is read again
+// at one moment before it is reported. A Report without breaks proves that nothing was changed
+// that receipts determine, except by somebody who recomputed a whole chain or cut off its end and
+// all rows that name it: only heads that were noted elsewhere reveal that (CompareHeads).
+//
+// The package promises to change nothing, to take no lock, and to keep no more in memory than a
+// head for each case and the breaks that it found. It derives what receipts determine by package
+// internal/binding, as the engine does, and reads rows by package internal/trail, whose statements
+// are its own. It knows neither the engine nor the journal.
+package audit

@@ -1,0 +1,206 @@
+package trail
+
+import (
+	"context"
+	"database/sql"
+	"iter"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Case is a case with its runs, as far as receipts determine it.
+type Case struct {
+	ID          receipts.CaseID
+	Tenant      string
+	Kind        string // stored.KindSettlement or stored.KindPlain
+	Subject     string // transaction receipt id; "<family>:<retry key>" for plain families
+	Escrow      int64  // row id; 0 for plain families
+	Reference   string // the escrow's
+	Currency    string
+	Held        int64 // by the escrow, in minor units
+	Submission  string
+	Content     [32]byte
+	State       settlement.State
+	ActiveRun   receipts.RunID
+	Epoch       int
+	UnknownOpen int       // attempts whose outcome is unknown
+	FirstSentAt time.Time // under the newest operation key; zero: never
+	Head        receipts.Head
+	Runs        []Run // oldest first
+}
+
+// Run is a row of runs with its request.
+type Run struct {
+	ID               receipts.RunID
+	Family           string
+	RetryKey         string
+	OperationKey     [32]byte // zero for a plain task
+	Queue            string
+	Target           string
+	Policy           string // as stored: see retrypolicy.Parse
+	Request          []byte // the bytes that are sent; the payload of a plain task
+	Parent           receipts.RunID
+	State            string // receipts.StatePending and so on
+	Letter           string // receipts.LetterOpen and so on; empty unless dead-lettered
+	Attempts         int
+	BudgetSpent      int
+	Recoveries       int
+	Class            string
+	OutstandingCalls []int // attempts whose call was given up and may still be executed
+	CancelAsked      bool
+	CancelBy         string
+	CancelReason     string
+	DueAt            time.Time
+	Reason           string           // of its death
+	Failure          receipts.Failure // the last one; zero if there was none
+}
+
+// IsLive reports whether the run is live.
+func (r *Run) IsLive() bool {
+	return r.State == receipts.StatePending || r.State == receipts.StateRunning || r.State == receipts.StateScheduled
+}
+
+// IsActive reports whether the run is live or an open dead letter: a case has one such run at
+// most.
+func (r *Run) IsActive() bool { return r.IsLive() || r.Letter == receipts.LetterOpen }
+
+const runsSQL = `SELECT
+  r.id, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload), r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class,
+  r.outstanding_calls, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.reason, r.error_type, r.error_code, r.error_text,
+  c.id, c.kind, c.subject, coalesce(c.escrow_id, 0), coalesce(e.reference, ''), coalesce(e.currency, ''), coalesce(e.held, 0), c.submission, c.content,
+  c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
+  c.run_id, c.epoch, c.unknown_open, c.first_sent_at, c.last_seq, c.last_link
+FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+  LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
+
+// scanRun reads a row of runsSQL.
+func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
+	var id, caseID, active uuid.UUID
+	var parent uuid.NullUUID
+	var key, content, link []byte
+	var outstanding pq.Int32Array
+	var firstSent sql.NullTime
+	s := &c.State
+	err = rows.Scan(
+		&id, &r.Family, &r.RetryKey, &key, &r.Queue, &r.Target, &r.Policy, &r.Request, &parent, &r.State, &r.Letter, &r.Attempts, &r.BudgetSpent, &r.Recoveries, &r.Class,
+		&outstanding, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.Reason, &r.Failure.Type, &r.Failure.Code, &r.Failure.Message,
+		&caseID, &c.Kind, &c.Subject, &c.Escrow, &c.Reference, &c.Currency, &c.Held, &c.Submission, &content,
+		(*string)(&s.Progression), (*string)(&s.ReasonCode), &s.Reason, (*string)(&s.Lifecycle), (*string)(&s.Adjudication), &s.Generation, &s.Asked, &s.Moved, &s.Reserved, &s.Released, &s.Refunded,
+		&active, &c.Epoch, &c.UnknownOpen, &firstSent, &c.Head.Seq, &link,
+	)
+	if err != nil {
+		return c, r, err
+	}
+	r.ID, r.Parent, r.DueAt = receipts.RunID(id), receipts.RunID(parent.UUID), r.DueAt.UTC()
+	copy(r.OperationKey[:], key)
+	for _, attempt := range outstanding {
+		r.OutstandingCalls = append(r.OutstandingCalls, int(attempt))
+	}
+	c.ID, c.ActiveRun = receipts.CaseID(caseID), receipts.RunID(active)
+	if firstSent.Valid {
+		c.FirstSentAt = firstSent.Time.UTC()
+	}
+	copy(c.Content[:], content)
+	copy(c.Head.Link[:], link)
+	return c, r, nil
+}
+
+// selectCases reads runs that are ordered by case, as cases.
+func selectCases(ctx context.Context, q stored.Querier, tenant, where string, args ...any) (out []Case, err error) {
+	err = eachRow(ctx, q, func(rows *sql.Rows) error {
+		c, r, err := scanRun(rows)
+		if err != nil {
+			return err
+		}
+		if n := len(out); n == 0 || out[n-1].ID != c.ID {
+			c.Tenant = tenant
+			out = append(out, c)
+		}
+		last := &out[len(out)-1]
+		last.Runs = append(last.Runs, r)
+		return nil
+	}, runsSQL+where, args...)
+	return out, err
+}
+
+// casePage is how many cases are read at once.
+const casePage = 500
+
+// Cases streams the cases of a tenant that have runs, by id. It reads pages, each at a moment of
+// its own.
+func (r *Reader) Cases(ctx context.Context, tenant string) iter.Seq2[Case, error] {
+	return func(yield func(Case, error) bool) {
+		var after receipts.CaseID
+		for {
+			page, err := selectCases(ctx, r.db, tenant, `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
+  SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`, tenant, after.String(), casePage)
+			if err != nil {
+				yield(Case{}, failed(err))
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for _, c := range page {
+				if !yield(c, nil) {
+					return
+				}
+				after = c.ID
+			}
+		}
+	}
+}
+
+// Case reads a tenant's case with its runs and its receipts, at one moment. Runs are empty if
+// the case is not stored, or has none.
+func (r *Reader) Case(ctx context.Context, tenant string, id receipts.CaseID) (c Case, rs []receipts.Receipt, err error) {
+	err = r.atOneMoment(ctx, func(tx *sql.Tx) error {
+		found, err := selectCases(ctx, tx, tenant, `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`, tenant, id.String())
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			c = found[0]
+		}
+		rs, err = stored.CaseTrail(ctx, tx, tenant, id)
+		return err
+	})
+	return c, rs, err
+}
+
+// Escrow is what an escrow holds and what its cases have committed of it, in minor units.
+type Escrow struct {
+	Reference  string
+	Held       int64
+	Committed  int64
+	OpenDeltas int64 // part of Committed that is not folded into the escrow's row yet
+	Breached   int64
+}
+
+// Escrows lists a tenant's escrows by reference.
+func (r *Reader) Escrows(ctx context.Context, tenant string) (out []Escrow, err error) {
+	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
+		var e Escrow
+		if err := rows.Scan(&e.Reference, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached); err != nil {
+			return err
+		}
+		out = append(out, e)
+		return nil
+	}, `SELECT reference, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1 ORDER BY reference`, tenant)
+	return out, failed(err)
+}
+
+// Escrow reads, at one moment, an escrow of a tenant and what its cases add up to.
+func (r *Reader) Escrow(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error) {
+	err = r.db.QueryRowContext(ctx, `SELECT e.reference, e.held, e.committed, e.open, e.breached,
+		coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
+		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).
+		Scan(&e.Reference, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached, &sum)
+	return e, sum, failed(err)
+}

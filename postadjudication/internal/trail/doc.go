@@ -1,0 +1,12 @@
+// Package trail reads the schema recourse for an audit, through database/sql: the receipts of
+// tenants, the rows that the receipts are about, and what contradicts between rows.
+//
+// The package promises that it changes nothing and takes no lock: a role that may only SELECT
+// suffices, and so does a standby. What an audit compares with each other is read at one moment.
+// Memory does not grow with the number of receipts or cases.
+//
+// It reads only columns that an audit compares, by statements of its own: whoever reads evidence
+// through the code that wrote it would repeat its faults. What the writer must agree on (words in
+// columns, the statements about receipts) is in package internal/postgres/stored. The package
+// knows neither the journal nor the engine nor the Service.
+package trail

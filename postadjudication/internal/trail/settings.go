@@ -1,0 +1,165 @@
+package trail
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Annotations are the hold, the marks and the announced end of retention of a dead letter. The
+// zero value is that of a dead letter without any.
+type Annotations struct {
+	Held            bool
+	HoldReason      string
+	Reprocess       *bool // reprocess_eligible; nil if not marked
+	Review          *bool // manual_review_required; nil if not marked
+	MarkReason      string
+	RetentionEndsAt time.Time // zero: not announced
+}
+
+func selectAnnotations(ctx context.Context, q stored.Querier, where string, args ...any) (map[receipts.RunID]Annotations, error) {
+	out := map[receipts.RunID]Annotations{}
+	err := eachRow(ctx, q, func(rows *sql.Rows) error {
+		var run uuid.UUID
+		var a Annotations
+		var ends sql.NullTime
+		if err := rows.Scan(&run, &a.Held, &a.HoldReason, &a.Reprocess, &a.Review, &a.MarkReason, &ends); err != nil {
+			return err
+		}
+		if ends.Valid {
+			a.RetentionEndsAt = ends.Time.UTC()
+		}
+		out[receipts.RunID(run)] = a
+		return nil
+	}, `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.desk k `+where, args...)
+	return out, err
+}
+
+// Annotations reads the annotations of runs of a tenant. Runs without any are left out.
+func (r *Reader) Annotations(ctx context.Context, tenant string, runs []receipts.RunID) (map[receipts.RunID]Annotations, error) {
+	ids := make(pq.StringArray, len(runs))
+	for i, id := range runs {
+		ids[i] = id.String()
+	}
+	out, err := selectAnnotations(ctx, r.db, `WHERE k.run_id = ANY($1::uuid[]) AND k.tenant = $2`, ids, tenant)
+	return out, failed(err)
+}
+
+// CaseAnnotations reads the receipts of a case and the annotations of its runs, at one moment.
+func (r *Reader) CaseAnnotations(ctx context.Context, tenant string, id receipts.CaseID) (rs []receipts.Receipt, annotations map[receipts.RunID]Annotations, err error) {
+	err = r.atOneMoment(ctx, func(tx *sql.Tx) (err error) {
+		if rs, err = stored.CaseTrail(ctx, tx, tenant, id); err != nil {
+			return err
+		}
+		annotations, err = selectAnnotations(ctx, tx, `JOIN recourse.runs r ON r.id = k.run_id WHERE r.tenant = $1 AND r.case_id = $2`, tenant, id.String())
+		return err
+	})
+	return rs, annotations, err
+}
+
+// Keys reads the access keys of a tenant, without secrets, and the receipts of its key log, at
+// one moment.
+func (r *Reader) Keys(ctx context.Context, tenant string) (keys []access.Key, rs []receipts.Receipt, err error) {
+	err = r.atOneMoment(ctx, func(tx *sql.Tx) error {
+		err := eachRow(ctx, tx, func(rows *sql.Rows) error {
+			k := access.Key{Tenant: tenant}
+			var roles pq.StringArray
+			var expires, revoked sql.NullTime
+			if err := rows.Scan(&k.Prefix, &k.Principal, &roles, &k.CreatedAt, &k.CreatedBy, &k.SuccessorOf, &expires, &revoked, &k.RevokedBy); err != nil {
+				return err
+			}
+			for _, role := range roles {
+				k.Roles = append(k.Roles, access.Role(role))
+			}
+			k.CreatedAt, k.ExpiresAt, k.RevokedAt = k.CreatedAt.UTC(), utcOrNil(expires), utcOrNil(revoked)
+			keys = append(keys, k)
+			return nil
+		}, `SELECT prefix, principal, roles, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by FROM recourse.keys WHERE tenant = $1 ORDER BY created_at, id`, tenant)
+		if err != nil {
+			return err
+		}
+		rs, err = operationLogTrail(ctx, tx, tenant, stored.KeyLog)
+		return err
+	})
+	return keys, rs, err
+}
+
+func utcOrNil(t sql.NullTime) *time.Time {
+	if !t.Valid {
+		return nil
+	}
+	utc := t.Time.UTC()
+	return &utc
+}
+
+// operationLogTrail reads the receipts of a tenant's operation log; none if nothing was ever
+// written there.
+func operationLogTrail(ctx context.Context, tx *sql.Tx, tenant, subject string) ([]receipts.Receipt, error) {
+	var id uuid.UUID
+	err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, subject).Scan(&id)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return stored.CaseTrail(ctx, tx, tenant, receipts.CaseID(id))
+}
+
+// Policy is the retry policy that a person set for new runs of a family.
+type Policy struct {
+	Family  string
+	Case    receipts.CaseID // of its receipts
+	Version int64           // the sequence of the receipt that says the same
+	Policy  string          // as stored and in the receipt; empty: as configured
+}
+
+// Policies lists the policies that were set for a tenant, by family.
+func (r *Reader) Policies(ctx context.Context, tenant string) (out []Policy, err error) {
+	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
+		var p Policy
+		var id uuid.UUID
+		if err := rows.Scan(&p.Family, &id, &p.Version, &p.Policy); err != nil {
+			return err
+		}
+		p.Case = receipts.CaseID(id)
+		out = append(out, p)
+		return nil
+	}, `SELECT family, case_id, version, policy FROM recourse.policies WHERE tenant = $1 ORDER BY family`, tenant)
+	return out, failed(err)
+}
+
+// People is the number of people that a tenant's money requires. The zero time and an empty
+// actor mean that it was never set.
+type People struct {
+	People        int
+	Actor, Reason string
+	At            time.Time
+}
+
+// People reads the number in force for a tenant and the receipts of its people log, at one
+// moment.
+func (r *Reader) People(ctx context.Context, tenant string) (p People, rs []receipts.Receipt, err error) {
+	p.People = stored.DefaultPeople
+	err = r.atOneMoment(ctx, func(tx *sql.Tx) error {
+		err := eachRow(ctx, tx, func(rows *sql.Rows) error {
+			err := rows.Scan(&p.People, &p.Actor, &p.Reason, &p.At)
+			p.At = p.At.UTC()
+			return err
+		}, `SELECT people, actor, reason, at FROM recourse.people WHERE tenant = $1`, tenant)
+		if err != nil {
+			return err
+		}
+		rs, err = operationLogTrail(ctx, tx, tenant, stored.PeopleLog)
+		return err
+	})
+	return p, rs, err
+}
