@@ -3,6 +3,7 @@ package cli_test
 import (
 	"database/sql"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // auditorOf creates a role that may only read the schema, and makes it the role of the commands.
@@ -72,4 +74,65 @@ func TestVerifyNeedsSelectOnly(t *testing.T) {
 	}
 	p.Exec(`REVOKE ALL ON SCHEMA recourse FROM PUBLIC`, `REVOKE SELECT ON recourse.schema_version FROM `+"auditor_testverifyneedsselectonly")
 	p.Run("", "receipts", "verify", "--all-tenants").Check(t, "a role that may not read", 4, "may not read")
+}
+
+// Receipts are exported with SELECT only, and verified from the file without a database.
+func TestReceiptsAreVerifiedFromAFile(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	p.Run(clitest.Line+clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 0, "")
+	p.Run("", "policy", "set", "--tenant", "acme", "--max-attempts", "4", "--actor", "root", "--reason", "r").Check(t, "policy set", 0, "")
+	auditorOf(t, p)
+	dir := t.TempDir()
+	file, heads := filepath.Join(dir, "acme.jsonl"), filepath.Join(dir, "heads")
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads).Check(t, "save heads", 0, "")
+	exported := p.Run("", "receipts", "export", "--tenant", "acme", "--json", file)
+	exported.Check(t, "export", 0, "")
+	if v := exported.Object(t); v["receipts"] != 3.0 || v["file"] != file {
+		t.Errorf("%v", v)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || strings.Count(string(text), "\n") != 3 {
+		t.Fatalf("%s, %v", text, err)
+	}
+	if out := p.Run("", "receipts", "export", "--all-tenants", "-"); out.Out != string(text) {
+		t.Errorf("to standard output: %q", out.Out)
+	}
+	clear(p.Env) // neither a database nor a Redis is named from here
+	whole := p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file, "--heads", heads, "--json")
+	whole.Check(t, "the file", 0, "")
+	v := whole.Object(t)
+	verdicts := v["invariants"].(map[string]any)
+	if v["ok"] != true || v["cases"] != 2.0 || v["runs"] != 2.0 || v["receipts"] != 3.0 || v["chains_verified"] != 3.0 || v["heads_compared"] != 3.0 || v["trails_without_head"] != 0.0 {
+		t.Errorf("%v", v)
+	}
+	for name, want := range map[string]string{
+		audit.InvariantChains: "ok", audit.InvariantBudgets: "ok", audit.InvariantHeads: "ok",
+		audit.InvariantAccounted: audit.NotCheckedVerdict, audit.InvariantLetters: audit.NotCheckedVerdict, audit.InvariantFold: audit.NotCheckedVerdict, audit.InvariantEscrows: audit.NotCheckedVerdict, audit.InvariantOrder: audit.NotCheckedVerdict,
+	} {
+		if verdicts[name] != want {
+			t.Errorf("%s: %v, want %s", name, verdicts[name], want)
+		}
+	}
+	people := p.Run("", "receipts", "verify", "--all-tenants", "--file", file)
+	people.Check(t, "for people", 0, "")
+	if strings.Count(people.Out, "not checked") != 5 {
+		t.Errorf("%s", people.Out)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	write(strings.Replace(string(text), `"actor":"system:escrow"`, `"actor":"user:eve"`, 1))
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file).Check(t, "an edited line", 1, "broken")
+	write(lines[0] + lines[2])
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file).Check(t, "a case is left out", 0, "")
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file, "--heads", heads).Check(t, "a case is left out, with heads", 1, "broken")
+	write(strings.TrimSuffix(string(text), "\n"))
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file).Check(t, "a file that is cut off", 2, "line 3: the line is cut off")
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file+".none").Check(t, "no file", 2, "no such file")
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file, "--transaction", "txr_1").Check(t, "a transaction in a file", 2, "needs a database")
 }

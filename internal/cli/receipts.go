@@ -22,10 +22,10 @@ import (
 
 func receiptsCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "receipts", Short: "List and verify receipts", Args: shell.UnknownCommand,
+		Use: "receipts", Short: "List, verify and export receipts", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(receiptsList(sh), receiptsVerify(sh))
+	cmd.AddCommand(receiptsList(sh), receiptsVerify(sh), receiptsExport(sh))
 	return cmd
 }
 

@@ -49,6 +49,7 @@ type verifyFlags struct {
 	caseID, transaction string // one case
 	heads, saveHeads    string
 	archive             string
+	file                string // receipts, instead of a database
 	maxRecoveries       int
 }
 
@@ -64,7 +65,9 @@ state, its escrow's sums and its row in the list of dead letters, but not the or
 events. Exit code 1 means that something is broken; then --save-heads writes no file.
 
 The role of the database URL needs USAGE on the schema recourse and SELECT on its tables, and
-nothing else; a standby will do.`,
+nothing else; a standby will do. --file verifies a file that receipts export wrote, without a
+database: each chain, and that each receipt may follow those before it. What only a comparison
+with the stored state can show is listed as not checked.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.check(); err != nil {
 				return shell.Usage(cmd, err)
@@ -81,6 +84,7 @@ nothing else; a standby will do.`,
 	f.StringVar(&a.heads, "heads", "", "file written by --save-heads, for the same tenant or for all: reports chains whose end is missing")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
 	f.StringVar(&a.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
+	f.StringVar(&a.file, "file", "", "verify this file of receipts export instead of a database")
 	f.IntVar(&a.maxRecoveries, "max-recoveries", audit.DefaultMaxRecoveries, "maximum number of lost workers a run may have, as configured by serve --max-recoveries; -1: unlimited")
 	return cmd
 }
@@ -106,14 +110,23 @@ func (a *verifyFlags) check() error {
 		return errors.New("name the case by one of --case and --transaction")
 	case a.singleCase() && a.all:
 		return errors.New("--case and --transaction need --tenant, not --all-tenants")
+	case a.file != "" && a.transaction != "":
+		return errors.New("--transaction needs a database: with --file, name the case by --case")
 	case a.singleCase() && a.saveHeads != "":
 		return errors.New("--save-heads saves the heads of all cases: leave out --case and --transaction")
 	}
 	return nil
 }
 
-// open opens the database that is verified.
+// open opens what is verified: a database, or a file; then db is nil.
 func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.Reader, db *audit.Database, end func() error, err error) {
+	if a.file != "" {
+		f, err := audit.OpenFile(a.file)
+		if err != nil {
+			return nil, nil, nil, shell.WithCode(shell.ExitUsage, err)
+		}
+		return f, nil, f.Close, nil
+	}
 	if db, err = backend.OpenAudit(ctx, sh, a.options); err != nil {
 		return nil, nil, nil, err
 	}

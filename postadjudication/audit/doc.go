@@ -1,6 +1,7 @@
 // Package audit checks the evidence of a Recourse database: every chain of receipts, and that what
 // is stored follows from the receipts. It needs no Service: a connection that may only SELECT is
-// enough, on a primary or a standby, also while triggers are off and while others write.
+// enough, on a primary or a standby, also while triggers are off and while others write. A file of
+// receipts (OpenFile) can be checked without any database, as far as receipts alone can show.
 //
 // Run checks tenants, or all tenants. A difference that is found while others write is read again
 // at one moment before it is reported. A Report without breaks proves that nothing was changed
