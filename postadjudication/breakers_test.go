@@ -341,7 +341,7 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	if _, err := r.As("acme", "brake:old").Breakers.Open(ctx, DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.db.Exec(`UPDATE recourse.brakes SET state = 'half_open', by_hand = false`); err != nil { // as migration 18 leaves it
+	if _, err := r.db.Exec(`UPDATE recourse.brakes SET state = 'half_open', by_hand = false`); err != nil { // as older versions left it
 		t.Fatal(err)
 	}
 	r.submitAll(0, 3)

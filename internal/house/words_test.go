@@ -67,7 +67,6 @@ const (
 
 var allowances = []allowance{
 	{"bell", "", `(?:\w+\.)?bell`, true, schemaName},
-	{"unheard", "internal/postgres", `unheard`, true, schemaName},
 	{"brakes", "", `(?:recourse\.)?brakes(?:_\w+)?`, true, schemaName},
 	{"kase", "", `(?:\w+\.)?kase`, true, "case is a word of SQL"},
 	{"brake", "", `brake-(?:pulled|released|step|tell)`, false, storedName},

@@ -12,8 +12,8 @@ import (
 
 // NumberedReceipt is a receipt with its number in the order of its tenant's receipts.
 // Numbers begin at 1, and within a case they rise with the sequence. They have no gaps,
-// except before and between those given by programs before migration 44, which counted the
-// receipts of all tenants together.
+// except before and between those of rows without a number of the tenant's own: these have
+// the number that all tenants share.
 type NumberedReceipt struct {
 	Position int64
 	receipts.Receipt
@@ -126,8 +126,8 @@ func (a *Audit) EachProjectionAhead(ctx context.Context, visit func(Discrepancy)
 	return a.eachDiscrepancy(ctx, visit, projectionAheadSQL)
 }
 
-// tenantEventGapSQL finds gaps between a tenant's own numbers. Numbers of older programs
-// only have to rise.
+// tenantEventGapSQL finds gaps between a tenant's own numbers. Numbers
+// that all tenants share only have to rise.
 const tenantEventGapSQL = `SELECT before + 1, first - 1 FROM (
   SELECT last, tenant_last, coalesce(tenant_last, last) - cardinality(seqs) + 1 AS first, lag(coalesce(tenant_last, last), 1, 0::bigint) OVER (ORDER BY last) AS before
   FROM recourse.event_log WHERE tenant = $1) g

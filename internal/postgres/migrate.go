@@ -19,7 +19,11 @@ var migrations embed.FS
 // ErrSchema means that the database's schema is not the one this program needs.
 var ErrSchema = errors.New("schema")
 
-const versionTable = "recourse.schema_version"
+const (
+	versionTable = "recourse.schema_version"
+
+	oldestVersion = 100 // the first that this program can read and migrate
+)
 
 // Migration brings the schema of a database up to this program's version.
 type Migration struct {
@@ -44,7 +48,7 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 // a lock that keeps other migrating processes out. On a current schema it enables the
 // triggers that a restore left disabled, and completes the grants of the app role. Before
 // anything is changed it returns:
-//   - ErrSchema if the schema is newer than the program;
+//   - ErrSchema if the schema is newer than the program, or from before oldestVersion;
 //   - ErrAppRole if the role can't be the app role, or if running processes would lose
 //     privileges.
 func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
@@ -59,9 +63,6 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS recourse`); err != nil && sqlState(err) != "23505" {
 		return done, unavailable(err)
 	}
-	if err := m.checkAppRole(ctx, db); err != nil {
-		return done, err
-	}
 	p, err := newProvider(db)
 	if err != nil {
 		return done, err
@@ -70,8 +71,11 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	if err != nil {
 		return done, unavailable(err)
 	}
-	if done.From > done.To {
-		return done, newerSchema(done.From, done.To)
+	if err := checkVersion(done.From, done.To); err != nil {
+		return done, err
+	}
+	if err := m.checkAppRole(ctx, db); err != nil {
+		return done, err
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return done, unavailable(err)
@@ -142,13 +146,26 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 		return unavailable(err)
 	}
 	want, err := newestVersion()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case have < want:
+	}
+	if err := checkVersion(have, want); err != nil {
+		return err
+	}
+	if have < want {
 		return fmt.Errorf("%w: the database is at version %d, this program needs %d; run: recourse migrate", ErrSchema, have, want)
+	}
+	return nil
+}
+
+// checkVersion returns nil if a program of version want can read or migrate a schema of
+// version have. 0 is a schema without tables.
+func checkVersion(have, want int64) error {
+	switch {
 	case have > want:
 		return newerSchema(have, want)
+	case have > 0 && have < oldestVersion:
+		return fmt.Errorf("%w: the database is at version %d and was made by a version before %d; this version can't read it: migrate a new database", ErrSchema, have, oldestVersion)
 	}
 	return nil
 }
