@@ -153,7 +153,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	r.submitAll(0, 60)
 	r.untilBreaker(background.BreakerOpen)
 	r.until("every new case was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	before, notified := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
+	before, notified := len(o.callsWhileDown()), r.count(`SELECT sum(notification_number) FROM recourse.runs`)
 	r.untilTrue("three probes without a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
 	probes := o.callsWhileDown()[before:]
 	for i := 1; i < len(probes); i++ { // without a single leader two processes would probe at the same time
@@ -161,7 +161,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 			t.Errorf("%s between two probes", gap)
 		}
 	}
-	if sent := r.count(`SELECT sum(bell) FROM recourse.runs`) - notified; sent != 0 {
+	if sent := r.count(`SELECT sum(notification_number) FROM recourse.runs`) - notified; sent != 0 {
 		t.Errorf("%d notifications for paused runs", sent)
 	}
 	// Runs in flight when the breaker opens may spend their budget.

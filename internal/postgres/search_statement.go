@@ -232,7 +232,7 @@ func (p *searchPlan) restrictToPlan(c *conditions) {
 		c.add("l.run_id = ?", f.Run.String())
 	}
 	if f.NotificationNumber > 0 {
-		c.add("l.bell = ?", f.NotificationNumber)
+		c.add("l.notification_number = ?", f.NotificationNumber)
 	}
 	f.addRanges(c)
 }

@@ -185,7 +185,7 @@ CREATE TABLE recourse.runs (
     cancel_reason text NOT NULL DEFAULT '',
     due_at        timestamptz NOT NULL,
     dead_at       timestamptz,
-    bell          int  NOT NULL DEFAULT 1,
+    notification_number int  NOT NULL DEFAULT 1,
     reason        text NOT NULL DEFAULT '',
     error_type    text NOT NULL DEFAULT '',
     error_code    text NOT NULL DEFAULT '',
@@ -440,7 +440,7 @@ CREATE TABLE recourse.letters (
     amount       bigint NOT NULL,
     attempts     int    NOT NULL,
     replays      int    NOT NULL,
-    bell         int    NOT NULL,
+    notification_number int    NOT NULL,
     error_text   text   NOT NULL,
     at_risk      bigint NOT NULL DEFAULT 0,
     grams        int[]  NOT NULL DEFAULT '{0}'
