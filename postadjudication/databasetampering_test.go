@@ -201,7 +201,7 @@ type tampering struct {
 func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
 	inCase := ` IN (SELECT id FROM recourse.runs WHERE case_id = '` + s.cases[name].String() + `')`
 	of := ` WHERE case_id = '` + s.cases[name].String() + `'`
-	return []string{`DELETE FROM recourse.letters WHERE run_id` + inCase, `DELETE FROM recourse.desk WHERE run_id` + inCase, `DELETE FROM recourse.receipts` + of, `DELETE FROM recourse.operations` + of,
+	return []string{`DELETE FROM recourse.letters WHERE run_id` + inCase, `DELETE FROM recourse.annotations WHERE run_id` + inCase, `DELETE FROM recourse.receipts` + of, `DELETE FROM recourse.operations` + of,
 		`DELETE FROM recourse.escrow_deltas` + of, `DELETE FROM recourse.runs` + of, `DELETE FROM recourse.escrows WHERE id = (SELECT escrow_id FROM recourse.cases WHERE id = '` + s.cases[name].String() + `')`,
 		`DELETE FROM recourse.cases WHERE id = '` + s.cases[name].String() + `'`, recountSQL}
 }
@@ -220,7 +220,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 	}
 	cut := func(ds []receipts.Draft) []receipts.Draft { return ds[:len(ds)-1] }
 	mark := func(name string) string { // undoes the marks of the case's last receipt
-		return map[string]string{"held": `UPDATE recourse.desk SET reprocess_eligible = NULL, mark_reason = 'look first'` + run("held"), "newest": `DELETE FROM recourse.desk` + run("newest")}[name]
+		return map[string]string{"held": `UPDATE recourse.annotations SET reprocess_eligible = NULL, mark_reason = 'look first'` + run("held"), "newest": `DELETE FROM recourse.annotations` + run("newest")}[name]
 	}
 	appended := func(d receipts.Draft) func([]receipts.Draft) []receipts.Draft {
 		return func(ds []receipts.Draft) []receipts.Draft { return append(ds, d) }
@@ -244,7 +244,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, InvariantHeads, "differs from the noted head"},
 		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, InvariantChains, "sequence 3 stands in its place"},
 		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewriteTrailSQL("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
-			`UPDATE recourse.desk SET held = false, hold_reason = ''`+run("held")), detectedByAudit, InvariantOrder, "and there is none"},
+			`UPDATE recourse.annotations SET held = false, hold_reason = ''`+run("held")), detectedByAudit, InvariantOrder, "and there is none"},
 		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, InvariantChains, "the trail ends at"},
 		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, InvariantOrder, "and there is none"},
 		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, InvariantHeads, "the noted head is at"},
@@ -270,7 +270,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.brakes WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "brake:settlement:"},
 		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, detectedByAudit, InvariantFold, "digest of the request"},
 		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, InvariantFold, "stored failure"},
-		{"17 a hold is taken away", []string{`DELETE FROM recourse.desk` + run("held")}, detectedByAudit, InvariantFold, "stored held false"},
+		{"17 a hold is taken away", []string{`DELETE FROM recourse.annotations` + run("held")}, detectedByAudit, InvariantFold, "stored held false"},
 		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, detectedByAudit, InvariantLetters, "with other columns"},
 		{"a circuit breaker is moved", []string{`UPDATE recourse.brakes SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
 		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.brakes SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "stored actor user:bob"},

@@ -75,7 +75,7 @@ SELECT d.run, d.kase, d.tenant, d.family, CASE d.family WHEN 'settlement' THEN '
 SELECT kase, 7, run, tenant, 'post_adjudication_retry', CASE letter WHEN 'forked' THEN 'manual-retry-requested' ELSE 'dead-lettered' END,
   CASE letter WHEN 'forked' THEN 'user:' || (ARRAY['ada', 'bob', 'cem', 'dee'])[1 + n % 4] ELSE 'worker' END,
   dead_at + CASE letter WHEN 'open' THEN interval '0' ELSE (n % 5000) * interval '1 minute' END, '{}', decode(repeat('00', 32), 'hex') FROM drawn`,
-	`INSERT INTO recourse.desk (run_id, tenant, held, hold_reason, reprocess_eligible, mark_reason)
+	`INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason, reprocess_eligible, mark_reason)
 SELECT run, tenant, n % 100 = 3, CASE WHEN n % 100 = 3 THEN 'a court asks' ELSE '' END, CASE WHEN n % 300 = 3 THEN true END, CASE WHEN n % 300 = 3 THEN 'mended' ELSE '' END
 FROM drawn WHERE letter = 'open' AND n % 100 = 3`,
 	`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs)

@@ -32,7 +32,7 @@ type storedAnnotations struct {
 	RetentionEndsAt sql.NullTime `db:"ends_at"`
 }
 
-const annotationsSQL = `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.desk k `
+const annotationsSQL = `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.annotations k `
 
 // Letters reads dead letters with their annotations, for those who change them.
 type Letters struct {
@@ -94,7 +94,7 @@ func selectTrail(ctx context.Context, tx *sqlx.Tx, tenant string, id receipts.Ca
 }
 
 const annotationsWithoutReceiptSQL = `SELECT r.case_id, k.run_id, 'letter ' || k.run_id || ' of ' || $1::text || ' is held, marked or announced, and no receipt says so'
-FROM recourse.desk k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
+FROM recourse.annotations k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
 WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
 
 // EachAnnotationWithoutReceipt visits the annotations of a tenant that no receipt records.
@@ -155,7 +155,7 @@ type LetterRow struct {
 func letterRowsSQL(where string) string {
 	return `SELECT q.*, coalesce(d.held, false) AS on_hold, coalesce(d.hold_reason, '') AS hold_reason, d.reprocess_eligible, d.manual_review_required,
   coalesce(d.mark_reason, '') AS mark_reason, d.ends_at
-FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.desk d ON d.run_id = q.id ORDER BY q.dead_at, q.id`
+FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.annotations d ON d.run_id = q.id ORDER BY q.dead_at, q.id`
 }
 
 var letterRowsByIDSQL = letterRowsSQL(`WHERE r.id = ANY($1::uuid[])`)
@@ -215,10 +215,10 @@ type AnnotationsRow struct {
 }
 
 const upsertAnnotationsSQL = `
-INSERT INTO recourse.desk (run_id, tenant, held, hold_reason, reprocess_eligible, manual_review_required, mark_reason, warned, ends_at)
+INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason, reprocess_eligible, manual_review_required, mark_reason, announced, ends_at)
 SELECT * FROM unnest($1::uuid[], $2::text[], $3::bool[], $4::text[], $5::bool[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[])
 ON CONFLICT (run_id) DO UPDATE SET held = excluded.held, hold_reason = excluded.hold_reason, reprocess_eligible = excluded.reprocess_eligible,
-  manual_review_required = excluded.manual_review_required, mark_reason = excluded.mark_reason, warned = excluded.warned, ends_at = excluded.ends_at`
+  manual_review_required = excluded.manual_review_required, mark_reason = excluded.mark_reason, announced = excluded.announced, ends_at = excluded.ends_at`
 
 func (AnnotationsRow) failpointName() string { return failpoint.Annotations }
 
@@ -273,7 +273,7 @@ func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) erro
 	for _, id := range runs {
 		c.id(id)
 	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.desk WHERE run_id = ANY($1::uuid[])`, c.args()...); err != nil {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.annotations WHERE run_id = ANY($1::uuid[])`, c.args()...); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `SELECT set_config('recourse.erasing', 'purged', true)`); err != nil {

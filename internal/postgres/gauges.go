@@ -34,7 +34,7 @@ const (
 		WHERE r.holds AND r.letter = 'open' GROUP BY 1`
 	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
 	brokeGlassSQL    = `SELECT count(*) FROM recourse.bulks WHERE incident <> ''`
-	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
+	heldSQL          = `SELECT count(*) FROM recourse.annotations k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
 // Metrics reads the numbers that are measured.

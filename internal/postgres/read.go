@@ -316,7 +316,7 @@ const (
 
 	caseListSQL = `SELECT c.id, c.subject, e.reference, e.currency, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved,
   c.reserved, c.released, c.refunded, c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
-FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.desk k ON k.run_id = c.run_id
+FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.annotations k ON k.run_id = c.run_id
 WHERE c.id > $5 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $6`
 
 	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved)::bigint AS reserved, sum(c.released)::bigint AS released, sum(c.refunded)::bigint AS refunded

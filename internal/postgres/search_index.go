@@ -171,7 +171,7 @@ SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, r.queue, r.retry_key, r
   o.request, coalesce(n.at, r.dead_at) AS seen_at, coalesce(d.held, false) AS held, d.reprocess_eligible, d.manual_review_required
 FROM told t JOIN recourse.runs r ON r.case_id = t.id AND r.dead_at IS NOT NULL JOIN recourse.cases c ON c.id = r.case_id
   LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.operations o ON o.key = r.operation_key
-  LEFT JOIN recourse.receipts n ON n.case_id = c.id AND n.seq = c.last_seq LEFT JOIN recourse.desk d ON d.run_id = r.id`
+  LEFT JOIN recourse.receipts n ON n.case_id = c.id AND n.seq = c.last_seq LEFT JOIN recourse.annotations d ON d.run_id = r.id`
 
 // deadRun is one row of deadRunsSQL.
 type deadRun struct {

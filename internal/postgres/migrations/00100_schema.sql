@@ -340,9 +340,9 @@ COMMENT ON TABLE recourse.targets IS 'One row per target that uses the circuit b
 ---------------------------------------------------------------------------------------------
 
 -- Written with the receipt that says so. A mark that is NULL is derived from the letter's
--- class. warned: its expiry was announced, for ends_at; retention does not purge it for its age
+-- class. announced: its expiry was announced, for ends_at; retention does not purge it for its age
 -- before. A letter that was announced without a time is announced again.
-CREATE TABLE recourse.desk (
+CREATE TABLE recourse.annotations (
     run_id                 uuid PRIMARY KEY,
     tenant                 text NOT NULL CHECK (tenant <> ''),
     held                   bool NOT NULL DEFAULT false,
@@ -350,15 +350,15 @@ CREATE TABLE recourse.desk (
     reprocess_eligible     bool,
     manual_review_required bool,
     mark_reason            text NOT NULL DEFAULT '',
-    warned                 bool NOT NULL DEFAULT false,
+    announced              bool NOT NULL DEFAULT false,
     ends_at                timestamptz,
     CONSTRAINT hold_has_reason CHECK (held = (hold_reason <> '')),
     CONSTRAINT mark_has_reason CHECK ((reprocess_eligible IS NULL AND manual_review_required IS NULL) = (mark_reason = '')),
-    CONSTRAINT announced_end   CHECK (ends_at IS NULL OR warned)
+    CONSTRAINT announced_end   CHECK (ends_at IS NULL OR announced)
 ) WITH (fillfactor = 70);
-COMMENT ON TABLE recourse.desk IS 'One row per open dead letter with an annotation: hold, marks, announced expiry';
+COMMENT ON TABLE recourse.annotations IS 'One row per open dead letter with an annotation: hold, marks, announced expiry';
 -- Read by the gauge of held dead letters.
-CREATE INDEX desk_held ON recourse.desk (tenant, run_id) WHERE held;
+CREATE INDEX annotations_held ON recourse.annotations (tenant, run_id) WHERE held;
 
 -- next_at is when the escrow service is asked again; NULL if a person has to find out, and
 -- waits_for says why. absent_at is when it first answered that nothing was executed. No
