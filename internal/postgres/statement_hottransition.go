@@ -40,7 +40,7 @@ WITH alive AS MATERIALIZED (
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
     AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_asked = b.cancel_seen
-    AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed'))
+    AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed'))
   ORDER BY c.id FOR NO KEY UPDATE OF c, r SKIP LOCKED
 ), c AS (
   UPDATE recourse.cases c SET last_seq = b.seq + 1, last_link = b.new_link, progression = b.progression, reason_code = b.reason_code, reason = b.reason,

@@ -47,7 +47,7 @@ WITH b AS MATERIALIZED (
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), held AS MATERIALIZED (
-  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'closed'
+  SELECT k.* FROM recourse.circuit_breakers k WHERE k.state <> 'closed'
 ), claimed AS MATERIALIZED (
   SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
 ), barred AS MATERIALIZED (

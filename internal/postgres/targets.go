@@ -28,8 +28,8 @@ const (
 	// at all: with a process that calls each, and tenants whose breakers are not closed.
 	targetDifferencesSQL = `SELECT u.name, u.breaker, coalesce(t.breaker, '') AS was,
 	coalesce((SELECT min(s.worker) FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $4 AND u.name = ANY (s.targets)), '') AS caller,
-	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open,
-	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = t.breaker AND k.target <> u.name AND k.state <> 'closed' AND k.by_hand), '') AS held
+	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.circuit_breakers k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open,
+	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.circuit_breakers k WHERE k.family = $1 AND k.target = t.breaker AND k.target <> u.name AND k.state <> 'closed' AND k.by_hand), '') AS held
 FROM unnest($2::text[], $3::text[]) AS u(name, breaker) LEFT JOIN recourse.targets t ON t.family = $1 AND t.name = u.name
 WHERE t.breaker IS DISTINCT FROM u.breaker ORDER BY u.name`
 	lockTargetsSQL   = `LOCK TABLE recourse.targets IN SHARE ROW EXCLUSIVE MODE`

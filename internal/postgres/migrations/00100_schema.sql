@@ -294,10 +294,10 @@ COMMENT ON TABLE recourse.registers IS 'One row per operation log of a tenant, a
 -- tenant is empty in the breaker over all tenants; people open those of one tenant. While one
 -- is not closed, claims of its runs are refused except for probes. version rises with every
 -- change, and is what a change expects. opening counts the openings, and asked the new cases
--- that were probed since the last. In a tenant's row, told is the last opening of the breaker
--- over all tenants whose beginning the tenant's receipts record, and over the last whose end
--- they record.
-CREATE TABLE recourse.brakes (
+-- that were probed since the last. In a tenant's row, recorded_opening is the last opening of the
+-- breaker over all tenants whose beginning the tenant's receipts record, and recorded_closing the
+-- last whose end they record.
+CREATE TABLE recourse.circuit_breakers (
     tenant    text   NOT NULL,
     family    text   NOT NULL,
     target    text   NOT NULL,
@@ -314,16 +314,16 @@ CREATE TABLE recourse.brakes (
     opening   bigint NOT NULL DEFAULT 0,
     asked     bigint NOT NULL DEFAULT 0,
     paused    int    NOT NULL DEFAULT 0,
-    told      bigint NOT NULL DEFAULT 0,
-    over      bigint NOT NULL DEFAULT 0,
-    CONSTRAINT brakes_told_check CHECK (over <= told),
+    recorded_opening bigint NOT NULL DEFAULT 0,
+    recorded_closing bigint NOT NULL DEFAULT 0,
+    CONSTRAINT closing_after_opening CHECK (recorded_closing <= recorded_opening),
     PRIMARY KEY (family, target, tenant)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE recourse.brakes IS 'One row per circuit breaker of a target, over all tenants or for one';
+COMMENT ON TABLE recourse.circuit_breakers IS 'One row per circuit breaker of a target, over all tenants or for one';
 -- Read by every claim: breakers that are not closed.
-CREATE INDEX brakes_held ON recourse.brakes (family, target, tenant) WHERE state <> 'closed';
+CREATE INDEX circuit_breakers_not_closed ON recourse.circuit_breakers (family, target, tenant) WHERE state <> 'closed';
 -- Read by the receipts about an end that are still to be written.
-CREATE INDEX brakes_untold ON recourse.brakes (family, target) WHERE over < told;
+CREATE INDEX circuit_breakers_unrecorded ON recourse.circuit_breakers (family, target) WHERE recorded_closing < recorded_opening;
 
 -- Targets that the same escrow service executes share its breaker. A target without a row has
 -- a breaker of its own. Processes that execute write it when they start.
