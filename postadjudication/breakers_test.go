@@ -338,7 +338,7 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
-	if _, err := r.As("acme", "brake:old").Breakers.Open(ctx, DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
+	if _, err := r.As("acme", "breaker:old").Breakers.Open(ctx, DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.db.Exec(`UPDATE recourse.circuit_breakers SET state = 'half_open', by_hand = false`); err != nil { // as older versions left it

@@ -267,7 +267,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, InvariantHeads, "the noted head is at"},
 		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, InvariantFold, s.executedPlan.ID.String()},
 		{"12' a plan that never ran is removed", plan(s.unstartedPlan, all...), detectedByAudit, InvariantFold, s.unstartedPlan.ID.String()},
-		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.circuit_breakers WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "brake:settlement:"},
+		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.circuit_breakers WHERE tenant = 'acme'`}, detectedByAudit, InvariantFold, "breaker:settlement:"},
 		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, detectedByAudit, InvariantFold, "digest of the request"},
 		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, InvariantFold, "stored failure"},
 		{"17 a hold is taken away", []string{`DELETE FROM recourse.annotations` + run("held")}, detectedByAudit, InvariantFold, "stored held false"},

@@ -15,7 +15,7 @@ import (
 )
 
 // BreakerSubjectPrefix begins the subject of the case of a circuit breaker.
-const BreakerSubjectPrefix = "brake:"
+const BreakerSubjectPrefix = "breaker:"
 
 // Operations is a case that has receipts but no run, with the rows that its receipts are
 // about, all at one moment.
@@ -93,7 +93,7 @@ const operationMismatchSQL = `
 WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE tenant = $1 AND kind = 'operations')
 SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
 WHERE c.subject LIKE 'policy:%' AND NOT EXISTS (SELECT FROM recourse.policies p WHERE p.case_id = c.id)
-   OR c.subject LIKE 'brake:%' AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.case_id = c.id)
+   OR c.subject LIKE 'breaker:%' AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.case_id = c.id)
    OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.registers r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
 UNION ALL
 SELECT c.id, NULL::uuid, 'the policy of family ' || p.family || ' of ' || $1 || ' is at version ' || p.version || ', its last receipt is ' || c.last_seq, p.version::text, c.last_seq::text

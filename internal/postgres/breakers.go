@@ -214,7 +214,7 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 	if tenant == "" {
 		tenant = AllTenants
 	}
-	opsCase := Case{ID: receipts.CaseID(row.CaseID), Tenant: tenant, Kind: KindOperations, Subject: "brake:" + now.Family + ":" + now.Name}
+	opsCase := Case{ID: receipts.CaseID(row.CaseID), Tenant: tenant, Kind: KindOperations, Subject: BreakerSubjectPrefix + now.Family + ":" + now.Name}
 	draft := receipts.Draft{Subtype: receipts.BreakerReleased, Actor: now.Actor, At: at, Payload: receipts.Payload{
 		Family: now.Family, Target: now.Name, ReasonCode: now.Cause, Reason: now.Reason, Changes: changes,
 	}}
