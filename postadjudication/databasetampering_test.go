@@ -175,8 +175,8 @@ func changeEach(subtype receipts.Subtype, change func(*receipts.Draft)) func([]r
 }
 
 // recountSQL corrects the counts of the list, as its triggers do when they are on.
-const recountSQL = `UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries
-	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id GROUP BY s.id) d WHERE s.id = d.id`
+const recountSQL = `UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d.tries
+	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.facet_groups s LEFT JOIN recourse.letters l ON l.facet_group = s.id GROUP BY s.id) d WHERE s.id = d.id`
 
 const resetProjectionSQL = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
 

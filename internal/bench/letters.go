@@ -123,6 +123,6 @@ func fillLetters(ctx context.Context, conn *sql.Conn, n int) error {
 func verifyLetters(ctx context.Context, db *sql.DB) error {
 	var dead, listed, grouped int
 	err := db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered' AND letter <> 'purged'),
-		(SELECT count(*) FROM recourse.letters), (SELECT coalesce(sum(letters), 0) FROM recourse.letter_shapes)`).Scan(&dead, &listed, &grouped)
-	return errors.Join(err, equal("listed letters", listed, dead), equal("letters by shape", grouped, dead))
+		(SELECT count(*) FROM recourse.letters), (SELECT coalesce(sum(letters), 0) FROM recourse.facet_groups)`).Scan(&dead, &listed, &grouped)
+	return errors.Join(err, equal("listed letters", listed, dead), equal("letters by facet group", grouped, dead))
 }

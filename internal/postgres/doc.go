@@ -41,7 +41,7 @@
 // groups the filter may match, chooses an access path by their counts (search_plan.go), and
 // reads the rows it found from runs and cases.
 //
-//	event log, outbox ─▶ letters, letter_shapes ─plan─▶ run ids ─▶ runs, cases
+//	event log, outbox ─▶ letters, facet_groups ─plan─▶ run ids ─▶ runs, cases
 //
 // What a submission fixed is bound to its receipt: a run is read together with the terms of
 // its submitted receipt (snapshot.go), and triggers refuse to change it in every session

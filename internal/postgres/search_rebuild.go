@@ -27,19 +27,19 @@ WITH waiting AS MATERIALIZED (
   WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND r.letter <> 'purged' AND r.case_id NOT IN (SELECT id FROM waiting) AND ($2::uuid IS NULL OR r.case_id = $2)
 )
 SELECT d.case_id, d.id, 'run ' || d.id || CASE WHEN l.run_id IS NULL THEN ' is not in the list of letters' ELSE ' is in the list of letters with other columns' END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.status, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
   CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
-FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.letter_shapes s ON s.id = l.shape
-WHERE l.run_id IS NULL OR (s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
+FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.facet_groups s ON s.id = l.facet_group
+WHERE l.run_id IS NULL OR (s.status, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
   OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
 UNION ALL
 SELECT r.case_id, l.run_id, 'run ' || l.run_id || ' is in the list of letters, and is none', NULL, NULL FROM recourse.letters l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
 WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)
 UNION ALL
-SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.standing || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
+SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.status || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
   || ' and error type ' || coalesce(nullif(s.error_type, ''), 'none') || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk,
   s.letters || ' letters, ' || s.at_risk || ' at risk, ' || s.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
-FROM recourse.letter_shapes s JOIN (` + groupCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + groupDiffersSQL + `
+FROM recourse.facet_groups s JOIN (` + groupCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + groupDiffersSQL + `
 ORDER BY 3`
 
 // describeLetterSQL returns SQL that describes the index row of a letter, from its columns.
@@ -109,7 +109,7 @@ FROM (SELECT run_id, dead_at FROM recourse.letters WHERE tenant = $1 AND (dead_a
 	// recountGroupsSQL corrects the counts of groups, and widens bounds that are too
 	// narrow.
 	recountGroupsSQL = `
-UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries,
+UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d.tries,
   first_dead = least(s.first_dead, d.first_dead), last_dead = greatest(s.last_dead, d.last_dead), first_seen = least(s.first_seen, d.first_seen), last_seen = greatest(s.last_seen, d.last_seen),
   least_amount = least(s.least_amount, d.least_amount), most_amount = greatest(s.most_amount, d.most_amount),
   least_attempts = least(s.least_attempts, d.least_attempts), most_attempts = greatest(s.most_attempts, d.most_attempts), most_lag = greatest(s.most_lag, d.most_lag)
@@ -123,18 +123,18 @@ WHERE s.id = d.id AND ` + groupDiffersSQL
     (extract(epoch FROM min(l.last_seen_at)) * 1000000)::bigint AS first_seen, (extract(epoch FROM max(l.last_seen_at)) * 1000000)::bigint AS last_seen,
     min(l.amount) AS least_amount, max(l.amount) AS most_amount, min(l.attempts) AS least_attempts, max(l.attempts) AS most_attempts,
     (extract(epoch FROM max(l.last_seen_at - l.dead_at)) * 1000000)::bigint AS most_lag
-  FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id WHERE s.tenant = $1 GROUP BY s.id`
+  FROM recourse.facet_groups s LEFT JOIN recourse.letters l ON l.facet_group = s.id WHERE s.tenant = $1 GROUP BY s.id`
 	groupDiffersSQL = `((s.letters, s.at_risk, s.attempts) IS DISTINCT FROM (d.n, d.risk, d.tries) OR d.n > 0 AND NOT coalesce(
   s.first_dead <= d.first_dead AND s.last_dead >= d.last_dead AND s.first_seen <= d.first_seen AND s.last_seen >= d.last_seen AND s.least_amount <= d.least_amount AND s.most_amount >= d.most_amount
   AND s.least_attempts <= d.least_attempts AND s.most_attempts >= d.most_attempts AND s.most_lag >= d.most_lag, false))`
 
-	repairGroupsSQL = `UPDATE recourse.letter_shapes s SET (tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
-  = (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)
+	repairGroupsSQL = `UPDATE recourse.facet_groups s SET (tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
+  = (u.tenant, u.status, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)
 FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
-  $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) AS u(digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
+  $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) AS u(digest, tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
   whole, held, unresolved, eligible, review)
-WHERE s.digest = u.digest AND (s.tenant, s.standing, s.family, s.queue, s.job_type, s.outcome, s.reason_code, s.class, s.error_type, s.currency, s.signature, s.constant, s.replayed_by, s.whole, s.held, s.unresolved, s.eligible, s.review)
-  IS DISTINCT FROM (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)`
+WHERE s.digest = u.digest AND (s.tenant, s.status, s.family, s.queue, s.job_type, s.outcome, s.reason_code, s.class, s.error_type, s.currency, s.signature, s.constant, s.replayed_by, s.whole, s.held, s.unresolved, s.eligible, s.review)
+  IS DISTINCT FROM (u.tenant, u.status, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)`
 )
 
 // Rebuild compares the next rows of a tenant's search index with the dead letters,

@@ -387,11 +387,11 @@ COMMENT ON TABLE recourse.lookups IS 'One row per open dead letter of unknown ou
 -- keep letters from being listed. The bounds from first_dead to most_lag only grow: they may be
 -- wider than the letters are, never narrower. Times are microseconds since 1970. most_lag is the
 -- longest time from a letter's death to when its case was last seen.
-CREATE TABLE recourse.letter_shapes (
+CREATE TABLE recourse.facet_groups (
     id             bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest         bytea   NOT NULL UNIQUE CHECK (length(digest) = 32),
     tenant         text    NOT NULL CHECK (tenant <> ''),
-    standing       text    NOT NULL CHECK (standing IN ('open', 'forked', 'reconciled', 'superseded')),
+    status         text    NOT NULL CHECK (status IN ('open', 'forked', 'reconciled', 'superseded')),
     family         text    NOT NULL,
     queue          text    NOT NULL,
     job_type       text    NOT NULL,
@@ -421,17 +421,17 @@ CREATE TABLE recourse.letter_shapes (
     most_attempts  int,
     most_lag       bigint
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE recourse.letter_shapes IS 'One row per facet group: dead letters whose facets are all equal, counted';
+COMMENT ON TABLE recourse.facet_groups IS 'One row per facet group: dead letters whose facets are all equal, counted';
 -- Read by every search; it has no column that counting changes.
-CREATE INDEX letter_shapes_tenant ON recourse.letter_shapes (tenant);
+CREATE INDEX facet_groups_tenant ON recourse.facet_groups (tenant);
 
 -- error_text is stored only if the group's constant is not all of it. at_risk is what stays
--- reserved while the letter is open. grams are three characters in a row that the letter's message
+-- reserved while the letter is open. trigrams are three characters in a row that the letter's message
 -- has and the group's constant has not; with 0 among them, it may contain any.
 CREATE TABLE recourse.letters (
     run_id       uuid   PRIMARY KEY,
     tenant       text   NOT NULL CHECK (tenant <> ''),
-    shape        bigint NOT NULL,
+    facet_group  bigint NOT NULL,
     transaction  text   NOT NULL,
     submission   text   NOT NULL,
     escrow       text   NOT NULL,
@@ -443,7 +443,7 @@ CREATE TABLE recourse.letters (
     notification_number int    NOT NULL,
     error_text   text   NOT NULL,
     at_risk      bigint NOT NULL DEFAULT 0,
-    grams        int[]  NOT NULL DEFAULT '{0}'
+    trigrams     int[]  NOT NULL DEFAULT '{0}'
 ) WITH (fillfactor = 90, autovacuum_vacuum_insert_scale_factor = 0.02, autovacuum_vacuum_scale_factor = 0.05);
 COMMENT ON TABLE recourse.letters IS 'One row per dead letter that can be searched for';
 -- Read by a search for one transaction, submission or escrow.
@@ -451,27 +451,27 @@ CREATE INDEX letters_transaction ON recourse.letters (tenant, transaction);
 CREATE INDEX letters_submission  ON recourse.letters (tenant, submission) WHERE submission <> '';
 CREATE INDEX letters_escrow      ON recourse.letters (tenant, escrow) WHERE escrow <> '';
 -- Read by a search in one order of all letters of a tenant, with the filter beside each entry.
-CREATE INDEX letters_dead     ON recourse.letters (tenant, dead_at, run_id)      INCLUDE (shape, amount, attempts, replays, last_seen_at);
-CREATE INDEX letters_seen     ON recourse.letters (tenant, last_seen_at, run_id) INCLUDE (shape, amount, attempts, replays, dead_at);
-CREATE INDEX letters_amount   ON recourse.letters (tenant, amount, run_id)       INCLUDE (shape, attempts, replays, dead_at, last_seen_at);
-CREATE INDEX letters_attempts ON recourse.letters (tenant, attempts, run_id)     INCLUDE (shape, amount, replays, dead_at, last_seen_at);
+CREATE INDEX letters_dead     ON recourse.letters (tenant, dead_at, run_id)      INCLUDE (facet_group, amount, attempts, replays, last_seen_at);
+CREATE INDEX letters_seen     ON recourse.letters (tenant, last_seen_at, run_id) INCLUDE (facet_group, amount, attempts, replays, dead_at);
+CREATE INDEX letters_amount   ON recourse.letters (tenant, amount, run_id)       INCLUDE (facet_group, attempts, replays, dead_at, last_seen_at);
+CREATE INDEX letters_attempts ON recourse.letters (tenant, attempts, run_id)     INCLUDE (facet_group, amount, replays, dead_at, last_seen_at);
 -- Read by a search that merges the few facet groups its filter leaves; the first also adds up.
-CREATE INDEX letters_shape_died     ON recourse.letters (shape, dead_at, run_id) INCLUDE (amount, attempts, replays, last_seen_at, at_risk);
-CREATE INDEX letters_shape_seen     ON recourse.letters (shape, last_seen_at, run_id);
-CREATE INDEX letters_shape_amount   ON recourse.letters (shape, amount, run_id);
-CREATE INDEX letters_shape_attempts ON recourse.letters (shape, attempts, run_id);
+CREATE INDEX letters_group_dead     ON recourse.letters (facet_group, dead_at, run_id) INCLUDE (amount, attempts, replays, last_seen_at, at_risk);
+CREATE INDEX letters_group_seen     ON recourse.letters (facet_group, last_seen_at, run_id);
+CREATE INDEX letters_group_amount   ON recourse.letters (facet_group, amount, run_id);
+CREATE INDEX letters_group_attempts ON recourse.letters (facet_group, attempts, run_id);
 -- Read by a search for a substring of three characters or more.
-CREATE INDEX letters_grams ON recourse.letters USING gin (grams) WITH (gin_pending_list_limit = 256);
+CREATE INDEX letters_trigrams ON recourse.letters USING gin (trigrams) WITH (gin_pending_list_limit = 256);
 
--- texts are the substrings of one and two characters, too short for a trigram, that messages with
+-- substrings are the substrings of one and two characters, too short for a trigram, that messages with
 -- this constant contain and the constant does not. They only grow. NULL: a message may contain any.
-CREATE TABLE recourse.letter_short_texts (
+CREATE TABLE recourse.short_substrings (
     tenant   text NOT NULL CHECK (tenant <> ''),
     constant text NOT NULL,
-    texts    text[],
+    substrings text[],
     PRIMARY KEY (tenant, constant)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE recourse.letter_short_texts IS 'One row per constant of facet groups: the short substrings of their messages';
+COMMENT ON TABLE recourse.short_substrings IS 'One row per constant of facet groups: the short substrings of their messages';
 
 -- Keeps the counts of facet groups, whoever changes letters. An update adds what is there after
 -- it, and subtracts what was there before. Bounds take in what is there after it.
@@ -479,62 +479,62 @@ COMMENT ON TABLE recourse.letter_short_texts IS 'One row per constant of facet g
 CREATE FUNCTION recourse.count_letters() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
-        UPDATE recourse.letter_shapes s SET letters = s.letters - d.n, at_risk = s.at_risk - d.risk, attempts = s.attempts - d.tries
-        FROM (SELECT shape, count(*) AS n, sum(at_risk) AS risk, sum(attempts) AS tries FROM before_rows GROUP BY shape) d WHERE s.id = d.shape;
+        UPDATE recourse.facet_groups s SET letters = s.letters - d.n, at_risk = s.at_risk - d.risk, attempts = s.attempts - d.tries
+        FROM (SELECT facet_group, count(*) AS n, sum(at_risk) AS risk, sum(attempts) AS tries FROM before_rows GROUP BY facet_group) d WHERE s.id = d.facet_group;
         RETURN NULL;
     END IF;
     IF TG_OP = 'UPDATE' THEN
-        UPDATE recourse.letter_shapes s SET letters = s.letters - d.n, at_risk = s.at_risk - d.risk, attempts = s.attempts - d.tries
-        FROM (SELECT shape, sum(n) AS n, sum(risk) AS risk, sum(tries) AS tries FROM (
-                SELECT shape, 1 AS n, at_risk AS risk, attempts AS tries FROM before_rows UNION ALL SELECT shape, -1, -at_risk, -attempts FROM after_rows) u
-              GROUP BY shape HAVING sum(n) <> 0 OR sum(risk) <> 0 OR sum(tries) <> 0) d
-        WHERE s.id = d.shape;
+        UPDATE recourse.facet_groups s SET letters = s.letters - d.n, at_risk = s.at_risk - d.risk, attempts = s.attempts - d.tries
+        FROM (SELECT facet_group, sum(n) AS n, sum(risk) AS risk, sum(tries) AS tries FROM (
+                SELECT facet_group, 1 AS n, at_risk AS risk, attempts AS tries FROM before_rows UNION ALL SELECT facet_group, -1, -at_risk, -attempts FROM after_rows) u
+              GROUP BY facet_group HAVING sum(n) <> 0 OR sum(risk) <> 0 OR sum(tries) <> 0) d
+        WHERE s.id = d.facet_group;
     END IF;
-    UPDATE recourse.letter_shapes s
+    UPDATE recourse.facet_groups s
     SET letters = s.letters + d.n, at_risk = s.at_risk + d.risk, attempts = s.attempts + d.tries,
       first_dead = least(s.first_dead, d.first_dead), last_dead = greatest(s.last_dead, d.last_dead),
       first_seen = least(s.first_seen, d.first_seen), last_seen = greatest(s.last_seen, d.last_seen),
       least_amount = least(s.least_amount, d.least_amount), most_amount = greatest(s.most_amount, d.most_amount),
       least_attempts = least(s.least_attempts, d.least_attempts), most_attempts = greatest(s.most_attempts, d.most_attempts),
       most_lag = greatest(s.most_lag, d.most_lag)
-    FROM (SELECT shape, CASE TG_OP WHEN 'INSERT' THEN count(*) ELSE 0 END AS n, CASE TG_OP WHEN 'INSERT' THEN sum(at_risk) ELSE 0 END AS risk,
+    FROM (SELECT facet_group, CASE TG_OP WHEN 'INSERT' THEN count(*) ELSE 0 END AS n, CASE TG_OP WHEN 'INSERT' THEN sum(at_risk) ELSE 0 END AS risk,
             CASE TG_OP WHEN 'INSERT' THEN sum(attempts) ELSE 0 END AS tries,
             (extract(epoch FROM min(dead_at)) * 1000000)::bigint AS first_dead, (extract(epoch FROM max(dead_at)) * 1000000)::bigint AS last_dead,
             (extract(epoch FROM min(last_seen_at)) * 1000000)::bigint AS first_seen, (extract(epoch FROM max(last_seen_at)) * 1000000)::bigint AS last_seen,
             min(amount) AS least_amount, max(amount) AS most_amount, min(attempts) AS least_attempts, max(attempts) AS most_attempts,
             (extract(epoch FROM max(last_seen_at - dead_at)) * 1000000)::bigint AS most_lag
-          FROM after_rows GROUP BY shape) d
-    WHERE s.id = d.shape AND (d.n > 0 OR s.first_dead IS NULL OR d.first_dead < s.first_dead OR d.last_dead > s.last_dead OR d.first_seen < s.first_seen OR d.last_seen > s.last_seen
+          FROM after_rows GROUP BY facet_group) d
+    WHERE s.id = d.facet_group AND (d.n > 0 OR s.first_dead IS NULL OR d.first_dead < s.first_dead OR d.last_dead > s.last_dead OR d.first_seen < s.first_seen OR d.last_seen > s.last_seen
       OR d.least_amount < s.least_amount OR d.most_amount > s.most_amount OR d.least_attempts < s.least_attempts OR d.most_attempts > s.most_attempts OR d.most_lag > s.most_lag);
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
 -- Every change of letters counts.
-CREATE TRIGGER count_made    AFTER INSERT ON recourse.letters REFERENCING NEW TABLE AS after_rows
+CREATE TRIGGER counts_insert AFTER INSERT ON recourse.letters REFERENCING NEW TABLE AS after_rows
     FOR EACH STATEMENT EXECUTE FUNCTION recourse.count_letters();
-CREATE TRIGGER count_changed AFTER UPDATE ON recourse.letters REFERENCING OLD TABLE AS before_rows NEW TABLE AS after_rows
+CREATE TRIGGER counts_update AFTER UPDATE ON recourse.letters REFERENCING OLD TABLE AS before_rows NEW TABLE AS after_rows
     FOR EACH STATEMENT EXECUTE FUNCTION recourse.count_letters();
-CREATE TRIGGER count_gone    AFTER DELETE ON recourse.letters REFERENCING OLD TABLE AS before_rows
+CREATE TRIGGER counts_delete AFTER DELETE ON recourse.letters REFERENCING OLD TABLE AS before_rows
     FOR EACH STATEMENT EXECUTE FUNCTION recourse.count_letters();
 
--- Forgets the short substrings of messages whose writer does not set recourse.short_texts, which
+-- Forgets the short substrings of messages whose writer does not set recourse.short_substrings, which
 -- says that it stored them itself.
 -- +goose StatementBegin
-CREATE FUNCTION recourse.doubt_short_texts() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION recourse.forget_short_substrings() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('recourse.short_texts', true) IS DISTINCT FROM 'told' THEN
-        INSERT INTO recourse.letter_short_texts AS t (tenant, constant)
-        SELECT DISTINCT s.tenant, s.constant FROM after_rows a JOIN recourse.letter_shapes s ON s.id = a.shape WHERE NOT s.whole
-        ON CONFLICT (tenant, constant) DO UPDATE SET texts = NULL WHERE t.texts IS NOT NULL;
+    IF current_setting('recourse.short_substrings', true) IS DISTINCT FROM 'stored' THEN
+        INSERT INTO recourse.short_substrings AS t (tenant, constant)
+        SELECT DISTINCT s.tenant, s.constant FROM after_rows a JOIN recourse.facet_groups s ON s.id = a.facet_group WHERE NOT s.whole
+        ON CONFLICT (tenant, constant) DO UPDATE SET substrings = NULL WHERE t.substrings IS NOT NULL;
     END IF;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
 -- Every message that is written or changed is checked.
-CREATE TRIGGER doubt_made    AFTER INSERT ON recourse.letters REFERENCING NEW TABLE AS after_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION recourse.doubt_short_texts();
-CREATE TRIGGER doubt_changed AFTER UPDATE ON recourse.letters REFERENCING NEW TABLE AS after_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION recourse.doubt_short_texts();
+CREATE TRIGGER forgets_on_insert AFTER INSERT ON recourse.letters REFERENCING NEW TABLE AS after_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION recourse.forget_short_substrings();
+CREATE TRIGGER forgets_on_update AFTER UPDATE ON recourse.letters REFERENCING NEW TABLE AS after_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION recourse.forget_short_substrings();
 
 -- Whoever projects locks the row.
 CREATE TABLE recourse.projected (
