@@ -286,7 +286,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "and the receipts say that it was done"},
 		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, InvariantFold, "counts 9 items"},
 		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
-		{"an operation log loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
+		{"an operation log loses its case", []string{`DELETE FROM recourse.operation_logs WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
 		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, InvariantOrder, "and the list of letters follows it up to"},
 	}
 }

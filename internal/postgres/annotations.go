@@ -121,7 +121,7 @@ func (k *Keys) WithTrail(ctx context.Context, tenant string) (keys []access.Key,
 		keys = append(keys, rows[i].key())
 	}
 	var caseID uuid.UUID
-	err = tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(KeyLog)).Scan(&caseID)
+	err = tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.operation_logs WHERE tenant = $1 AND subject = $2`, tenant, string(KeyLog)).Scan(&caseID)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return keys, nil, nil

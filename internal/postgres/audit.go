@@ -94,7 +94,7 @@ WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE t
 SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
 WHERE c.subject LIKE 'policy:%' AND NOT EXISTS (SELECT FROM recourse.policies p WHERE p.case_id = c.id)
    OR c.subject LIKE 'breaker:%' AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.case_id = c.id)
-   OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.registers r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
+   OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.operation_logs r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
 UNION ALL
 SELECT c.id, NULL::uuid, 'the policy of family ' || p.family || ' of ' || $1 || ' is at version ' || p.version || ', its last receipt is ' || c.last_seq, p.version::text, c.last_seq::text
 FROM recourse.policies p JOIN c ON c.id = p.case_id WHERE p.tenant = $1 AND p.version <> c.last_seq
@@ -108,7 +108,7 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was started, and no receipt says so', NULL, NULL FROM recourse.bulks b
 WHERE b.tenant = $1 AND b.started_at IS NOT NULL AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.registers r
+SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.operation_logs r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
 // Audit reads what must agree with the trail.

@@ -103,7 +103,7 @@ func (j *PeopleStore) WithTrail(ctx context.Context, tenant string) (p People, t
 	}
 	var rows []receiptRow
 	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1
-		AND case_id = (SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2) ORDER BY seq`, tenant, string(PeopleLog)); err != nil {
+		AND case_id = (SELECT case_id FROM recourse.operation_logs WHERE tenant = $1 AND subject = $2) ORDER BY seq`, tenant, string(PeopleLog)); err != nil {
 		return p, nil, unavailable(err)
 	}
 	for i := range rows {

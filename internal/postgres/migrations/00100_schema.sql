@@ -279,13 +279,13 @@ REVOKE UPDATE, DELETE, TRUNCATE ON recourse.event_log FROM PUBLIC, CURRENT_USER;
 CREATE UNIQUE INDEX event_log_tenant_last ON recourse.event_log (tenant, coalesce(tenant_last, last));
 
 -- Whoever locks the row writes the receipts of its case.
-CREATE TABLE recourse.registers (
+CREATE TABLE recourse.operation_logs (
     tenant  text NOT NULL CHECK (tenant <> ''),
     subject text NOT NULL CHECK (subject <> ''),
     case_id uuid NOT NULL UNIQUE,
     PRIMARY KEY (tenant, subject)
 );
-COMMENT ON TABLE recourse.registers IS 'One row per operation log of a tenant, and its case';
+COMMENT ON TABLE recourse.operation_logs IS 'One row per operation log of a tenant, and its case';
 
 ---------------------------------------------------------------------------------------------
 -- Circuit breakers
