@@ -252,7 +252,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, InvariantOrder, "and there is none"},
 		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, InvariantOrder, "missing in the order of events"},
 		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, detectedByAudit, InvariantFold, "stored state cancelled, the receipts say succeeded"},
-		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', holds = false` + id("letter")}, detectedByAudit, InvariantFold, "stored letter purged, the receipts say open"},
+		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', active = false` + id("letter")}, detectedByAudit, InvariantFold, "stored letter purged, the receipts say open"},
 		{"5c a letter is taken off the list", []string{`DELETE FROM recourse.letters` + run("letter"), recountSQL}, detectedByAudit, InvariantLetters, "is not in the list of letters"},
 		{"6a what an escrow holds is edited", []string{`UPDATE recourse.escrows SET held = held * 10 WHERE reference = 'esc_1'`}, detectedByAudit, InvariantFold, "stored sum held"},
 		{"6b what an escrow has committed is edited", []string{`UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`}, detectedByAudit, InvariantEscrows, "committed 1"},
@@ -285,7 +285,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"an item of a plan is edited", []string{`UPDATE recourse.bulk_items SET amount = 1 WHERE bulk_id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "stored hash"},
 		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, InvariantFold, "and the receipts say that it was done"},
 		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, InvariantFold, "counts 9 items"},
-		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
+		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_requested = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
 		{"an operation log loses its case", []string{`DELETE FROM recourse.operation_logs WHERE subject = 'bulks'`}, detectedByAudit, InvariantFold, "tells of bulks, which is not there"},
 		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, InvariantOrder, "and the list of letters follows it up to"},
 	}

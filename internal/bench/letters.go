@@ -68,7 +68,7 @@ SELECT d.kase, d.tenant, CASE d.family WHEN 'settlement' THEN 'settlement' ELSE 
   CASE d.family WHEN 'settlement' THEN 're-escalated' ELSE '' END, CASE d.family WHEN 'settlement' THEN d.outcome ELSE '' END, 1,
   CASE d.family WHEN 'settlement' THEN d.amount ELSE 0 END, CASE d.family WHEN 'settlement' THEN d.amount ELSE 0 END, d.run, CASE d.class WHEN 'unknown' THEN 1 ELSE 0 END, 7, decode(repeat('00', 32), 'hex')
 FROM drawn d LEFT JOIN recourse.escrows e ON e.tenant = d.tenant AND e.reference = 'esc_' || d.n AND d.family = 'settlement'`,
-	`INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, letter, holds, attempt_count, budget_spent, class, last_move, due_at, dead_at, reason, error_type, error_text)
+	`INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, letter, active, attempt_count, budget_spent, class, last_transition, due_at, dead_at, reason, error_type, error_text)
 SELECT d.run, d.kase, d.tenant, d.family, CASE d.family WHEN 'settlement' THEN 'txr_' || d.n || ':' || d.outcome ELSE 'job_' || d.n END, d.family || ':' || d.shard, 'escrow', $1, 'dead_lettered', false,
   d.letter, d.letter = 'open', d.attempts, d.attempts, d.class, d.run, d.dead_at, d.dead_at, d.reason, d.type, d.message FROM drawn d`,
 	`INSERT INTO recourse.receipts (case_id, seq, run_id, tenant, source, subtype, actor, at, body, link)

@@ -27,7 +27,7 @@ const snapshotWithoutTermsSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColu
 
 const snapshotColumns = `
   r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
-  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.notification_number,
+  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_transition, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.notification_number,
   r.reason AS why, r.error_type, r.error_code, r.error_text,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
   c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,

@@ -143,7 +143,7 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	j, db := open(t, url), database(t, url)
 	run := die(t, j)
 	catchUp(t, j)
-	if _, err := db.Exec(`UPDATE recourse.runs SET letter = 'purged', holds = false`); err != nil {
+	if _, err := db.Exec(`UPDATE recourse.runs SET letter = 'purged', active = false`); err != nil {
 		t.Fatal(err)
 	}
 	f := postgres.LetterFilter{}

@@ -34,12 +34,12 @@ WITH alive AS MATERIALIZED (
     $28::uuid[],$29::uuid[],$30::uuid[],$31::timestamptz[],$32::timestamptz[],$33::text[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],
     $39::text[],$40::timestamptz[]) WITH ORDINALITY
   AS b(body,case_id,seq,link,new_link,progression,reason_code,reason,lifecycle,moved,reserved,released,refunded,unknown_open,first_sent_at,
-    run,state,attempt,token,cancel_seen,new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_move,
+    run,state,attempt,token,cancel_seen,new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_transition,
     due_at,dead_at,why,error_type,error_code,error_text,source,subtype,actor,at,n)
   JOIN recourse.cases c ON c.id = b.case_id
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
-    AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_asked = b.cancel_seen
+    AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_requested = b.cancel_seen
     AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed'))
   ORDER BY c.id FOR NO KEY UPDATE OF c, r SKIP LOCKED
 ), c AS (
@@ -48,8 +48,8 @@ WITH alive AS MATERIALIZED (
   FROM ok b WHERE c.id = b.case_id
 ), r AS (
   UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), letter = b.letter,
-    holds = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open', attempt_count = b.attempt_count, budget_spent = b.budget_spent,
-    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, last_move = b.last_move, due_at = b.due_at, dead_at = b.dead_at,
+    active = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open', attempt_count = b.attempt_count, budget_spent = b.budget_spent,
+    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, last_transition = b.last_transition, due_at = b.due_at, dead_at = b.dead_at,
     reason = b.why, error_type = b.error_type, error_code = b.error_code, error_text = b.error_text
   FROM ok b WHERE r.id = b.run
 ), i AS (

@@ -63,9 +63,9 @@ WITH b AS MATERIALIZED (
   FROM v WHERE verdict = 'created' ON CONFLICT DO NOTHING RETURNING c.id
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition
   FROM unnest($19::uuid[],$20::uuid[],$21::text[],$22::text[],$23::text[],$24::bytea[],$25::text[],$26::text[],$27::text[],$28::bytea[],$29::uuid[],$30::timestamptz[],$31::uuid[],$32::bytea[])
-    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request)
+    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_transition,request)
   JOIN nc ON nc.id = t.case_id
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
@@ -188,7 +188,7 @@ WITH f AS MATERIALIZED (
     $14::text[],$15::text[],$16::text[],$17::text[],$18::text[],$19::int[],$20::bytea[],$21::uuid[],$22::text[],$23::text[],$24::bytea[],$25::text[],$26::text[],
     $27::timestamptz[],$28::uuid[],$29::text[],$30::text[],$31::text[],$32::timestamptz[]) WITH ORDINALITY
   AS b(body,payload,policy,case_id,tenant,kind,subject,reference,currency,held,amount,submission,content,progression,reason_code,
-    reason,lifecycle,adjudication,generation,link,run,family,retry_key,operation_key,queue,target,due_at,last_move,source,subtype,
+    reason,lifecycle,adjudication,generation,link,run,family,retry_key,operation_key,queue,target,due_at,last_transition,source,subtype,
     actor,at,n)
   WHERE pg_try_advisory_xact_lock(` + subjectLockSQL + `)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.tenant = b.tenant AND c.kind = b.kind AND c.subject = b.subject)
@@ -202,8 +202,8 @@ WITH f AS MATERIALIZED (
   SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
     generation,amount,amount,run,1,link FROM f
 ), r AS (
-  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,holds,due_at,last_move)
-  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,last_move FROM f
+  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,active,due_at,last_transition)
+  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,last_transition FROM f
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request) SELECT operation_key, case_id, payload FROM f WHERE operation_key IS NOT NULL
 ), i AS (

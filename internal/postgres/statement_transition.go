@@ -42,7 +42,7 @@ WITH b AS MATERIALIZED (
     $33::text[],$34::text[],$35::int[],$36::int[],$37::int[],$38::text[],$39::uuid[],$40::uuid[],$41::timestamptz[],$42::timestamptz[],
     $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[],$48::text[])
   AS t(run,case_id,state,attempt,token,cancel_seen,
-    new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_move,due_at,dead_at,
+    new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_transition,due_at,dead_at,
     why,error_type,error_code,error_text,session,outstanding_calls)
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
@@ -58,7 +58,7 @@ WITH b AS MATERIALIZED (
   ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/
 ), kr AS MATERIALIZED (
   SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
-  WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_asked = u.cancel_seen
+  WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_requested = u.cancel_seen
     AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM barred))
   ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
 ), ok AS MATERIALIZED (
@@ -83,15 +83,15 @@ WITH b AS MATERIALIZED (
   FROM fit f WHERE c.id = f.case_id AND f.fits RETURNING c.id
 ), r AS (
   UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), letter = u.letter,
-    holds = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open', attempt_count = u.attempt_count, budget_spent = u.budget_spent,
-    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, outstanding_calls = u.outstanding_calls::int[], last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
+    active = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open', attempt_count = u.attempt_count, budget_spent = u.budget_spent,
+    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, outstanding_calls = u.outstanding_calls::int[], last_transition = u.last_transition, due_at = u.due_at, dead_at = u.dead_at,
     reason = u.why, error_type = u.error_type, error_code = u.error_code, error_text = u.error_text
   FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `,class)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move,t.class
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition,t.class
   FROM unnest($49::uuid[],$50::uuid[],$51::text[],$52::text[],$53::text[],$54::bytea[],$55::text[],$56::text[],$57::text[],$58::bytea[],$59::uuid[],$60::timestamptz[],$61::uuid[],$62::bytea[],$73::text[])
-    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request,class)
+    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_transition,request,class)
   JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
@@ -115,7 +115,7 @@ WITH b AS MATERIALIZED (
 )
 SELECT id, true FROM c UNION ALL SELECT case_id, false FROM fit WHERE NOT fits`
 
-const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,holds,due_at,last_move`
+const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,active,due_at,last_transition`
 
 const receiptColumns = `case_id,seq,run_id,tenant,source,subtype,actor,at,body,link`
 

@@ -153,7 +153,7 @@ CREATE TABLE recourse.operations (
 );
 COMMENT ON TABLE recourse.operations IS 'One row per operation key: the bytes of its request';
 
--- holds is true while the run is live or its dead letter is open; a case has one such run.
+-- active is true while the run is live or its dead letter is open; a case has one such run.
 -- token is the claim. outstanding_calls are the attempts that ended while their call went on;
 -- NULL, as nearly always, if there are none. Half of each page is left free for claims, so that
 -- they are HOT updates: a claim changes neither a column nor a predicate of an index.
@@ -172,15 +172,15 @@ CREATE TABLE recourse.runs (
     state         text NOT NULL CHECK (state IN ('pending', 'running', 'scheduled', 'succeeded', 'dead_lettered', 'cancelled')),
     live          bool NOT NULL,
     letter        text NOT NULL DEFAULT '' CHECK (letter IN ('', 'open', 'forked', 'reconciled', 'superseded', 'purged')),
-    holds         bool NOT NULL,
+    active        bool NOT NULL,
     attempt_count int  NOT NULL DEFAULT 0 CHECK (attempt_count >= 0),
     budget_spent  int  NOT NULL DEFAULT 0 CHECK (budget_spent >= 0),
     recoveries    int  NOT NULL DEFAULT 0 CHECK (recoveries >= 0),
     class         text NOT NULL DEFAULT '' CHECK (class IN ('', 'executed', 'not_executed', 'unknown')),
     token         uuid,
-    last_move     uuid NOT NULL,
+    last_transition uuid NOT NULL,
     session_id    uuid,
-    cancel_asked  bool NOT NULL DEFAULT false,
+    cancel_requested bool NOT NULL DEFAULT false,
     cancel_by     text NOT NULL DEFAULT '',
     cancel_reason text NOT NULL DEFAULT '',
     due_at        timestamptz NOT NULL,
@@ -191,19 +191,19 @@ CREATE TABLE recourse.runs (
     error_code    text NOT NULL DEFAULT '',
     error_text    text NOT NULL DEFAULT '',
     outstanding_calls int[],
-    CONSTRAINT cancel_has_asker    CHECK (cancel_asked = (cancel_by <> '')),
+    CONSTRAINT cancel_has_actor    CHECK (cancel_requested = (cancel_by <> '')),
     CONSTRAINT live_is_state       CHECK (live = (state IN ('pending', 'running', 'scheduled'))),
     CONSTRAINT letter_is_death     CHECK ((letter <> '') = (state = 'dead_lettered')),
     CONSTRAINT death_has_time      CHECK ((dead_at IS NOT NULL) = (state = 'dead_lettered')),
-    CONSTRAINT holds_is_state      CHECK (holds = (live OR letter = 'open')),
+    CONSTRAINT active_is_state     CHECK (active = (live OR letter = 'open')),
     CONSTRAINT budgets_in_attempts CHECK (budget_spent + recoveries <= attempt_count)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE recourse.runs IS 'One row per run: its task, its state, and how its dead letter ended';
-COMMENT ON COLUMN recourse.runs.cancel_asked IS 'the attempt is to be the last; of a fork, what its dead letter had reserved stays so';
+COMMENT ON COLUMN recourse.runs.cancel_requested IS 'the attempt is to be the last; of a fork, what its dead letter had reserved stays so';
 -- Read by submissions: one active run has a retry key.
-CREATE UNIQUE INDEX runs_key ON recourse.runs (tenant, family, retry_key) WHERE holds;
+CREATE UNIQUE INDEX runs_key ON recourse.runs (tenant, family, retry_key) WHERE active;
 -- Refuses a second active run of a case.
-CREATE UNIQUE INDEX runs_one_case ON recourse.runs (case_id) WHERE holds;
+CREATE UNIQUE INDEX runs_one_case ON recourse.runs (case_id) WHERE active;
 -- Read by sweeps, which notify due runs again.
 CREATE INDEX runs_due ON recourse.runs (due_at, id) WHERE live;
 -- Read by the rebuild of the search index.
@@ -575,9 +575,9 @@ CREATE TABLE recourse.bulks (
     started_key text   NOT NULL DEFAULT '',
     started_why text   NOT NULL DEFAULT '',
     started_at  timestamptz,
-    moved_by    text   NOT NULL DEFAULT '',
-    moved_why   text   NOT NULL DEFAULT '',
-    moved_at    timestamptz,
+    changed_by  text   NOT NULL DEFAULT '',
+    changed_why text   NOT NULL DEFAULT '',
+    changed_at  timestamptz,
     ended_at    timestamptz,
     settles     bool   NOT NULL DEFAULT true,
     people      int    NOT NULL DEFAULT 0 CHECK (people BETWEEN 0 AND 2),
