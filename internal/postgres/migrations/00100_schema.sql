@@ -158,39 +158,39 @@ COMMENT ON TABLE recourse.operations IS 'One row per operation key: the bytes of
 -- NULL, as nearly always, if there are none. Half of each page is left free for claims, so that
 -- they are HOT updates: a claim changes neither a column nor a predicate of an index.
 CREATE TABLE recourse.runs (
-    id            uuid PRIMARY KEY,
-    case_id       uuid NOT NULL,
-    tenant        text NOT NULL CHECK (tenant <> ''),
-    family        text NOT NULL,
-    retry_key     text NOT NULL,
-    operation_key bytea CHECK (length(operation_key) = 32),
-    queue         text NOT NULL,
-    target        text NOT NULL,
-    policy        text NOT NULL,
-    payload       bytea CHECK (length(payload) <= 65536),
-    parent_id     uuid,
-    state         text NOT NULL CHECK (state IN ('pending', 'running', 'scheduled', 'succeeded', 'dead_lettered', 'cancelled')),
-    live          bool NOT NULL,
-    letter        text NOT NULL DEFAULT '' CHECK (letter IN ('', 'open', 'forked', 'reconciled', 'superseded', 'purged')),
-    active        bool NOT NULL,
-    attempt_count int  NOT NULL DEFAULT 0 CHECK (attempt_count >= 0),
-    budget_spent  int  NOT NULL DEFAULT 0 CHECK (budget_spent >= 0),
-    recoveries    int  NOT NULL DEFAULT 0 CHECK (recoveries >= 0),
-    class         text NOT NULL DEFAULT '' CHECK (class IN ('', 'executed', 'not_executed', 'unknown')),
-    token         uuid,
-    last_transition uuid NOT NULL,
-    session_id    uuid,
-    cancel_requested bool NOT NULL DEFAULT false,
-    cancel_by     text NOT NULL DEFAULT '',
-    cancel_reason text NOT NULL DEFAULT '',
-    due_at        timestamptz NOT NULL,
-    dead_at       timestamptz,
-    notification_number int  NOT NULL DEFAULT 1,
-    reason        text NOT NULL DEFAULT '',
-    error_type    text NOT NULL DEFAULT '',
-    error_code    text NOT NULL DEFAULT '',
-    error_text    text NOT NULL DEFAULT '',
-    outstanding_calls int[],
+    id                  uuid  PRIMARY KEY,
+    case_id             uuid  NOT NULL,
+    tenant              text  NOT NULL CHECK (tenant <> ''),
+    family              text  NOT NULL,
+    retry_key           text  NOT NULL,
+    operation_key       bytea CHECK (length(operation_key) = 32),
+    queue               text  NOT NULL,
+    target              text  NOT NULL,
+    policy              text  NOT NULL,
+    payload             bytea CHECK (length(payload) <= 65536),
+    parent_id           uuid,
+    state               text  NOT NULL CHECK (state IN ('pending', 'running', 'scheduled', 'succeeded', 'dead_lettered', 'cancelled')),
+    live                bool  NOT NULL,
+    letter              text  NOT NULL DEFAULT '' CHECK (letter IN ('', 'open', 'forked', 'reconciled', 'superseded', 'purged')),
+    active              bool  NOT NULL,
+    attempt_count       int   NOT NULL DEFAULT 0 CHECK (attempt_count >= 0),
+    budget_spent        int   NOT NULL DEFAULT 0 CHECK (budget_spent >= 0),
+    recoveries          int   NOT NULL DEFAULT 0 CHECK (recoveries >= 0),
+    class               text  NOT NULL DEFAULT '' CHECK (class IN ('', 'executed', 'not_executed', 'unknown')),
+    token               uuid,
+    last_transition     uuid  NOT NULL,
+    session_id          uuid,
+    cancel_requested    bool  NOT NULL DEFAULT false,
+    cancel_by           text  NOT NULL DEFAULT '',
+    cancel_reason       text  NOT NULL DEFAULT '',
+    due_at              timestamptz NOT NULL,
+    dead_at             timestamptz,
+    notification_number int   NOT NULL DEFAULT 1,
+    reason              text  NOT NULL DEFAULT '',
+    error_type          text  NOT NULL DEFAULT '',
+    error_code          text  NOT NULL DEFAULT '',
+    error_text          text  NOT NULL DEFAULT '',
+    outstanding_calls   int[],
     CONSTRAINT cancel_has_actor    CHECK (cancel_requested = (cancel_by <> '')),
     CONSTRAINT live_is_state       CHECK (live = (state IN ('pending', 'running', 'scheduled'))),
     CONSTRAINT letter_is_death     CHECK ((letter <> '') = (state = 'dead_lettered')),
@@ -256,7 +256,7 @@ CREATE INDEX receipts_breaches ON recourse.receipts (case_id, seq) WHERE subtype
 -- one may be committed after a higher one.
 CREATE TABLE recourse.outbox (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    tenant   text     NOT NULL,
+    tenant   text   NOT NULL,
     case_ids uuid[]   NOT NULL,
     seqs     bigint[] NOT NULL,
     CONSTRAINT pairs CHECK (cardinality(case_ids) = cardinality(seqs) AND cardinality(seqs) > 0)
@@ -267,11 +267,11 @@ COMMENT ON TABLE recourse.outbox IS 'Receipts that are committed and have no num
 -- which is last; within a row they go by case and sequence. tenant_last is the same in the
 -- tenant's own order, so that a tenant does not see how many receipts others have.
 CREATE TABLE recourse.event_log (
-    last        bigint   PRIMARY KEY,
-    tenant      text     NOT NULL,
+    last        bigint PRIMARY KEY,
+    tenant      text   NOT NULL,
     case_ids    uuid[]   NOT NULL,
     seqs        bigint[] NOT NULL,
-    tenant_last bigint   CHECK (tenant_last <= last)
+    tenant_last bigint CHECK (tenant_last <= last)
 );
 COMMENT ON TABLE recourse.event_log IS 'The order of receipts: one row per numbered row of the outbox, append-only';
 REVOKE UPDATE, DELETE, TRUNCATE ON recourse.event_log FROM PUBLIC, CURRENT_USER;
@@ -298,22 +298,22 @@ COMMENT ON TABLE recourse.operation_logs IS 'One row per operation log of a tena
 -- breaker over all tenants whose beginning the tenant's receipts record, and recorded_closing the
 -- last whose end they record.
 CREATE TABLE recourse.circuit_breakers (
-    tenant    text   NOT NULL,
-    family    text   NOT NULL,
-    target    text   NOT NULL,
-    case_id   uuid   NOT NULL,
-    state     text   NOT NULL CHECK (state IN ('closed', 'open', 'half_open')),
-    by_hand   bool   NOT NULL,
-    actor     text   NOT NULL,
-    cause     text   NOT NULL,
-    reason    text   NOT NULL,
-    at        timestamptz NOT NULL,
-    version   bigint NOT NULL,
-    probes    uuid[] NOT NULL DEFAULT '{}',
-    opened_at timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00',
-    opening   bigint NOT NULL DEFAULT 0,
-    asked     bigint NOT NULL DEFAULT 0,
-    paused    int    NOT NULL DEFAULT 0,
+    tenant           text   NOT NULL,
+    family           text   NOT NULL,
+    target           text   NOT NULL,
+    case_id          uuid   NOT NULL,
+    state            text   NOT NULL CHECK (state IN ('closed', 'open', 'half_open')),
+    by_hand          bool   NOT NULL,
+    actor            text   NOT NULL,
+    cause            text   NOT NULL,
+    reason           text   NOT NULL,
+    at               timestamptz NOT NULL,
+    version          bigint NOT NULL,
+    probes           uuid[] NOT NULL DEFAULT '{}',
+    opened_at        timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00',
+    opening          bigint NOT NULL DEFAULT 0,
+    asked            bigint NOT NULL DEFAULT 0,
+    paused           int    NOT NULL DEFAULT 0,
     recorded_opening bigint NOT NULL DEFAULT 0,
     recorded_closing bigint NOT NULL DEFAULT 0,
     CONSTRAINT closing_after_opening CHECK (recorded_closing <= recorded_opening),
@@ -364,16 +364,16 @@ CREATE INDEX annotations_held ON recourse.annotations (tenant, run_id) WHERE hel
 -- waits_for says why. absent_at is when it first answered that nothing was executed. No
 -- decision depends on it: a row that is lost is begun anew.
 CREATE TABLE recourse.lookups (
-    run_id    uuid PRIMARY KEY,
-    tenant    text NOT NULL CHECK (tenant <> ''),
-    asked     int  NOT NULL CHECK (asked > 0),
+    run_id    uuid   PRIMARY KEY,
+    tenant    text   NOT NULL CHECK (tenant <> ''),
+    asked     int    NOT NULL CHECK (asked > 0),
     asked_at  timestamptz NOT NULL,
-    answer    text NOT NULL CHECK (answer IN ('executed', 'not_executed', 'unknown')),
-    why       text NOT NULL DEFAULT '',
+    answer    text   NOT NULL CHECK (answer IN ('executed', 'not_executed', 'unknown')),
+    why       text   NOT NULL DEFAULT '',
     moved     bigint NOT NULL DEFAULT 0,
     absent_at timestamptz,
     next_at   timestamptz,
-    waits_for text NOT NULL DEFAULT '',
+    waits_for text   NOT NULL DEFAULT '',
     CONSTRAINT waits_or_asks CHECK ((next_at IS NULL) = (waits_for <> ''))
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE recourse.lookups IS 'One row per open dead letter of unknown outcome that was looked up, and the last answer';
@@ -429,21 +429,21 @@ CREATE INDEX facet_groups_tenant ON recourse.facet_groups (tenant);
 -- reserved while the letter is open. trigrams are three characters in a row that the letter's message
 -- has and the group's constant has not; with 0 among them, it may contain any.
 CREATE TABLE recourse.letters (
-    run_id       uuid   PRIMARY KEY,
-    tenant       text   NOT NULL CHECK (tenant <> ''),
-    facet_group  bigint NOT NULL,
-    transaction  text   NOT NULL,
-    submission   text   NOT NULL,
-    escrow       text   NOT NULL,
-    dead_at      timestamptz NOT NULL,
-    last_seen_at timestamptz NOT NULL,
-    amount       bigint NOT NULL,
-    attempts     int    NOT NULL,
-    replays      int    NOT NULL,
+    run_id              uuid   PRIMARY KEY,
+    tenant              text   NOT NULL CHECK (tenant <> ''),
+    facet_group         bigint NOT NULL,
+    transaction         text   NOT NULL,
+    submission          text   NOT NULL,
+    escrow              text   NOT NULL,
+    dead_at             timestamptz NOT NULL,
+    last_seen_at        timestamptz NOT NULL,
+    amount              bigint NOT NULL,
+    attempts            int    NOT NULL,
+    replays             int    NOT NULL,
     notification_number int    NOT NULL,
-    error_text   text   NOT NULL,
-    at_risk      bigint NOT NULL DEFAULT 0,
-    trigrams     int[]  NOT NULL DEFAULT '{0}'
+    error_text          text   NOT NULL,
+    at_risk             bigint NOT NULL DEFAULT 0,
+    trigrams            int[]  NOT NULL DEFAULT '{0}'
 ) WITH (fillfactor = 90, autovacuum_vacuum_insert_scale_factor = 0.02, autovacuum_vacuum_scale_factor = 0.05);
 COMMENT ON TABLE recourse.letters IS 'One row per dead letter that can be searched for';
 -- Read by a search for one transaction, submission or escrow.
@@ -466,8 +466,8 @@ CREATE INDEX letters_trigrams ON recourse.letters USING gin (trigrams) WITH (gin
 -- substrings are the substrings of one and two characters, too short for a trigram, that messages with
 -- this constant contain and the constant does not. They only grow. NULL: a message may contain any.
 CREATE TABLE recourse.short_substrings (
-    tenant   text NOT NULL CHECK (tenant <> ''),
-    constant text NOT NULL,
+    tenant     text NOT NULL CHECK (tenant <> ''),
+    constant   text NOT NULL,
     substrings text[],
     PRIMARY KEY (tenant, constant)
 ) WITH (fillfactor = 50);
@@ -698,19 +698,19 @@ COMMENT ON TABLE recourse.people IS 'How many people it takes to state or free m
 -- receipts name them. successor_of is the prefix of the key that this one replaces, and works
 -- beside. The role platform may read what belongs to no tenant: asynqmon.
 CREATE TABLE recourse.keys (
-    id           uuid   PRIMARY KEY,
-    prefix       text   NOT NULL UNIQUE CHECK (prefix ~ '^[0-9A-Za-z]{12}$'),
-    digest       bytea  NOT NULL CHECK (length(digest) = 32),
-    tenant       text   NOT NULL CHECK (tenant <> ''),
-    principal    text   NOT NULL CHECK (principal <> ''),
+    id           uuid  PRIMARY KEY,
+    prefix       text  NOT NULL UNIQUE CHECK (prefix ~ '^[0-9A-Za-z]{12}$'),
+    digest       bytea NOT NULL CHECK (length(digest) = 32),
+    tenant       text  NOT NULL CHECK (tenant <> ''),
+    principal    text  NOT NULL CHECK (principal <> ''),
     roles        text[] NOT NULL CHECK (cardinality(roles) > 0 AND roles <@ ARRAY['submitter', 'operator', 'approver', 'auditor', 'admin', 'platform']),
     created_at   timestamptz NOT NULL,
-    created_by   text   NOT NULL CHECK (created_by <> ''),
+    created_by   text  NOT NULL CHECK (created_by <> ''),
     expires_at   timestamptz,
     revoked_at   timestamptz,
-    revoked_by   text   NOT NULL DEFAULT '',
+    revoked_by   text  NOT NULL DEFAULT '',
     last_used_at timestamptz,
-    successor_of text   NOT NULL DEFAULT '',
+    successor_of text  NOT NULL DEFAULT '',
     CONSTRAINT revoked_by_somebody CHECK ((revoked_at IS NOT NULL) = (revoked_by <> ''))
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE recourse.keys IS 'One row per access key';
@@ -719,13 +719,13 @@ CREATE INDEX keys_tenant ON recourse.keys (tenant, created_at, id);
 
 -- A request without a status is being answered by whoever holds its token.
 CREATE TABLE recourse.requests (
-    tenant  text   NOT NULL CHECK (tenant <> ''),
-    key     text   NOT NULL CHECK (key <> ''),
-    digest  bytea  NOT NULL CHECK (length(digest) = 32),
-    token   uuid   NOT NULL,
+    tenant  text  NOT NULL CHECK (tenant <> ''),
+    key     text  NOT NULL CHECK (key <> ''),
+    digest  bytea NOT NULL CHECK (length(digest) = 32),
+    token   uuid  NOT NULL,
     began   timestamptz NOT NULL,
     status  int,
-    headers text   NOT NULL DEFAULT '',
+    headers text  NOT NULL DEFAULT '',
     body    bytea,
     CONSTRAINT answered CHECK ((status IS NULL) = (body IS NULL)),
     PRIMARY KEY (tenant, key)
@@ -776,8 +776,8 @@ COMMENT ON TABLE recourse.installation IS 'One row: which database this is';
 -- The newest row counts; an empty name is none. Only the owner writes it. It has no key, so that a
 -- data-only restore finds nothing in its way.
 CREATE TABLE recourse.app_roles (
-    name   text        NOT NULL,
-    set_by text        NOT NULL DEFAULT session_user,
+    name   text NOT NULL,
+    set_by text NOT NULL DEFAULT session_user,
     at     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE recourse.app_roles IS 'The roles that migrate was told to grant what processes need';
