@@ -54,6 +54,11 @@
 // outcome of each item is written once (plans_items.go), and the plan's state changes
 // together with its receipt (plans_state.go).
 //
+// The schema is one page, migrations/00100_schema.sql. The columns of cases, runs and receipts
+// are described once (columns.go): the parameters of the statements that write transitions
+// are derived from the description, and tests compare it with the schema and with what
+// snapshots read.
+//
 // # Roles
 //
 // The owner of the schema migrates it, and could turn the triggers off. All others connect

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,5 +110,31 @@ func TestEveryPartOfTheSchemaIsDescribed(t *testing.T) {
 	}
 	if parts < 80 {
 		t.Errorf("%d parts", parts)
+	}
+}
+
+// The columns from which statements are derived are those of the schema.
+func TestTheSchemaHasTheDescribedColumns(t *testing.T) {
+	t.Parallel()
+	db := database(t, testkit.Migrated(t))
+	for table, described := range postgres.DescribedColumns() {
+		rows, err := db.Query(`SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = ('recourse.' || $1)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stored [][2]string
+		for rows.Next() {
+			var c [2]string
+			if err := rows.Scan(&c[0], &c[1]); err != nil {
+				t.Fatal(err)
+			}
+			stored = append(stored, c)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(described, stored) {
+			t.Errorf("%s: described %v, in the schema %v", table, described, stored)
+		}
 	}
 }

@@ -133,7 +133,7 @@ func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 		"runs.never_changed":       `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`,
 		"receipts.append_only":     `ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`,
 		"operations.never_changed": `DROP TRIGGER never_changed ON recourse.operations`,
-		"letters.counts_insert":       `ALTER TABLE recourse.letters DISABLE TRIGGER counts_insert`,
+		"letters.counts_insert":    `ALTER TABLE recourse.letters DISABLE TRIGGER counts_insert`,
 	} {
 		if _, err := db.Exec(harm); err != nil {
 			t.Fatal(err)
