@@ -15,10 +15,10 @@ import (
 // Kinds of tampering with a task, as the receipt names them. Tampering changes nothing: the
 // journal alone defines the state of a run.
 const (
-	TaskArchived         = "bell_archived"  // the task of a waiting run was archived
-	TaskRemoved          = "bell_removed"   // the task of a due run was in its queue and is missing, and Redis kept its data
-	ArchivedTaskRemoved  = "mirror_removed" // the archived task of an open dead letter is missing, and was not due to be pruned
-	ArchivedTaskRequeued = "mirror_run"     // the archived task of an open dead letter was run again
+	TaskArchived         = "task_archived"          // the task of a waiting run was archived
+	TaskRemoved          = "task_removed"           // the task of a due run was in its queue and is missing, and Redis kept its data
+	ArchivedTaskRemoved  = "archived_task_removed"  // the archived task of an open dead letter is missing, and was not due to be pruned
+	ArchivedTaskRequeued = "archived_task_requeued" // the archived task of an open dead letter was run again
 )
 
 // tamperingDetector records tampering with tasks.

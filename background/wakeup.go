@@ -13,7 +13,7 @@ import (
 
 const (
 	// wakeChannel is the channel on which processes announce notifications.
-	wakeChannel = "recourse:bell"
+	wakeChannel = "recourse:wakeup"
 	// publishInterval is the minimum time between two messages of one process: the next covers
 	// all notifications since.
 	publishInterval = 5 * time.Millisecond

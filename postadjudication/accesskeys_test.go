@@ -32,7 +32,7 @@ func (r *rig) mustKey(tenant string, n NewKey) (string, AccessKey) {
 // operationLog reads the trail of a tenant's operation log, as "subtype actor" lines.
 func (r *rig) operationLog(tenant, subject string) (lines []string) {
 	r.t.Helper()
-	rows, err := r.db.Query(`SELECT r.subtype || ' ' || r.actor || ' ' || r.body FROM recourse.receipts r JOIN recourse.registers g ON g.case_id = r.case_id
+	rows, err := r.db.Query(`SELECT r.subtype || ' ' || r.actor || ' ' || r.body FROM recourse.receipts r JOIN recourse.operation_logs g ON g.case_id = r.case_id
 		WHERE g.tenant = $1 AND g.subject = $2 ORDER BY r.seq`, tenant, subject)
 	if err != nil {
 		r.t.Fatal(err)

@@ -80,8 +80,8 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	}
 	r.mustAudit()
 	of := ` WHERE run_id = '` + letter.Run.String() + `'`
-	r.checkAuditDetects("the expiry from before the hold is restored", `UPDATE recourse.desk SET warned = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
-		`UPDATE recourse.desk SET warned = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
+	r.checkAuditDetects("the expiry from before the hold is restored", `UPDATE recourse.annotations SET announced = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
+		`UPDATE recourse.annotations SET announced = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
 	k.prune(PruneReport{Announced: 1})
 	payloads := k.payloadsOf(letter, receipts.RetentionEnding)
 	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.now().Add(6*day)) {
@@ -116,7 +116,7 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	if _, err := r.Hold(ctx, "acme", paid.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
 		t.Errorf("hold of a run that succeeded: %v", err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
 		t.Errorf("%d rows of annotations", n)
 	}
 	r.mustAudit()

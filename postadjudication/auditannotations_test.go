@@ -70,18 +70,18 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	r.mustAudit()
 	of := func(s Submitted) string { return ` WHERE run_id = '` + s.Run.String() + `'` }
 	named := func(s Submitted) string { return "letter " + s.Run.String() + " of acme: stored " }
-	r.checkAuditDetects("a hold is taken away", `UPDATE recourse.desk SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.desk SET held = true, hold_reason = '`+holdRequest.Reason+`'`+of(held),
+	r.checkAuditDetects("a hold is taken away", `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.annotations SET held = true, hold_reason = '`+holdRequest.Reason+`'`+of(held),
 		named(held)+"held false")
-	r.checkAuditDetects("a hold has another reason", `UPDATE recourse.desk SET hold_reason = 'other'`+of(held), `UPDATE recourse.desk SET hold_reason = '`+holdRequest.Reason+`'`+of(held), named(held))
-	r.checkAuditDetects("a letter is held", `UPDATE recourse.desk SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.desk SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
-	r.checkAuditDetects("a mark is turned", `UPDATE recourse.desk SET reprocess_eligible = false`+of(marked), `UPDATE recourse.desk SET reprocess_eligible = true`+of(marked),
+	r.checkAuditDetects("a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdRequest.Reason+`'`+of(held), named(held))
+	r.checkAuditDetects("a letter is held", `UPDATE recourse.annotations SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
+	r.checkAuditDetects("a mark is turned", `UPDATE recourse.annotations SET reprocess_eligible = false`+of(marked), `UPDATE recourse.annotations SET reprocess_eligible = true`+of(marked),
 		"reprocess_eligible false, manual_review_required false")
-	r.checkAuditDetects("a mark is taken away", `UPDATE recourse.desk SET manual_review_required = NULL`+of(marked), `UPDATE recourse.desk SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
-	r.checkAuditDetects("the end is moved", `UPDATE recourse.desk SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.desk SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
-	r.checkAuditDetects("annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.desk`+of(held)+`; DELETE FROM recourse.desk`+of(held), `INSERT INTO recourse.desk SELECT * FROM recourse.stolen`, named(held))
-	r.checkAuditDetects("a purged letter has annotations", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk`+of(gone), named(gone)+"held true")
+	r.checkAuditDetects("a mark is taken away", `UPDATE recourse.annotations SET manual_review_required = NULL`+of(marked), `UPDATE recourse.annotations SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
+	r.checkAuditDetects("the end is moved", `UPDATE recourse.annotations SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.annotations SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
+	r.checkAuditDetects("annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.annotations`+of(held)+`; DELETE FROM recourse.annotations`+of(held), `INSERT INTO recourse.annotations SELECT * FROM recourse.stolen`, named(held))
+	r.checkAuditDetects("a purged letter has annotations", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations`+of(gone), named(gone)+"held true")
 	never := newID().String()
-	r.checkAuditDetects("annotations of an unknown run", `INSERT INTO recourse.desk (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.desk WHERE run_id = '`+never+`'`,
+	r.checkAuditDetects("annotations of an unknown run", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations WHERE run_id = '`+never+`'`,
 		"letter "+never+" of acme is held, marked or announced, and no receipt says so")
 }
 

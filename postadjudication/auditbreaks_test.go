@@ -130,7 +130,7 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 		t.Errorf("%+v", a.Breaks)
 	}
 	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters WHERE run_id = '`+mine.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`,
-		`UPDATE recourse.desk SET hold_reason = 'other' WHERE run_id = '`+mine.Run.String()+`'`)
+		`UPDATE recourse.annotations SET hold_reason = 'other' WHERE run_id = '`+mine.Run.String()+`'`)
 	a := auditCase()
 	for invariant, word := range map[string]string{audit.InvariantLetters: "is not in the list", audit.InvariantEscrows: "escrow esc_1 of acme", audit.InvariantFold: "letter " + mine.Run.String()} {
 		if !strings.Contains(a.Verdict(invariant), word) {

@@ -26,7 +26,7 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	r.mustAudit()
 	for _, c := range []struct{ what, harm, mend string }{
 		{"due time of a run that is scheduled", `UPDATE recourse.runs SET due_at = due_at + interval '1000 years'`, `UPDATE recourse.runs SET due_at = due_at - interval '1000 years'`},
-		{"how many people a plan takes, without its operation log", `WITH g AS (DELETE FROM recourse.registers WHERE subject = 'people') DELETE FROM recourse.people`, ``},
+		{"how many people a plan takes, without its operation log", `WITH g AS (DELETE FROM recourse.operation_logs WHERE subject = 'people') DELETE FROM recourse.people`, ``},
 	} {
 		testkit.Tamper(t, r.db, c.harm)
 		a, err := r.Audit(ctx)

@@ -75,13 +75,13 @@ func (r *rig) breaker() Breaker {
 
 func (r *rig) untilBreaker(state background.BreakerState) {
 	r.t.Helper()
-	r.until("the circuit breaker is "+string(state), `SELECT EXISTS (SELECT FROM recourse.brakes WHERE state = $1 AND version > 0)`, string(state))
+	r.until("the circuit breaker is "+string(state), `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state = $1 AND version > 0)`, string(state))
 }
 
 // untilClosed waits until no circuit breaker is open.
 func (r *rig) untilClosed() {
 	r.t.Helper()
-	r.until("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.brakes WHERE state <> 'closed')`)
+	r.until("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
 }
 
 // breakerReceipts returns the changes in the receipts of a tenant's only circuit breaker,
@@ -134,7 +134,7 @@ func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	if len(subtypes) < 2 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased || int(moves.Load()) != len(subtypes) {
 		t.Errorf("receipts %v, %d notified", subtypes, moves.Load())
 	}
-	r.until("the tenant's trail records opening and closing", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE tenant = 'acme' AND told > 0 AND over = told)`)
+	r.until("the tenant's trail records opening and closing", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE tenant = 'acme' AND recorded_opening > 0 AND recorded_closing = recorded_opening)`)
 	if subtypes, causes := r.breakerReceipts("acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased {
 		t.Errorf("receipts %v %v", subtypes, causes)
 	}
@@ -153,7 +153,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	r.submitAll(0, 60)
 	r.untilBreaker(background.BreakerOpen)
 	r.until("every new case was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	before, notified := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
+	before, notified := len(o.callsWhileDown()), r.count(`SELECT sum(notification_number) FROM recourse.runs`)
 	r.untilTrue("three probes without a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
 	probes := o.callsWhileDown()[before:]
 	for i := 1; i < len(probes); i++ { // without a single leader two processes would probe at the same time
@@ -161,7 +161,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 			t.Errorf("%s between two probes", gap)
 		}
 	}
-	if sent := r.count(`SELECT sum(bell) FROM recourse.runs`) - notified; sent != 0 {
+	if sent := r.count(`SELECT sum(notification_number) FROM recourse.runs`) - notified; sent != 0 {
 		t.Errorf("%d notifications for paused runs", sent)
 	}
 	// Runs in flight when the breaker opens may spend their budget.
@@ -338,10 +338,10 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
-	if _, err := r.As("acme", "brake:old").Breakers.Open(ctx, DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
+	if _, err := r.As("acme", "breaker:old").Breakers.Open(ctx, DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.db.Exec(`UPDATE recourse.brakes SET state = 'half_open', by_hand = false`); err != nil { // as migration 18 leaves it
+	if _, err := r.db.Exec(`UPDATE recourse.circuit_breakers SET state = 'half_open', by_hand = false`); err != nil { // as older versions left it
 		t.Fatal(err)
 	}
 	r.submitAll(0, 3)

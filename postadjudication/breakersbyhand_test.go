@@ -51,7 +51,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	}
 	r.untilNoneLive()
 	r.untilClosed()
-	r.until("both trails have it", `SELECT count(*) = 2 FROM recourse.brakes WHERE tenant <> '' AND told = 1 AND over = 1`)
+	r.until("both trails have it", `SELECT count(*) = 2 FROM recourse.circuit_breakers WHERE tenant <> '' AND recorded_opening = 1 AND recorded_closing = 1`)
 	for _, tenant := range []string{"acme", "other"} {
 		if subtypes, _ := r.breakerReceipts(tenant); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased {
 			t.Errorf("%s: %v", tenant, subtypes)

@@ -237,9 +237,9 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 		subtype receipts.Subtype
 		holds   string
 	}{
-		{allLetters(BulkHold), receipts.HoldPlaced, `SELECT count(*) = 3 FROM recourse.desk WHERE held`},
-		{allLetters(BulkRelease), receipts.HoldReleased, `SELECT count(*) = 0 FROM recourse.desk WHERE held`},
-		{func() BulkRequest { q := allLetters(BulkMark); q.Review = &yes; return q }(), receipts.Marked, `SELECT count(*) = 3 FROM recourse.desk WHERE manual_review_required`},
+		{allLetters(BulkHold), receipts.HoldPlaced, `SELECT count(*) = 3 FROM recourse.annotations WHERE held`},
+		{allLetters(BulkRelease), receipts.HoldReleased, `SELECT count(*) = 0 FROM recourse.annotations WHERE held`},
+		{func() BulkRequest { q := allLetters(BulkMark); q.Review = &yes; return q }(), receipts.Marked, `SELECT count(*) = 3 FROM recourse.annotations WHERE manual_review_required`},
 		{allLetters(BulkReconcile), receipts.Reconciled, `SELECT count(*) = 3 FROM recourse.cases WHERE progression = 'settled'`},
 	} {
 		b := r.runPlan(r.mustPlan(step.q))

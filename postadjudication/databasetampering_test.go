@@ -176,8 +176,8 @@ func changeEach(subtype receipts.Subtype, change func(*receipts.Draft)) func([]r
 }
 
 // recountSQL corrects the counts of the list, as its triggers do when they are on.
-const recountSQL = `UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries
-	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id GROUP BY s.id) d WHERE s.id = d.id`
+const recountSQL = `UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d.tries
+	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.facet_groups s LEFT JOIN recourse.letters l ON l.facet_group = s.id GROUP BY s.id) d WHERE s.id = d.id`
 
 const resetProjectionSQL = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
 
@@ -202,7 +202,7 @@ type tampering struct {
 func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
 	inCase := ` IN (SELECT id FROM recourse.runs WHERE case_id = '` + s.cases[name].String() + `')`
 	of := ` WHERE case_id = '` + s.cases[name].String() + `'`
-	return []string{`DELETE FROM recourse.letters WHERE run_id` + inCase, `DELETE FROM recourse.desk WHERE run_id` + inCase, `DELETE FROM recourse.receipts` + of, `DELETE FROM recourse.operations` + of,
+	return []string{`DELETE FROM recourse.letters WHERE run_id` + inCase, `DELETE FROM recourse.annotations WHERE run_id` + inCase, `DELETE FROM recourse.receipts` + of, `DELETE FROM recourse.operations` + of,
 		`DELETE FROM recourse.escrow_deltas` + of, `DELETE FROM recourse.runs` + of, `DELETE FROM recourse.escrows WHERE id = (SELECT escrow_id FROM recourse.cases WHERE id = '` + s.cases[name].String() + `')`,
 		`DELETE FROM recourse.cases WHERE id = '` + s.cases[name].String() + `'`, recountSQL}
 }
@@ -221,7 +221,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 	}
 	cut := func(ds []receipts.Draft) []receipts.Draft { return ds[:len(ds)-1] }
 	mark := func(name string) string { // undoes the marks of the case's last receipt
-		return map[string]string{"held": `UPDATE recourse.desk SET reprocess_eligible = NULL, mark_reason = 'look first'` + run("held"), "newest": `DELETE FROM recourse.desk` + run("newest")}[name]
+		return map[string]string{"held": `UPDATE recourse.annotations SET reprocess_eligible = NULL, mark_reason = 'look first'` + run("held"), "newest": `DELETE FROM recourse.annotations` + run("newest")}[name]
 	}
 	appended := func(d receipts.Draft) func([]receipts.Draft) []receipts.Draft {
 		return func(ds []receipts.Draft) []receipts.Draft { return append(ds, d) }
@@ -245,7 +245,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
 		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, audit.InvariantChains, "sequence 3 stands in its place"},
 		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewriteTrailSQL("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
-			`UPDATE recourse.desk SET held = false, hold_reason = ''`+run("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
+			`UPDATE recourse.annotations SET held = false, hold_reason = ''`+run("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
 		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, audit.InvariantChains, "the trail ends at"},
 		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
 		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the noted head is at"},
@@ -253,7 +253,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, audit.InvariantOrder, "and there is none"},
 		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
 		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, detectedByAudit, audit.InvariantFold, "stored state cancelled, the receipts say succeeded"},
-		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', holds = false` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored letter purged, the receipts say open"},
+		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', active = false` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored letter purged, the receipts say open"},
 		{"5c a letter is taken off the list", []string{`DELETE FROM recourse.letters` + run("letter"), recountSQL}, detectedByAudit, audit.InvariantLetters, "is not in the list of letters"},
 		{"6a what an escrow holds is edited", []string{`UPDATE recourse.escrows SET held = held * 10 WHERE reference = 'esc_1'`}, detectedByAudit, audit.InvariantFold, "stored sum held"},
 		{"6b what an escrow has committed is edited", []string{`UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`}, detectedByAudit, audit.InvariantEscrows, "committed 1"},
@@ -268,13 +268,13 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, audit.InvariantHeads, "the noted head is at"},
 		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, audit.InvariantFold, s.executedPlan.ID.String()},
 		{"12' a plan that never ran is removed", plan(s.unstartedPlan, all...), detectedByAudit, audit.InvariantFold, s.unstartedPlan.ID.String()},
-		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.brakes WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "brake:settlement:"},
+		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.circuit_breakers WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "breaker:settlement:"},
 		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, detectedByAudit, audit.InvariantFold, "digest of the request"},
 		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored failure"},
-		{"17 a hold is taken away", []string{`DELETE FROM recourse.desk` + run("held")}, detectedByAudit, audit.InvariantFold, "stored held false"},
+		{"17 a hold is taken away", []string{`DELETE FROM recourse.annotations` + run("held")}, detectedByAudit, audit.InvariantFold, "stored held false"},
 		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, detectedByAudit, audit.InvariantLetters, "with other columns"},
-		{"a circuit breaker is moved", []string{`UPDATE recourse.brakes SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
-		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.brakes SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "stored actor user:bob"},
+		{"a circuit breaker is moved", []string{`UPDATE recourse.circuit_breakers SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
+		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.circuit_breakers SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "stored actor user:bob"},
 		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, detectedByAudit, audit.InvariantFold, "is at version 1, its last receipt is 2"},
 		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, detectedByAudit, audit.InvariantFold, "policy:settlement"},
 		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, detectedByAudit, audit.InvariantFold, "stored definition"},
@@ -286,8 +286,8 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"an item of a plan is edited", []string{`UPDATE recourse.bulk_items SET amount = 1 WHERE bulk_id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored hash"},
 		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "and the receipts say that it was done"},
 		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, audit.InvariantFold, "counts 9 items"},
-		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_asked = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, audit.InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
-		{"an operation log loses its case", []string{`DELETE FROM recourse.registers WHERE subject = 'bulks'`}, detectedByAudit, audit.InvariantFold, "tells of bulks, which is not there"},
+		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_requested = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, audit.InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
+		{"an operation log loses its case", []string{`DELETE FROM recourse.operation_logs WHERE subject = 'bulks'`}, detectedByAudit, audit.InvariantFold, "tells of bulks, which is not there"},
 		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, audit.InvariantOrder, "and the list of letters follows it up to"},
 	}
 }

@@ -27,7 +27,7 @@ func (r *rig) insertLetters(n int) {
 		`INSERT INTO recourse.cases (id, tenant, kind, subject, escrow_id, submission, content, progression, reason_code, lifecycle, adjudication, generation, asked, reserved, run_id, unknown_open, last_seq, last_link)
 			SELECT kase, 'acme', 'settlement', 'txr_' || n, e.id, 'sub_' || n, '\x00', 'dispute-ready', 'escalate', 're-escalated', 'release', 1, n, n, run, 0, 7, decode(repeat('00', 32), 'hex')
 			FROM planted p JOIN recourse.escrows e ON e.reference = 'esc_' || p.n`,
-		`INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, letter, holds, attempt_count, budget_spent, class, last_move, due_at, dead_at, reason, error_type, error_code, error_text)
+		`INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, letter, active, attempt_count, budget_spent, class, last_transition, due_at, dead_at, reason, error_type, error_code, error_text)
 			SELECT run, kase, 'acme', 'settlement', 'txr_' || n || ':release', 'settlement:0', 'escrow', '` + retrypolicy.Policy{}.Normalize().Encode() + `', 'dead_lettered', false, 'open', true, 1, 1,
 			'not_executed', run, at, at, 'final', 'http.refused', '422', '=cmd|"' || n || '"' || chr(10) || 'A0, closed' FROM planted`,
 		`INSERT INTO recourse.receipts (case_id, seq, run_id, tenant, source, subtype, actor, at, body, link)

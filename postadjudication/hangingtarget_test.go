@@ -77,7 +77,7 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	r.untilTrue("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Stats().Abandoned >= 2*17 })
 	stop()
 	feeding.Wait()
-	if opened := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'brake-pulled'`); opened != 0 {
+	if opened := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'breaker-opened'`); opened != 0 {
 		t.Errorf("%d circuit breakers opened: %+v", opened, r.breaker())
 	}
 	close(hang)

@@ -28,9 +28,9 @@ func (r *rig) damagedList(letters int) []Submitted {
 	testkit.Tamper(r.t, r.db, `DELETE FROM recourse.letters WHERE run_id`+of(2), `DELETE FROM recourse.letters WHERE run_id`+of(3),
 		`UPDATE recourse.letters SET amount = 1, at_risk = 7, dead_at = dead_at - interval '1 year' WHERE run_id`+of(4),
 		`UPDATE recourse.letters SET transaction = 'txr_other' WHERE run_id`+of(5),
-		`INSERT INTO recourse.letters (run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text)
-			SELECT gen_random_uuid(), tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text FROM recourse.letters WHERE run_id`+of(6),
-		`UPDATE recourse.letter_shapes SET queue = 'nobody' WHERE id = (SELECT shape FROM recourse.letters WHERE run_id`+of(1)+`)`)
+		`INSERT INTO recourse.letters (run_id, tenant, facet_group, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, notification_number, error_text)
+			SELECT gen_random_uuid(), tenant, facet_group, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, notification_number, error_text FROM recourse.letters WHERE run_id`+of(6),
+		`UPDATE recourse.facet_groups SET queue = 'nobody' WHERE id = (SELECT facet_group FROM recourse.letters WHERE run_id`+of(1)+`)`)
 	return all
 }
 

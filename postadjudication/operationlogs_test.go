@@ -61,10 +61,10 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 			t.Errorf("%s: %d lines, want %d", of, lines, len(want))
 		}
 	}
-	if entries := words(r.As("acme", "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down\nuser:bob brake-released  open to closed: it is up" {
+	if entries := words(r.As("acme", "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down\nuser:bob breaker-released  open to closed: it is up" {
 		t.Error(entries)
 	}
-	if entries := words(r.As(AllTenants, "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada brake-pulled  closed to open: their bank is down" {
+	if entries := words(r.As(AllTenants, "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down" {
 		t.Error(entries)
 	}
 	if entries := words(r.As("acme", "").OperationLogs.History(ctx, OperationLogBulks, 1, 1)); !strings.Contains(entries, "planned to running") || strings.Contains(entries, "\n") {

@@ -124,7 +124,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 		info, err := r.inspector().GetTaskInfo(onlyQueue, letter.Run.String()+".1")
 		return errors.Is(err, asynq.ErrTaskNotFound) || err == nil && info.State != asynq.TaskStateArchived
 	})
-	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
 		t.Errorf("%d rows of annotations", n)
 	}
 	r.mustAudit()
@@ -391,7 +391,7 @@ func TestRunPrunesByItself(t *testing.T) {
 	r.stopWork()
 	k := r.retentionRig(withArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * day)
 	k.startWorkers()
-	r.until("the end is announced", `SELECT EXISTS (SELECT FROM recourse.desk WHERE ends_at IS NOT NULL)`)
+	r.until("the end is announced", `SELECT EXISTS (SELECT FROM recourse.annotations WHERE ends_at IS NOT NULL)`)
 	k.at(189 * day)
 	r.until("the letter is purged", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
 	k.stopWork()

@@ -113,7 +113,7 @@ func TestALetterThatCannotBeAnnouncedHindersNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	made := r.deadLettersOfOneCause(10)
-	_, err := r.db.Exec(`ALTER TABLE recourse.desk ADD CONSTRAINT not_this_one CHECK (run_id <> '` + made[4].Run.String() + `')`)
+	_, err := r.db.Exec(`ALTER TABLE recourse.annotations ADD CONSTRAINT not_this_one CHECK (run_id <> '` + made[4].Run.String() + `')`)
 	if err != nil {
 		t.Fatal(err)
 	}

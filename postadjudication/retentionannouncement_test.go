@@ -69,7 +69,7 @@ func TestAnAnnouncementWithoutAnEndIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
-	if _, err := r.db.Exec(`INSERT INTO recourse.desk (run_id, tenant, warned) VALUES ($1, 'acme', true)`, letter.Run.String()); err != nil {
+	if _, err := r.db.Exec(`INSERT INTO recourse.annotations (run_id, tenant, announced) VALUES ($1, 'acme', true)`, letter.Run.String()); err != nil {
 		t.Fatal(err)
 	}
 	k := r.retentionRig(withArchive(t)).at(181 * day)

@@ -62,7 +62,7 @@ func TestTheMarksOfAPageShareACommit(t *testing.T) {
 	if commits := r.count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'marked'`); commits != 1 {
 		t.Errorf("%d commits", commits)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.desk WHERE manual_review_required`); n != 12 {
+	if n := r.count(`SELECT count(*) FROM recourse.annotations WHERE manual_review_required`); n != 12 {
 		t.Errorf("%d letters are marked", n)
 	}
 	r.mustAudit()

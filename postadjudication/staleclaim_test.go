@@ -50,7 +50,7 @@ func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE budget_spent > 0 OR recoveries > 0 OR letter <> ''`); n > 0 {
 		t.Errorf("%d runs spent a budget", n)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.brakes`); n > 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.circuit_breakers`); n > 0 {
 		t.Errorf("%d circuit breakers were opened", n)
 	}
 	if n := r.escrow.totalCalls(); n != runs {

@@ -145,8 +145,8 @@ func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 		r.mustSubmit(withTarget(name, release(n)))
 	}
 	r.startWorkers()
-	r.until("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE state <> 'closed')`)
-	if n := r.count(`SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND target <> $1`, DefaultTarget); n != 0 {
+	r.until("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
+	if n := r.count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND target <> $1`, DefaultTarget); n != 0 {
 		t.Errorf("%d breakers of other names", n)
 	}
 	late := r.mustSubmit(withTarget("north", release(100)))

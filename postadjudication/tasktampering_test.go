@@ -144,12 +144,12 @@ func TestDeletingTheNotificationOfADueRunIsDetectedAndItIsSentAgain(t *testing.T
 	r.startWorkers()
 	s := r.mustNotify(r.mustSubmit(release(1)))
 	r.until("the run is due for several sweeps", `SELECT clock_timestamp() > due_at + interval '2 s' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	notification := r.count(`SELECT bell FROM recourse.runs WHERE id = $1`, s.Run.String())
+	notification := r.count(`SELECT notification_number FROM recourse.runs WHERE id = $1`, s.Run.String())
 	if err := d.DeleteTask(onlyQueue, fmt.Sprint(s.Run, ".", notification)); err != nil {
 		t.Fatal(err)
 	}
 	r.untilTamperingRecorded(s.Run, background.TaskRemoved)
-	r.until("it is notified again", `SELECT bell > $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), notification)
+	r.until("it is notified again", `SELECT notification_number > $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), notification)
 	if err := d.UnpauseQueue(onlyQueue); err != nil {
 		t.Fatal(err)
 	}

@@ -422,7 +422,7 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	r.untilNoneLive()
 	const declared = `body::json->'payload'->>'self_declared' = 'true'`
 	if n := r.count(`SELECT count(DISTINCT subtype) FROM recourse.receipts WHERE actor = $1 AND `+declared, who); n != 9 {
-		t.Errorf("%d subtypes say so", n) // hold-placed, manual-retry-requested and submitted, key-created, key-revoked, policy-changed, brake-pulled, brake-released, rule-changed
+		t.Errorf("%d subtypes say so", n) // hold-placed, manual-retry-requested and submitted, key-created, key-revoked, policy-changed, breaker-opened, breaker-released, rule-changed
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE (actor = $1) <> coalesce(`+declared+`, false)`, who); n != 0 {
 		t.Errorf("%d receipts say otherwise", n)

@@ -53,8 +53,8 @@ const (
 // Of SourceOperations.
 const (
 	PolicyChanged           Subtype = "policy-changed"
-	BreakerOpened           Subtype = "brake-pulled"
-	BreakerReleased         Subtype = "brake-released"
+	BreakerOpened           Subtype = "breaker-opened"
+	BreakerReleased         Subtype = "breaker-released"
 	OutOfBandChangeDetected Subtype = "out-of-band-change-detected"
 	KeyCreated              Subtype = "key-created"
 	KeyRevoked              Subtype = "key-revoked"

@@ -111,7 +111,7 @@ func TestReadsOfATenantLeaveConnectionsToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if _, err := tx.Exec(`LOCK TABLE recourse.desk`); err != nil { // lists of cases read it
+	if _, err := tx.Exec(`LOCK TABLE recourse.annotations`); err != nil { // lists of cases read it
 		t.Fatal(err)
 	}
 	const reads, ofTenant = 20, 3

@@ -303,7 +303,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	if a := r.ask(keys["auditor"], "PATCH", "/api/v1/breakers", ""); a.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("%v", a.header)
 	}
-	if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.brakes) + (SELECT count(*) FROM recourse.keys) - 5 + (SELECT count(*) FROM recourse.policies)`); n != 0 {
+	if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.circuit_breakers) + (SELECT count(*) FROM recourse.keys) - 5 + (SELECT count(*) FROM recourse.policies)`); n != 0 {
 		t.Errorf("%d rows were changed", n)
 	}
 }
@@ -399,7 +399,7 @@ func TestARowThatIsLockedElsewhereIsToBeAskedForAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(`LOCK TABLE recourse.policies, recourse.brakes IN EXCLUSIVE MODE`); err != nil {
+	if _, err := tx.Exec(`LOCK TABLE recourse.policies, recourse.circuit_breakers IN EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
 	for name, do := range ask {

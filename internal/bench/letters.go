@@ -68,14 +68,14 @@ SELECT d.kase, d.tenant, CASE d.family WHEN 'settlement' THEN 'settlement' ELSE 
   CASE d.family WHEN 'settlement' THEN 're-escalated' ELSE '' END, CASE d.family WHEN 'settlement' THEN d.outcome ELSE '' END, 1,
   CASE d.family WHEN 'settlement' THEN d.amount ELSE 0 END, CASE d.family WHEN 'settlement' THEN d.amount ELSE 0 END, d.run, CASE d.class WHEN 'unknown' THEN 1 ELSE 0 END, 7, decode(repeat('00', 32), 'hex')
 FROM drawn d LEFT JOIN recourse.escrows e ON e.tenant = d.tenant AND e.reference = 'esc_' || d.n AND d.family = 'settlement'`,
-	`INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, letter, holds, attempt_count, budget_spent, class, last_move, due_at, dead_at, reason, error_type, error_text)
+	`INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, letter, active, attempt_count, budget_spent, class, last_transition, due_at, dead_at, reason, error_type, error_text)
 SELECT d.run, d.kase, d.tenant, d.family, CASE d.family WHEN 'settlement' THEN 'txr_' || d.n || ':' || d.outcome ELSE 'job_' || d.n END, d.family || ':' || d.shard, 'escrow', $1, 'dead_lettered', false,
   d.letter, d.letter = 'open', d.attempts, d.attempts, d.class, d.run, d.dead_at, d.dead_at, d.reason, d.type, d.message FROM drawn d`,
 	`INSERT INTO recourse.receipts (case_id, seq, run_id, tenant, source, subtype, actor, at, body, link)
 SELECT kase, 7, run, tenant, 'post_adjudication_retry', CASE letter WHEN 'forked' THEN 'manual-retry-requested' ELSE 'dead-lettered' END,
   CASE letter WHEN 'forked' THEN 'user:' || (ARRAY['ada', 'bob', 'cem', 'dee'])[1 + n % 4] ELSE 'worker' END,
   dead_at + CASE letter WHEN 'open' THEN interval '0' ELSE (n % 5000) * interval '1 minute' END, '{}', decode(repeat('00', 32), 'hex') FROM drawn`,
-	`INSERT INTO recourse.desk (run_id, tenant, held, hold_reason, reprocess_eligible, mark_reason)
+	`INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason, reprocess_eligible, mark_reason)
 SELECT run, tenant, n % 100 = 3, CASE WHEN n % 100 = 3 THEN 'a court asks' ELSE '' END, CASE WHEN n % 300 = 3 THEN true END, CASE WHEN n % 300 = 3 THEN 'mended' ELSE '' END
 FROM drawn WHERE letter = 'open' AND n % 100 = 3`,
 	`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs)
@@ -123,6 +123,6 @@ func fillLetters(ctx context.Context, conn *sql.Conn, n int) error {
 func verifyLetters(ctx context.Context, db *sql.DB) error {
 	var dead, listed, grouped int
 	err := db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered' AND letter <> 'purged'),
-		(SELECT count(*) FROM recourse.letters), (SELECT coalesce(sum(letters), 0) FROM recourse.letter_shapes)`).Scan(&dead, &listed, &grouped)
-	return errors.Join(err, equal("listed letters", listed, dead), equal("letters by shape", grouped, dead))
+		(SELECT count(*) FROM recourse.letters), (SELECT coalesce(sum(letters), 0) FROM recourse.facet_groups)`).Scan(&dead, &listed, &grouped)
+	return errors.Join(err, equal("listed letters", listed, dead), equal("letters by facet group", grouped, dead))
 }

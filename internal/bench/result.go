@@ -29,7 +29,7 @@ const (
 	residentMB    = "resident_mb"
 	peakMB        = "resident_peak_mb"
 
-	renotifiedSeconds = "rung_s" // from the flush of Redis until every live run has a notification
+	renotifiedSeconds = "renotified_s" // from the flush of Redis until every live run has a notification
 
 	planSeconds      = "plan_s"
 	bulkSeconds      = "bulk_s"        // from the start of the plan to its end

@@ -42,14 +42,14 @@ func placeHold(s *fixture) {
 // executed once or not at all.
 const (
 	heldOnce = `SELECT count(*) FILTER (WHERE subtype = 'hold-placed') - count(*) FILTER (WHERE subtype = 'hold-released')
-		= (SELECT count(*) FROM recourse.desk WHERE held) AND count(*) FILTER (WHERE subtype = 'hold-placed') <= 1 FROM recourse.receipts`
-	markedOnce = `SELECT count(*) = (SELECT count(*) FROM recourse.desk WHERE manual_review_required) AND count(*) <= 1
+		= (SELECT count(*) FROM recourse.annotations WHERE held) AND count(*) FILTER (WHERE subtype = 'hold-placed') <= 1 FROM recourse.receipts`
+	markedOnce = `SELECT count(*) = (SELECT count(*) FROM recourse.annotations WHERE manual_review_required) AND count(*) <= 1
 		FROM recourse.receipts WHERE subtype = 'marked'`
 	purgedOnce = `SELECT count(*) = (SELECT count(*) FROM recourse.runs WHERE letter = 'purged') AND count(*) <= 1
 		FROM recourse.receipts WHERE subtype = 'purged'`
 	// Retention continues by itself.
 	expiredOnce = `SELECT count(*) FILTER (WHERE subtype = 'retention-ending') = 1 AND count(*) FILTER (WHERE subtype = 'retention-expired') = 1
-		AND (SELECT bool_and(letter = 'purged') FROM recourse.runs) AND NOT EXISTS (SELECT FROM recourse.desk) FROM recourse.receipts`
+		AND (SELECT bool_and(letter = 'purged') FROM recourse.runs) AND NOT EXISTS (SELECT FROM recourse.annotations) FROM recourse.receipts`
 )
 
 // archivedWhatWentBy checks that every removed letter is in the archive.

@@ -178,7 +178,7 @@ func restoreNetwork(_ context.Context, a *testbed) error {
 
 // duplicateNotifications enqueues notifications that Recourse did not send, for runs of any state.
 func duplicateNotifications(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	rows, err := a.db.QueryContext(ctx, `SELECT id, queue, family, bell FROM recourse.runs ORDER BY id DESC LIMIT 200`)
+	rows, err := a.db.QueryContext(ctx, `SELECT id, queue, family, notification_number FROM recourse.runs ORDER BY id DESC LIMIT 200`)
 	if err != nil {
 		return "", err
 	}

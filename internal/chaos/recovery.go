@@ -160,9 +160,9 @@ func (a *testbed) pausedHeads(ctx context.Context) (sum int64, err error) {
 // breakersLed reports whether each circuit breaker over all tenants that is not closed has a leader:
 // a leader raises the version at least once a second.
 func (a *testbed) breakersLed(ctx context.Context) (bool, error) {
-	const unchangedSQL = `SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND state <> 'closed' AND version = ANY($1)`
+	const unchangedSQL = `SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND state <> 'closed' AND version = ANY($1)`
 	var versions []int64
-	if err := a.db.QueryRowContext(ctx, `SELECT coalesce(array_agg(version), '{}') FROM recourse.brakes WHERE tenant = '' AND state <> 'closed'`).Scan(pq.Array(&versions)); err != nil {
+	if err := a.db.QueryRowContext(ctx, `SELECT coalesce(array_agg(version), '{}') FROM recourse.circuit_breakers WHERE tenant = '' AND state <> 'closed'`).Scan(pq.Array(&versions)); err != nil {
 		return false, err
 	}
 	sleep(ctx, 5*time.Second)

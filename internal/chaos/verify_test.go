@@ -49,11 +49,11 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 			w.accepted.noteReply(adjudication(6, "ok", ""), worker.Reply{Reply: postadjudication.Deduplicated, Run: nowhere})
 		}, "by generation 1 of txr_6 (adj_6) was answered deduplicated, and left neither effect nor letter nor run"},
 		{"money of unknown outcome", func(w *verifyInput) { w.maxUnknown = 0 }, "1 cases are still unknown, and 0 may be"},
-		{"a receipt of tampering that nobody did", func(w *verifyInput) { w.tampering = newTamperLog() }, "reports bell_archived, and nobody did that"},
+		{"a receipt of tampering that nobody did", func(w *verifyInput) { w.tampering = newTamperLog() }, "reports task_archived, and nobody did that"},
 		{"a receipt of other tampering than was done", func(w *verifyInput) {
 			w.tampering = newTamperLog()
 			w.tampering.record(s.onlyRun("retry_key = 'txr_4:release'")+".1", time.Now(), background.TaskRemoved)
-		}, "reports bell_archived, and nobody did that"},
+		}, "reports task_archived, and nobody did that"},
 		{"money that is reserved for nothing", func(*verifyInput) {
 			s.exec(`UPDATE recourse.cases SET reserved = 7 WHERE subject = 'txr_1'`)
 		}, "txr_1: 7 is reserved, and neither a live run nor an open letter shows it"},

@@ -7,8 +7,8 @@
 //	journal.before  a statement that writes the subject is about to be sent
 //	journal.after   it was answered: the write is committed, refused, or part of the
 //	                caller's transaction, and the caller has not returned yet
-//	bell.before     a notification is about to be sent to Redis
-//	bell.after      Redis has answered
+//	notify.before   a notification is about to be sent to Redis
+//	notify.after    Redis has answered
 //	call.before     the start of the attempt is recorded, the executor is about to be called
 //	call.last       all but the last byte of the request may be sent, and Attempt.Fresh is
 //	                about to be called for the last one

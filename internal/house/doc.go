@@ -9,7 +9,7 @@
 //     may only be lowered.
 //   - Every package has a comment that says what it promises.
 //   - Things are called by the words of the field. Words that once had a sense of their own here
-//     stand in no identifier, comment or text.
+//     stand in no identifier, comment or text, of Go or of the schema.
 //   - Go in the guides compiles.
 //
 // # Glossary

@@ -40,7 +40,7 @@ type LetterRow struct {
 func letterRowsSQL(where string) string {
 	return `SELECT q.*, coalesce(d.held, false) AS on_hold, coalesce(d.hold_reason, '') AS hold_reason, d.reprocess_eligible, d.manual_review_required,
   coalesce(d.mark_reason, '') AS mark_reason, d.ends_at
-FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.desk d ON d.run_id = q.id ORDER BY q.dead_at, q.id`
+FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.annotations d ON d.run_id = q.id ORDER BY q.dead_at, q.id`
 }
 
 var letterRowsByIDSQL = letterRowsSQL(`WHERE r.id = ANY($1::uuid[])`)
@@ -100,10 +100,10 @@ type AnnotationsRow struct {
 }
 
 const upsertAnnotationsSQL = `
-INSERT INTO recourse.desk (run_id, tenant, held, hold_reason, reprocess_eligible, manual_review_required, mark_reason, warned, ends_at)
+INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason, reprocess_eligible, manual_review_required, mark_reason, announced, ends_at)
 SELECT * FROM unnest($1::uuid[], $2::text[], $3::bool[], $4::text[], $5::bool[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[])
 ON CONFLICT (run_id) DO UPDATE SET held = excluded.held, hold_reason = excluded.hold_reason, reprocess_eligible = excluded.reprocess_eligible,
-  manual_review_required = excluded.manual_review_required, mark_reason = excluded.mark_reason, warned = excluded.warned, ends_at = excluded.ends_at`
+  manual_review_required = excluded.manual_review_required, mark_reason = excluded.mark_reason, announced = excluded.announced, ends_at = excluded.ends_at`
 
 func (AnnotationsRow) failpointName() string { return failpoint.Annotations }
 
@@ -158,7 +158,7 @@ func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) erro
 	for _, id := range runs {
 		c.id(id)
 	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.desk WHERE run_id = ANY($1::uuid[])`, c.args()...); err != nil {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.annotations WHERE run_id = ANY($1::uuid[])`, c.args()...); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `SELECT set_config('recourse.erasing', 'purged', true)`); err != nil {

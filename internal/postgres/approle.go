@@ -163,7 +163,7 @@ const appRoleSQL = `SELECT name FROM recourse.app_roles ORDER BY at DESC LIMIT 1
 // storedAppRole returns the app role that the database remembers; empty if there is none.
 func storedAppRole(ctx context.Context, q rowQuerier) (name string, err error) {
 	err = q.QueryRowContext(ctx, appRoleSQL).Scan(&name)
-	if errors.Is(err, sql.ErrNoRows) || sqlState(err) == "42P01" { // an older schema has no such table
+	if errors.Is(err, sql.ErrNoRows) || sqlState(err) == "42P01" { // an empty database has no such table
 		return "", nil
 	}
 	return name, err
@@ -176,10 +176,10 @@ func revokeAllSQL(role string) string {
 
 // affectedProcessesSQL lists the processes with a recent heartbeat whose role has its
 // privileges neither as a member of the owner nor from the role $1. It includes processes
-// that do not report their role, because their program is older.
+// that have not reported their role.
 const affectedProcessesSQL = `
-SELECT s.worker, CASE coalesce(to_jsonb(s) ->> 'role', '') WHEN '' THEN 'a role that it does not say' ELSE 'role ' || (to_jsonb(s) ->> 'role') END
-FROM recourse.sessions s LEFT JOIN pg_roles r ON r.rolname = to_jsonb(s) ->> 'role'
+SELECT s.worker, CASE s.role WHEN '' THEN 'a role that it does not say' ELSE 'role ' || s.role END
+FROM recourse.sessions s LEFT JOIN pg_roles r ON r.rolname = s.role
 WHERE NOT s.lost AND coalesce(s.beat_at, s.started_at) >= clock_timestamp() - $2 * interval '1 second'
   AND NOT coalesce(pg_has_role(r.oid, (SELECT relowner FROM pg_class WHERE oid = 'recourse.runs'::regclass), 'USAGE')
     OR EXISTS (SELECT FROM pg_roles b WHERE b.rolname = $1 AND pg_has_role(r.oid, b.oid, 'USAGE')), false)

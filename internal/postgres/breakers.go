@@ -31,10 +31,10 @@ const AllTenants = "*"
 const (
 	breakerMatchesRunSQL = `k.tenant IN (r.tenant, '') AND k.family = r.family AND k.target = ` + breakerOfRunSQL
 	blocksClaimSQL       = breakerMatchesRunSQL + ` AND k.state <> 'closed' AND r.id <> ALL (k.probes)`
-	pausedByBreakerSQL   = `EXISTS (SELECT FROM recourse.brakes k WHERE ` + breakerMatchesRunSQL + ` AND k.state <> 'closed')`
-	breakerSQL           = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, opened_at, opening, version, probes, asked, paused, told, over FROM recourse.brakes `
+	pausedByBreakerSQL   = `EXISTS (SELECT FROM recourse.circuit_breakers k WHERE ` + breakerMatchesRunSQL + ` AND k.state <> 'closed')`
+	breakerSQL           = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, opened_at, opening, version, probes, asked, paused, recorded_opening, recorded_closing FROM recourse.circuit_breakers `
 	byTargetSQL          = `WHERE tenant = $1 AND family = $2 AND target = $3`
-	newBreakerSQL        = `INSERT INTO recourse.brakes (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
+	newBreakerSQL        = `INSERT INTO recourse.circuit_breakers (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
 		VALUES ($1, $2, $3, $4, 'closed', false, '', '', '', $5, 0) ON CONFLICT DO NOTHING`
 )
 
@@ -55,8 +55,8 @@ type breakerRow struct {
 	Probes          pq.StringArray `db:"probes"`
 	NewCasesProbed  int64          `db:"asked"`
 	Paused          int            `db:"paused"`
-	RecordedOpening int64          `db:"told"` // only in a tenant's row
-	RecordedClosing int64          `db:"over"`
+	RecordedOpening int64          `db:"recorded_opening"` // only in a tenant's row
+	RecordedClosing int64          `db:"recorded_closing"`
 }
 
 func (r *breakerRow) breaker() (background.Breaker, error) {
@@ -100,7 +100,7 @@ func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t background.Target
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var at sql.NullTime
-	err := b.readDB.QueryRowContext(ctx, `SELECT max(at) FROM recourse.brakes WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
+	err := b.readDB.QueryRowContext(ctx, `SELECT max(at) FROM recourse.circuit_breakers WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
 	return at.Time.UTC(), unavailableOrNil(err)
 }
 
@@ -192,7 +192,7 @@ func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock stri
 }
 
 func updateBreakerRow(ctx context.Context, tx *sql.Tx, b background.Breaker) error {
-	_, err := tx.ExecContext(ctx, `UPDATE recourse.brakes SET state = $4, by_hand = $5, actor = $6, cause = $7, reason = $8, at = $9, version = $10,
+	_, err := tx.ExecContext(ctx, `UPDATE recourse.circuit_breakers SET state = $4, by_hand = $5, actor = $6, cause = $7, reason = $8, at = $9, version = $10,
 		probes = $11, opened_at = $12, opening = $13, asked = $14, paused = $15 `+byTargetSQL,
 		b.Tenant, b.Family, b.Name, string(b.State), b.Manual, b.Actor, b.Cause, b.Reason, b.At, b.Version,
 		probeIDs(b), b.OpenedAt, b.Openings, b.NewCasesProbed, b.Paused)
@@ -218,7 +218,7 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 	if tenant == "" {
 		tenant = AllTenants
 	}
-	opsCase := Case{ID: receipts.CaseID(row.CaseID), Tenant: tenant, Kind: KindOperations, Subject: "brake:" + now.Family + ":" + now.Name}
+	opsCase := Case{ID: receipts.CaseID(row.CaseID), Tenant: tenant, Kind: KindOperations, Subject: BreakerSubjectPrefix + now.Family + ":" + now.Name}
 	draft := receipts.Draft{Subtype: receipts.BreakerReleased, Actor: now.Actor, At: at, Payload: receipts.Payload{
 		Family: now.Family, Target: now.Name, ReasonCode: now.Cause, Reason: now.Reason, Changes: changes,
 	}}
@@ -233,7 +233,7 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 func (j *BreakerStore) RecordProbes(ctx context.Context, b background.Breaker) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	res, err := execWithFailpoints(ctx, j.txPath.db, failpoint.BreakerProbes, `UPDATE recourse.brakes SET version = $4, probes = $5, asked = $6, paused = $7 `+byTargetSQL+`
+	res, err := execWithFailpoints(ctx, j.txPath.db, failpoint.BreakerProbes, `UPDATE recourse.circuit_breakers SET version = $4, probes = $5, asked = $6, paused = $7 `+byTargetSQL+`
 		AND version = $4 - 1 AND state = $8`,
 		b.Tenant, b.Family, b.Name, b.Version, probeIDs(b), b.NewCasesProbed, b.Paused, string(b.State))
 	if err != nil {
@@ -245,14 +245,14 @@ func (j *BreakerStore) RecordProbes(ctx context.Context, b background.Breaker) (
 
 // blockedByBreaker reports whether a circuit breaker blocks claims of a run.
 func (b *BreakerStore) blockedByBreaker(ctx context.Context, id background.RunID) (blocked bool, err error) {
-	err = b.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.brakes k ON `+blocksClaimSQL+` WHERE r.id = $1)`, id.String()).Scan(&blocked)
+	err = b.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.circuit_breakers k ON `+blocksClaimSQL+` WHERE r.id = $1)`, id.String()).Scan(&blocked)
 	return blocked, err
 }
 
 // waitingByBreakerSQL finds the waiting runs of a target's breaker; with a tenant in $1,
 // those of that tenant, else those that no breaker of their own tenant pauses.
 const waitingByBreakerSQL = `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.family = $2 AND ` + breakerOfRunSQL + ` = $3 AND ($1 = '' OR r.tenant = $1)
-  AND ($1 <> '' OR NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.tenant = r.tenant AND k.family = $2 AND k.target = $3 AND k.state <> 'closed'))`
+  AND ($1 <> '' OR NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.tenant = r.tenant AND k.family = $2 AND k.target = $3 AND k.state <> 'closed'))`
 
 const (
 	ofTargetDueSQL = waitingByBreakerSQL + ` AND r.due_at <= $4 AND ($5::text[] IS NULL OR (r.target = ANY ($5::text[])) <> $6)
@@ -328,7 +328,7 @@ func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t backgr
 				return err
 			}
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE recourse.brakes SET told = $4, over = greatest(over, told) `+byTargetSQL, tenant, t.Family, t.Name, now.Openings); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE recourse.circuit_breakers SET recorded_opening = $4, recorded_closing = greatest(recorded_closing, recorded_opening) `+byTargetSQL, tenant, t.Family, t.Name, now.Openings); err != nil {
 			return err
 		}
 		now.State = background.BreakerOpen // even if half-open: the tenant's runs wait
@@ -348,8 +348,8 @@ func appendClosedReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now ba
 func (b *BreakerStore) RecordClosed(ctx context.Context, at time.Time, limit int) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	unrecorded, err := selectBreakers(ctx, b.readDB, `AS t WHERE t.over < t.told AND EXISTS (SELECT FROM recourse.brakes a WHERE a.tenant = '' AND a.family = t.family
-		AND a.target = t.target AND (a.state = 'closed' OR a.opening > t.told)) ORDER BY t.family, t.target, t.tenant LIMIT $1`, limit)
+	unrecorded, err := selectBreakers(ctx, b.readDB, `AS t WHERE t.recorded_closing < t.recorded_opening AND EXISTS (SELECT FROM recourse.circuit_breakers a WHERE a.tenant = '' AND a.family = t.family
+		AND a.target = t.target AND (a.state = 'closed' OR a.opening > t.recorded_opening)) ORDER BY t.family, t.target, t.tenant LIMIT $1`, limit)
 	if err != nil {
 		return 0, err
 	}
@@ -375,7 +375,7 @@ func (b *BreakerStore) recordClosed(ctx context.Context, t background.Target, at
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE recourse.brakes SET over = told `+byTargetSQL, t.Tenant, t.Family, t.Name); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE recourse.circuit_breakers SET recorded_closing = recorded_opening `+byTargetSQL, t.Tenant, t.Family, t.Name); err != nil {
 			return err
 		}
 		return appendClosedReceipt(ctx, tx, row, now, at)

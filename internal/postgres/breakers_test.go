@@ -264,37 +264,3 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 		t.Errorf("paused by the tenant's own breaker: %d, %v", n, err)
 	}
 }
-
-// A breaker that a person opened stays open. One that opened itself becomes half-open, so
-// that it is closed with a receipt.
-func TestOldBreakerRowsAreMigrated(t *testing.T) {
-	t.Parallel()
-	ctx, url := context.Background(), testkit.Database(t)
-	db := database(t, url)
-	if err := postgres.MigrateTo(ctx, url, 14); err != nil {
-		t.Fatal(err)
-	}
-	for target, row := range map[string]string{"by-hand": `'pulled', true`, "itself": `'pulled', false`, "easing": `'easing', false`, "over": `'released', false`} {
-		if _, err := db.Exec(`INSERT INTO recourse.brakes (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version, let_due, let_run, goal)
-			VALUES ('acme', 'settlement', $1, gen_random_uuid(), `+row+`, 'kim', 'by_hand', 'why', '2026-01-02 03:04:05Z', 3, now(), gen_random_uuid(), now())`, target); err != nil {
-			t.Fatal(err)
-		}
-	}
-	found, err := open(t, testkit.Migrate(t, url)).Breakers.TenantBreakers(ctx, "acme")
-	if err != nil || len(found) != 4 {
-		t.Fatalf("%+v, %v", found, err)
-	}
-	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, b := range found {
-		want := background.BreakerHalfOpen
-		switch b.Name {
-		case "by-hand":
-			want = background.BreakerOpen
-		case "over":
-			want = background.BreakerClosed
-		}
-		if b.State != want || b.Manual != (b.Name == "by-hand") || b.Blocks() && !b.OpenedAt.Equal(since) || b.Actor != "kim" || !b.At.Equal(since) || b.Version != 4 {
-			t.Errorf("%+v", b)
-		}
-	}
-}

@@ -58,7 +58,7 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	if _, _, err := openByHand(); err != nil {
 		t.Fatal(err)
 	}
-	release := holdLocks(t, db, `WITH p AS (SELECT FROM recourse.policies FOR UPDATE), b AS (SELECT FROM recourse.brakes FOR UPDATE) SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM b)`)
+	release := holdLocks(t, db, `WITH p AS (SELECT FROM recourse.policies FOR UPDATE), b AS (SELECT FROM recourse.circuit_breakers FOR UPDATE) SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM b)`)
 	defer release()
 	if p, err := setPolicy(); !errors.Is(err, postgres.ErrBusy) {
 		t.Errorf("%+v, %v", p, err)

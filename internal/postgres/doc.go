@@ -41,7 +41,7 @@
 // groups the filter may match, chooses an access path by their counts (search_plan.go), and
 // reads the rows it found from runs and cases.
 //
-//	event log, outbox ─▶ letters, letter_shapes ─plan─▶ run ids ─▶ runs, cases
+//	event log, outbox ─▶ letters, facet_groups ─plan─▶ run ids ─▶ runs, cases
 //
 // What a submission fixed is bound to its receipt: a run is read together with the terms of
 // its submitted receipt (snapshot.go), and triggers refuse to change it in every session
@@ -53,6 +53,11 @@
 // (plans_build.go). The holder of the plan's lock works on its items (plans_state.go). The
 // outcome of each item is written once (plans_items.go), and the plan's state changes
 // together with its receipt (plans_state.go).
+//
+// The schema is one page, migrations/00100_schema.sql. The columns of cases, runs and receipts
+// are described once (columns.go): the parameters of the statements that write transitions
+// are derived from the description, and tests compare it with the schema and with what
+// snapshots read.
 //
 // # Roles
 //

@@ -9,8 +9,8 @@ import (
 
 // NumberedReceipt is a receipt with its number in the order of its tenant's receipts.
 // Numbers begin at 1, and within a case they rise with the sequence. They have no gaps,
-// except before and between those given by programs before migration 44, which counted the
-// receipts of all tenants together.
+// except before and between those of rows without a number of the tenant's own: these have
+// the number that all tenants share.
 type NumberedReceipt struct {
 	Position int64
 	receipts.Receipt

@@ -19,7 +19,7 @@ func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 	for _, query := range []string{
 		`CREATE TABLE recourse.made AS SELECT n, gen_random_uuid() AS id FROM generate_series(1, 4000) n`,
 		`INSERT INTO recourse.receipts (case_id, seq, run_id, tenant, source, subtype, actor, at, body, link)
-			SELECT id, s, NULL, 'acme', 'operations', 'brake-pulled', 'test', now(), '{}', sha256('x') FROM recourse.made, generate_series(1, 5) s`,
+			SELECT id, s, NULL, 'acme', 'operations', 'breaker-opened', 'test', now(), '{}', sha256('x') FROM recourse.made, generate_series(1, 5) s`,
 		`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) SELECT n * 5, 'acme', array_fill(id, ARRAY[5]), ARRAY[1, 2, 3, 4, 5] FROM recourse.made`,
 	} {
 		if _, err := db.Exec(query); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+
+	"github.com/lib/pq/oid"
 )
 
 // Pools returns all connection pools by purpose.
@@ -104,4 +106,20 @@ func MigrateTo(ctx context.Context, databaseURL string, version int64) (err erro
 	}
 	_, err = p.UpTo(ctx, version)
 	return err
+}
+
+// DescribedColumns returns the columns of the tables that statements are derived from, by
+// table: name and type of each, in order.
+func DescribedColumns() map[string][][2]string {
+	out := map[string][][2]string{}
+	for _, t := range []table{casesTable, runsTable, receiptsTable, escrowsTable, operationsTable} {
+		for _, c := range t.columns {
+			typ := map[oid.Oid]string{oid.T_int4: "integer", oid.T_bool: "boolean", oid.T_timestamptz: "timestamp with time zone", oid.T__int4: "integer[]"}[c.typ]
+			if typ == "" {
+				typ = typeNames[c.typ]
+			}
+			out[t.name] = append(out[t.name], [2]string{c.name, typ})
+		}
+	}
+	return out
 }

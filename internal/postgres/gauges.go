@@ -31,10 +31,10 @@ const (
 	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live GROUP BY state`
 	openLettersSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
-		WHERE r.holds AND r.letter = 'open' GROUP BY 1`
+		WHERE r.active AND r.letter = 'open' GROUP BY 1`
 	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
 	brokeGlassSQL    = `SELECT count(*) FROM recourse.bulks WHERE incident <> ''`
-	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
+	heldSQL          = `SELECT count(*) FROM recourse.annotations k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
 // Metrics reads the numbers that are measured.

@@ -33,7 +33,7 @@ type LookupRecord struct {
 // runs or is paused.
 const openUnknownLettersSQL = ` FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
 WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'
-  AND NOT EXISTS (SELECT FROM recourse.desk d WHERE d.run_id = r.id AND d.held)
+  AND NOT EXISTS (SELECT FROM recourse.annotations d WHERE d.run_id = r.id AND d.held)
   AND NOT EXISTS (SELECT FROM recourse.bulks b JOIN recourse.bulk_items i ON i.bulk_id = b.id WHERE b.state IN ('running', 'paused') AND i.outcome = '' AND i.run_id = r.id)`
 
 // unknownLetterSQL reads these letters.

@@ -39,7 +39,7 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 // a lock that keeps other migrating processes out. On a current schema it enables the
 // triggers that a restore left disabled, and completes the grants of the app role. Before
 // anything is changed it returns:
-//   - ErrSchema if the schema is newer than the program;
+//   - ErrSchema if the schema is newer than the program, or from before oldestVersion;
 //   - ErrAppRole if the role can't be the app role, or if running processes would lose
 //     privileges.
 func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
@@ -54,9 +54,6 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS recourse`); err != nil && sqlState(err) != "23505" {
 		return done, unavailable(err)
 	}
-	if err := m.checkAppRole(ctx, db); err != nil {
-		return done, err
-	}
 	p, err := newProvider(db)
 	if err != nil {
 		return done, err
@@ -65,8 +62,11 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	if err != nil {
 		return done, unavailable(err)
 	}
-	if done.From > done.To {
-		return done, stored.NewerSchema(done.From, done.To)
+	if err := stored.CheckVersion(done.From, done.To); err != nil {
+		return done, err
+	}
+	if err := m.checkAppRole(ctx, db); err != nil {
+		return done, err
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return done, unavailable(err)

@@ -12,7 +12,7 @@ import (
 )
 
 const waitingColumns = `
-SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.letter, r.attempt_count, r.bell, r.due_at
+SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.letter, r.attempt_count, r.notification_number, r.due_at
 `
 
 const waitingSQL = waitingColumns + `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
@@ -28,7 +28,7 @@ type waitingRow struct {
 	State              string    `db:"state"`
 	Letter             string    `db:"letter"`
 	Attempt            int       `db:"attempt_count"`
-	NotificationNumber int       `db:"bell"`
+	NotificationNumber int       `db:"notification_number"`
 	DueAt              time.Time `db:"due_at"`
 }
 
@@ -62,10 +62,10 @@ func (s *shared) selectWaiting(ctx context.Context, query string, args ...any) (
 }
 
 const advanceNotificationSQL = `
-UPDATE recourse.runs r SET bell = r.bell + 1 FROM unnest($1::uuid[],$2::int[]) AS t(id,bell)
-WHERE r.id = t.id AND r.bell = t.bell AND r.live AND r.id IN (
+UPDATE recourse.runs r SET notification_number = r.notification_number + 1 FROM unnest($1::uuid[],$2::int[]) AS t(id,notification_number)
+WHERE r.id = t.id AND r.notification_number = t.notification_number AND r.live AND r.id IN (
   SELECT id FROM recourse.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING r.id, r.bell`
+RETURNING r.id, r.notification_number`
 
 // AdvanceNotifications increments the notification number of each run that is live and
 // still has the given number. It returns the runs it changed. See background.Store.
@@ -100,7 +100,7 @@ func (n *Notifications) AdvanceNotifications(ctx context.Context, rs []backgroun
 	return out, res.Err()
 }
 
-const runStatusesSQL = `SELECT id, family, queue, state, letter, attempt_count, bell FROM recourse.runs WHERE id = ANY($1::uuid[])`
+const runStatusesSQL = `SELECT id, family, queue, state, letter, attempt_count, notification_number FROM recourse.runs WHERE id = ANY($1::uuid[])`
 
 // RunStatuses reads the fields by which an archived task is checked. See
 // background.ArchiveStore.

@@ -144,11 +144,11 @@ func lockOperationLog(ctx context.Context, tx *sql.Tx, tenant string, r Operatio
 	if err != nil {
 		return receipts.CaseID{}, err
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.registers (tenant, subject, case_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, tenant, string(r), newID); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.operation_logs (tenant, subject, case_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, tenant, string(r), newID); err != nil {
 		return receipts.CaseID{}, err
 	}
 	var id uuid.UUID
-	err = tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(r)).Scan(&id)
+	err = tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.operation_logs WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(r)).Scan(&id)
 	return receipts.CaseID(id), err
 }
 
@@ -158,7 +158,7 @@ func (o *OperationLogs) Log(ctx context.Context, tenant string, r OperationLog) 
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var caseID uuid.UUID
-	err = o.readDB.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&caseID)
+	err = o.readDB.QueryRowContext(ctx, `SELECT case_id FROM recourse.operation_logs WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&caseID)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return id, false, nil

@@ -14,38 +14,6 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// The bits of earlier versions are migrated to the attempts they stood for; a bit shared by
-// several attempts becomes the last of them.
-func TestOutstandingCallsAreMigrated(t *testing.T) {
-	t.Parallel()
-	ctx, url := context.Background(), testkit.Database(t)
-	if err := postgres.MigrateTo(ctx, url, 14); err != nil {
-		t.Fatal(err)
-	}
-	db := database(t, url)
-	const old = `WITH c AS (INSERT INTO recourse.cases (id, tenant, kind, subject, content, run_id, last_seq, last_link)
-		VALUES (gen_random_uuid(), 'acme', 'plain', $1, sha256(''), gen_random_uuid(), 1, sha256('')) RETURNING id)
-		INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, holds, attempt_count, last_move, due_at, unheard)
-		SELECT gen_random_uuid(), id, 'acme', 'plain', $1, 'plain:0', 'plain', '{}', 'scheduled', true, true, $2, gen_random_uuid(), now(), $3 FROM c`
-	for key, c := range map[string]struct {
-		attempts int
-		bits     int64
-	}{"none": {3, 0}, "some": {3, 1<<0 | 1<<2}, "last bit": {63, 1 << 62}, "shared": {70, 1<<0 | 1<<6 | 1<<7}} {
-		if _, err := db.Exec(old, key, c.attempts, c.bits); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, _, err := postgres.Migrate(ctx, url); err != nil {
-		t.Fatal(err)
-	}
-	for key, want := range map[string]string{"none": "-", "some": "{1,3}", "last bit": "{63}", "shared": "{8,64,70}"} {
-		var got string
-		if err := db.QueryRow(`SELECT coalesce(outstanding_calls::text, '-') FROM recourse.runs WHERE retry_key = $1`, key).Scan(&got); err != nil || got != want {
-			t.Errorf("%s: %s, %v; want %s", key, got, err, want)
-		}
-	}
-}
-
 // Transitions that neither leave a call outstanding nor record an answer keep the
 // outstanding calls.
 func TestTransitionsKeepOutstandingCalls(t *testing.T) {

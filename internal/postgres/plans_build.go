@@ -265,7 +265,7 @@ func insertBatchSQL(search string, n int) string {
     CASE WHEN ` + unprojected + ` THEN 0 ELSE c.last_seq END AS last_seq, CASE WHEN ` + unprojected + ` THEN decode(repeat('00', 32), 'hex') ELSE c.last_link END AS last_link,
     c.reserved AS amount, coalesce(e.currency, '') AS currency, c.kind, r.family, r.state, r.letter, r.class, c.progression, c.asked, c.moved, c.reserved, c.unknown_open, c.first_sent_at, coalesce(k.held, false) AS held
   FROM f JOIN recourse.runs r ON r.id = f.run_id JOIN recourse.cases c ON c.id = r.case_id
-    LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.desk k ON k.run_id = r.id
+    LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.annotations k ON k.run_id = r.id
 ), i AS (
   INSERT INTO recourse.bulk_items (bulk_id, position, run_id, case_id, seq, link, amount, currency)
   SELECT ` + bulk + `::uuid, position, id, case_id, last_seq, last_link, amount, currency FROM s

@@ -80,9 +80,9 @@ type bulkPlanRow struct {
 	People         int          `db:"people"`
 	SelfDeclared   bool         `db:"declared"`
 	Incident       string       `db:"incident"`
-	ChangedBy      string       `db:"moved_by"`
-	ChangeReason   string       `db:"moved_why"`
-	ChangedAt      sql.NullTime `db:"moved_at"`
+	ChangedBy      string       `db:"changed_by"`
+	ChangeReason   string       `db:"changed_why"`
+	ChangedAt      sql.NullTime `db:"changed_at"`
 	EndedAt        sql.NullTime `db:"ended_at"`
 }
 
@@ -105,7 +105,7 @@ func utcOrZero(t sql.NullTime) time.Time {
 }
 
 const bulkPlanSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, planned_key, reason, settles, parallel, throttle, items, hash, planned_at,
-  started_by, started_key, started_why, started_at, people, declared, incident, moved_by, moved_why, moved_at, ended_at FROM recourse.bulks `
+  started_by, started_key, started_why, started_at, people, declared, incident, changed_by, changed_why, changed_at, ended_at FROM recourse.bulks `
 
 // PlanStore keeps bulk plans and their items.
 type PlanStore struct {

@@ -187,7 +187,7 @@ func lockBulkPlanRow(ctx context.Context, tx *sql.Tx, tenant string, id uuid.UUI
 
 func updateBulkPlanRow(ctx context.Context, tx *sql.Tx, b BulkPlan) error {
 	nullable := func(t sql.NullTime) sql.NullTime { t.Valid = !t.Time.IsZero(); return t }
-	_, err := tx.ExecContext(ctx, `UPDATE recourse.bulks SET state = $2, settled = $3, started_by = $4, started_at = $5, moved_by = $6, moved_why = $7, moved_at = $8, ended_at = $9,
+	_, err := tx.ExecContext(ctx, `UPDATE recourse.bulks SET state = $2, settled = $3, started_by = $4, started_at = $5, changed_by = $6, changed_why = $7, changed_at = $8, ended_at = $9,
 		started_key = $10, started_why = $11, people = $12, declared = $13, incident = $14 WHERE id = $1`,
 		b.ID, string(b.State), b.OutcomesKnown, b.StartedBy, nullable(sql.NullTime{Time: b.StartedAt}), b.ChangedBy, b.ChangeReason, nullable(sql.NullTime{Time: b.ChangedAt}), nullable(sql.NullTime{Time: b.EndedAt}),
 		b.StartedKey, b.IncidentReason, b.People, b.SelfDeclared, b.Incident)

@@ -27,8 +27,8 @@ const snapshotWithoutTermsSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColu
 
 const snapshotColumns = `
   r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
-  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
-  r.reason AS why, r.error_type, r.error_code, r.error_text,
+  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_transition, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.notification_number,
+  r.reason AS death_reason, r.error_type, r.error_code, r.error_text,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
   c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
   c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link`
@@ -52,15 +52,15 @@ type snapshotRow struct {
 	ParentID           uuid.NullUUID
 	State              string
 	Letter             string
-	Attempt            int
+	AttemptCount       int
 	BudgetSpent        int
 	Recoveries         int
 	Class              string
 	Token              uuid.NullUUID
 	SessionID          uuid.NullUUID
-	Outstanding        pq.Int32Array
+	OutstandingCalls   pq.Int32Array
 	LastTransition     uuid.UUID
-	CancelAsked        bool
+	CancelRequested    bool
 	CancelBy           string
 	CancelReason       string
 	DueAt              time.Time
@@ -99,17 +99,22 @@ type snapshotRow struct {
 	FirstReceipt       sql.NullString
 }
 
-// scan reads a row in the column order of snapshotSQL, then the further columns of a query.
+// scan reads a row of snapshotSQL, then the further columns of a query.
 func (r *snapshotRow) scan(rows *sql.Rows, more ...any) error {
-	return rows.Scan(append([]any{
+	return rows.Scan(append(r.destinations(), more...)...)
+}
+
+// destinations returns where the columns of snapshotSQL are read to, in their order.
+func (r *snapshotRow) destinations() []any {
+	return []any{
 		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
-		&r.State, &r.Letter, &r.Attempt, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
-		&r.SessionID, &r.Outstanding, &r.LastTransition, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.NotificationNumber,
+		&r.State, &r.Letter, &r.AttemptCount, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
+		&r.SessionID, &r.OutstandingCalls, &r.LastTransition, &r.CancelRequested, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.NotificationNumber,
 		&r.DeathReason, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
 		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnReceipt, &r.FirstReceipt,
-	}, more...)...)
+	}
 }
 
 // read scans a row. If it fails after ID was set, the error concerns that run only.
@@ -130,13 +135,13 @@ func (r *snapshotRow) snapshot() (Snapshot, error) {
 	run := background.Run{
 		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
 		Queue: r.Queue, Target: r.Target, Parent: background.RunID(r.ParentID.UUID), Policy: policy, Payload: r.Payload,
-		State: background.State(r.State), Letter: background.LetterStatus(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
-		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastTransition: r.LastTransition, CancelRequested: r.CancelAsked,
+		State: background.State(r.State), Letter: background.LetterStatus(r.Letter), Attempt: r.AttemptCount, BudgetSpent: r.BudgetSpent,
+		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastTransition: r.LastTransition, CancelRequested: r.CancelRequested,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 		DueAt: r.DueAt.UTC(), NotificationNumber: r.NotificationNumber, Reason: r.DeathReason, UnresolvedUnknowns: r.UnknownOpen, Terms: r.terms(),
 	}
 	copy(run.Operation[:], r.OperationKey)
-	for _, attempt := range r.Outstanding {
+	for _, attempt := range r.OutstandingCalls {
 		run.OutstandingCalls = append(run.OutstandingCalls, int(attempt))
 	}
 	if r.DeadAt.Valid {
@@ -316,7 +321,7 @@ const (
 
 	caseListSQL = `SELECT c.id, c.subject, e.reference, e.currency, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved,
   c.reserved, c.released, c.refunded, c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
-FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.desk k ON k.run_id = c.run_id
+FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.annotations k ON k.run_id = c.run_id
 WHERE c.id > $5 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $6`
 
 	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved)::bigint AS reserved, sum(c.released)::bigint AS released, sum(c.refunded)::bigint AS refunded

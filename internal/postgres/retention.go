@@ -34,15 +34,15 @@ type LetterRowPosition struct {
 // outcome, and none on hold.
 const (
 	inScopeSQL       = `r.letter = 'open' AND r.family = $1 AND ($2 = '' OR r.queue = $2) AND r.queue <> ALL($3::text[])`
-	purgeableSQL     = `(c.kind <> 'settlement' OR r.class <> 'unknown' AND c.unknown_open = 0) AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.held)`
+	purgeableSQL     = `(c.kind <> 'settlement' OR r.class <> 'unknown' AND c.unknown_open = 0) AND NOT EXISTS (SELECT FROM recourse.annotations k WHERE k.run_id = r.id AND k.held)`
 	letterRowPageSQL = ` AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`
 )
 
 var (
 	expiredSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $7
-  AND EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at <= $8)` + letterRowPageSQL)
+  AND EXISTS (SELECT FROM recourse.annotations k WHERE k.run_id = r.id AND k.ends_at <= $8)` + letterRowPageSQL)
 	unannouncedSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $7
-  AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at IS NOT NULL)` + letterRowPageSQL)
+  AND NOT EXISTS (SELECT FROM recourse.annotations k WHERE k.run_id = r.id AND k.ends_at IS NOT NULL)` + letterRowPageSQL)
 	overCountSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.id IN (
     SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY r.tenant ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + inScopeSQL + `) p
     WHERE place > $7)` + letterRowPageSQL)

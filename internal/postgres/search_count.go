@@ -144,8 +144,8 @@ func (p *searchPlan) groupTallies(ctx context.Context, tx *sql.Tx) (out []Letter
 	for i, s := range p.groups {
 		ids[i] = s.id
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT s.id, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
-FROM unnest($1::bigint[]) AS i(id) JOIN recourse.letter_shapes s ON s.id = i.id`, pq.Array(ids))
+	rows, err := tx.QueryContext(ctx, `SELECT s.id, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
+FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`, pq.Array(ids))
 	if err != nil {
 		return nil, err
 	}
@@ -179,12 +179,12 @@ func (p *searchPlan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64
 	switch {
 	case p.scansMessages():
 		p.heapScanConditions(&c)
-		query = `SELECT l.shape, ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.shape`
+		query = `SELECT l.facet_group, ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.facet_group`
 	case p.path == byFacet:
 		table := p.joinGroups(&c)
 		query = `SELECT s.id, m.* FROM ` + table + ` CROSS JOIN LATERAL (SELECT ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + `) AS m(n, risk, tries) WHERE m.n > 0`
 	default:
-		query = p.matchesCTE(&c) + ` SELECT l.shape, ` + sums + ` FROM g l GROUP BY l.shape`
+		query = p.matchesCTE(&c) + ` SELECT l.facet_group, ` + sums + ` FROM g l GROUP BY l.facet_group`
 	}
 	return p.inHeapOrder(ctx, tx, func() error {
 		rows, err := tx.QueryContext(ctx, query, c.args...)
@@ -212,7 +212,7 @@ func (p *searchPlan) matchesCTE(c *conditions) string {
 	if p.path == byRange {
 		ordered = ` ORDER BY l.` + string(p.column)
 	}
-	return `WITH g AS MATERIALIZED (SELECT l.shape, l.run_id, l.dead_at, l.at_risk, l.attempts FROM recourse.letters l WHERE ` + c.String() + ordered + `)`
+	return `WITH g AS MATERIALIZED (SELECT l.facet_group, l.run_id, l.dead_at, l.at_risk, l.attempts FROM recourse.letters l WHERE ` + c.String() + ordered + `)`
 }
 
 // countTimeout bounds a count.

@@ -42,8 +42,8 @@ func TestAnalysisAgreesWithAScan(t *testing.T) {
 	letters := randomLetters(d, 500)
 	insertLetters(t, db, letters)
 	for _, q := range []string{
-		`UPDATE recourse.letter_shapes SET signature = constant`,
-		`UPDATE recourse.letters l SET at_risk = amount FROM recourse.letter_shapes s WHERE s.id = l.shape AND s.standing = 'open'`,
+		`UPDATE recourse.facet_groups SET signature = constant`,
+		`UPDATE recourse.letters l SET at_risk = amount FROM recourse.facet_groups s WHERE s.id = l.facet_group AND s.status = 'open'`,
 	} {
 		if _, err := db.Exec(q); err != nil {
 			t.Fatal(err)

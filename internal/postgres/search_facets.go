@@ -55,7 +55,7 @@ func (r *facetGroupReader) read(ctx context.Context, q querier, c *conditions) (
 		outer.WriteString(", array_agg(" + name + ") FILTER (WHERE meets)")
 	}
 	rows, err := q.QueryContext(ctx, `SELECT coalesce(sum(all_letters), 0), count(*) FILTER (WHERE meets)`+outer.String()+`
-FROM (SELECT `+inner.String()+`letters AS all_letters, `+c.String()+` AS meets FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0 OFFSET 0) s`, c.args...)
+FROM (SELECT `+inner.String()+`letters AS all_letters, `+c.String()+` AS meets FROM recourse.facet_groups WHERE tenant = $1 AND letters > 0 OFFSET 0) s`, c.args...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -132,7 +132,7 @@ func readFacetGroups(ctx context.Context, q querier, tenant string, f LetterFilt
 		}
 	}
 	if o.Column == "" {
-		reader.textColumn("standing", func(s *facetGroup, v string) { s.status = v })
+		reader.textColumn("status", func(s *facetGroup, v string) { s.status = v })
 	} else {
 		reader.int64Column(rangeColumns[o.Column][0], func(s *facetGroup, v int64) { s.valueRange.low = v })
 		reader.int64Column(rangeColumns[o.Column][1], func(s *facetGroup, v int64) { s.valueRange.high = v })
@@ -165,7 +165,7 @@ func (f *LetterFilter) facetConditions(tenant string) *conditions {
 	c.parts = append(c.parts, "true")
 	s := f.Facets
 	for _, is := range []struct{ column, value string }{
-		{"standing", s.Status}, {"family", s.Family}, {"queue", s.Queue}, {"job_type", s.JobType}, {"outcome", s.Outcome}, {"reason_code", s.Reason},
+		{"status", s.Status}, {"family", s.Family}, {"queue", s.Queue}, {"job_type", s.JobType}, {"outcome", s.Outcome}, {"reason_code", s.Reason},
 		{"class", s.Class}, {"error_type", s.ErrorType}, {"signature", s.Signature}, {"currency", s.Currency}, {"replayed_by", s.ReplayedBy},
 	} {
 		if is.value != "" {
@@ -190,7 +190,7 @@ func (f *LetterFilter) facetConditions(tenant string) *conditions {
 		c.parts = append(c.parts, "replayed_by <> ''")
 	}
 	if f.expires() { // retention keeps letters of unknown outcome and letters on hold
-		c.parts = append(c.parts, "(NOT unresolved OR currency = '') AND NOT held AND standing = 'open'")
+		c.parts = append(c.parts, "(NOT unresolved OR currency = '') AND NOT held AND status = 'open'")
 	}
 	return &c
 }

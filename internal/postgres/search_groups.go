@@ -148,7 +148,7 @@ func (p *searchPlan) setDeathTimes(ctx context.Context, tx *sql.Tx, groups []Let
 func (p *searchPlan) deathTimesStatement() (string, []any) {
 	var c conditions
 	if p.path != byFacet {
-		return p.matchesCTE(&c) + ` SELECT shape, min(dead_at), max(dead_at), (array_agg(run_id ORDER BY dead_at DESC, run_id DESC))[1] FROM g GROUP BY shape`, c.args
+		return p.matchesCTE(&c) + ` SELECT facet_group, min(dead_at), max(dead_at), (array_agg(run_id ORDER BY dead_at DESC, run_id DESC))[1] FROM g GROUP BY facet_group`, c.args
 	}
 	table := p.joinGroups(&c)
 	where := c.String()

@@ -166,12 +166,12 @@ WITH told AS MATERIALIZED (
 
 // deadRunsOfSQL reads the dead runs of the cases in told.
 const deadRunsOfSQL = `
-SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.bell, r.dead_at,
+SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.notification_number, r.dead_at,
   c.kind, c.subject, c.submission, c.adjudication, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS at_risk, c.unknown_open, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency,
   o.request, coalesce(n.at, r.dead_at) AS seen_at, coalesce(d.held, false) AS held, d.reprocess_eligible, d.manual_review_required
 FROM told t JOIN recourse.runs r ON r.case_id = t.id AND r.dead_at IS NOT NULL JOIN recourse.cases c ON c.id = r.case_id
   LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.operations o ON o.key = r.operation_key
-  LEFT JOIN recourse.receipts n ON n.case_id = c.id AND n.seq = c.last_seq LEFT JOIN recourse.desk d ON d.run_id = r.id`
+  LEFT JOIN recourse.receipts n ON n.case_id = c.id AND n.seq = c.last_seq LEFT JOIN recourse.annotations d ON d.run_id = r.id`
 
 // deadRun is one row of deadRunsSQL.
 type deadRun struct {
@@ -188,7 +188,7 @@ type deadRun struct {
 	ErrorType          string        `db:"error_type"`
 	ErrorText          string        `db:"error_text"`
 	Attempts           int           `db:"attempt_count"`
-	NotificationNumber int           `db:"bell"`
+	NotificationNumber int           `db:"notification_number"`
 	DeadAt             time.Time     `db:"dead_at"`
 	Kind               string        `db:"kind"`
 	Subject            string        `db:"subject"`

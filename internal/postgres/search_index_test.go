@@ -33,8 +33,8 @@ func die(t testing.TB, j *postgres.Journal) background.Run {
 // indexText returns the whole search index as text.
 func indexText(t testing.TB, db *sql.DB) (text string, n int) {
 	t.Helper()
-	if err := db.QueryRow(`SELECT coalesce(string_agg(l::text || s.standing || s.letters, E'\n' ORDER BY l.run_id), ''), count(*)
-		FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape`).Scan(&text, &n); err != nil {
+	if err := db.QueryRow(`SELECT coalesce(string_agg(l::text || s.status || s.letters, E'\n' ORDER BY l.run_id), ''), count(*)
+		FROM recourse.letters l JOIN recourse.facet_groups s ON s.id = l.facet_group`).Scan(&text, &n); err != nil {
 		t.Fatal(err)
 	}
 	return text, n
@@ -79,8 +79,8 @@ func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 	}
 	all.Wait()
 	var shaped int
-	if err := db.QueryRow(`SELECT sum(letters) FROM recourse.letter_shapes`).Scan(&shaped); err != nil || shaped != 90 {
-		t.Errorf("%d letters by shape, %v", shaped, err)
+	if err := db.QueryRow(`SELECT sum(letters) FROM recourse.facet_groups`).Scan(&shaped); err != nil || shaped != 90 {
+		t.Errorf("%d letters by facet group, %v", shaped, err)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	j, db := open(t, url), database(t, url)
 	run := die(t, j)
 	catchUp(t, j)
-	if _, err := db.Exec(`UPDATE recourse.runs SET letter = 'purged', holds = false`); err != nil {
+	if _, err := db.Exec(`UPDATE recourse.runs SET letter = 'purged', active = false`); err != nil {
 		t.Fatal(err)
 	}
 	f := postgres.LetterFilter{}

@@ -56,9 +56,9 @@ func (s *facetKey) digest() facetDigest {
 }
 
 const (
-	facetGroupIDsSQL = `SELECT id, digest FROM recourse.letter_shapes WHERE digest = ANY($1::bytea[])`
+	facetGroupIDsSQL = `SELECT id, digest FROM recourse.facet_groups WHERE digest = ANY($1::bytea[])`
 
-	newFacetGroupsSQL = `INSERT INTO recourse.letter_shapes (digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
+	newFacetGroupsSQL = `INSERT INTO recourse.facet_groups (digest, tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
   whole, held, unresolved, eligible, review)
 SELECT * FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
   $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) RETURNING id, digest`
@@ -69,16 +69,16 @@ SELECT * FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6:
 WITH gone AS (
   DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[]) RETURNING 1
 ), put AS (
-INSERT INTO recourse.letters AS l (run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams)
-SELECT run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams::int[]
+INSERT INTO recourse.letters AS l (run_id, tenant, facet_group, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, notification_number, error_text, trigrams)
+SELECT run_id, tenant, facet_group, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, notification_number, error_text, trigrams::int[]
 FROM unnest($2::uuid[],$3::text[],$4::bigint[],$5::text[],$6::text[],$7::text[],$8::timestamptz[],$9::timestamptz[],$10::bigint[],$11::bigint[],$12::int[],$13::int[],$14::int[],$15::text[],$16::text[])
-  AS u(run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams)
-ON CONFLICT (run_id) DO UPDATE SET tenant = excluded.tenant, shape = excluded.shape, transaction = excluded.transaction, escrow = excluded.escrow, dead_at = excluded.dead_at, submission = excluded.submission, last_seen_at = excluded.last_seen_at, amount = excluded.amount,
-  at_risk = excluded.at_risk, attempts = excluded.attempts, replays = excluded.replays, bell = excluded.bell, error_text = excluded.error_text,
-  grams = excluded.grams
-WHERE (l.tenant, l.shape, l.transaction, l.escrow, l.dead_at, l.submission, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.bell, l.error_text, l.grams)
-  IS DISTINCT FROM (excluded.tenant, excluded.shape, excluded.transaction, excluded.escrow, excluded.dead_at, excluded.submission, excluded.last_seen_at, excluded.amount, excluded.at_risk,
-    excluded.attempts, excluded.replays, excluded.bell, excluded.error_text, excluded.grams)
+  AS u(run_id, tenant, facet_group, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, notification_number, error_text, trigrams)
+ON CONFLICT (run_id) DO UPDATE SET tenant = excluded.tenant, facet_group = excluded.facet_group, transaction = excluded.transaction, escrow = excluded.escrow, dead_at = excluded.dead_at, submission = excluded.submission, last_seen_at = excluded.last_seen_at, amount = excluded.amount,
+  at_risk = excluded.at_risk, attempts = excluded.attempts, replays = excluded.replays, notification_number = excluded.notification_number, error_text = excluded.error_text,
+  trigrams = excluded.trigrams
+WHERE (l.tenant, l.facet_group, l.transaction, l.escrow, l.dead_at, l.submission, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.notification_number, l.error_text, l.trigrams)
+  IS DISTINCT FROM (excluded.tenant, excluded.facet_group, excluded.transaction, excluded.escrow, excluded.dead_at, excluded.submission, excluded.last_seen_at, excluded.amount, excluded.at_risk,
+    excluded.attempts, excluded.replays, excluded.notification_number, excluded.error_text, excluded.trigrams)
 RETURNING xmax = 0 AS made)
 SELECT (SELECT count(*) FROM gone), count(*) FILTER (WHERE made), count(*) FILTER (WHERE NOT made) FROM put`
 )

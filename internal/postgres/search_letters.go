@@ -41,9 +41,9 @@ type FoundLetter struct {
 const foundLettersSQL = `
 SELECT l.run_id, l.tenant, l.transaction, l.submission, l.escrow, l.amount, l.replays, l.last_seen_at,
   s.job_type, s.signature, s.outcome, s.currency, s.replayed_by, s.held, s.eligible, s.review,
-  r.case_id, r.family, r.queue, r.parent_id, r.state, r.letter, r.attempt_count, r.class, r.bell, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
+  r.case_id, r.family, r.queue, r.parent_id, r.state, r.letter, r.attempt_count, r.class, r.notification_number, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
   c.kind, c.progression, c.asked, c.moved, c.reserved, c.run_id, c.unknown_open, c.first_sent_at
-FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape JOIN recourse.runs r ON r.id = l.run_id JOIN recourse.cases c ON c.id = r.case_id
+FROM recourse.letters l JOIN recourse.facet_groups s ON s.id = l.facet_group JOIN recourse.runs r ON r.id = l.run_id JOIN recourse.cases c ON c.id = r.case_id
 WHERE l.run_id = ANY($1::uuid[])`
 
 // readLetters reads the letters at positions, in their order. Runs that are no longer dead

@@ -63,7 +63,7 @@ func insertLetters(t *testing.T, db *sql.DB, letters []testLetter) {
 		}
 		digest := fmt.Sprintf("%q", []any{f.status, f.queue, f.currency, constant, f.replayedBy, f.held, f.unresolved})
 		if _, err := db.Exec(`WITH s AS (
-			INSERT INTO recourse.letter_shapes (digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, whole, replayed_by, held, unresolved, eligible, review)
+			INSERT INTO recourse.facet_groups (digest, tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, whole, replayed_by, held, unresolved, eligible, review)
 			VALUES (sha256($1), 'acme', $2, $3, $4, $3, '', '', '', '', $5, $6, $6, $7, $8, $9, $10, false, false) ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest RETURNING id)
 			INSERT INTO recourse.letters SELECT $11, 'acme', s.id, '', '', $12, $13, $14, $15, $16, $17, 1, $18, 0, $19 FROM s`,
 			[]byte(digest), f.status, f.queue[:1], f.queue, f.currency, constant, f.whole, f.replayedBy, f.held, f.unresolved,

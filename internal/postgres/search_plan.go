@@ -134,7 +134,7 @@ func (p *searchPlan) planUnfaceted(ctx context.Context, q searchQuerier) (err er
 		return nil
 	}
 	var lag int64
-	err = q.QueryRowContext(ctx, `SELECT coalesce(max(coalesce(most_lag, $2)), $2) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0`, p.tenant, int64(math.MaxInt64)).Scan(&lag)
+	err = q.QueryRowContext(ctx, `SELECT coalesce(max(coalesce(most_lag, $2)), $2) FROM recourse.facet_groups WHERE tenant = $1 AND letters > 0`, p.tenant, int64(math.MaxInt64)).Scan(&lag)
 	p.rangeKnown, p.valueRange = true, valueRange{math.MinInt64, p.maxSeenAt(&facetGroup{maxLag: lag})}
 	return err
 }

@@ -65,20 +65,20 @@ FROM (SELECT run_id, dead_at FROM recourse.letters WHERE tenant = $1 AND (dead_a
 	// recountGroupsSQL corrects the counts of groups, and widens bounds that are too
 	// narrow.
 	recountGroupsSQL = `
-UPDATE recourse.letter_shapes s SET letters = d.n, at_risk = d.risk, attempts = d.tries,
+UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d.tries,
   first_dead = least(s.first_dead, d.first_dead), last_dead = greatest(s.last_dead, d.last_dead), first_seen = least(s.first_seen, d.first_seen), last_seen = greatest(s.last_seen, d.last_seen),
   least_amount = least(s.least_amount, d.least_amount), most_amount = greatest(s.most_amount, d.most_amount),
   least_attempts = least(s.least_attempts, d.least_attempts), most_attempts = greatest(s.most_attempts, d.most_attempts), most_lag = greatest(s.most_lag, d.most_lag)
 FROM (` + stored.FacetGroupCounts + `) d
 WHERE s.id = d.id AND ` + stored.FacetGroupDiffers
 
-	repairGroupsSQL = `UPDATE recourse.letter_shapes s SET (tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
-  = (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)
+	repairGroupsSQL = `UPDATE recourse.facet_groups s SET (tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
+  = (u.tenant, u.status, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)
 FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
-  $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) AS u(digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
+  $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) AS u(digest, tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by,
   whole, held, unresolved, eligible, review)
-WHERE s.digest = u.digest AND (s.tenant, s.standing, s.family, s.queue, s.job_type, s.outcome, s.reason_code, s.class, s.error_type, s.currency, s.signature, s.constant, s.replayed_by, s.whole, s.held, s.unresolved, s.eligible, s.review)
-  IS DISTINCT FROM (u.tenant, u.standing, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)`
+WHERE s.digest = u.digest AND (s.tenant, s.status, s.family, s.queue, s.job_type, s.outcome, s.reason_code, s.class, s.error_type, s.currency, s.signature, s.constant, s.replayed_by, s.whole, s.held, s.unresolved, s.eligible, s.review)
+  IS DISTINCT FROM (u.tenant, u.status, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)`
 )
 
 // Rebuild compares the next rows of a tenant's search index with the dead letters,

@@ -47,7 +47,7 @@ func (p *searchPlan) heapScanConditions(c *conditions) {
 	for i, s := range p.groups {
 		ids[i] = s.id
 	}
-	c.add("l.shape = ANY(?::bigint[])", pq.Array(ids))
+	c.add("l.facet_group = ANY(?::bigint[])", pq.Array(ids))
 	p.restrictToText(c, "l.error_text")
 	p.restrictToDeathBounds(c)
 	p.filter.addRanges(c)
@@ -147,7 +147,7 @@ func (p *searchPlan) boundedScanStatement(after LetterPosition, limit int) (stri
 	p.restrictToRange(&c)
 	p.restrictAfter(&c, after)
 	column := "l." + string(p.order.Column)
-	entries := `SELECT l.tenant, l.run_id, l.shape, l.dead_at, l.last_seen_at, l.amount, l.attempts, l.replays FROM recourse.letters l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", p.scanLimit)
+	entries := `SELECT l.tenant, l.run_id, l.facet_group, l.dead_at, l.last_seen_at, l.amount, l.attempts, l.replays FROM recourse.letters l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", p.scanLimit)
 	c.parts = nil
 	if !p.checksText() {
 		p.restrictToPlan(&c)
@@ -159,7 +159,7 @@ func (p *searchPlan) boundedScanStatement(after LetterPosition, limit int) (stri
 		withoutText.groups[i].checkText = false
 	}
 	withoutText.restrictToPlan(&c)
-	candidates := `SELECT l.run_id, l.shape, ` + column + ` FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", maxScanMessages)
+	candidates := `SELECT l.run_id, l.facet_group, ` + column + ` FROM (` + entries + `) l WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", maxScanMessages)
 	c.parts = nil
 	p.restrictToText(&c, "t.error_text")
 	return `SELECT l.run_id, ` + column + ` AS value FROM (` + candidates + `) l JOIN recourse.letters t ON t.run_id = l.run_id WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
@@ -170,7 +170,7 @@ func (p *searchPlan) countStatement() (string, []any) {
 	var c conditions
 	if p.scansMessages() {
 		p.heapScanConditions(&c)
-		return `SELECT l.shape, count(*) FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.shape`, c.args
+		return `SELECT l.facet_group, count(*) FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.facet_group`, c.args
 	}
 	if p.path == byFacet {
 		table := p.joinGroups(&c)
@@ -181,7 +181,7 @@ func (p *searchPlan) countStatement() (string, []any) {
 	if p.path == byRange {
 		ordered = ` ORDER BY l.` + string(p.column)
 	}
-	return `WITH g AS MATERIALIZED (SELECT l.shape FROM recourse.letters l WHERE ` + c.String() + ordered + `) SELECT shape, count(*) FROM g GROUP BY shape`, c.args
+	return `WITH g AS MATERIALIZED (SELECT l.facet_group FROM recourse.letters l WHERE ` + c.String() + ordered + `) SELECT facet_group, count(*) FROM g GROUP BY facet_group`, c.args
 }
 
 // joinGroups restricts l to the group s, and returns the groups as a table s.
@@ -195,7 +195,7 @@ func (p *searchPlan) joinGroups(c *conditions) string {
 	}
 	table := `unnest(` + c.arg(pq.Array(ids)) + `::bigint[], ` + c.arg(pq.Array(checks)) + `::bool[]`
 	names := `s(id, differs`
-	c.parts = append(c.parts, "l.shape = s.id")
+	c.parts = append(c.parts, "l.facet_group = s.id")
 	if p.hasDeathBounds() {
 		table += `, ` + c.arg(until.args()[0]) + `::timestamptz[]`
 		names += `, until`
@@ -216,7 +216,7 @@ func (p *searchPlan) restrictToPlan(c *conditions) {
 		all[i] = s.id
 	}
 	if !p.allGroups {
-		c.add("l.shape = ANY(?::bigint[])", pq.Array(all))
+		c.add("l.facet_group = ANY(?::bigint[])", pq.Array(all))
 	}
 	if p.checksText() {
 		p.restrictToText(c, "l.error_text")
@@ -232,7 +232,7 @@ func (p *searchPlan) restrictToPlan(c *conditions) {
 		c.add("l.run_id = ?", f.Run.String())
 	}
 	if f.NotificationNumber > 0 {
-		c.add("l.bell = ?", f.NotificationNumber)
+		c.add("l.notification_number = ?", f.NotificationNumber)
 	}
 	f.addRanges(c)
 }
@@ -245,7 +245,7 @@ func (p *searchPlan) restrictToText(c *conditions, message string) {
 			unchecked = append(unchecked, s.id)
 		}
 	}
-	c.add("(l.shape = ANY(?::bigint[]) OR strpos("+message+", "+c.arg(p.filter.Facets.Text)+") > 0)", pq.Array(unchecked))
+	c.add("(l.facet_group = ANY(?::bigint[]) OR strpos("+message+", "+c.arg(p.filter.Facets.Text)+") > 0)", pq.Array(unchecked))
 }
 
 // restrictToDeathBounds restricts l to letters that died within the bound of their group.
@@ -258,7 +258,7 @@ func (p *searchPlan) restrictToDeathBounds(c *conditions) {
 		ids[i] = p.groups[i].id
 		until.time(p.groups[i].diedBy)
 	}
-	c.parts = append(c.parts, "EXISTS (SELECT FROM unnest("+c.arg(pq.Array(ids))+"::bigint[], "+c.arg(until.args()[0])+"::timestamptz[]) AS s(id, until) WHERE s.id = l.shape AND l.dead_at <= s.until)")
+	c.parts = append(c.parts, "EXISTS (SELECT FROM unnest("+c.arg(pq.Array(ids))+"::bigint[], "+c.arg(until.args()[0])+"::timestamptz[]) AS s(id, until) WHERE s.id = l.facet_group AND l.dead_at <= s.until)")
 }
 
 // addRanges adds the conditions that are neither facets nor keys.

@@ -16,7 +16,7 @@ import (
 // A text of one or two characters has no trigrams, and if few messages contain it, all
 // would have to be read. But messages with the same constant part differ in little, such as
 // digits. So the short substrings that they have beyond that part are stored once for all
-// of them: see recourse.letter_short_texts.
+// of them: see recourse.short_substrings.
 
 // maxShortSubstrings is the most short substrings stored per constant part; messages with
 // more are assumed to contain any.
@@ -68,15 +68,15 @@ func eachShortSubstring(text string, visit func(string)) {
 }
 
 const (
-	shortSubstringsSQL = `SELECT u.tenant, u.constant, t.tenant IS NOT NULL, t.texts IS NOT NULL, t.texts, set_config('recourse.short_texts', 'told', true)
-FROM unnest($1::text[], $2::text[]) AS u(tenant, constant) LEFT JOIN recourse.letter_short_texts t ON t.tenant = u.tenant AND t.constant = u.constant`
+	shortSubstringsSQL = `SELECT u.tenant, u.constant, t.tenant IS NOT NULL, t.substrings IS NOT NULL, t.substrings, set_config('recourse.short_substrings', 'stored', true)
+FROM unnest($1::text[], $2::text[]) AS u(tenant, constant) LEFT JOIN recourse.short_substrings t ON t.tenant = u.tenant AND t.constant = u.constant`
 
-	storeShortSubstringsSQL = `INSERT INTO recourse.letter_short_texts (tenant, constant, texts) VALUES ($1, $2, $3)
-ON CONFLICT (tenant, constant) DO UPDATE SET texts = excluded.texts WHERE letter_short_texts.texts IS NOT NULL` // a set that another step marked as unbounded meanwhile stays unbounded
+	storeShortSubstringsSQL = `INSERT INTO recourse.short_substrings (tenant, constant, substrings) VALUES ($1, $2, $3)
+ON CONFLICT (tenant, constant) DO UPDATE SET substrings = excluded.substrings WHERE short_substrings.substrings IS NOT NULL` // a set that another step marked as unbounded meanwhile stays unbounded
 
 	// withoutSubstringSQL selects the constant parts of the tenant $1 whose messages don't
 	// contain a short text.
-	withoutSubstringSQL = `SELECT constant FROM recourse.letter_short_texts WHERE tenant = $1 AND NOT texts @> ARRAY[?]`
+	withoutSubstringSQL = `SELECT constant FROM recourse.short_substrings WHERE tenant = $1 AND NOT substrings @> ARRAY[?]`
 )
 
 // store writes the sets, before their letters are written in the same transaction. Only the

@@ -39,7 +39,7 @@ func dieWith(t *testing.T, j *postgres.Journal, message string) {
 func scanLetters(t *testing.T, db *sql.DB) (out []testLetter) {
 	t.Helper()
 	rows, err := db.Query(`SELECT l.run_id, CASE WHEN s.whole THEN s.constant ELSE l.error_text END, l.dead_at, l.last_seen_at, l.amount, l.attempts
-		FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape`)
+		FROM recourse.letters l JOIN recourse.facet_groups s ON s.id = l.facet_group`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 		}
 	}
 	catchUp(t, j)
-	if _, err := db.Exec(`BEGIN; SET LOCAL recourse.short_texts = 'told';
+	if _, err := db.Exec(`BEGIN; SET LOCAL recourse.short_substrings = 'stored';
 		UPDATE recourse.letters SET attempts = 1 + get_byte(uuid_send(run_id), 15) % 4, amount = get_byte(uuid_send(run_id), 14) % 9; COMMIT`); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 	checkSubstring(t, j, letters, d, string([]rune(letters[0].message)[7:9]))
 	checkSubstring(t, j, letters, d, string([]rune(letters[1].message)[900:902]))
 	var bounded int
-	if err := db.QueryRow(`SELECT count(*) FROM recourse.letter_short_texts WHERE texts IS NOT NULL`).Scan(&bounded); err != nil || bounded != 0 || len(letters) != 2 {
+	if err := db.QueryRow(`SELECT count(*) FROM recourse.short_substrings WHERE substrings IS NOT NULL`).Scan(&bounded); err != nil || bounded != 0 || len(letters) != 2 {
 		t.Errorf("%d constant parts with substrings, %v", bounded, err)
 	}
 }

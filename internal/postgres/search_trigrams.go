@@ -127,12 +127,12 @@ func (p *searchPlan) splitByTrigrams() (indexed trigramPlan, others searchPlan, 
 // candidates returns a WITH clause that reads the letters with the trigrams, as table c: at
 // most textLimit+1, which tells that there are too many.
 func (p *trigramPlan) candidates(c *conditions) string {
-	having := []string{`l.grams @> '{0}'`}
+	having := []string{`l.trigrams @> '{0}'`}
 	for _, set := range p.sets {
-		having = append(having, "l.grams @> "+c.arg(set)+"::int[]")
+		having = append(having, "l.trigrams @> "+c.arg(set)+"::int[]")
 	}
-	return fmt.Sprintf(`WITH h AS MATERIALIZED (SELECT l.tenant, l.run_id, l.shape, l.dead_at, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.error_text FROM recourse.letters l WHERE %s),
-c AS MATERIALIZED (SELECT l.tenant, l.run_id, l.shape, l.dead_at, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, strpos(l.error_text, %s) > 0 AS has FROM (SELECT * FROM h LIMIT %d) l)`,
+	return fmt.Sprintf(`WITH h AS MATERIALIZED (SELECT l.tenant, l.run_id, l.facet_group, l.dead_at, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.error_text FROM recourse.letters l WHERE %s),
+c AS MATERIALIZED (SELECT l.tenant, l.run_id, l.facet_group, l.dead_at, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, strpos(l.error_text, %s) > 0 AS has FROM (SELECT * FROM h LIMIT %d) l)`,
 		strings.Join(having, " OR "), c.arg(p.filter.Facets.Text), p.textLimit+1)
 }
 
@@ -144,7 +144,7 @@ func (p *trigramPlan) addMatching(c *conditions) {
 	}
 	c.parts = append(c.parts, "l.has")
 	c.add("l.tenant = ?", p.tenant)
-	c.add("l.shape = ANY(?::bigint[])", pq.Array(ids))
+	c.add("l.facet_group = ANY(?::bigint[])", pq.Array(ids))
 	p.restrictToDeathBounds(c)
 	p.filter.addRanges(c)
 }
@@ -186,7 +186,7 @@ func (p *trigramPlan) countByGroup(ctx context.Context, q querier, into map[int6
 	having := p.candidates(&c)
 	p.addMatching(&c)
 	rows, err := q.QueryContext(ctx, having+` SELECT k.n, m.* FROM (SELECT count(*) AS n FROM c) k LEFT JOIN LATERAL (
-  SELECT l.shape, count(*), sum(l.at_risk), sum(l.attempts) FROM c l WHERE `+c.String()+` GROUP BY l.shape) m ON true`, c.args...)
+  SELECT l.facet_group, count(*), sum(l.at_risk), sum(l.attempts) FROM c l WHERE `+c.String()+` GROUP BY l.facet_group) m ON true`, c.args...)
 	if err != nil {
 		return false, err
 	}

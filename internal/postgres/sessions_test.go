@@ -53,7 +53,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	if all, err := otherSessions(j); err != nil || len(all) != 1 {
 		t.Errorf("sessions %v, %v", all, err)
 	}
-	if _, err := db.Exec(`UPDATE recourse.runs SET state = 'succeeded', live = false, holds = false`); err != nil {
+	if _, err := db.Exec(`UPDATE recourse.runs SET state = 'succeeded', live = false, active = false`); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.Sessions.Remove(ctx, session.ID); err != nil {

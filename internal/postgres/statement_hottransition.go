@@ -24,33 +24,24 @@ import (
 // $1 sessions that claim · $2..$40 transitions, one row each; the widest column first, so
 // that the driver's buffer grows least often
 // returns the numbers of the rows that were written
-const hotTransitionSQL = `
+var hotTransitionSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
 ), ok AS MATERIALIZED (
   SELECT b.*, c.tenant, c.escrow_id, b.reserved + b.released + b.refunded - c.reserved - c.released - c.refunded AS delta
-  FROM unnest($2::text[],$3::uuid[],$4::bigint[],$5::bytea[],$6::bytea[],$7::text[],$8::text[],$9::text[],$10::text[],$11::bigint[],$12::bigint[],$13::bigint[],$14::bigint[],
-    $15::int[],$16::timestamptz[],$17::uuid[],$18::text[],$19::int[],$20::uuid[],$21::bool[],$22::text[],$23::text[],$24::int[],$25::int[],$26::int[],$27::text[],
-    $28::uuid[],$29::uuid[],$30::uuid[],$31::timestamptz[],$32::timestamptz[],$33::text[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],
-    $39::text[],$40::timestamptz[]) WITH ORDINALITY
-  AS b(body,case_id,seq,link,new_link,progression,reason_code,reason,lifecycle,moved,reserved,released,refunded,unknown_open,first_sent_at,
-    run,state,attempt,token,cancel_seen,new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_move,
-    due_at,dead_at,why,error_type,error_code,error_text,source,subtype,actor,at,n)
+  FROM unnest(` + hotTransitionParameters.arrays(2) + `) WITH ORDINALITY AS b(` + hotTransitionParameters.names() + `,n)
   JOIN recourse.cases c ON c.id = b.case_id
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
-    AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_asked = b.cancel_seen
-    AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed'))
+    AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_requested = b.cancel_seen
+    AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed'))
   ORDER BY c.id FOR NO KEY UPDATE OF c, r SKIP LOCKED
 ), c AS (
-  UPDATE recourse.cases c SET last_seq = b.seq + 1, last_link = b.new_link, progression = b.progression, reason_code = b.reason_code, reason = b.reason,
-    lifecycle = b.lifecycle, moved = b.moved, reserved = b.reserved, released = b.released, refunded = b.refunded, unknown_open = b.unknown_open, first_sent_at = b.first_sent_at
+  UPDATE recourse.cases c SET last_seq = b.seq + 1, last_link = b.new_link, ` + settlementParameters.assignments("b") + `
   FROM ok b WHERE c.id = b.case_id
 ), r AS (
-  UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), letter = b.letter,
-    holds = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open', attempt_count = b.attempt_count, budget_spent = b.budget_spent,
-    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, last_move = b.last_move, due_at = b.due_at, dead_at = b.dead_at,
-    reason = b.why, error_type = b.error_type, error_code = b.error_code, error_text = b.error_text
+  UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), active = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open',
+    token = b.new_token, session_id = b.session, reason = b.why, ` + progressParameters.assignments("b") + `
   FROM ok b WHERE r.id = b.run
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
@@ -62,16 +53,21 @@ WITH alive AS MATERIALIZED (
 )
 SELECT n, seq FROM ok`
 
-// claimSessionColumns and hotTransitionColumns are the columns of hotTransitionSQL, in
-// order.
+// hotTransitionParameters are the parameters from $2 on, as addHotTransition writes them.
+var hotTransitionParameters = slices.Concat(
+	receiptsTable.of("body"),
+	casesTable.of("id AS case_id", "last_seq AS seq", "last_link AS link", "last_link AS new_link"), settlementParameters,
+	runsTable.of("id AS run", "state", "attempt_count AS attempt", "token", "cancel_requested AS cancel_seen",
+		"state AS new_state", "letter", "attempt_count", "budget_spent", "recoveries", "class", "token AS new_token", "session_id AS session",
+		"last_transition", "due_at", "dead_at", "reason AS why", "error_type", "error_code", "error_text"),
+	receiptsTable.of("source", "subtype", "actor", "at"),
+)
+
+// claimSessionColumns and hotTransitionColumns are the parameters of hotTransitionSQL as
+// they are sent.
 var (
 	claimSessionColumns  = newBinaryLayout(oid.T_uuid)
-	hotTransitionColumns = newBinaryLayout(
-		oid.T_text, oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
-		oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
-		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_timestamptz, oid.T_timestamptz,
-		oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
-	)
+	hotTransitionColumns = hotTransitionParameters.layout()
 )
 
 // fitsHotTransition reports whether hotTransitionSQL can write a change: it changes one run

@@ -3,9 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
-
-	"github.com/lib/pq/oid"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -21,16 +20,13 @@ import (
 // answered exceeds_held, and one that does not fit after the others crowded, to be tried
 // again.
 //
-// $1..$18 cases · $19..$32 runs · $33..$42 receipts
+// The parameters are those of cases, of new runs and of receipts, one after the other.
 // returns, by row number, one of created, raced, busy, exists, escrow_mismatch,
 // exceeds_held, crowded
-const openCaseSQL = `
+var openCaseSQL = `
 WITH b AS MATERIALIZED (
-  SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(
-    $1::uuid[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::bigint[],$8::text[],$9::bytea[],
-    $10::text[],$11::text[],$12::text[],$13::text[],$14::text[],$15::int[],$16::bigint[],$17::uuid[],$18::bytea[]) WITH ORDINALITY
-  AS b(case_id,tenant,kind,subject,reference,currency,held,submission,content,
-    progression,reason_code,reason,lifecycle,adjudication,generation,amount,run_id,link,n)
+  SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + openParameters.arrays(1) + `) WITH ORDINALITY
+  AS b(` + openParameters.names() + `,n)
 ), mine AS MATERIALIZED (
   SELECT b.*, /*lock*/ AS locked FROM b
 ), seen AS MATERIALIZED (
@@ -56,16 +52,14 @@ WITH b AS MATERIALIZED (
       WHEN sum(CASE WHEN d.answer = 'created' AND d.amount <= d.free THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free THEN 'crowded'
       ELSE d.answer END AS verdict FROM d
 ), nc AS (
-  INSERT INTO recourse.cases AS c (id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
-    generation,asked,reserved,run_id,last_seq,last_link)
+  INSERT INTO recourse.cases AS c (` + newCaseColumns + `)
   SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
     generation,amount,amount,run_id,1,link
   FROM v WHERE verdict = 'created' ON CONFLICT DO NOTHING RETURNING c.id
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move
-  FROM unnest($19::uuid[],$20::uuid[],$21::text[],$22::text[],$23::text[],$24::bytea[],$25::text[],$26::text[],$27::text[],$28::bytea[],$29::uuid[],$30::timestamptz[],$31::uuid[],$32::bytea[])
-    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition
+  FROM unnest(` + newRunParameters.arrays(19) + `) AS t(` + newRunParameters.names() + `)
   JOIN nc ON nc.id = t.case_id
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
@@ -78,8 +72,7 @@ WITH b AS MATERIALIZED (
   WHERE e.id = s.escrow_id
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT t.* FROM unnest($33::uuid[],$34::bigint[],$35::uuid[],$36::text[],$37::text[],$38::text[],$39::text[],$40::timestamptz[],$41::text[],$42::bytea[])
-    AS t(case_id,seq,run_id,tenant,source,subtype,actor,at,body,link) JOIN nc ON nc.id = t.case_id
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(33) + `) AS t(` + receiptColumns + `) JOIN nc ON nc.id = t.case_id
   RETURNING case_id, seq, tenant
 ), p AS (
 ` + outboxSQL + `
@@ -87,13 +80,23 @@ WITH b AS MATERIALIZED (
 SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
 FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
 
+// openParameters are the parameters of the cases of openCaseSQL, as openArgs writes them.
+var openParameters = slices.Concat(
+	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
+	casesTable.of("submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "asked AS amount", "run_id", "last_link AS link"),
+)
+
+// newCaseColumns are the columns of a new case that have no default.
+const newCaseColumns = `id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,asked,reserved,run_id,last_seq,last_link`
+
 // subjectLockSQL is the key of the advisory lock of a subject. Whoever creates a case holds
 // it.
 const subjectLockSQL = `hashtextextended(b.tenant || chr(31) || b.kind || chr(31) || b.subject, 7)`
 
 func openArgs(rows []*chainedChange) []any {
 	n := len(rows)
-	cases, runs, trail := newColumns(18, n), newColumns(14, n), newColumns(10, n)
+	cases, runs, trail := newColumns(len(openParameters), n), newColumns(len(newRunParameters), n), newColumns(len(receiptParameters), n)
 	for i := range rows {
 		ch := rows[i]
 		k := ch.After.Case
@@ -179,17 +182,12 @@ func withSubjectLock(text string) string {
 // open one case. The id of an escrow is drawn first, so that its row is written once,
 // including the reservation.
 //
-// $1..$32 cases, each with its escrow, run, request and receipt
+// The parameters are those of a case with its escrow, run, request and receipt.
 // returns the numbers of the rows that were written, and their escrows
-const hotOpenSQL = `
+var hotOpenSQL = `
 WITH f AS MATERIALIZED (
   SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
-  FROM unnest($1::text[],$2::bytea[],$3::text[],$4::uuid[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::bigint[],$11::bigint[],$12::text[],$13::bytea[],
-    $14::text[],$15::text[],$16::text[],$17::text[],$18::text[],$19::int[],$20::bytea[],$21::uuid[],$22::text[],$23::text[],$24::bytea[],$25::text[],$26::text[],
-    $27::timestamptz[],$28::uuid[],$29::text[],$30::text[],$31::text[],$32::timestamptz[]) WITH ORDINALITY
-  AS b(body,payload,policy,case_id,tenant,kind,subject,reference,currency,held,amount,submission,content,progression,reason_code,
-    reason,lifecycle,adjudication,generation,link,run,family,retry_key,operation_key,queue,target,due_at,last_move,source,subtype,
-    actor,at,n)
+  FROM unnest(` + hotOpenParameters.arrays(1) + `) WITH ORDINALITY AS b(` + hotOpenParameters.names() + `,n)
   WHERE pg_try_advisory_xact_lock(` + subjectLockSQL + `)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.tenant = b.tenant AND c.kind = b.kind AND c.subject = b.subject)
     AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = b.tenant AND e.reference = b.reference)
@@ -197,13 +195,12 @@ WITH f AS MATERIALIZED (
   INSERT INTO recourse.escrows (id,tenant,reference,currency,held,committed) OVERRIDING SYSTEM VALUE
   SELECT escrow_id,tenant,reference,currency,held,amount FROM f WHERE reference <> '' ORDER BY tenant, reference
 ), c AS (
-  INSERT INTO recourse.cases (id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
-    generation,asked,reserved,run_id,last_seq,last_link)
+  INSERT INTO recourse.cases (` + newCaseColumns + `)
   SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
     generation,amount,amount,run,1,link FROM f
 ), r AS (
-  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,holds,due_at,last_move)
-  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,last_move FROM f
+  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,active,due_at,last_transition)
+  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,last_transition FROM f
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request) SELECT operation_key, case_id, payload FROM f WHERE operation_key IS NOT NULL
 ), i AS (
@@ -214,15 +211,18 @@ WITH f AS MATERIALIZED (
 )
 SELECT n, coalesce(escrow_id, 0) FROM f`
 
-// hotOpenColumns are the columns of hotOpenSQL, in order; the widest first, as in
-// hotTransitionSQL.
-var hotOpenColumns = newBinaryLayout(
-	oid.T_text, oid.T_bytea, oid.T_text,
-	oid.T_uuid, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_text, oid.T_bytea,
-	oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int4, oid.T_bytea,
-	oid.T_uuid, oid.T_text, oid.T_text, oid.T_bytea, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_uuid,
-	oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
+// hotOpenParameters are the parameters of hotOpenSQL, as addHotOpen writes them; the widest
+// first, as in hotTransitionSQL.
+var hotOpenParameters = slices.Concat(
+	receiptsTable.of("body"), runsTable.of("payload", "policy"),
+	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
+	casesTable.of("asked AS amount", "submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "last_link AS link"),
+	runsTable.of("id AS run", "family", "retry_key", "operation_key", "queue", "target", "due_at", "last_transition"),
+	receiptsTable.of("source", "subtype", "actor", "at"),
 )
+
+// hotOpenColumns are the parameters of hotOpenSQL as they are sent.
+var hotOpenColumns = hotOpenParameters.layout()
 
 // fitsHotOpen reports whether hotOpenSQL may write a new case after those in named: it is
 // the first case of an escrow that is not in this process's cache, and the amount fits. It

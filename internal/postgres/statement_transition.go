@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/lib/pq/oid"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -27,28 +30,18 @@ import (
 // With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
 // for its locks.
 //
-// $1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts · $73 classes of
-// the new runs
+// The parameters are those of cases, runs, new runs and receipts, one after the other, and
+// then the classes of the new runs.
 // returns the case ids that were written, and those that the escrow has no room for
-const transitionSQL = `
+var transitionSQL = `
 WITH b AS MATERIALIZED (
-  SELECT * FROM unnest($1::uuid[],$2::bigint[],$3::bytea[],$4::int[],$5::bigint[],$6::bytea[],
-    $7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::int[],$13::bigint[],$14::bigint[],$15::bigint[],$16::bigint[],$17::bigint[],
-    $18::uuid[],$19::int[],$20::int[],$21::timestamptz[],$22::bytea[],$23::text[],$24::bigint[],$25::bigint[],$26::bool[]) WITH ORDINALITY
-  AS t(case_id,seq,link,runs,new_seq,new_link,
-    progression,reason_code,reason,lifecycle,adjudication,generation,asked,moved,reserved,released,refunded,
-    run_id,unknown_open,epoch,first_sent_at,content,submission,escrow_id,commits,reserve,n)
+  SELECT * FROM unnest(` + caseParameters.arrays(1) + `) WITH ORDINALITY AS t(` + caseParameters.names() + `,n)
 ), u AS MATERIALIZED (
-  SELECT * FROM unnest($27::uuid[],$28::uuid[],$29::text[],$30::int[],$31::uuid[],$32::bool[],
-    $33::text[],$34::text[],$35::int[],$36::int[],$37::int[],$38::text[],$39::uuid[],$40::uuid[],$41::timestamptz[],$42::timestamptz[],
-    $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[],$48::text[])
-  AS t(run,case_id,state,attempt,token,cancel_seen,
-    new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_move,due_at,dead_at,
-    why,error_type,error_code,error_text,session,outstanding_calls)
+  SELECT * FROM unnest(` + runParameters.arrays(27) + `) AS t(` + runParameters.names() + `)
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), held AS MATERIALIZED (
-  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'closed'
+  SELECT k.* FROM recourse.circuit_breakers k WHERE k.state <> 'closed'
 ), claimed AS MATERIALIZED (
   SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
 ), barred AS MATERIALIZED (
@@ -59,7 +52,7 @@ WITH b AS MATERIALIZED (
   ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/
 ), kr AS MATERIALIZED (
   SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
-  WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_asked = u.cancel_seen
+  WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_requested = u.cancel_seen
     AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM barred))
   ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
 ), ok AS MATERIALIZED (
@@ -77,22 +70,17 @@ WITH b AS MATERIALIZED (
       WHEN sum(CASE WHEN ok.reserve AND ok.commits BETWEEN 1 AND room.free THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free THEN true END AS fits
   FROM ok LEFT JOIN room ON room.id = ok.escrow_id WHERE NOT (ok.reserve AND ok.commits > 0) OR room.id IS NOT NULL
 ), c AS (
-  UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, progression = f.progression, reason_code = f.reason_code, reason = f.reason,
-    lifecycle = f.lifecycle, adjudication = f.adjudication, generation = f.generation, asked = f.asked, moved = f.moved, reserved = f.reserved,
-    released = f.released, refunded = f.refunded, run_id = f.run_id, unknown_open = f.unknown_open, epoch = f.epoch,
-    first_sent_at = f.first_sent_at, content = f.content, submission = f.submission
+  UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, ` + settlementParameters.assignments("f") + `,
+    ` + decisionParameters.assignments("f") + `
   FROM fit f WHERE c.id = f.case_id AND f.fits RETURNING c.id
 ), r AS (
-  UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), letter = u.letter,
-    holds = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open', attempt_count = u.attempt_count, budget_spent = u.budget_spent,
-    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, outstanding_calls = u.outstanding_calls::int[], last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
-    reason = u.why, error_type = u.error_type, error_code = u.error_code, error_text = u.error_text
+  UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), active = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open',
+    token = u.new_token, session_id = u.session, reason = u.why, outstanding_calls = u.outstanding_calls::int[], ` + progressParameters.assignments("u") + `
   FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `,class)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move,t.class
-  FROM unnest($49::uuid[],$50::uuid[],$51::text[],$52::text[],$53::text[],$54::bytea[],$55::text[],$56::text[],$57::text[],$58::bytea[],$59::uuid[],$60::timestamptz[],$61::uuid[],$62::bytea[],$73::text[])
-    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request,class)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition,t.class
+  FROM unnest(` + newRunParameters.arrays(49) + `,$73::text[]) AS t(` + newRunParameters.names() + `,class)
   JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
@@ -108,15 +96,30 @@ WITH b AS MATERIALIZED (
   SELECT f.escrow_id, f.case_id, f.seq + 1, f.commits FROM fit f WHERE f.commits <> 0 AND NOT (f.reserve AND f.commits > 0)
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT t.* FROM unnest($63::uuid[],$64::bigint[],$65::uuid[],$66::text[],$67::text[],$68::text[],$69::text[],$70::timestamptz[],$71::text[],$72::bytea[])
-    AS t(case_id,seq,run_id,tenant,source,subtype,actor,at,body,link) JOIN c ON c.id = t.case_id
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(63) + `) AS t(` + receiptColumns + `) JOIN c ON c.id = t.case_id
   RETURNING case_id, seq, tenant
 ), p AS (
 ` + outboxSQL + `
 )
 SELECT id, true FROM c UNION ALL SELECT case_id, false FROM fit WHERE NOT fits`
 
-const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,holds,due_at,last_move`
+// caseParameters and runParameters are the parameters of transitionSQL, as addCase and
+// addRun write them. The count of runs, what is committed of the escrow and whether that is
+// a reservation are no columns.
+var (
+	caseParameters = slices.Concat(
+		casesTable.of("id AS case_id", "last_seq AS seq", "last_link AS link"), parameters{{"runs", oid.T_int4}}, casesTable.of("last_seq AS new_seq", "last_link AS new_link",
+			"progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "asked", "moved", "reserved", "released", "refunded",
+			"run_id", "unknown_open", "epoch", "first_sent_at", "content", "submission", "escrow_id"),
+		parameters{{"commits", oid.T_int8}, {"reserve", oid.T_bool}},
+	)
+	runParameters = runsTable.of("id AS run", "case_id", "state", "attempt_count AS attempt", "token", "cancel_requested AS cancel_seen",
+		"state AS new_state", "letter", "attempt_count", "budget_spent", "recoveries", "class", "token AS new_token", "last_transition", "due_at", "dead_at",
+		"reason AS why", "error_type", "error_code", "error_text", "session_id AS session", "outstanding_calls")
+)
+
+// newRunColumns are the columns of a new run that have no default.
+const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,active,due_at,last_transition`
 
 const receiptColumns = stored.ReceiptColumns
 
@@ -172,7 +175,7 @@ func chain(ch *Change) (*chainedChange, error) {
 
 func transitionArgs(rows []*chainedChange) []any {
 	n := len(rows)
-	cases, runs, newRuns, trail := newColumns(26, n), newColumns(22, n), newColumns(14, 0), newColumns(10, n)
+	cases, runs, newRuns, trail := newColumns(len(caseParameters), n), newColumns(len(runParameters), n), newColumns(len(newRunParameters), 0), newColumns(len(receiptParameters), n)
 	classes := newColumns(1, 0)
 	for i := range rows {
 		ch := rows[i]

@@ -28,8 +28,8 @@ const (
 	// at all: with a process that calls each, and tenants whose breakers are not closed.
 	targetDifferencesSQL = `SELECT u.name, u.breaker, coalesce(t.breaker, '') AS was,
 	coalesce((SELECT min(s.worker) FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $4 AND u.name = ANY (s.targets)), '') AS caller,
-	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open,
-	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = t.breaker AND k.target <> u.name AND k.state <> 'closed' AND k.by_hand), '') AS held
+	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.circuit_breakers k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open,
+	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.circuit_breakers k WHERE k.family = $1 AND k.target = t.breaker AND k.target <> u.name AND k.state <> 'closed' AND k.by_hand), '') AS held
 FROM unnest($2::text[], $3::text[]) AS u(name, breaker) LEFT JOIN recourse.targets t ON t.family = $1 AND t.name = u.name
 WHERE t.breaker IS DISTINCT FROM u.breaker ORDER BY u.name`
 	lockTargetsSQL   = `LOCK TABLE recourse.targets IN SHARE ROW EXCLUSIVE MODE`
@@ -177,7 +177,7 @@ type Uncalled struct {
 }
 
 const uncalledSQL = `SELECT r.target, count(*) FILTER (WHERE r.live) AS runs, count(*) FILTER (WHERE r.letter = 'open') AS letters
-FROM recourse.runs r WHERE r.holds AND r.family = $1
+FROM recourse.runs r WHERE r.active AND r.family = $1
 	AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $2 AND r.target = ANY (s.targets)) GROUP BY 1 ORDER BY 1`
 
 // Uncalled lists the targets of a family's live runs and open dead letters that no process

@@ -60,8 +60,8 @@ func firstResult(results []result) result {
 }
 
 const requestCancelSQL = `
-UPDATE recourse.runs SET cancel_asked = true, cancel_by = $3, cancel_reason = $4
-WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_asked`
+UPDATE recourse.runs SET cancel_requested = true, cancel_by = $3, cancel_reason = $4
+WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_requested`
 
 // RequestCancel marks a running run to be cancelled when its attempt ends, and writes the
 // receipt with actor and reason, in one commit. It reports whether it set the mark; false

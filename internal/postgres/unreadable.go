@@ -130,7 +130,7 @@ func (c *Cases) CountUnreadable(ctx context.Context) (n int64, err error) {
 		Policy string `db:"policy"`
 		Runs   int64  `db:"runs"`
 	}
-	if err := c.readDB.SelectContext(ctx, &policies, `SELECT policy, count(*) AS runs FROM recourse.runs WHERE holds GROUP BY policy`); err != nil {
+	if err := c.readDB.SelectContext(ctx, &policies, `SELECT policy, count(*) AS runs FROM recourse.runs WHERE active GROUP BY policy`); err != nil {
 		return 0, unavailable(err)
 	}
 	for _, p := range policies {

@@ -71,7 +71,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "what an escrow holds is never changed once a case names it",
-		Edits:    []Edit{{"internal/postgres/migrations/00020_guards.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
+		Edits:    []Edit{{"internal/postgres/migrations/00100_schema.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 }

@@ -45,7 +45,7 @@ var storeGuards = []Guard{
 	},
 	{
 		Name:     "nothing is claimed while a circuit breaker is open (narrow statement)",
-		Edits:    []Edit{{"internal/postgres/statement_hottransition.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed')", ""}},
+		Edits:    []Edit{{"internal/postgres/statement_hottransition.go", " AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed')", ""}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{

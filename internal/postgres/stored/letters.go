@@ -18,7 +18,7 @@ WITH waiting AS MATERIALIZED (
     (extract(epoch FROM min(l.last_seen_at)) * 1000000)::bigint AS first_seen, (extract(epoch FROM max(l.last_seen_at)) * 1000000)::bigint AS last_seen,
     min(l.amount) AS least_amount, max(l.amount) AS most_amount, min(l.attempts) AS least_attempts, max(l.attempts) AS most_attempts,
     (extract(epoch FROM max(l.last_seen_at - l.dead_at)) * 1000000)::bigint AS most_lag
-  FROM recourse.letter_shapes s LEFT JOIN recourse.letters l ON l.shape = s.id WHERE s.tenant = $1 GROUP BY s.id`
+  FROM recourse.facet_groups s LEFT JOIN recourse.letters l ON l.facet_group = s.id WHERE s.tenant = $1 GROUP BY s.id`
 
 	// FacetGroupDiffers is true for a group s whose stored counts are not those of d, or whose
 	// bounds are too narrow for d.

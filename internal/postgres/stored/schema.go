@@ -35,13 +35,29 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("postgres: %w", err)
 	}
 	want, err := migrations.Newest()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case have < want:
+	}
+	if err := CheckVersion(have, want); err != nil {
+		return err
+	}
+	if have < want {
 		return fmt.Errorf("%w: the database is at version %d, this program needs %d; run: recourse migrate", ErrSchema, have, want)
+	}
+	return nil
+}
+
+// oldestVersion is the first version that this program can read and migrate.
+const oldestVersion = 100
+
+// CheckVersion returns nil if a program of version want can read or migrate a schema of
+// version have. 0 is a schema without tables.
+func CheckVersion(have, want int64) error {
+	switch {
 	case have > want:
 		return NewerSchema(have, want)
+	case have > 0 && have < oldestVersion:
+		return fmt.Errorf("%w: the database is at version %d and was made by a version before %d; this version can't read it: migrate a new database", ErrSchema, have, oldestVersion)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ const (
 	IndexLog   = "dead-letters"
 	PeopleLog  = "people"
 
-	BreakerSubjectPrefix = "brake:"
+	BreakerSubjectPrefix = "breaker:"
 )
 
 // OperationLogs are the subjects of all operation logs.

@@ -72,7 +72,7 @@ func (r *Run) IsActive() bool { return r.IsLive() || r.Letter == receipts.Letter
 
 const runsSQL = `SELECT
   r.id, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload), r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class,
-  r.outstanding_calls, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.reason, r.error_type, r.error_code, r.error_text,
+  r.outstanding_calls, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.reason, r.error_type, r.error_code, r.error_text,
   c.id, c.kind, c.subject, coalesce(c.escrow_id, 0), coalesce(e.reference, ''), coalesce(e.currency, ''), coalesce(e.held, 0), c.submission, c.content,
   c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
   c.run_id, c.epoch, c.unknown_open, c.first_sent_at, c.last_seq, c.last_link

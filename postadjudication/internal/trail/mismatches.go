@@ -9,14 +9,14 @@ const operationMismatchSQL = `
 WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE tenant = $1 AND kind = 'operations')
 SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
 WHERE c.subject LIKE 'policy:%' AND NOT EXISTS (SELECT FROM recourse.policies p WHERE p.case_id = c.id)
-   OR c.subject LIKE 'brake:%' AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.case_id = c.id)
-   OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.registers r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
+   OR c.subject LIKE 'breaker:%' AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.case_id = c.id)
+   OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.operation_logs r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
 UNION ALL
 SELECT c.id, NULL::uuid, 'the policy of family ' || p.family || ' of ' || $1 || ' is at version ' || p.version || ', its last receipt is ' || c.last_seq, p.version::text, c.last_seq::text
 FROM recourse.policies p JOIN c ON c.id = p.case_id WHERE p.tenant = $1 AND p.version <> c.last_seq
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'the circuit breaker of ' || k.target || ' for ' || coalesce(nullif(k.tenant, ''), 'all tenants') || ' was moved, and no receipt says so', NULL, NULL
-FROM recourse.brakes k WHERE k.tenant = CASE $1 WHEN '*' THEN '' ELSE $1 END AND (k.version > 0 OR k.told > 0 OR k.state <> 'closed') AND NOT EXISTS (SELECT FROM c WHERE c.id = k.case_id)
+FROM recourse.circuit_breakers k WHERE k.tenant = CASE $1 WHEN '*' THEN '' ELSE $1 END AND (k.version > 0 OR k.recorded_opening > 0 OR k.state <> 'closed') AND NOT EXISTS (SELECT FROM c WHERE c.id = k.case_id)
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'rule ' || u.name || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.rules u
 WHERE u.tenant = $1 AND u.version > 0 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'rules')
@@ -24,7 +24,7 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was started, and no receipt says so', NULL, NULL FROM recourse.bulks b
 WHERE b.tenant = $1 AND b.started_at IS NOT NULL AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.registers r
+SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.operation_logs r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
 // planMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
@@ -61,7 +61,7 @@ WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.set
 // cancel, how often a rule has replayed a job, and the lookups of dead letters.
 const controlMismatchSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
-WHERE r.tenant = $1 AND r.cancel_asked AND NOT EXISTS (SELECT FROM recourse.cancels_before_receipts b WHERE b.run_id = r.id)
+WHERE r.tenant = $1 AND r.cancel_requested AND NOT EXISTS (SELECT FROM recourse.cancels_before_receipts b WHERE b.run_id = r.id)
   AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
 UNION ALL
 SELECT r.case_id, l.run_id, 'what is known of asking about letter ' || l.run_id || ' of ' || $1 || ' is from before it died, or is not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
@@ -122,7 +122,7 @@ WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
 
 // annotationsWithoutReceiptSQL finds the annotations of a tenant that no receipt records.
 const annotationsWithoutReceiptSQL = `SELECT r.case_id, k.run_id, 'letter ' || k.run_id || ' of ' || $1::text || ' is held, marked or announced, and no receipt says so'
-FROM recourse.desk k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
+FROM recourse.annotations k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
 WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
 
 // indexMismatchSQL finds the runs of a tenant, or of one case of it, whose row in the list of
@@ -137,19 +137,19 @@ var indexMismatchSQL = stored.Unprojected + `, dead AS (
   WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND r.letter <> 'purged' AND r.case_id NOT IN (SELECT id FROM waiting) AND ($2::uuid IS NULL OR r.case_id = $2)
 )
 SELECT d.case_id, d.id, 'run ' || d.id || CASE WHEN l.run_id IS NULL THEN ' is not in the list of letters' ELSE ' is in the list of letters with other columns' END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
+  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.status, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
   CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
-FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.letter_shapes s ON s.id = l.shape
-WHERE l.run_id IS NULL OR (s.standing, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
+FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.facet_groups s ON s.id = l.facet_group
+WHERE l.run_id IS NULL OR (s.status, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
   OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
 UNION ALL
 SELECT r.case_id, l.run_id, 'run ' || l.run_id || ' is in the list of letters, and is none', NULL, NULL FROM recourse.letters l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
 WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)
 UNION ALL
-SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.standing || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
+SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' || s.status || ', of family ' || s.family || ', queue ' || s.queue || ', reason ' || s.reason_code || ', class ' || coalesce(nullif(s.class, ''), 'none')
   || ' and error type ' || coalesce(nullif(s.error_type, ''), 'none') || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk,
   s.letters || ' letters, ' || s.at_risk || ' at risk, ' || s.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
-FROM recourse.letter_shapes s JOIN (` + stored.FacetGroupCounts + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + stored.FacetGroupDiffers + `
+FROM recourse.facet_groups s JOIN (` + stored.FacetGroupCounts + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + stored.FacetGroupDiffers + `
 ORDER BY 3`
 
 // describeLetterSQL returns SQL that describes the index row of a letter, from its columns.

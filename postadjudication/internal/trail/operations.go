@@ -120,7 +120,7 @@ func (o *OperationLog) readRows(ctx context.Context, tx *sql.Tx, tenant string) 
 			b.PlannedAt = b.PlannedAt.UTC()
 			o.Plans = append(o.Plans, b)
 			return err
-		}, `SELECT id, state, action, asked, actor, reason, planned_key, hash, planned_at, started_by, moved_by FROM recourse.bulks WHERE tenant = $1 ORDER BY id`, tenant)
+		}, `SELECT id, state, action, asked, actor, reason, planned_key, hash, planned_at, started_by, changed_by FROM recourse.bulks WHERE tenant = $1 ORDER BY id`, tenant)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (o *OperationLog) readBreaker(ctx context.Context, tx *sql.Tx) error {
 		b.At, b.OpenedAt = b.At.UTC(), b.OpenedAt.UTC()
 		o.Breaker = &b
 		return err
-	}, `SELECT target, state, by_hand, actor, cause, reason, at, opened_at, opening, k.told > k.over FROM recourse.brakes k WHERE case_id = $1`, o.Case.String())
+	}, `SELECT target, state, by_hand, actor, cause, reason, at, opened_at, opening, k.recorded_opening > k.recorded_closing FROM recourse.circuit_breakers k WHERE case_id = $1`, o.Case.String())
 }
 
 // PlanItem is a dead letter of a plan, as its digest has it.

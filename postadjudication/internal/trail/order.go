@@ -30,8 +30,8 @@ WHERE first <> before + 1 ORDER BY last`
 const projectionAheadSQL = `SELECT NULL::uuid, NULL::uuid, 'the order of events ends at ' || e.last || ', and the list of ' || p.name || ' follows it up to ' || p.last
 FROM recourse.projected p, (SELECT coalesce(max(last), 0) AS last FROM recourse.event_log) e WHERE p.last > e.last`
 
-// tenantEventGapSQL finds gaps between a tenant's own numbers. Numbers of older programs
-// only have to rise.
+// tenantEventGapSQL finds gaps between a tenant's own numbers. Numbers
+// that all tenants share only have to rise.
 const tenantEventGapSQL = `SELECT before + 1, first - 1 FROM (
   SELECT last, tenant_last, coalesce(tenant_last, last) - cardinality(seqs) + 1 AS first, lag(coalesce(tenant_last, last), 1, 0::bigint) OVER (ORDER BY last) AS before
   FROM recourse.event_log WHERE tenant = $1) g

@@ -39,7 +39,7 @@ func selectAnnotations(ctx context.Context, q stored.Querier, where string, args
 		}
 		out[receipts.RunID(run)] = a
 		return nil
-	}, `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.desk k `+where, args...)
+	}, `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.annotations k `+where, args...)
 	return out, err
 }
 
@@ -104,7 +104,7 @@ func utcOrNil(t sql.NullTime) *time.Time {
 // written there.
 func operationLogTrail(ctx context.Context, tx *sql.Tx, tenant, subject string) ([]receipts.Receipt, error) {
 	var id uuid.UUID
-	err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, subject).Scan(&id)
+	err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.operation_logs WHERE tenant = $1 AND subject = $2`, tenant, subject).Scan(&id)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, nil
