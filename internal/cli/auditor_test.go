@@ -43,7 +43,7 @@ func TestVerifyNeedsSelectOnly(t *testing.T) {
 	p.Run("", "people", "set", "1", "--tenant", "acme", "--actor", "root", "--reason", "r").Check(t, "people set", 0, "")
 	db := auditorOf(t, p)
 	delete(p.Env, app.RedisVariable)
-	for _, write := range []string{`DELETE FROM recourse.desk`, `UPDATE recourse.runs SET due_at = due_at`, `INSERT INTO recourse.people (tenant, people, actor, reason, at) VALUES ('x', 1, 'x', 'x', now())`, `CREATE TABLE recourse.own ()`} {
+	for _, write := range []string{`DELETE FROM recourse.annotations`, `UPDATE recourse.runs SET due_at = due_at`, `INSERT INTO recourse.people (tenant, people, actor, reason, at) VALUES ('x', 1, 'x', 'x', now())`, `CREATE TABLE recourse.own ()`} {
 		if _, err := db.Exec(write); err == nil || !strings.Contains(err.Error(), "permission denied") {
 			t.Fatalf("the auditor may do this: %s: %v", write, err)
 		}
