@@ -160,16 +160,16 @@ func (s *scenario) step(act, answer string) {
 		s.submitNext(act, answer)
 	case "fork":
 		s.setGenerationAnswer(s.caseOf(s.next("release")).Generation, answer)
-		_, err = s.Fork(ctx, "acme", holder.ID, forkRequest)
+		_, err = s.As("acme", "user:ada").DeadLetters.Fork(ctx, holder.ID, forkRequest)
 	case "executed":
-		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says so", Class: Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
+		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says so", Class: Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
 	case "not executed":
-		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says no", Class: NotExecuted, Reference: "stmt", CallOutstanding: true})
+		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says no", Class: NotExecuted, Reference: "stmt", CallOutstanding: true})
 	case "cancel":
 		_, err = s.As("acme", who).Cases.Cancel(ctx, holder.ID, "a fraud")
 	case "purge":
 		if holder.Letter == background.LetterOpen && holder.UnresolvedUnknowns == 0 {
-			_, err = s.Purge(ctx, "acme", PurgeRequest{Actor: who, Reason: "old", Confirm: "1", Filter: LetterFilter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
+			_, err = s.Purge(ctx, "acme", PurgeRequest{Reason: "old", Confirm: "1", Filter: LetterFilter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
 		}
 	case "late":
 		if !s.isLate {

@@ -56,65 +56,53 @@ func (s *Service) annotate(ctx context.Context, tenant string, id background.Run
 	return s.annotationsOf(f), err
 }
 
-// HoldRequest says who places or releases a hold, and why. Both fields are required.
-type HoldRequest struct {
-	Actor  string
-	Reason string
-}
-
-func (q HoldRequest) validate() error {
-	return errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024))
-}
-
 // Hold protects an open dead letter: while held, retention, Purge and Clear skip it and no rule
 // replays it. A person may still fork or reconcile it, and a re-adjudication supersedes it: a
 // hold keeps the evidence, not the money. If a fork of it dies, the fork's letter is a new one
 // and not held. *RefusedError of GateHeld if the letter is already held.
-func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Annotations, error) {
-	if err := q.validate(); err != nil {
+func (l Letters) Hold(ctx context.Context, id background.RunID, reason string) (Annotations, error) {
+	if err := l.checkActor(reason); err != nil {
 		return Annotations{}, err
 	}
-	annotations, err := s.annotate(ctx, tenant, id, holding(q.Actor, q.Reason, s.now()))
-	return annotations, s.recordGateRefusal(ctx, actionRequest{"hold", id, q.Actor, q.Reason}, err)
+	annotations, err := l.s.annotate(ctx, l.tenant, id, holding(l.actor, reason, l.s.now()))
+	return annotations, l.s.recordGateRefusal(ctx, actionRequest{"hold", id, l.actor, reason}, err)
 }
 
-// ReleaseHold releases a held letter. Its retention applies again, still counted from its
+// Release releases a held letter. Its retention applies again, still counted from its
 // death. Its expiry is announced again, so that there is time for another hold: an announcement
 // from before the hold is void, since it may have caused the hold. *RefusedError of GateNotHeld
 // if the letter is not held.
-func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Annotations, error) {
-	if err := q.validate(); err != nil {
+func (l Letters) Release(ctx context.Context, id background.RunID, reason string) (Annotations, error) {
+	if err := l.checkActor(reason); err != nil {
 		return Annotations{}, err
 	}
-	annotations, err := s.annotate(ctx, tenant, id, releasing(q.Actor, q.Reason, s.now()))
-	return annotations, s.recordGateRefusal(ctx, actionRequest{"release", id, q.Actor, q.Reason}, err)
+	annotations, err := l.s.annotate(ctx, l.tenant, id, releasing(l.actor, reason, l.s.now()))
+	return annotations, l.s.recordGateRefusal(ctx, actionRequest{"release", id, l.actor, reason}, err)
 }
 
 // MarkRequest sets marks on a letter. A nil mark is unchanged.
 type MarkRequest struct {
-	Actor                string // required
 	Reason               string // required
 	ReprocessEligible    *bool  // replaying is worthwhile
 	ManualReviewRequired *bool  // a person should review it first
 }
 
 func (q MarkRequest) validate() error {
-	errs := []error{requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)}
 	if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
-		errs = append(errs, &FieldError{Field: "marks", Problem: "reprocess_eligible or manual_review_required must be given"})
+		return &FieldError{Field: "marks", Problem: "reprocess_eligible or manual_review_required must be given"}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Mark sets marks on an open letter. A mark that nobody set is derived from how the run died:
 // ReprocessEligible if nothing was executed and only the attempts ran out, ManualReviewRequired
 // if money is unknown. Marks guide people and rules; they affect no gate.
-func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, q MarkRequest) (Annotations, error) {
-	if err := q.validate(); err != nil {
+func (l Letters) Mark(ctx context.Context, id background.RunID, q MarkRequest) (Annotations, error) {
+	if err := errors.Join(l.checkActor(q.Reason), q.validate()); err != nil {
 		return Annotations{}, err
 	}
-	annotations, err := s.annotate(ctx, tenant, id, marking(q.Actor, q.Reason, q.ReprocessEligible, q.ManualReviewRequired, s.now()))
-	return annotations, s.recordGateRefusal(ctx, actionRequest{"mark", id, q.Actor, q.Reason}, err)
+	annotations, err := l.s.annotate(ctx, l.tenant, id, marking(l.actor, q.Reason, q.ReprocessEligible, q.ManualReviewRequired, l.s.now()))
+	return annotations, l.s.recordGateRefusal(ctx, actionRequest{"mark", id, l.actor, q.Reason}, err)
 }
 
 // Marks of a letter on which nobody set them.

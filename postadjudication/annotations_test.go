@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-var holdRequest = HoldRequest{Actor: "user:ada", Reason: "the auditors asked for it"}
+const holdReason = "the auditors asked for it"
 
 // payloadsOf returns the payloads of a case's receipts of a subtype.
 func (r *rig) payloadsOf(of Submitted, subtype receipts.Subtype) (out []receipts.Payload) {
@@ -39,24 +39,24 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	ctx := context.Background()
 	var refusal *RefusedError
-	if _, err := r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotHeld {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateNotHeld {
 		t.Errorf("release of a letter that is not held: %v", err)
 	}
-	d, err := r.Hold(ctx, "acme", letter.Run, holdRequest)
-	if err != nil || !d.Held || d.HoldReason != holdRequest.Reason || d.ExpiresAt != nil {
+	d, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason)
+	if err != nil || !d.Held || d.HoldReason != holdReason || d.ExpiresAt != nil {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateHeld {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateHeld {
 		t.Errorf("held again: %v", err)
 	}
 	if again, err := r.As("acme", "").DeadLetters.Annotations(ctx, letter.Run); err != nil || again != d {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if d, err = r.ReleaseHold(ctx, "acme", letter.Run, holdRequest); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
+	if d, err = r.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
 	placed, released := r.payloadsOf(letter, receipts.HoldPlaced), r.payloadsOf(letter, receipts.HoldReleased)
-	if len(placed) != 1 || len(released) != 1 || placed[0].Reason != holdRequest.Reason {
+	if len(placed) != 1 || len(released) != 1 || placed[0].Reason != holdReason {
 		t.Errorf("%+v, %+v", placed, released)
 	}
 	r.mustAudit()
@@ -71,11 +71,11 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	ctx := context.Background()
 	k := r.retentionRig(withArchive(t)).at(174 * day)
 	k.prune(PruneReport{Announced: 1})
-	if _, err := k.Hold(ctx, "acme", letter.Run, holdRequest); err != nil {
+	if _, err := k.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	k.at(300 * day).prune(PruneReport{})
-	if _, err := k.ReleaseHold(ctx, "acme", letter.Run, holdRequest); err != nil {
+	if _, err := k.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	r.mustAudit()
@@ -98,22 +98,22 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	letter, paid := r.deadLetter(1, func(Call) Answer { return refused() }), r.mustSubmit(release(2))
 	r.untilNoneLive()
 	ctx := context.Background()
-	for field, q := range map[string]HoldRequest{"actor": {Reason: "x"}, "reason": {Actor: "user:ada", Reason: " "}} {
+	for field, c := range map[string]struct{ actor, reason string }{"actor": {"", "x"}, "reason": {"user:ada", " "}} {
 		var bad *FieldError
-		if _, err := r.Hold(ctx, "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
-			t.Errorf("%+v: %v", q, err)
+		if _, err := r.As("acme", c.actor).DeadLetters.Hold(ctx, letter.Run, c.reason); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", c, err)
 		}
-		if _, err := r.ReleaseHold(ctx, "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
-			t.Errorf("%+v: %v", q, err)
+		if _, err := r.As("acme", c.actor).DeadLetters.Release(ctx, letter.Run, c.reason); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.Hold(ctx, tenant, letter.Run, holdRequest); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); !errors.Is(err, ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
 	var refusal *RefusedError
-	if _, err := r.Hold(ctx, "acme", paid.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, paid.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
 		t.Errorf("hold of a run that succeeded: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
@@ -127,15 +127,15 @@ func TestAPersonMayForkAHeldLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
-	if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
 	var refusal *RefusedError
-	if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked {
 		t.Errorf("hold of a forked letter: %v", err)
 	}
 	r.mustAudit()
@@ -149,7 +149,7 @@ func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 	for range 12 {
 		all.Go(func() {
 			var refusal *RefusedError
-			if _, err := r.Hold(context.Background(), "acme", letter.Run, holdRequest); err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateHeld) {
+			if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateHeld) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -184,9 +184,7 @@ func TestNoSecretOfAPersonEntersTheAnnotations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
-	q := holdRequest
-	q.Reason = "paid with card 4111 1111 1111 1111"
-	d, err := r.Hold(context.Background(), "acme", letter.Run, q)
+	d, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, "paid with card 4111 1111 1111 1111")
 	if err != nil || strings.Contains(d.HoldReason, "4111") {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -220,12 +218,12 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", c.filter, n, err)
 		}
 	}
-	q := MarkRequest{Actor: "user:ada", Reason: "the account is open again", ReprocessEligible: ptr(true)}
-	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || d.ManualReviewRequired || d.MarkReason != q.Reason {
+	q := MarkRequest{Reason: "the account is open again", ReprocessEligible: ptr(true)}
+	if d, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, final.Run, q); err != nil || !d.ReprocessEligible || d.ManualReviewRequired || d.MarkReason != q.Reason {
 		t.Errorf("%+v, %v", d, err)
 	}
-	q = MarkRequest{Actor: "user:ben", Reason: "look at the contract first", ManualReviewRequired: ptr(true)}
-	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || !d.ManualReviewRequired || d.MarkReason != q.Reason {
+	q = MarkRequest{Reason: "look at the contract first", ManualReviewRequired: ptr(true)}
+	if d, err := r.As("acme", "user:ben").DeadLetters.Mark(ctx, final.Run, q); err != nil || !d.ReprocessEligible || !d.ManualReviewRequired || d.MarkReason != q.Reason {
 		t.Errorf("%+v, %v", d, err)
 	}
 	payloads := r.payloadsOf(final, receipts.Marked)
@@ -244,11 +242,11 @@ func TestAMarkIsNoKey(t *testing.T) {
 	r.startWorkers()
 	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
 	ctx := context.Background()
-	if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
 		t.Fatal(err)
 	}
 	var refusal *RefusedError
-	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("%v", err)
 	}
 	r.mustAudit()
@@ -258,11 +256,13 @@ func TestAMarkSaysSomethingAndWhy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
-	for field, q := range map[string]MarkRequest{
-		"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {Actor: "user:ada", ReprocessEligible: ptr(true)}, "marks": {Actor: "user:ada", Reason: "x"},
-	} {
+	for field, q := range map[string]MarkRequest{"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {ReprocessEligible: ptr(true)}, "marks": {Reason: "x"}} {
+		actor := "user:ada"
+		if field == "actor" {
+			actor = ""
+		}
 		var bad *FieldError
-		if _, err := r.Mark(context.Background(), "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
+		if _, err := r.As("acme", actor).DeadLetters.Mark(context.Background(), letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%+v: %v", q, err)
 		}
 	}

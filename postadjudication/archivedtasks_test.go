@@ -197,7 +197,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	ctx := context.Background()
 	fork := func(l Submitted) {
 		t.Helper()
-		if _, err := r.Fork(ctx, "acme", l.Run, forkRequest); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, l.Run, forkRequest); err != nil {
 			t.Fatal(err)
 		}
 	}

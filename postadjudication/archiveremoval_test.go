@@ -53,7 +53,7 @@ func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
-	if _, err := k.Purge(context.Background(), "acme", PurgeRequest{Filter: LetterFilter{Family: Family}, Actor: "user:ada", Reason: "out", Confirm: "1"}); err == nil {
+	if _, err := k.Purge(context.Background(), "acme", PurgeRequest{Filter: LetterFilter{Family: Family}, Reason: "out", Confirm: "1"}); err == nil {
 		t.Error("it was purged")
 	}
 	if left := k.files(); len(left) != 0 {
@@ -101,7 +101,7 @@ func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Fork(context.Background(), "acme", letter.Run, ForkRequest{Actor: "user:ada", Reason: "now"}); err != nil {
+	if _, err := k.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, ForkRequest{Reason: "now"}); err != nil {
 		t.Fatal(err)
 	}
 	round := &pruneRound{Service: k.Service}

@@ -40,19 +40,28 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 		r.deadLetter(3, func(Call) Answer { return refused() }), r.deadLetter(4, func(Call) Answer { return refused() })
 	yes, no := true, false
 	for _, do := range []func() error{
-		func() error { _, err := r.Hold(ctx, "acme", held.Run, holdRequest); return err },
-		func() error { _, err := r.Hold(ctx, "acme", marked.Run, holdRequest); return err },
-		func() error { _, err := r.ReleaseHold(ctx, "acme", marked.Run, holdRequest); return err },
 		func() error {
-			_, err := r.Mark(ctx, "acme", marked.Run, MarkRequest{Actor: "user:ada", Reason: "first", ReprocessEligible: &yes, ManualReviewRequired: &yes})
+			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason)
 			return err
 		},
 		func() error {
-			_, err := r.Mark(ctx, "acme", marked.Run, MarkRequest{Actor: "user:ada", Reason: "then", ManualReviewRequired: &no})
+			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, marked.Run, holdReason)
 			return err
 		},
 		func() error {
-			_, err := r.Mark(ctx, "acme", gone.Run, MarkRequest{Actor: "user:ada", Reason: "it goes", ReprocessEligible: &no})
+			_, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, marked.Run, holdReason)
+			return err
+		},
+		func() error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, MarkRequest{Reason: "first", ReprocessEligible: &yes, ManualReviewRequired: &yes})
+			return err
+		},
+		func() error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, MarkRequest{Reason: "then", ManualReviewRequired: &no})
+			return err
+		},
+		func() error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, gone.Run, MarkRequest{Reason: "it goes", ReprocessEligible: &no})
 			return err
 		},
 		func() error {
@@ -70,9 +79,9 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	r.mustAudit()
 	of := func(s Submitted) string { return ` WHERE run_id = '` + s.Run.String() + `'` }
 	named := func(s Submitted) string { return "letter " + s.Run.String() + " of acme: stored " }
-	r.checkAuditDetects("a hold is taken away", `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.annotations SET held = true, hold_reason = '`+holdRequest.Reason+`'`+of(held),
+	r.checkAuditDetects("a hold is taken away", `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.annotations SET held = true, hold_reason = '`+holdReason+`'`+of(held),
 		named(held)+"held false")
-	r.checkAuditDetects("a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdRequest.Reason+`'`+of(held), named(held))
+	r.checkAuditDetects("a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdReason+`'`+of(held), named(held))
 	r.checkAuditDetects("a letter is held", `UPDATE recourse.annotations SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
 	r.checkAuditDetects("a mark is turned", `UPDATE recourse.annotations SET reprocess_eligible = false`+of(marked), `UPDATE recourse.annotations SET reprocess_eligible = true`+of(marked),
 		"reprocess_eligible false, manual_review_required false")

@@ -24,7 +24,7 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	}
 	k := r.retentionRig(func(c *Config) { c.Archive = store })
 	for _, transaction := range []string{"txr_0", "txr_1"} {
-		if _, err := k.Purge(ctx, "acme", PurgeRequest{Actor: "user:ada", Reason: "old", Filter: LetterFilter{Transaction: transaction}, Confirm: "1"}); err != nil {
+		if _, err := k.Purge(ctx, "acme", PurgeRequest{Reason: "old", Filter: LetterFilter{Transaction: transaction}, Confirm: "1"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -105,7 +105,7 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	mine, other := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() })
-	if _, err := r.Hold(ctx, "acme", mine.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, mine.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	r.mustAudit()

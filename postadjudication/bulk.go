@@ -35,7 +35,7 @@ const (
 	BulkFree    BulkAction = "free"    // frees the reservations of cases; see PlanFree
 )
 
-// BulkActions are the actions that PlanBulk accepts.
+// BulkActions are the actions that Plan accepts.
 var BulkActions = []BulkAction{BulkFork, BulkReconcile, BulkPurge, BulkMark, BulkHold, BulkRelease}
 
 // BulkState is the state of a plan.
@@ -76,7 +76,7 @@ type Bulk struct {
 
 	// What was planned. Refused counts letters by the gate that would have refused them at
 	// planning; Ready and Money are of the others. Hash covers the letters with their versions
-	// and amounts, the action, the actor and the reason: RunBulk takes it as confirmation.
+	// and amounts, the action, the actor and the reason: Run takes it as confirmation.
 	Items   int64            `json:"items"`
 	Ready   int64            `json:"ready"`
 	Money   map[string]int64 `json:"money"` // currency -> reserved minor units
@@ -237,15 +237,15 @@ type BulkItemPage struct {
 	More  bool       `json:"more"`
 }
 
-// Bulk returns a plan of a tenant with its progress, or ErrNotFound.
-func (s *Service) Bulk(ctx context.Context, tenant string, id uuid.UUID) (Bulk, error) {
-	b, err := s.findBulk(ctx, tenant, id)
+// Get returns a plan of a tenant with its progress, or ErrNotFound.
+func (p Plans) Get(ctx context.Context, id uuid.UUID) (Bulk, error) {
+	b, err := p.s.findBulk(ctx, p.tenant, id)
 	if err != nil {
 		return Bulk{}, err
 	}
-	out, err := s.withCounts(ctx, b)
+	out, err := p.s.withCounts(ctx, b)
 	if err == nil && out.Action == BulkFork && out.Progress.Done > 0 {
-		out.Forks, err = s.journal.Plans.CountForks(ctx, id)
+		out.Forks, err = p.s.journal.Plans.CountForks(ctx, id)
 	}
 	return out, err
 }
@@ -281,10 +281,10 @@ func specOf(b postgres.BulkPlan) (spec BulkSpec, err error) {
 	return spec, nil
 }
 
-// Bulks lists the plans of a tenant, newest first, in pages. cursor is BulkPage.Next of the
+// List lists the plans of a tenant, newest first, in pages. cursor is BulkPage.Next of the
 // previous page, or empty.
-func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, error) {
-	if tenant == "" {
+func (p Plans) List(ctx context.Context, cursor string) (BulkPage, error) {
+	if p.tenant == "" {
 		return BulkPage{}, &FieldError{Field: "tenant", Problem: "must be given"}
 	}
 	var before uuid.UUID
@@ -294,13 +294,13 @@ func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, e
 			return BulkPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
-	found, err := s.journal.Plans.List(ctx, tenant, before, bulksPage+1)
+	found, err := p.s.journal.Plans.List(ctx, p.tenant, before, bulksPage+1)
 	if err != nil {
 		return BulkPage{}, err
 	}
 	page := BulkPage{Bulks: []Bulk{}, More: len(found) > bulksPage}
 	for _, b := range found[:min(len(found), bulksPage)] {
-		plan, err := s.withCounts(ctx, b)
+		plan, err := p.s.withCounts(ctx, b)
 		if err != nil {
 			return BulkPage{}, err
 		}
@@ -313,10 +313,10 @@ func (s *Service) Bulks(ctx context.Context, tenant, cursor string) (BulkPage, e
 	return page, nil
 }
 
-// BulkItems lists the letters of a plan in processing order. outcome filters by outcome, such
+// Items lists the letters of a plan in processing order. outcome filters by outcome, such
 // as done, pending or refused; refused:<gate> selects one gate; empty selects all. cursor is
 // BulkItemPage.Next of the previous page, or empty.
-func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cursor string, limit int, outcome string) (BulkItemPage, error) {
+func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, limit int) (BulkItemPage, error) {
 	if limit < 1 || limit > maxLetters {
 		return BulkItemPage{}, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
 	}
@@ -330,18 +330,18 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 			return BulkItemPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
-	b, err := s.findBulk(ctx, tenant, id)
+	b, err := p.s.findBulk(ctx, p.tenant, id)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
-	found, err := s.journal.Plans.Items(ctx, id, stored, after, limit+1)
+	found, err := p.s.journal.Plans.Items(ctx, id, stored, after, limit+1)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
 	page := BulkItemPage{Items: []BulkItem{}, More: len(found) > limit}
 	for _, i := range found[:min(len(found), limit)] {
 		item := itemOf(i)
-		if item.WaitsFor, err = s.itemWaitsFor(ctx, b, item); err != nil {
+		if item.WaitsFor, err = p.s.itemWaitsFor(ctx, b, item); err != nil {
 			return BulkItemPage{}, err
 		}
 		page.Items = append(page.Items, item)

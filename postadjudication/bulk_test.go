@@ -32,12 +32,12 @@ func (r *rig) deadLetters(from, to int, answer func(Call) Answer) (letters []Sub
 }
 
 func allLetters(a BulkAction) BulkRequest {
-	return BulkRequest{Tenant: "acme", All: true, Action: a, Actor: "user:ada", Reason: "the escrow service was mended"}
+	return BulkRequest{All: true, Action: a, Reason: "the escrow service was mended"}
 }
 
 func (r *rig) mustPlan(q BulkRequest) Bulk {
 	r.t.Helper()
-	b, err := r.PlanBulk(context.Background(), q)
+	b, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func (r *rig) plansNothing(q BulkRequest) *NothingSelectedError {
 	r.t.Helper()
 	const stored = `SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`
 	before := r.count(stored)
-	b, err := r.PlanBulk(context.Background(), q)
+	b, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), q)
 	var nothing *NothingSelectedError
 	if !errors.As(err, &nothing) {
 		r.t.Fatalf("%+v, %v", b, err)
@@ -63,7 +63,7 @@ func (r *rig) plansNothing(q BulkRequest) *NothingSelectedError {
 // runPlan starts a plan under another name and waits for its end.
 func (r *rig) runPlan(b Bulk) Bulk {
 	r.t.Helper()
-	if _, err := r.RunBulk(context.Background(), b.Tenant, b.ID, b.Hash, "user:bob"); err != nil {
+	if _, err := r.As(b.Tenant, "user:bob").Bulk.Run(context.Background(), b.ID, b.Hash); err != nil {
 		r.t.Fatal(err)
 	}
 	return r.untilPlanDone(b.ID)
@@ -72,7 +72,7 @@ func (r *rig) runPlan(b Bulk) Bulk {
 func (r *rig) untilPlanDone(id uuid.UUID) Bulk {
 	r.t.Helper()
 	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, id)
-	b, err := r.Bulk(context.Background(), "acme", id)
+	b, err := r.As("acme", "").Bulk.Get(context.Background(), id)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (r *rig) untilPlanDone(id uuid.UUID) Bulk {
 func (r *rig) bulkItems(id uuid.UUID, outcome string) (all []BulkItem) {
 	r.t.Helper()
 	for cursor := ""; ; {
-		page, err := r.BulkItems(context.Background(), "acme", id, cursor, 7, outcome)
+		page, err := r.As("acme", "").Bulk.Items(context.Background(), id, outcome, cursor, 7)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 	}
 	r.untilNoneLive()
 	r.plansNothing(q)
-	if _, err := r.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:cem"); err != nil {
+	if _, err := r.As("acme", "user:cem").Bulk.Run(context.Background(), plan.ID, plan.Hash); err != nil {
 		t.Errorf("to start it again: %v", err)
 	}
 	for _, i := range r.bulkItems(plan.ID, "done") {
@@ -195,10 +195,10 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[GateReconcileFirst] != 2 || plan.Money["EUR"] != 6000 {
 		t.Errorf("%+v", plan)
 	}
-	if _, err := r.Fork(ctx, "acme", letters[0].Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letters[0].Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Hold(ctx, "acme", letters[1].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
+	if _, err := r.As("acme", "user:cem").DeadLetters.Hold(ctx, letters[1].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
 	r.deadLetters(8, 9, func(Call) Answer { return refused() }) // died after the plan
@@ -254,7 +254,7 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 		}
 	}
 	gone := r.deadLetters(3, 6, func(Call) Answer { return refused() })
-	if _, err := r.Hold(context.Background(), "acme", gone[0].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
+	if _, err := r.As("acme", "user:cem").DeadLetters.Hold(context.Background(), gone[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
 	plan := r.mustPlan(allLetters(BulkPurge))
@@ -280,29 +280,30 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	for field, change := range map[string]func(*BulkRequest){
-		"tenant": func(q *BulkRequest) { q.Tenant = "" },
-		"actor":  func(q *BulkRequest) { q.Actor = " " },
-		"reason": func(q *BulkRequest) { q.Reason = "" },
-		"action": func(q *BulkRequest) { q.Action = "forge" },
-		"filter": func(q *BulkRequest) { q.All = false },
-		"all":    func(q *BulkRequest) { q.Filter.Currency = "EUR" },
-		"letter": func(q *BulkRequest) {
+	for field, change := range map[string]func(*acting, *BulkRequest){
+		"tenant": func(who *acting, q *BulkRequest) { who.tenant = "" },
+		"actor":  func(who *acting, q *BulkRequest) { who.actor = " " },
+		"reason": func(who *acting, q *BulkRequest) { q.Reason = "" },
+		"action": func(who *acting, q *BulkRequest) { q.Action = "forge" },
+		"filter": func(who *acting, q *BulkRequest) { q.All = false },
+		"all":    func(who *acting, q *BulkRequest) { q.Filter.Currency = "EUR" },
+		"letter": func(who *acting, q *BulkRequest) {
 			q.All, q.Filter.Status, q.Filter.Currency = false, background.LetterForked, "EUR"
 		},
-		"currency":                  func(q *BulkRequest) { q.All, q.Filter.Currency = false, "euro" },
-		"limit":                     func(q *BulkRequest) { q.Limit = -1 },
-		"parallel":                  func(q *BulkRequest) { q.Parallel = 65 },
-		"throttle":                  func(q *BulkRequest) { q.Throttle = -1 },
-		"policy":                    func(q *BulkRequest) { q.Action, q.Policy = BulkHold, &retrypolicy.Policy{} },
-		"queue":                     func(q *BulkRequest) { q.Action, q.Queue = BulkHold, "settlement:0" },
-		"marks":                     func(q *BulkRequest) { q.Action = BulkMark },
-		"policy.max_retry_attempts": func(q *BulkRequest) { q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 1 << 30} },
+		"currency":                  func(who *acting, q *BulkRequest) { q.All, q.Filter.Currency = false, "euro" },
+		"limit":                     func(who *acting, q *BulkRequest) { q.Limit = -1 },
+		"parallel":                  func(who *acting, q *BulkRequest) { q.Parallel = 65 },
+		"throttle":                  func(who *acting, q *BulkRequest) { q.Throttle = -1 },
+		"policy":                    func(who *acting, q *BulkRequest) { q.Action, q.Policy = BulkHold, &retrypolicy.Policy{} },
+		"queue":                     func(who *acting, q *BulkRequest) { q.Action, q.Queue = BulkHold, "settlement:0" },
+		"marks":                     func(who *acting, q *BulkRequest) { q.Action = BulkMark },
+		"policy.max_retry_attempts": func(who *acting, q *BulkRequest) { q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 1 << 30} },
 	} {
 		q := allLetters(BulkFork)
-		change(&q)
+		who := acting{"acme", "user:ada"}
+		change(&who, &q)
 		var wrong *FieldError
-		if _, err := r.PlanBulk(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As(who.tenant, who.actor).Bulk.Plan(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -312,10 +313,10 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	r.deadLetter(1, func(Call) Answer { return refused() })
 	plan := r.mustPlan(allLetters(BulkFork))
 	for _, tenant := range []string{"", "other"} {
-		_, found := r.Bulk(ctx, tenant, plan.ID)
-		_, ran := r.RunBulk(ctx, tenant, plan.ID, plan.Hash, "user:bob")
-		_, cancelled := r.CancelBulk(ctx, tenant, plan.ID, "user:bob", "no")
-		_, items := r.BulkItems(ctx, tenant, plan.ID, "", 10, "")
+		_, found := r.As(tenant, "").Bulk.Get(ctx, plan.ID)
+		_, ran := r.As(tenant, "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash)
+		_, cancelled := r.As(tenant, "user:bob").Bulk.Cancel(ctx, plan.ID, "no")
+		_, items := r.As(tenant, "").Bulk.Items(ctx, plan.ID, "", "", 10)
 		for _, err := range []error{found, ran, cancelled, items} {
 			if !errors.Is(err, ErrNotFound) {
 				t.Errorf("tenant %q: %v", tenant, err)
@@ -324,11 +325,11 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	}
 	for _, hash := range []string{"", "x", plan.Hash[:62], plan.Hash[2:] + "00"} {
 		var wrong *FieldError
-		if _, err := r.RunBulk(ctx, "acme", plan.ID, hash, "user:bob"); !errors.As(err, &wrong) || wrong.Field != "hash" {
+		if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
 			t.Errorf("hash %q: %v", hash, err)
 		}
 	}
-	if b, err := r.Bulk(ctx, "acme", plan.ID); err != nil || b.State != BulkPlanned {
+	if b, err := r.As("acme", "").Bulk.Get(ctx, plan.ID); err != nil || b.State != BulkPlanned {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
@@ -359,11 +360,11 @@ func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 	r.escrow.mu.Unlock()
 	r.runPlan(plan)
 	r.untilNoneLive()
-	b, err := r.Bulk(context.Background(), "acme", plan.ID)
+	b, err := r.As("acme", "").Bulk.Get(context.Background(), plan.ID)
 	if want := map[string]int64{"dead_lettered": 2, "succeeded": 3}; err != nil || b.State != BulkDone || b.Progress.Done != 5 || !maps.Equal(b.Forks, want) {
 		t.Errorf("%v, %+v", err, b)
 	}
-	page, err := r.Bulks(context.Background(), "acme", "")
+	page, err := r.As("acme", "").Bulk.List(context.Background(), "")
 	if err != nil || len(page.Bulks) != 1 || page.Bulks[0].Forks != nil {
 		t.Errorf("%v, %+v", err, page)
 	}

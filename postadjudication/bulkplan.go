@@ -17,12 +17,10 @@ import (
 
 // BulkRequest describes a plan: an action, and the open letters to apply it to.
 type BulkRequest struct {
-	Tenant string       // required
 	Filter LetterFilter // selects among open letters
 	Where  string       // additional condition, see LetterExpr; empty: none
 	All    bool         // all open letters: required without filter and condition, refused with either
 	Action BulkAction   // required
-	Actor  string       // required
 	Reason string       // required
 
 	Policy    *retrypolicy.Policy // for forks; nil keeps each letter's
@@ -33,6 +31,8 @@ type BulkRequest struct {
 	Limit    int64 // maximum number of letters, the oldest first; 0: all
 	Parallel int   // letters processed concurrently; 0: 10. All but reconcile_by_lookup share commits
 	Throttle int   // letters per second; 0: no limit
+
+	tenant, actor string
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 	BulkPlanRetention = 7 * 24 * time.Hour
 )
 
-// PlanBulk stores a plan and changes nothing else. The plan holds the letters that the filter
+// Plan stores a plan and changes nothing else. The plan holds the letters that the filter
 // selects now, each with its version and reserved money, and the gate that would refuse it now.
 // Letters that die later are not part of it. A letter that anybody changes before its turn is
 // not touched. A condition is evaluated on every letter that the filter selects, in one
@@ -56,12 +56,13 @@ const (
 //     letters to evaluate the condition on all
 //   - *NothingSelectedError: no letter is selected; no plan is stored
 //   - ErrTooManyConditions: too many conditions are being evaluated
-func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
-	return s.planBulk(ctx, q, scanLimit{bulkScanLetters, bulkScanTimeLimit})
+func (p Plans) Plan(ctx context.Context, q BulkRequest) (Bulk, error) {
+	q.tenant, q.actor = p.tenant, p.actor
+	return p.s.planBulk(ctx, q, scanLimit{bulkScanLetters, bulkScanTimeLimit})
 }
 
 func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) (Bulk, error) {
-	condition, err := s.newPlanCondition(ctx, q.Tenant, q.Where, limit)
+	condition, err := s.newPlanCondition(ctx, q.tenant, q.Where, limit)
 	defer condition.done()
 	if err := errors.Join(q.validate(), err); err != nil {
 		return Bulk{}, err
@@ -78,7 +79,7 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 		f.To = died
 	}
 	b := postgres.BulkPlan{
-		ID: newID(), Tenant: q.Tenant, Action: string(q.Action), Request: string(text), Actor: q.Actor, PlannedKey: callerOf(ctx).Key, Reason: cleanText(q.Reason, 1024),
+		ID: newID(), Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: callerOf(ctx).Key, Reason: cleanText(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
 	if b.Parallel == 0 {
@@ -155,7 +156,7 @@ func (q *BulkRequest) validate() error {
 			errs = append(errs, &FieldError{Field: field, Problem: problem})
 		}
 	}
-	errs = append(errs, requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), q.Filter.Validate())
+	errs = append(errs, requireText("tenant", q.tenant, 128), requireIdentifier("actor", q.actor, 128), requireText("reason", q.Reason, 1024), q.Filter.Validate())
 	refuse(!slices.Contains(BulkActions, q.Action), "action", "must be one of "+strings.Join(stringsOf(BulkActions...), ", "))
 	refuse(q.Filter.Status != background.NoLetter && q.Filter.Status != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
 	f := q.Filter
@@ -272,9 +273,10 @@ func (c *planCondition) matches(ctx context.Context, found postgres.FoundLetter)
 }
 
 // PlanFinding stores a plan to record a finding that money of one run was moved, as Reconcile
-// takes it, and changes nothing else. RunBulk runs it; it does nothing if the case changed
+// takes it, and changes nothing else. Run runs it; it does nothing if the case changed
 // since planning. Errors are those of Reconcile.
-func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.RunID, f Finding) (Bulk, error) {
+func (p Plans) PlanFinding(ctx context.Context, id background.RunID, f Finding) (Bulk, error) {
+	f.actor = p.actor
 	err := f.validate()
 	if err == nil && f.Class != Executed {
 		err = &FieldError{Field: "finding", Problem: "must be executed: other findings need no plan"}
@@ -282,7 +284,7 @@ func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.
 	if err != nil {
 		return Bulk{}, err
 	}
-	return s.planFinding(ctx, tenant, id, f, lookupSource{})
+	return p.s.planFinding(ctx, p.tenant, id, f, lookupSource{})
 }
 
 // planFinding is PlanFinding for a person's finding, or for the lookup answer of the escrow
@@ -296,7 +298,7 @@ func (s *Service) planFinding(ctx context.Context, tenant string, id background.
 	if by.class != "" {
 		found.Lookup, found.LookupURL, found.OtherAmount = true, by.url, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
 	}
-	return s.storePlan(ctx, postgres.BulkPlan{Tenant: tenant, Action: string(BulkFinding), Actor: f.Actor, Reason: f.Reason},
+	return s.storePlan(ctx, postgres.BulkPlan{Tenant: tenant, Action: string(BulkFinding), Actor: f.actor, Reason: f.Reason},
 		BulkSpec{Finding: found},
 		[]postgres.BulkItem{itemFor(1, seen, "")})
 }
@@ -330,7 +332,7 @@ func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, by g
 	if found == nil {
 		return &FieldError{Field: "finding", Problem: "is missing from the plan"}
 	}
-	f := Finding{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
+	f := Finding{actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
 	var answered Class
 	if found.Lookup {
 		answered = found.Class

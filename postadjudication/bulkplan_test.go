@@ -28,12 +28,12 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	ctx := context.Background()
 	refusals := r.deadLetters(0, 9, func(Call) Answer { return refused() })
 	r.deadLetters(9, 15, func(Call) Answer { return busy429() })
-	if _, err := r.Fork(ctx, "acme", refusals[0].Run, ForkRequest{Actor: "user:ada", Reason: "mended"}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, refusals[0].Run, ForkRequest{Reason: "mended"}); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
 	for _, l := range refusals[1:3] { // held letters have no expiry
-		if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{Actor: "user:ada", Reason: "in court"}); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, l.Run, "in court"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var wrong *FieldError
-	if _, err := r.RunBulk(ctx, "acme", other.ID, other.Hash, "user:bob"); !errors.As(err, &wrong) || wrong.Field != "hash" {
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, other.ID, other.Hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
 		t.Errorf("a plan whose condition was changed: %v", err)
 	}
 	if _, err := r.db.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_5', 'txr_4') WHERE id = $1`, other.ID); err != nil {
@@ -150,14 +150,14 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 	r := newRig(t)
 	for condition, field := range map[string]string{"held &&": "where", `error.typ == "x"`: "where", " ": "where", "amount.minor": "where"} {
 		var wrong *FieldError
-		if _, err := r.PlanBulk(context.Background(), planWhere(BulkFork, condition)); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), planWhere(BulkFork, condition)); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%q: %v", condition, err)
 		}
 	}
 	q := allLetters(BulkFork)
 	q.Where = "held"
 	var wrong *FieldError
-	if _, err := r.PlanBulk(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != "all" {
+	if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != "all" {
 		t.Errorf("all together with a condition: %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 		}
 		moved = l.Run.ID
 		yes := true
-		_, err := r.Mark(ctx, "acme", moved, MarkRequest{Actor: "user:eve", Reason: "wait", ManualReviewRequired: &yes})
+		_, err := r.As("acme", "user:eve").DeadLetters.Mark(ctx, moved, MarkRequest{Reason: "wait", ManualReviewRequired: &yes})
 		return !l.Review, err
 	})
 	if len(items) != 3 || items[0].Run != moved {
@@ -289,13 +289,13 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	no, yes := false, true
 	mark := func(letter Submitted) {
 		t.Helper()
-		if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:cem", Reason: "look first", ManualReviewRequired: &yes}); err != nil {
+		if _, err := r.As("acme", "user:cem").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "look first", ManualReviewRequired: &yes}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run := func(plan Bulk, done, stale int64) {
 		t.Helper()
-		started, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob")
+		started, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash)
 		r.mustWorkBulk(r.checkBulkState(started, err, BulkRunning))
 		if b := r.untilPlanDone(plan.ID); b.Progress.Done != done || b.Progress.PlanStale != stale || b.Items != done+stale {
 			t.Errorf("%+v", b.Progress)
@@ -351,14 +351,14 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 		t.Error("a plan was deleted too early")
 	}
 	ahead.Store(int64(BulkPlanRetention + time.Minute))
-	if _, err := r.PlanBulk(context.Background(), allLetters(BulkFork)); err == nil {
+	if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), allLetters(BulkFork)); err == nil {
 		t.Error("a plan of nothing")
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks WHERE id = $1) + (SELECT count(*) FROM recourse.bulk_items WHERE bulk_id = $1)
 		+ (SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1)`, idle.ID); n != 0 {
 		t.Errorf("%d rows are left of a plan that nobody started", n)
 	}
-	if b, err := r.Bulk(context.Background(), "acme", used.ID); err != nil || b.Progress.Done != 2 {
+	if b, err := r.As("acme", "").Bulk.Get(context.Background(), used.ID); err != nil || b.Progress.Done != 2 {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
@@ -387,7 +387,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	record("failed", "done", "plan_stale")
 	record("failed", "failed", "done")
 	record("done", "plan_stale", "failed")
-	b, err := r.Bulk(ctx, "acme", plan.ID)
+	b, err := r.As("acme", "").Bulk.Get(ctx, plan.ID)
 	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -24,7 +24,7 @@ func (e *BulkStateError) Error() string {
 	return fmt.Sprintf("postadjudication: bulk plan %s is %s, and can't be %s", e.ID, e.State, e.Requested)
 }
 
-// RunBulk starts a plan in the name of actor, who may differ from the planner. Any running
+// Run starts a plan in the name of actor, who may differ from the planner. Any running
 // process executes it. hash must be the plan's hash: it confirms that the actor has seen what
 // will be done. The hash is also recomputed from what is stored, so that a plan that was
 // tampered with fails too. A plan that was already started is returned unchanged.
@@ -39,18 +39,18 @@ func (e *BulkStateError) Error() string {
 //   - *BulkStateError: the plan is cancelled
 //   - *SecondPersonError: another person must start the plan
 //   - ErrNotFound: the tenant has no such plan
-func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string) (Bulk, error) {
-	return s.runBulk(ctx, tenant, id, hash, actor, nil)
+func (p Plans) Run(ctx context.Context, id uuid.UUID, hash string) (Bulk, error) {
+	return p.s.runBulk(ctx, p.tenant, id, hash, p.actor, nil)
 }
 
-// RunBulkBreakGlass is RunBulk by the planner alone, because of an incident. The receipts name
+// RunBreakGlass is Run by the planner alone, because of an incident. The receipts name
 // the incident, an event makes it public, and an alarm is raised: an error in the log and a
 // metric. If a key proves the actor, it must be an approver's.
-func (s *Service) RunBulkBreakGlass(ctx context.Context, tenant string, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
+func (p Plans) RunBreakGlass(ctx context.Context, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
 	if err := errors.Join(requireText("reason", by.Reason, 1024), requireIdentifier("break_glass", by.Incident, 255)); err != nil {
 		return Bulk{}, err
 	}
-	return s.runBulk(ctx, tenant, id, hash, by.Actor, &by)
+	return p.s.runBulk(ctx, p.tenant, id, hash, p.actor, &by)
 }
 
 func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, breakGlass *BreakGlass) (Bulk, error) {
@@ -108,15 +108,15 @@ func (s *Service) storedDigest(ctx context.Context, b postgres.BulkPlan) ([32]by
 	return d.Sum(), err
 }
 
-// PauseBulk pauses a running plan: within a second no further item is started. Items in
+// Pause pauses a running plan: within a second no further item is started. Items in
 // progress continue to their end. A paused plan is unchanged.
-func (s *Service) PauseBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
-	return s.switchBulk(ctx, tenant, id, actor, reason, BulkRunning, BulkPaused)
+func (p Plans) Pause(ctx context.Context, id uuid.UUID, reason string) (Bulk, error) {
+	return p.s.switchBulk(ctx, p.tenant, id, p.actor, reason, BulkRunning, BulkPaused)
 }
 
-// ResumeBulk continues a paused plan where it stopped. A running plan is unchanged.
-func (s *Service) ResumeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
-	return s.switchBulk(ctx, tenant, id, actor, reason, BulkPaused, BulkRunning)
+// Resume continues a paused plan where it stopped. A running plan is unchanged.
+func (p Plans) Resume(ctx context.Context, id uuid.UUID, reason string) (Bulk, error) {
+	return p.s.switchBulk(ctx, p.tenant, id, p.actor, reason, BulkPaused, BulkRunning)
 }
 
 func (s *Service) switchBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to BulkState) (Bulk, error) {
@@ -135,13 +135,13 @@ func (s *Service) switchBulk(ctx context.Context, tenant string, id uuid.UUID, a
 	})
 }
 
-// CancelBulk cancels a plan permanently: within a second no further item is started. What was
+// Cancel cancels a plan permanently: within a second no further item is started. What was
 // done stays done. A cancelled plan is unchanged. *BulkStateError if the plan is done.
-func (s *Service) CancelBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
-	if err := errors.Join(requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
+func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Bulk, error) {
+	if err := errors.Join(requireIdentifier("actor", p.actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
-	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *postgres.BulkPlan, _ bool) error {
+	return p.s.changeBulk(ctx, p.tenant, id, p.actor, reason, func(b *postgres.BulkPlan, _ bool) error {
 		switch b.State {
 		case BulkCancelled:
 			return postgres.ErrNoChange
@@ -149,7 +149,7 @@ func (s *Service) CancelBulk(ctx context.Context, tenant string, id uuid.UUID, a
 			return &BulkStateError{b.ID, b.State, string(BulkCancelled)}
 		}
 		b.OutcomesKnown = b.StartedAt.IsZero()
-		b.State, b.EndedAt = BulkCancelled, s.now()
+		b.State, b.EndedAt = BulkCancelled, p.s.now()
 		return nil
 	})
 }

@@ -39,36 +39,36 @@ func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	r.deadLetters(0, n, func(Call) Answer { return refused() })
 	plan := r.mustPlan(throttledPlan())
 	var wrong *BulkStateError
-	if _, err := r.PauseBulk(ctx, "acme", plan.ID, "user:bob", "wait"); !errors.As(err, &wrong) || wrong.State != BulkPlanned {
+	if _, err := r.As("acme", "user:bob").Bulk.Pause(ctx, plan.ID, "wait"); !errors.As(err, &wrong) || wrong.State != BulkPlanned {
 		t.Errorf("a pause before the start: %v", err)
 	}
-	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 		t.Fatal(err)
 	}
 	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
-	b, err := r.PauseBulk(ctx, "acme", plan.ID, "user:cem", "the bank asks")
+	b, err := r.As("acme", "user:cem").Bulk.Pause(ctx, plan.ID, "the bank asks")
 	r.checkBulkState(b, err, BulkPaused)
 	if b.ChangedBy != "user:cem" || b.ChangedReason != "the bank asks" || b.ChangedAt == nil || b.EndedAt != nil {
 		t.Errorf("%+v", b)
 	}
 	r.untilNoPlanLocked()
-	b, err = r.PauseBulk(ctx, "acme", plan.ID, "user:cem", "again")
+	b, err = r.As("acme", "user:cem").Bulk.Pause(ctx, plan.ID, "again")
 	paused := r.checkBulkState(b, err, BulkPaused).Progress
 	if paused.Done == 0 || paused.Pending == 0 || b.ChangedReason != "the bank asks" {
 		t.Errorf("%+v, %+v", paused, b)
 	}
-	b, err = r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:dee")
+	b, err = r.As("acme", "user:dee").Bulk.Run(ctx, plan.ID, plan.Hash)
 	if r.checkBulkState(b, err, BulkPaused); b.StartedBy != "user:bob" {
 		t.Errorf("started by %s", b.StartedBy)
 	}
-	b, err = r.ResumeBulk(ctx, "acme", plan.ID, "user:cem", "the bank is content")
+	b, err = r.As("acme", "user:cem").Bulk.Resume(ctx, plan.ID, "the bank is content")
 	if r.checkBulkState(b, err, BulkRunning); b.Progress.Done != paused.Done {
 		t.Errorf("%d were done while it was paused", b.Progress.Done-paused.Done)
 	}
 	if b = r.untilPlanDone(plan.ID); b.Progress.Done != n {
 		t.Errorf("%+v", b.Progress)
 	}
-	if _, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "no"); !errors.As(err, &wrong) || wrong.State != BulkDone {
+	if _, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "no"); !errors.As(err, &wrong) || wrong.State != BulkDone {
 		t.Errorf("a cancel after the end: %v", err)
 	}
 	r.checkPlanReceipts(plan, "user:ada none to planned", "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
@@ -86,48 +86,48 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	if plan.Hash != never.Hash || plan.ID == never.ID {
 		t.Error("two plans of the same letters are not the same")
 	}
-	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 		t.Fatal(err)
 	}
 	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
-	b, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "not these")
+	b, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "not these")
 	if r.checkBulkState(b, err, BulkCancelled); b.EndedAt == nil {
 		t.Errorf("%+v", b)
 	}
 	r.until("it is settled", `SELECT bool_and(settled) FROM recourse.bulks`)
 	r.untilNoPlanLocked()
-	b, err = r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "again")
+	b, err = r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "again")
 	p := r.checkBulkState(b, err, BulkCancelled).Progress
 	forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`)
 	if p.Done != int64(forks) || p.Pending != int64(n-forks) || p.Pending == 0 {
 		t.Errorf("%+v of %d forks", p, forks)
 	}
 	var wrong *BulkStateError
-	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); !errors.As(err, &wrong) || wrong.State != BulkCancelled {
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.State != BulkCancelled {
 		t.Errorf("to start it again: %v", err)
 	}
-	b, err = r.CancelBulk(ctx, "acme", never.ID, "user:cem", "nor these")
+	b, err = r.As("acme", "user:cem").Bulk.Cancel(ctx, never.ID, "nor these")
 	if r.checkBulkState(b, err, BulkCancelled); b.StartedAt != nil || b.Progress.Pending != n {
 		t.Errorf("%+v", b)
 	}
 	for _, err := range []error{
-		func() error { _, err := r.PauseBulk(ctx, "acme", plan.ID, "", "x"); return err }(),
-		func() error { _, err := r.ResumeBulk(ctx, "acme", plan.ID, "user:cem", ""); return err }(),
-		func() error { _, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", ""); return err }(),
+		func() error { _, err := r.As("acme", "").Bulk.Pause(ctx, plan.ID, "x"); return err }(),
+		func() error { _, err := r.As("acme", "user:cem").Bulk.Resume(ctx, plan.ID, ""); return err }(),
+		func() error { _, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, ""); return err }(),
 	} {
 		var field *FieldError
 		if !errors.As(err, &field) || field.Field != "actor" && field.Field != "reason" {
 			t.Errorf("without actor or reason: %v", err)
 		}
 	}
-	page, err := r.Bulks(ctx, "acme", "")
+	page, err := r.As("acme", "").Bulk.List(ctx, "")
 	if err != nil || len(page.Bulks) != 2 || page.Bulks[0].ID != never.ID || page.More {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if page, err = r.Bulks(ctx, "acme", never.ID.String()); err != nil || len(page.Bulks) != 1 || page.Bulks[0].ID != plan.ID {
+	if page, err = r.As("acme", "").Bulk.List(ctx, never.ID.String()); err != nil || len(page.Bulks) != 1 || page.Bulks[0].ID != plan.ID {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if page, err = r.Bulks(ctx, "other", ""); err != nil || len(page.Bulks) != 0 {
+	if page, err = r.As("other", "").Bulk.List(ctx, ""); err != nil || len(page.Bulks) != 0 {
 		t.Errorf("another tenant sees %+v, %v", page, err)
 	}
 	r.untilNoneLive()
@@ -155,17 +155,17 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 			t.Fatal(err)
 		}
 		var wrong *FieldError
-		if _, err := r.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:bob"); !errors.As(err, &wrong) || wrong.Field != "hash" {
+		if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
 	plan := r.mustPlan(allLetters(BulkFork))
-	if _, err := r.Fork(context.Background(), "acme", letters[0].Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letters[0].Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	other := r.mustPlan(allLetters(BulkFork))
 	var wrong *FieldError
-	if _, err := r.RunBulk(context.Background(), "acme", plan.ID, other.Hash, "user:bob"); plan.Hash == other.Hash || !errors.As(err, &wrong) {
+	if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, other.Hash); plan.Hash == other.Hash || !errors.As(err, &wrong) {
 		t.Errorf("by the hash of another plan: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); n != 1 {

@@ -13,7 +13,7 @@ import (
 func (r *rig) startedPlan(q BulkRequest) Bulk {
 	r.t.Helper()
 	plan := r.mustPlan(q)
-	b, err := r.RunBulk(context.Background(), plan.Tenant, plan.ID, plan.Hash, "user:bob")
+	b, err := r.As(plan.Tenant, "user:bob").Bulk.Run(context.Background(), plan.ID, plan.Hash)
 	return r.checkBulkState(b, err, BulkRunning)
 }
 
@@ -101,7 +101,7 @@ func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
-	if _, err := r.Hold(context.Background(), "acme", letters[1].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
+	if _, err := r.As("acme", "user:cem").DeadLetters.Hold(context.Background(), letters[1].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
 	plan := r.mustPlan(allLetters(BulkFork))

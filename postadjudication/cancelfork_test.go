@@ -20,7 +20,7 @@ func (r *rig) cancelledFork(n int) Submitted {
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
 		r.t.Fatal(err)
 	}
-	fork, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestACancelOfAForkFreesNothing(t *testing.T) {
 		t.Errorf("%+v", plan)
 	}
 	var second *SecondPersonError
-	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
 	if b := r.runPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
@@ -119,7 +119,7 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.escrow.mu.Unlock()
-	first, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
+	first, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 		return busy429()
 	}
 	r.escrow.mu.Unlock()
-	fork, err := r.Fork(ctx, "acme", first.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, first.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}

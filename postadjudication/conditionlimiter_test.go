@@ -43,9 +43,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			return err
 		},
 		"plan": func(tenant string) error {
-			q := planWhere(BulkHold, "held || can_fork")
-			q.Tenant = tenant
-			_, err := r.PlanBulk(ctx, q)
+			_, err := r.As(tenant, "user:ada").Bulk.Plan(ctx, planWhere(BulkHold, "held || can_fork"))
 			var nothing *NothingSelectedError
 			if errors.As(err, &nothing) && tenant == "other" { // it had a slot
 				return nil
@@ -94,7 +92,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			return err
 		},
 		"plan without a reason": func() error {
-			_, err := r.PlanBulk(ctx, BulkRequest{Tenant: "acme", Action: BulkHold, Where: "held"})
+			_, err := r.As("acme", "").Bulk.Plan(ctx, BulkRequest{Action: BulkHold, Where: "held"})
 			return err
 		},
 	}

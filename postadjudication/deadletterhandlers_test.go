@@ -117,7 +117,7 @@ func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
 	r.escrow.mu.Unlock()
-	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	const many = 60
@@ -160,7 +160,7 @@ func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 		if handler.Letter != background.LetterOpen || handler.Attempts != 2 || handler.Family != DefaultHandlerFamily || !handler.Handler.IsZero() {
 			t.Errorf("the handler of %s: %+v", id, handler)
 		}
-		fork, err := r.Fork(ctx, "acme", handler.Run, forkRequest)
+		fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, handler.Run, forkRequest)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,13 +101,13 @@ func TestAListShowsWhatWasJustDone(t *testing.T) {
 	if got := r.letters(LetterFilter{Status: "open"}); len(got) != 1 || !got[0].Reprocess {
 		t.Fatalf("%+v", got)
 	}
-	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.letters(LetterFilter{Status: "open"}); len(got) != 0 {
 		t.Errorf("still open: %+v", got)
 	}
-	if got := r.letters(LetterFilter{ReplayedBy: forkRequest.Actor, MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Status != background.LetterForked {
+	if got := r.letters(LetterFilter{ReplayedBy: "user:ada", MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Status != background.LetterForked {
 		t.Errorf("%+v", got)
 	}
 }
@@ -121,7 +121,7 @@ func TestReplaysAreCountedDownTheLine(t *testing.T) {
 		r.escrow.mu.Lock()
 		r.escrow.script = func(context.Context, Call) Answer { return refused() }
 		r.escrow.mu.Unlock()
-		f, err := r.Fork(context.Background(), "acme", letter.Run, ForkRequest{Actor: actor, Reason: "again", Policy: &retrypolicy.Policy{MaxRetryAttempts: 1}})
+		f, err := r.As("acme", actor).DeadLetters.Fork(context.Background(), letter.Run, ForkRequest{Reason: "again", Policy: &retrypolicy.Policy{MaxRetryAttempts: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

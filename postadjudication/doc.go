@@ -16,7 +16,7 @@
 //	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold, Mark, Purge, Clear by hand
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ notification
 //	Run ──▶ ApplyRules: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
-//	PlanBulk ──▶ letters with their heads ──▶ hash ──▶ RunBulk ──▶ one process ──▶ each once, guarded by its head
+//	Plan ──▶ letters with their heads ──▶ hash ──▶ Run ──▶ one process ──▶ each once, guarded by its head
 //	a death ──▶ the run of its LetterHandler, in the same commit
 //	OnDeadLetter ◀── the order of events       Set ──▶ journal ──▶ new runs, within a second
 //

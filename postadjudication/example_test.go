@@ -158,7 +158,7 @@ func ExampleService_Receipts() {
 }
 
 // An account is closed: the run dies. Its dead letter is forked once the account is open again.
-func ExampleService_Fork() {
+func ExampleLetters_Fork() {
 	s := startServers()
 	defer s.stop()
 	ctx := context.Background()
@@ -180,12 +180,13 @@ func ExampleService_Fork() {
 	fmt.Println(dead.Runs[0].State, dead.Runs[0].Letter)
 
 	escrow.closed.Store(false)
-	fork := postadjudication.ForkRequest{Actor: "user:ada", Reason: "the account is open again"}
-	forked, err := svc.Fork(ctx, "acme", submitted.Run, fork)
+	letters := svc.As("acme", "user:ada").DeadLetters
+	fork := postadjudication.ForkRequest{Reason: "the account is open again"}
+	forked, err := letters.Fork(ctx, submitted.Run, fork)
 	fmt.Println(forked.Reply, err)
 	await(svc, settlement.Settled)
 
-	_, err = svc.Fork(ctx, "acme", submitted.Run, fork) // a dead letter has one fork at most
+	_, err = letters.Fork(ctx, submitted.Run, fork) // a dead letter has one fork at most
 	var refused *postadjudication.RefusedError
 	fmt.Println(errors.As(err, &refused), refused.Letter)
 	// Output:

@@ -24,7 +24,7 @@ func (r *rig) forkedPaidLetter(minor int64) (letter, fork Submitted) {
 // findPaid records with two people that a run was paid.
 func (r *rig) findPaid(s Submitted, f Finding) {
 	r.t.Helper()
-	_, err := r.Service.Reconcile(context.Background(), "acme", s.Run, f)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(context.Background(), s.Run, f)
 	if b := r.runPlan(r.secondPerson(err)); b.Progress.Done != 1 {
 		r.t.Errorf("%+v", b.Progress)
 	}
@@ -170,12 +170,12 @@ func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	r.mustFork(letter)
 	r.untilNoneLive()
 	var refusal *RefusedError
-	if _, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked || refusal.Because == "" {
+	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked || refusal.Because == "" {
 		t.Errorf("%v", err)
 	}
 	nothing := paidFinding

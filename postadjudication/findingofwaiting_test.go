@@ -34,8 +34,8 @@ func withDailyRetries(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = 24*ti
 func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	executed := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
-	nothing := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}
+	executed := Finding{actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+	nothing := Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}
 	for name, c := range map[string]struct {
 		paid  bool
 		learn func(r *rig, s Submitted) (CaseStatus, error)
@@ -45,10 +45,10 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 		"found of the case":  {true, func(r *rig, s Submitted) (CaseStatus, error) { return r.ReconcileCase(ctx, "acme", "txr_1", executed) }, background.Succeeded},
 		"found not executed": {false, func(r *rig, s Submitted) (CaseStatus, error) { return r.Reconcile(ctx, "acme", s.Run, nothing) }, background.Scheduled},
 		"looked up executed": {true, func(r *rig, s Submitted) (CaseStatus, error) {
-			return r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+			return r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 		}, background.Succeeded},
 		"looked up not executed": {false, func(r *rig, s Submitted) (CaseStatus, error) {
-			return r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+			return r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 		}, background.Scheduled},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
-	found := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
 	if status, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || status.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", status, err)
 	}
@@ -110,7 +110,7 @@ func TestARunningRunTakesNoFinding(t *testing.T) {
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it runs", `SELECT state = 'running' FROM recourse.runs`)
 	var refusal *RefusedError
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{Actor: "user:ada", Reason: "x", Class: NotExecuted, Reference: "y"}); !errors.As(err, &refusal) || refusal.Gate != GateRunning {
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "x", Class: NotExecuted, Reference: "y"}); !errors.As(err, &refusal) || refusal.Gate != GateRunning {
 		t.Error(err)
 	}
 	close(answer)

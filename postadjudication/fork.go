@@ -14,7 +14,6 @@ import (
 // ForkRequest describes the fork of an open dead letter. The request to the escrow service
 // can't be changed: other bytes under the same operation key would be another order.
 type ForkRequest struct {
-	Actor  string              // required
 	Reason string              // required
 	Policy *retrypolicy.Policy // nil: the letter's
 	Queue  string              // a queue of the family, "<family>:<shard>"; empty: the letter's
@@ -59,27 +58,26 @@ type FailureReplayer interface {
 //   - *RefusedError: a gate refuses the fork
 //   - ErrNotFound: the tenant has no such letter, or it was purged
 //   - *FieldError: invalid input
-func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, q ForkRequest) (_ Submitted, err error) {
-	if err := q.validate(); err != nil {
+func (l Letters) Fork(ctx context.Context, id background.RunID, q ForkRequest) (_ Submitted, err error) {
+	if err := errors.Join(l.checkActor(q.Reason), q.validate()); err != nil {
 		return Submitted{}, err
 	}
-	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"fork", id, q.Actor, q.Reason}, err) }()
-	k := forking{family: s.settlements, actor: q.Actor, reason: q.Reason, policy: q.Policy, queue: q.Queue, queues: s.manager.Queues, run: background.RunID(newID()), at: s.now()}
-	_, ch, err := s.cases.apply(ctx, tenant, id, k.decide)
+	defer func() { err = l.s.recordGateRefusal(ctx, actionRequest{"fork", id, l.actor, q.Reason}, err) }()
+	k := forking{family: l.s.settlements, actor: l.actor, reason: q.Reason, policy: q.Policy, queue: q.Queue, queues: l.s.manager.Queues, run: background.RunID(newID()), at: l.s.now()}
+	_, ch, err := l.s.cases.apply(ctx, l.tenant, id, k.decide)
 	if err != nil {
 		return Submitted{}, err
 	}
-	out, err := s.submitted(&postgres.Snapshot{Case: ch.After.Case, Run: *ch.NewRun}, nil)
-	s.notifyCreated(ctx, out)
+	out, err := l.s.submitted(&postgres.Snapshot{Case: ch.After.Case, Run: *ch.NewRun}, nil)
+	l.s.notifyCreated(ctx, out)
 	return out, err
 }
 
 func (q ForkRequest) validate() error {
-	errs := []error{requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)}
 	if q.Policy != nil {
-		errs = append(errs, validatePolicy(*q.Policy))
+		return validatePolicy(*q.Policy)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // requireText refuses an empty text and one that is not plain text of at most limit bytes.
@@ -113,14 +111,13 @@ func (s *Service) ownRun(ctx context.Context, tenant string, id background.RunID
 // is Fork of the newest run, with all its gates: Lineage returns that run, and Status shows the
 // successor of each older one. Of several concurrent calls one succeeds; the others are
 // refused, and the error names the active run.
-func (s *Service) Retry(ctx context.Context, tenant string, id background.RunID, actor, reason string) (Submitted, error) {
-	q := ForkRequest{Actor: actor, Reason: reason}
-	if err := q.validate(); err != nil {
+func (l Letters) Retry(ctx context.Context, id background.RunID, reason string) (Submitted, error) {
+	if err := l.checkActor(reason); err != nil {
 		return Submitted{}, err
 	}
-	lineage, err := s.Lineage(ctx, tenant, id)
+	lineage, err := l.s.Lineage(ctx, l.tenant, id)
 	if err != nil {
 		return Submitted{}, err
 	}
-	return s.Fork(ctx, tenant, lineage.Newest, q)
+	return l.Fork(ctx, lineage.Newest, ForkRequest{Reason: reason})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var forkRequest = ForkRequest{Actor: "user:ada", Reason: "the escrow service was mended"}
+var forkRequest = ForkRequest{Reason: "the escrow service was mended"}
 
 // deadLetter creates a dead letter by giving every call the same answer.
 func (r *rig) deadLetter(n int, answer func(Call) Answer) Submitted {
@@ -34,7 +34,7 @@ func TestAForkReallyExecutes(t *testing.T) {
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	q := forkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
-	f, err := r.Fork(context.Background(), "acme", letter.Run, q)
+	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, q)
 	if err != nil || f.Reply != Created || f.Run == letter.Run {
 		t.Fatalf("%+v, %v", f, err)
 	}
@@ -56,7 +56,7 @@ func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	won := make(chan Submitted, 20)
 	for range 20 {
 		all.Go(func() {
-			f, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest)
+			f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
 			var refusal *RefusedError
 			switch {
 			case err == nil:
@@ -82,7 +82,7 @@ func TestAForkThatDiesLeavesItsOwnLetter(t *testing.T) {
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.escrow.mu.Unlock()
-	f, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest)
+	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,17 +108,17 @@ func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	ctx := context.Background()
 	var refusal *RefusedError
 	<-time.After(time.Second) // the key's lifetime, which this test needs to pass
-	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Fatalf("fork of unknown money: %v", err)
 	}
-	if _, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("a lookup that can't tell: %v", err)
 	}
-	c, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
 	if err != nil || c.UnknownOpen != 0 || c.Progression != settlement.DisputeReady {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
@@ -138,18 +138,18 @@ func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	r.startWorkers()
 	byPerson, byLookup := r.deadLetter(1, lost), r.deadLetter(2, lost)
 	ctx := context.Background()
-	c, err := r.Reconcile(ctx, "acme", byPerson.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", byPerson.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"})
 	if err != nil || c.Progression != settlement.Settled || c.Runs[0].Letter != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	r.escrow.mu.Lock()
 	r.escrow.lookup = nil
 	r.escrow.mu.Unlock()
-	if c, err = r.ReconcileByLookup(ctx, "acme", byLookup.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
+	if c, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, byLookup.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	var refusal *RefusedError
-	if _, err := r.Fork(ctx, "acme", byPerson.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, byPerson.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
 		t.Errorf("fork of a reconciled letter: %v", err)
 	}
 	r.mustAudit()
@@ -166,7 +166,7 @@ func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 6 {
 			all.Go(func() {
-				_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
+				_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
 				var refusal *RefusedError
 				if err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateNotOpen) {
 					t.Errorf("finding: %v", err)
@@ -174,7 +174,7 @@ func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 			})
 		}
 		all.Go(func() {
-			if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err != nil {
+			if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err != nil {
 				t.Errorf("fork: %v", err)
 			}
 		})
@@ -191,16 +191,16 @@ func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
 	r.untilNoneLive()
 	ctx := context.Background()
 	var refusal *RefusedError
-	if _, err := r.Fork(ctx, "acme", s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
 		t.Errorf("a run that succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.Fork(ctx, tenant, s.Run, forkRequest); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.Is(err, ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
 	var field *FieldError
-	if _, err := r.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada"}); !errors.As(err, &field) || field.Field != "reason" {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, ForkRequest{}); !errors.As(err, &field) || field.Field != "reason" {
 		t.Errorf("without a reason: %v", err)
 	}
 }

@@ -32,11 +32,11 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 			more := r.policy
 			more.MaxRetryAttempts = tc.attempts
 			q.Policy = &more
-			plan, err := r.PlanBulk(WithCaller(ctx, Caller{Key: planner.Prefix}), q)
+			plan, err := r.As("acme", "user:ada").Bulk.Plan(WithCaller(ctx, Caller{Key: planner.Prefix}), q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.RunBulk(WithCaller(ctx, Caller{Key: approver.Prefix}), "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+			if _, err := r.As("acme", "user:bob").Bulk.Run(WithCaller(ctx, Caller{Key: approver.Prefix}), plan.ID, plan.Hash); err != nil {
 				t.Fatal(err)
 			}
 			b := r.untilPlanDone(plan.ID)

@@ -33,7 +33,7 @@ func TestAForkOfAnUnknownLetterKeepsItsKey(t *testing.T) {
 	r.startWorkers()
 	s := r.mustSubmit(release(1))
 	r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
-	if _, err := r.Fork(context.Background(), "acme", s.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	r.until("it is settled", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
@@ -68,7 +68,7 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 	ctx := context.Background()
 	forked := func(of Submitted) Submitted {
 		t.Helper()
-		f, err := r.Fork(ctx, "acme", of.Run, forkRequest)
+		f, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, of.Run, forkRequest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 	}
 	fork := forked(s)
 	r.untilTrue("the lookup is accepted as not executed", func() bool {
-		_, err := r.ReconcileByLookup(ctx, "acme", fork.Run, "user:ada")
+		_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, fork.Run)
 		return err == nil
 	})
 	forked(fork)
@@ -107,7 +107,7 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	forked.Store(true)
-	f, err := r.Fork(ctx, "acme", s.Run, forkRequest)
+	f, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Type: "lookup.down", Message: "503"} }
 	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
 	r.setAnswer(refused)
-	fork, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +168,12 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 	}
 	r.mustSetRule(replayRule(1))
 	r.mustApplyRules(RuleReport{Rules: 1})
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
 	is(NotExecuted, 0)
 	// After that a new fork starts with nothing unknown.
-	next, err := r.Fork(ctx, "acme", fork.Run, forkRequest)
+	next, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, fork.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,18 +14,18 @@ const maxFreeCases = 1_000
 
 // FreeRequest selects the cases whose reservations are to be freed.
 type FreeRequest struct {
-	Tenant    string     // required
 	Filter    CaseFilter // selects among cases with a reservation
 	All       bool       // all cases with a reservation: required with an empty filter, else refused
 	Limit     int        // maximum number of freeable cases, the oldest first, at most 1,000; 0: all, but over 1,000 are refused
-	Actor     string     // required
 	Reason    string     // required
 	Reference string     // to the evidence that nothing will be paid for them; required
+
+	tenant string
 }
 
 // PlanFree stores a plan to free the reservations of cases whose money nothing will move any
 // more, such as those of dead letters and of their cancelled forks: a person decided not to
-// carry out the adjudication. It changes nothing else. RunBulk runs the plan. A case that it
+// carry out the adjudication. It changes nothing else. Run runs the plan. A case that it
 // frees becomes review-needed, its open letter is closed as reconciled, and a higher generation
 // may start a new run. A case is refused while it has a live run, unknown money, a call that
 // may be in flight, or a held letter.
@@ -37,10 +37,10 @@ type FreeRequest struct {
 //   - ErrNotFound: the named transaction has no case
 //   - *RefusedError: the case of the named transaction has no reservation
 //   - *NothingSelectedError: no case is selected
-func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
-	q.Filter.Reserved = true
+func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
+	q.tenant, q.Filter.Reserved = p.tenant, true
 	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
-	errs := []error{requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), requireIdentifier("reference", q.Reference, 255), q.Filter.validate()}
+	errs := []error{p.checkChange(q.Reason), requireIdentifier("reference", q.Reference, 255), q.Filter.validate()}
 	if selects == q.All {
 		errs = append(errs, &FieldError{Field: "filter", Problem: "must select cases, or all must be set"})
 	}
@@ -50,9 +50,9 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Bulk{}, err
 	}
-	items, err := s.itemsToFree(ctx, q)
+	items, err := p.s.itemsToFree(ctx, q)
 	if err == nil && len(items) == 0 && q.Filter.Transaction != "" {
-		err = s.nothingToFree(ctx, q)
+		err = p.s.nothingToFree(ctx, q)
 	}
 	if err == nil && len(items) == 0 {
 		err = &NothingSelectedError{}
@@ -60,14 +60,14 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	if err != nil {
 		return Bulk{}, err
 	}
-	return s.storePlan(ctx, postgres.BulkPlan{Tenant: q.Tenant, Action: string(BulkFree), Actor: q.Actor, Reason: q.Reason},
+	return p.s.storePlan(ctx, postgres.BulkPlan{Tenant: p.tenant, Action: string(BulkFree), Actor: p.actor, Reason: q.Reason},
 		BulkSpec{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
 }
 
 // nothingToFree returns why a named transaction has nothing to free: ErrNotFound if it has no
 // case, a *RefusedError if the case has no reservation.
 func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, q.Tenant, postgres.KindSettlement, q.Filter.Transaction)
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, q.tenant, postgres.KindSettlement, q.Filter.Transaction)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
 func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postgres.BulkItem, err error) {
 	var after background.CaseID
 	for {
-		found, err := s.journal.Cases.List(ctx, q.Tenant, q.Filter.journalFilter(), after, maxFreeCases+1)
+		found, err := s.journal.Cases.List(ctx, q.tenant, q.Filter.journalFilter(), after, maxFreeCases+1)
 		if err != nil {
 			return nil, err
 		}

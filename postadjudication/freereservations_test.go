@@ -13,12 +13,12 @@ import (
 )
 
 func freeRequest(transactions string) FreeRequest {
-	return FreeRequest{Tenant: "acme", Filter: CaseFilter{Transaction: transactions}, Actor: "user:ada", Reason: "both sides withdrew", Reference: "mail 3"}
+	return FreeRequest{Filter: CaseFilter{Transaction: transactions}, Reason: "both sides withdrew", Reference: "mail 3"}
 }
 
 func (r *rig) mustPlanFree(q FreeRequest) Bulk {
 	r.t.Helper()
-	b, err := r.PlanFree(context.Background(), q)
+	b, err := r.As("acme", "user:ada").Bulk.PlanFree(context.Background(), q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 			t.Errorf("%+v", plan)
 		}
 		var second *SecondPersonError
-		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+		if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 			t.Errorf("alone: %v", err)
 		}
 		if b := r.runPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
@@ -60,7 +60,7 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 			t.Errorf("the letter is %s", got)
 		}
 		r.mustAudit()
-		if _, err := r.Fork(ctx, "acme", letter.Run, forkRequest); err == nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err == nil {
 			t.Error("a freed letter was forked")
 		}
 		if s := r.mustSubmit(release(n + 1)); s.Reply != Cancelled || s.Actor != "user:bob" || s.Reason != "both sides withdrew" {
@@ -93,7 +93,7 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	held, moved := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
 	r.mustSubmit(release(4))
 	r.untilNoneLive()
-	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	for transaction, gate := range map[string]Gate{"txr_1": GateReconcileFirst, "txr_2": GateHeld} {
@@ -106,14 +106,14 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 		}
 	}
 	plan := r.mustPlanFree(freeRequest("txr_3"))
-	if _, err := r.Fork(ctx, "acme", moved.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, moved.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
 		t.Errorf("forked meanwhile: %+v", b.Progress)
 	}
 	var refusal *RefusedError
-	if plan, err := r.PlanFree(ctx, freeRequest("txr_4")); !errors.As(err, &refusal) || refusal.Gate != GateNothingReserved {
+	if plan, err := r.As("acme", "user:ada").Bulk.PlanFree(ctx, freeRequest("txr_4")); !errors.As(err, &refusal) || refusal.Gate != GateNothingReserved {
 		t.Errorf("settled: %+v, %v", plan, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reservation-freed'`); n != 0 {
@@ -137,7 +137,7 @@ func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 		t.Errorf("%+v", plan)
 	}
 	var second *SecondPersonError
-	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:ada' AND body::json->'payload'->>'refused_by' = 'second_person_required'`); n != 1 {
@@ -163,7 +163,7 @@ func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
 	held, live := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
 	letters := r.deadLetters(4, 7, func(Call) Answer { return refused() })
-	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan struct{})
@@ -173,7 +173,7 @@ func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	r.escrow.mu.Unlock()
-	if _, err := r.Fork(ctx, "acme", live.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, live.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	q := freeRequest("")
@@ -195,16 +195,17 @@ func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for field, spoil := range map[string]func(*FreeRequest){
-		"tenant": func(q *FreeRequest) { q.Tenant = "" }, "actor": func(q *FreeRequest) { q.Actor = "" }, "reason": func(q *FreeRequest) { q.Reason = " " },
-		"reference": func(q *FreeRequest) { q.Reference = "" }, "filter": func(q *FreeRequest) { q.Filter = CaseFilter{} },
-		"state": func(q *FreeRequest) { q.Filter.States = []string{"closed"} },
-		"limit": func(q *FreeRequest) { q.Limit = 1001 },
+	for field, spoil := range map[string]func(*acting, *FreeRequest){
+		"tenant": func(who *acting, q *FreeRequest) { who.tenant = "" }, "actor": func(who *acting, q *FreeRequest) { who.actor = "" }, "reason": func(who *acting, q *FreeRequest) { q.Reason = " " },
+		"reference": func(who *acting, q *FreeRequest) { q.Reference = "" }, "filter": func(who *acting, q *FreeRequest) { q.Filter = CaseFilter{} },
+		"state": func(who *acting, q *FreeRequest) { q.Filter.States = []string{"closed"} },
+		"limit": func(who *acting, q *FreeRequest) { q.Limit = 1001 },
 	} {
 		q := freeRequest("txr_1")
-		spoil(&q)
+		who := acting{"acme", "user:ada"}
+		spoil(&who, &q)
 		var wrong *FieldError
-		if _, err := r.PlanFree(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As(who.tenant, who.actor).Bulk.PlanFree(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -214,7 +215,7 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if b, err := r.PlanFree(context.Background(), freeRequest("txr_2")); !errors.Is(err, ErrNotFound) {
+	if b, err := r.As("acme", "user:ada").Bulk.PlanFree(context.Background(), freeRequest("txr_2")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
@@ -298,12 +299,12 @@ func TestManyWhoWorkOnAPlanOfOneDoItOnce(t *testing.T) {
 		r.deadLetter(2, func(Call) Answer { return refused() }),
 	}
 	r.stopWork()
-	finding, err := r.PlanFinding(ctx, "acme", letters[0].Run, paidFinding)
+	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letters[0].Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, plan := range []Bulk{finding, r.mustPlanFree(freeRequest("txr_2"))} {
-		b, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob")
+		b, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash)
 		r.checkBulkState(b, err, BulkRunning)
 		var all sync.WaitGroup
 		for range 4 {
@@ -343,12 +344,12 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 		r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, s.Run.String())
 	}
 	letter(hangs)
-	fork, err := r.Fork(ctx, "acme", hangs.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, hangs.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	letter(fork)
-	found := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}
+	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", fork.Run, found); err != nil {
 		t.Fatal(err)
 	}

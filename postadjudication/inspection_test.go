@@ -21,24 +21,35 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	r.startWorkers()
 	ctx := context.Background()
 	plain, held, forked, unknown := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return busy429() }), r.deadLetter(4, func(Call) Answer { return noAnswer() })
-	by := HoldRequest{Actor: "user:ada", Reason: "a court asks"}
-	if _, err := r.Hold(ctx, "acme", held.Run, by); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fork(ctx, "acme", forked.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
 	<-time.After(time.Second) // the key's lifetime, which the test is about
-	finding := Finding{Actor: "user:ada", Reason: "the statement", Class: NotExecuted, Reference: "stmt-7"}
+	finding := Finding{actor: "user:ada", Reason: "the statement", Class: NotExecuted, Reference: "stmt-7"}
 	do := map[ActionName]func(id background.RunID) error{
-		ActionFork:      func(id background.RunID) error { _, err := r.Fork(ctx, "acme", id, forkRequest); return err },
-		ActionRetry:     func(id background.RunID) error { _, err := r.Retry(ctx, "acme", id, "user:ada", "again"); return err },
+		ActionFork: func(id background.RunID) error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, id, forkRequest)
+			return err
+		},
+		ActionRetry: func(id background.RunID) error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Retry(ctx, id, "again")
+			return err
+		},
 		ActionReconcile: func(id background.RunID) error { _, err := r.Reconcile(ctx, "acme", id, finding); return err },
-		ActionHold:      func(id background.RunID) error { _, err := r.Hold(ctx, "acme", id, by); return err },
-		ActionRelease:   func(id background.RunID) error { _, err := r.ReleaseHold(ctx, "acme", id, by); return err },
+		ActionHold: func(id background.RunID) error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, id, "a court asks")
+			return err
+		},
+		ActionRelease: func(id background.RunID) error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, id, "a court asks")
+			return err
+		},
 		ActionMark: func(id background.RunID) error {
-			_, err := r.Mark(ctx, "acme", id, MarkRequest{Actor: "user:ada", Reason: "look", ManualReviewRequired: ptr(true)})
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, id, MarkRequest{Reason: "look", ManualReviewRequired: ptr(true)})
 			return err
 		},
 	}
@@ -89,12 +100,12 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	r.escrow.mu.Lock()
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.escrow.mu.Unlock()
-	fork, err := r.Fork(ctx, "acme", first.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, first.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
-	if _, err := r.Hold(ctx, "acme", fork.Run, HoldRequest{Actor: "user:ada", Reason: "a court asks"}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, fork.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
 	old, err := r.As("acme", "").DeadLetters.Inspect(ctx, first.Run)
@@ -123,7 +134,7 @@ func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	for n := range inspectedReceipts {
-		if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var paidFinding = Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+var paidFinding = Finding{Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
 
 // purgedPaidLetter returns a letter that was purged after the escrow service refused, though it
 // had paid.
@@ -79,7 +79,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	instead := release(4)
 	instead.Generation = 2
 	waitsToo := r.mustSubmit(instead)
-	fork, err := r.Fork(ctx, "acme", forked.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 		t.Errorf("nothing to clear: %v", err)
 	}
 	for _, paid := range []Submitted{freed, older, fork, superseded} {
-		_, err := r.Service.Reconcile(ctx, "acme", paid.Run, paidFinding)
+		_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, paid.Run, paidFinding)
 		if b := r.runPlan(r.secondPerson(err)); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}

@@ -16,7 +16,7 @@ func (r *rig) damagedList(letters int) []Submitted {
 	ctx := context.Background()
 	all := r.deadLetters(0, letters, func(Call) Answer { return refused() })
 	r.mustFork(all[0])
-	if _, err := r.Hold(ctx, "acme", all[1].Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, all[1].Run, holdReason); err != nil {
 		r.t.Fatal(err)
 	}
 	r.untilNoneLive()

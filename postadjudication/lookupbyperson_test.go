@@ -22,13 +22,13 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	unpaid := r.deadLetter(2, func(Call) Answer { return refused() })
 	byKey := r.deadLetter(3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	_, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada")
+	_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run)
 	plan := r.secondPerson(err)
 	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v, %+v", plan, f)
 	}
 	var second *SecondPersonError
-	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Released != 0 {
@@ -44,7 +44,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 {
 		t.Errorf("%+v", c.State)
 	}
-	if _, err := r.ReconcileByLookup(ctx, "acme", unpaid.Run, "user:ada"); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, unpaid.Run); err != nil {
 		t.Errorf("not executed: %v", err)
 	}
 	if payloads := r.payloadsOf(unpaid, receipts.Reconciled); len(payloads) != 1 || payloads[0].LookupURL != asked || !payloads[0].SelfDeclared {
@@ -53,10 +53,10 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 1, Reason: "we are one"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.ReconcileByLookup(ctx, "acme", byKey.Run, "service:desk"); !errors.As(err, &second) {
+	if _, err := r.As("acme", "service:desk").DeadLetters.Lookup(ctx, byKey.Run); !errors.As(err, &second) {
 		t.Errorf("a program: %v", err)
 	}
-	if c, err := r.ReconcileByLookup(ctx, "acme", byKey.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
+	if c, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, byKey.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("one person: %+v, %v", c, err)
 	}
 	if payloads := r.payloadsOf(byKey, receipts.Reconciled); len(payloads) != 1 || payloads[0].People != 1 || !payloads[0].SelfDeclared || payloads[0].LookupURL != asked {
@@ -109,7 +109,7 @@ func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 		for _, a := range []Adjudication{unpaid, paid} {
 			s := r.mustSubmit(a)
 			r.until("dead", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
-			_, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+			_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 			if a.Amount.Minor == 400 {
 				r.runPlan(r.secondPerson(err))
 			} else if err != nil {
@@ -130,7 +130,7 @@ func TestALookupOverHTTPTakesOnePerson(t *testing.T) {
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example"}
 	}).startWorkers()
 	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	c, err := r.ReconcileByLookup(WithCaller(context.Background(), Caller{Key: "rck_x"}), "acme", letter.Run, "user:ada")
+	c, err := r.As("acme", "user:ada").DeadLetters.Lookup(WithCaller(context.Background(), Caller{Key: "rck_x"}), letter.Run)
 	if err != nil || c.Progression != settlement.Settled || r.letterStatus(letter) != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -51,7 +51,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 		}
 		r.until("it was called again, and was paid", `SELECT state = 'scheduled' AND attempt_count = 2 FROM recourse.runs`)
 	}
-	status, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+	status, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	if err == nil {
 		t.Errorf("the lookup cleared the outcome of a later call: %+v", status)
 	}
@@ -69,7 +69,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 		return
 	}
 	e.duringLookup = func() {}
-	if status, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || status.Progression != settlement.Settled || status.Runs[0].State != background.Succeeded {
+	if status, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || status.Progression != settlement.Settled || status.Runs[0].State != background.Succeeded {
 		t.Errorf("looked up again: %+v, %v", status, err)
 	}
 	r.mustAudit()

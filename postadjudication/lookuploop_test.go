@@ -139,7 +139,7 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	}
 	l.mu.Unlock()
 	r.untilTrue("it is counted", func() bool { return r.Stats().Lookups.Cleared == 1 })
-	if _, err := r.Fork(context.Background(), "acme", s.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, forkRequest); err != nil {
 		t.Error(err)
 	}
 }
@@ -199,7 +199,7 @@ func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	}
 	r.startWorkers()
 	r.until("letters", `SELECT count(*) = 3 FROM recourse.runs WHERE letter = 'open'`)
-	if _, err := r.Hold(ctx, "acme", runs[1].Run, HoldRequest{Actor: "user:ada", Reason: "in court"}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, runs[1].Run, "in court"); err != nil {
 		t.Fatal(err)
 	}
 	r.until("the other is asked about thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
@@ -226,7 +226,7 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	}
 	r.escrow.mu.Unlock()
 	<-once
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: Executed, Moved: 1000}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: Executed, Moved: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	answers <- answerExecuted(1000)

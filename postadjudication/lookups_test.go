@@ -137,7 +137,7 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 					asked <- fmt.Errorf("panic: %v", p)
 				}
 			}()
-			_, err := r.ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada")
+			_, err := r.As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run)
 			asked <- err
 		}()
 		select {
@@ -177,14 +177,14 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 		t.Errorf("%d calls; %+v, %v", r.escrow.totalCalls(), st, err)
 	}
 	var refusal *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
 		t.Errorf("lookup by a person: %v", err)
 	}
-	b, err := r.PlanBulk(ctx, BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "ask", Action: BulkReconcile, Filter: LetterFilter{}, All: true})
+	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, BulkRequest{Reason: "ask", Action: BulkReconcile, Filter: LetterFilter{}, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.RunBulk(ctx, "acme", b.ID, b.Hash, "user:ada"); err != nil {
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, b.ID, b.Hash); err != nil {
 		t.Fatal(err)
 	}
 	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks`)
@@ -197,7 +197,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	// A service whose lookups know keys for longer than it accepts them is believed.
 	r.escrow.lookupLifetime = time.Hour
 	r.escrow.lookup = nil
-	if c, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
+	if c, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	r.mustAudit()
@@ -238,15 +238,15 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 		})
 	}
 	var refusal *RefusedError
-	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not returned") {
+	if _, err := later(24*time.Hour).As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("while the process lives: %v", err)
 	}
 	r.stopWork()
-	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
+	if _, err := later(0).As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the process ended: %v", err)
 	}
 	year := later(365 * 24 * time.Hour)
-	if c, err := year.ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); err != nil || c.UnknownOpen != 0 {
+	if c, err := year.As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("a year after the process ended: %+v, %v", c, err)
 	}
 	if st, err := year.Status(context.Background(), "acme", s.Run); err != nil || len(st.OutstandingCalls) != 0 || st.Class != NotExecuted {
@@ -275,20 +275,20 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.escrow.lookupLifetime = Forever
 	var refusal *RefusedError
-	_, err = r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+	_, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	for err != nil && strings.Contains(err.Error(), "the lookup timed out") { // of a slow machine; go test bounds it
-		_, err = r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+		_, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	}
 	if !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
 		t.Errorf("found just after the loss: %v", err)
 	}
 	day := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) {
 		c.LostAfter, c.Simulated, c.Now = 3*time.Second, true, func() time.Time { return time.Now().Add(24 * time.Hour) }
 	})
-	if c, err := day.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.UnknownOpen != 0 {
+	if c, err := day.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	day.mustAudit()
@@ -303,7 +303,7 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	ctx := context.Background()
-	f := Finding{Actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: NotExecuted}
+	f := Finding{actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: NotExecuted}
 	var refusal *RefusedError
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("%v", err)
@@ -314,7 +314,7 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 		t.Errorf("before a finding: %s", got.Reply)
 	}
 	var field *FieldError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
 		t.Errorf("%v", err)
 	}
 	f.CallOutstanding = true
@@ -347,7 +347,7 @@ func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
 		t.Errorf("%s", got.Reply)
 	}
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted, CallOutstanding: true}); err != nil {
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted, CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.mustSubmit(opposite); got.Reply != Created {
@@ -383,7 +383,7 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	}
 	back("1 day")
 	letter = s.Run
-	f, err := r.Fork(context.Background(), "acme", s.Run, forkRequest)
+	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}

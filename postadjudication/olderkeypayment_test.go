@@ -42,7 +42,7 @@ func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, Call) Answ
 	first.Amount = euros(lateMinor)
 	o.letter = o.startWorkers().mustSubmit(first)
 	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	none := Finding{actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func (o *olderKeyCase) checkUndercut(present Submitted, reserved int64) {
 		o.t.Errorf("%+v", c.State)
 	}
 	var refusal *RefusedError
-	if _, err := o.Fork(context.Background(), "acme", present.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GatePaidUnderOlderKey || !strings.Contains(err.Error(), "higher generation") {
+	if _, err := o.As("acme", "user:ada").DeadLetters.Fork(context.Background(), present.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GatePaidUnderOlderKey || !strings.Contains(err.Error(), "higher generation") {
 		o.t.Errorf("a fork: %v", err)
 	}
 	o.checkNoBreach()
@@ -122,7 +122,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	if found := o.letters(LetterFilter{Status: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != GatePaidUnderOlderKey {
 		t.Errorf("the list of letters: %+v", found)
 	}
-	if plan := o.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidUnderOlderKey] != 1 {
+	if plan := o.mustPlan(BulkRequest{Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidUnderOlderKey] != 1 {
 		t.Errorf("a plan: %+v", plan)
 	}
 	inspected, err := o.As("acme", "").DeadLetters.Inspect(ctx, waits.Run)
@@ -256,7 +256,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("by a finding", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
+		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
 		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 600 || o.letterStatus(dead) != background.LetterReconciled {
 			t.Errorf("%+v, %s, %v", c.State, o.letterStatus(dead), err)
 		}
@@ -273,7 +273,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 			t.Errorf("%+v", plan)
 		}
 		var second *SecondPersonError
-		if _, err := o.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+		if _, err := o.As("acme", "user:ada").Bulk.Run(context.Background(), plan.ID, plan.Hash); !errors.As(err, &second) {
 			t.Errorf("alone: %v", err)
 		}
 		if b := o.runPlan(plan); b.Progress.Done != 1 {
@@ -287,7 +287,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("not by a lookup", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Class: NotExecuted, attempt: o.status(dead.Run).Attempts}, NotExecuted, guard{}); err != nil {
+		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Class: NotExecuted, attempt: o.status(dead.Run).Attempts}, NotExecuted, guard{}); err != nil {
 			t.Fatal(err)
 		}
 		o.checkUndercut(dead, 600)
@@ -365,12 +365,12 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			letter := r.startWorkers().mustSubmit(release(1))
 			r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 			ctx := context.Background()
-			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
+			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
 				t.Fatal(err)
 			}
 			q := forkRequest
 			q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 3}
-			fork, err := r.Fork(ctx, "acme", letter.Run, q)
+			fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, q)
 			if err != nil {
 				t.Fatal(err)
 			}

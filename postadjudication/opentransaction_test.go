@@ -88,10 +88,10 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 		AND count(*) FILTER (WHERE tenant = 'other' AND progression = 'settled') = $2 FROM recourse.cases`, parts, 2*others)
 	r.until("the other tenant's letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	for range 10 {
-		if _, err := r.Hold(ctx, "other", letter.Run, HoldRequest{Actor: "user:ada", Reason: "court"}); err != nil {
+		if _, err := r.As("other", "user:ada").DeadLetters.Hold(ctx, letter.Run, "court"); err != nil {
 			t.Errorf("hold: %v", err)
 		}
-		if _, err := r.ReleaseHold(ctx, "other", letter.Run, HoldRequest{Actor: "user:ada", Reason: "court"}); err != nil {
+		if _, err := r.As("other", "user:ada").DeadLetters.Release(ctx, letter.Run, "court"); err != nil {
 			t.Errorf("release: %v", err)
 		}
 	}
@@ -168,12 +168,11 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE tenant = 'acme' FOR NO KEY UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	ask := HoldRequest{Actor: "user:ada", Reason: "court"}
 	var waiting sync.WaitGroup
 	for _, s := range held {
 		waiting.Go(func() {
 			for {
-				_, err := r.Hold(ctx, "acme", s.Run, ask)
+				_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, s.Run, "court")
 				if err == nil {
 					return
 				}
@@ -186,10 +185,10 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 	}
 	r.until("the lane is full", `SELECT count(*) >= 4 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	for range 10 {
-		if _, err := r.Hold(ctx, "other", free.Run, ask); err != nil {
+		if _, err := r.As("other", "user:ada").DeadLetters.Hold(ctx, free.Run, "court"); err != nil {
 			t.Errorf("hold: %v", err)
 		}
-		if _, err := r.ReleaseHold(ctx, "other", free.Run, ask); err != nil {
+		if _, err := r.As("other", "user:ada").DeadLetters.Release(ctx, free.Run, "court"); err != nil {
 			t.Errorf("release: %v", err)
 		}
 	}

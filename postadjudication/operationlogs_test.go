@@ -22,7 +22,7 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.deadLetter(1, func(Call) Answer { return refused() })
-	plan := r.runPlan(r.mustPlan(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "in court", Action: BulkHold, All: true}))
+	plan := r.runPlan(r.mustPlan(BulkRequest{Reason: "in court", Action: BulkHold, All: true}))
 	for _, tenant := range []string{"acme", AllTenants} {
 		if _, err := r.As(tenant, "user:ada").Breakers.Open(ctx, DefaultTarget, "their bank is down"); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import "errors"
 // change and every refusal is recorded with that actor. See Service.As.
 type Operator struct {
 	DeadLetters   DeadLetters
+	Bulk          Plans
 	Rules         Rules
 	Cases         TenantCases
 	Breakers      TenantBreakers
@@ -20,7 +21,7 @@ type Operator struct {
 func (s *Service) As(tenant, actor string) Operator {
 	o := operator{s, tenant, actor}
 	return Operator{
-		DeadLetters: DeadLetters{Letters{o}, Reports{o}}, Rules: Rules{o}, Cases: TenantCases{o}, Breakers: TenantBreakers{o},
+		DeadLetters: DeadLetters{Letters{o}, Reports{o}, Purges{o}}, Bulk: Plans{o}, Rules: Rules{o}, Cases: TenantCases{o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, OperationLogs: TenantOperationLogs{o},
 	}
 }
@@ -34,13 +35,20 @@ type operator struct {
 // checkChange refuses a change without a tenant, an actor or a reason: one *FieldError for
 // each, joined.
 func (o operator) checkChange(reason string) error {
-	return errors.Join(requireIdentifier("tenant", o.tenant, 128), requireIdentifier("actor", o.actor, 128), requireText("reason", reason, 1024))
+	return errors.Join(requireIdentifier("tenant", o.tenant, 128), o.checkActor(reason))
+}
+
+// checkActor refuses a change without an actor or a reason. It is for changes of what is read
+// first, since no tenant has what belongs to none.
+func (o operator) checkActor(reason string) error {
+	return errors.Join(requireIdentifier("actor", o.actor, 128), requireText("reason", reason, 1024))
 }
 
 // DeadLetters reads and changes the dead letters of a tenant.
 type DeadLetters struct {
 	Letters
 	Reports
+	Purges
 }
 
 // Letters lists, inspects and changes dead letters.
@@ -48,6 +56,12 @@ type Letters struct{ operator }
 
 // Reports counts and groups dead letters.
 type Reports struct{ operator }
+
+// Purges purges dead letters before their retention ends.
+type Purges struct{ operator }
+
+// Plans plans what is done to many dead letters or cases, and runs the plans.
+type Plans struct{ operator }
 
 // Rules keeps the rules that replay dead letters.
 type Rules struct{ operator }

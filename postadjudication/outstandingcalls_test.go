@@ -69,7 +69,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 		t.Errorf("the opposite outcome while a call is on its way: %s", got.Reply)
 	}
 	var refusal *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
 		t.Errorf("%v", err)
 	}
 	letter, err := r.journal.Cases.Snapshot(ctx, s.Run)
@@ -87,7 +87,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	if a := <-arrived; a.Class != Executed {
 		t.Fatalf("%+v", a)
 	}
-	if c, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
+	if c, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	r.mustAudit()
@@ -110,13 +110,13 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 	r.startWorkers()
 	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	ctx := context.Background()
-	fork, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.until("the fork is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, fork.Run.String())
 	var refusal *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", fork.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, fork.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("reconciled by lookup: %v", err)
 	}
 	opposite := refund(1)
@@ -159,7 +159,7 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 	again := func(of Submitted) Submitted {
 		t.Helper()
 		r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, of.Run.String())
-		f, err := r.Fork(ctx, "acme", of.Run, forkRequest)
+		f, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, of.Run, forkRequest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 		return f
 	}
 	fork := again(hangs)
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
 	again(fork)
@@ -360,7 +360,7 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 	r.until("the last call came back", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	ctx := context.Background()
 	var refusal *RefusedError
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("a lookup while the call of attempt 1 is out: %v", err)
 	}
 	opposite := refund(1)

@@ -20,12 +20,12 @@ func TestARefusalMakesNoPlanStale(t *testing.T) {
 	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
 	found, freed := r.deadLetter(1, lies), r.deadLetter(2, func(Call) Answer { return refused() })
 	forked := r.deadLetters(3, 5, func(Call) Answer { return refused() })
-	finding, err := r.PlanFinding(ctx, "acme", found.Run, paidFinding)
+	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, found.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
 	free := r.mustPlanFree(freeRequest("txr_2"))
-	fork := r.mustPlan(BulkRequest{Tenant: "acme", Filter: LetterFilter{Family: Family}, Action: BulkFork, Actor: "user:ada", Reason: "mended"})
+	fork := r.mustPlan(BulkRequest{Filter: LetterFilter{Family: Family}, Action: BulkFork, Reason: "mended"})
 	refusals := func(s Submitted) {
 		t.Helper()
 		if err := r.RecordRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Rule: "role_missing", Run: s.Run}); err != nil {
@@ -62,12 +62,12 @@ func TestAFindingMakesAPlanStale(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
-	finding, err := r.PlanFinding(ctx, "acme", letter.Run, paidFinding)
+	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
 	free := r.mustPlanFree(freeRequest("txr_1"))
-	none := Finding{Actor: "user:ben", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	none := Finding{actor: "user:ben", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestAnAttemptOfAWaitingRunMakesNoFindingStale(t *testing.T) {
 	r.escrow.script = func(_ context.Context, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
 	s := r.mustSubmit(release(1))
 	r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	plan, err := r.PlanFinding(ctx, "acme", s.Run, paidFinding)
+	plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, s.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestAttemptsOfANewerRunMakeNoFindingOfAnOlderOneStale(t *testing.T) {
 	ctx := context.Background()
 	older, newer := r.olderRuns()
 	for n := range older {
-		plan, err := r.PlanFinding(ctx, "acme", older[n].Run, paidFinding)
+		plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, older[n].Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestTheDeathOfANewerRunMakesNoFindingOfAnOlderOneStale(t *testing.T) {
 	older, newer := r.olderRuns()
 	var plans []Bulk
 	for _, s := range older {
-		plan, err := r.PlanFinding(context.Background(), "acme", s.Run, paidFinding)
+		plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(context.Background(), s.Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 			higher.Generation = 2
 			newer := r.mustSubmit(higher)
 			r.untilAttempts(newer, 1)
-			plan, err := r.PlanFinding(context.Background(), "acme", superseded.Run, paidFinding)
+			plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(context.Background(), superseded.Run, paidFinding)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -278,7 +278,7 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	for n := range maxRunningBulks {
 		s := r.mustSubmit(release(n))
 		r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'scheduled')`, s.Run.String())
-		plan, err := r.PlanFinding(ctx, "acme", s.Run, paidFinding)
+		plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, s.Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +286,7 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	}
 	r.until("all are called", `SELECT count(*) = $1 FROM recourse.runs WHERE state = 'running'`, len(plans))
 	for _, plan := range plans {
-		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+		if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 			t.Fatal(err)
 		}
 	}

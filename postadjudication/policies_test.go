@@ -75,7 +75,7 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	if st, err := r.Status(ctx, "other", elsewhere.Run); err != nil || st.Attempts != 3 {
 		t.Errorf("another tenant's run: %+v, %v", st, err)
 	}
-	fork, err := r.Fork(ctx, "acme", before.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, before.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}

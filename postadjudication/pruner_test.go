@@ -111,7 +111,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	if st, err := r.Status(context.Background(), "acme", letter.Run); err != nil || st.Letter != background.LetterPurged {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if _, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); !errors.Is(err, ErrNotFound) {
 		t.Errorf("fork of a purged letter: %v", err)
 	}
 	if _, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); !errors.Is(err, ErrNotFound) {
@@ -161,7 +161,7 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	r.startWorkers()
 	held, unknown := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return noAnswer() })
 	ctx := context.Background()
-	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	k := r.retentionRig(withArchive(t)).at(4000 * day)
@@ -169,13 +169,13 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	if l, err := k.Levels(ctx); err != nil || l.Expiring[Family] != 0 || l.Held != 1 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if _, err := r.Fork(ctx, "acme", held.Run, ForkRequest{}); err == nil {
+	if _, err := r.As("acme", "").DeadLetters.Fork(ctx, held.Run, ForkRequest{}); err == nil {
 		t.Error("forked by nobody")
 	}
-	if _, err := r.ReleaseHold(ctx, "acme", held.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{Actor: "user:ada", Reason: "asked the bank", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{actor: "user:ada", Reason: "asked the bank", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
 	k.prune(PruneReport{Announced: 2})
@@ -242,7 +242,7 @@ func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 			r.untilNoneLive()
 		}
 	}
-	if _, err := r.Hold(ctx, "acme", mine[1].Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, mine[1].Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	r.retentionRig(with, few).prune(PruneReport{Pruned: 2})
@@ -300,7 +300,7 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	}
 	away.left = 0
 	yes := true
-	if _, err := r.Mark(context.Background(), "acme", last.Run, MarkRequest{Actor: "user:ada", Reason: "after it was archived once", ReprocessEligible: &yes}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(context.Background(), last.Run, MarkRequest{Reason: "after it was archived once", ReprocessEligible: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	k.prune(PruneReport{Pruned: n})

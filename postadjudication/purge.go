@@ -19,7 +19,6 @@ import (
 // PurgeRequest asks to purge open letters. Cases, reservations and receipts always
 // stay.
 type PurgeRequest struct {
-	Actor  string       // required
 	Reason string       // required
 	Filter LetterFilter // must not be empty
 	// Confirm must be the number of letters that PlanPurge counts, in digits. If the number
@@ -29,7 +28,6 @@ type PurgeRequest struct {
 
 // ClearRequest asks to purge all open letters of a family.
 type ClearRequest struct {
-	Actor   string // required
 	Reason  string // required
 	Family  string // required
 	Confirm string // must be the name of the family
@@ -52,8 +50,8 @@ type Purged struct {
 }
 
 // PlanPurge counts what Purge would do. It ignores Actor, Reason and Confirm.
-func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) (PurgePlan, error) {
-	list, err := s.pagesToPurge(tenant, q.Filter)
+func (p Purges) PlanPurge(ctx context.Context, q PurgeRequest) (PurgePlan, error) {
+	list, err := p.s.pagesToPurge(p.tenant, q.Filter)
 	if err != nil {
 		return PurgePlan{}, err
 	}
@@ -71,34 +69,34 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 // Errors: a *FieldError for bad input. Letters of settlements take two people, unless the tenant
 // requires only one: then nothing is purged, all letters are planned, and the error is a
 // *SecondPersonError with the plan, which another person must start.
-func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
-	return s.purge(ctx, tenant, q, func(p PurgePlan) error {
-		if q.Confirm == strconv.Itoa(p.Letters) {
+func (p Purges) Purge(ctx context.Context, q PurgeRequest) (Purged, error) {
+	return p.purge(ctx, q, func(counted PurgePlan) error {
+		if q.Confirm == strconv.Itoa(counted.Letters) {
 			return nil
 		}
-		return &FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", p.Letters)}
+		return &FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", counted.Letters)}
 	})
 }
 
 // PlanClear counts what Clear would do.
-func (s *Service) PlanClear(ctx context.Context, tenant string, q ClearRequest) (PurgePlan, error) {
-	if err := s.checkFamily(q.Family); err != nil {
+func (p Purges) PlanClear(ctx context.Context, q ClearRequest) (PurgePlan, error) {
+	if err := p.s.checkFamily(q.Family); err != nil {
 		return PurgePlan{}, err
 	}
-	return s.PlanPurge(ctx, tenant, PurgeRequest{Filter: LetterFilter{Family: q.Family}})
+	return p.PlanPurge(ctx, PurgeRequest{Filter: LetterFilter{Family: q.Family}})
 }
 
 // Clear purges all open letters of a family that died before the call. It works and fails as
 // Purge does.
-func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
-	err := s.checkFamily(q.Family)
+func (p Purges) Clear(ctx context.Context, q ClearRequest) (Purged, error) {
+	err := p.s.checkFamily(q.Family)
 	if err == nil && q.Confirm != q.Family {
 		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to be purged"}
 	}
 	if err != nil {
 		return Purged{}, err
 	}
-	return s.purge(ctx, tenant, PurgeRequest{Actor: q.Actor, Reason: q.Reason, Filter: LetterFilter{Family: q.Family}}, func(PurgePlan) error { return nil })
+	return p.purge(ctx, PurgeRequest{Reason: q.Reason, Filter: LetterFilter{Family: q.Family}}, func(PurgePlan) error { return nil })
 }
 
 func (s *Service) checkFamily(family string) error {
@@ -110,9 +108,9 @@ func (s *Service) checkFamily(family string) error {
 
 // purge purges letters if what they count to is confirmed, or plans the purge where that takes
 // two people.
-func (s *Service) purge(ctx context.Context, tenant string, q PurgeRequest, confirm func(PurgePlan) error) (Purged, error) {
-	list, err := s.pagesToPurge(tenant, q.Filter)
-	if err = errors.Join(requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024), err); err != nil {
+func (p Purges) purge(ctx context.Context, q PurgeRequest, confirm func(PurgePlan) error) (Purged, error) {
+	list, err := p.s.pagesToPurge(p.tenant, q.Filter)
+	if err = errors.Join(p.checkActor(q.Reason), err); err != nil {
 		return Purged{}, err
 	}
 	plan, settlements, err := countPurge(ctx, list)
@@ -122,19 +120,19 @@ func (s *Service) purge(ctx context.Context, tenant string, q PurgeRequest, conf
 	if err != nil {
 		return Purged{}, err
 	}
-	people, err := s.requiredPeople(ctx, tenant)
+	people, err := p.s.requiredPeople(ctx, p.tenant)
 	if err != nil {
 		return Purged{}, err
 	}
-	needsTwo := people > 1 || access.IsProgram(q.Actor)
+	needsTwo := people > 1 || access.IsProgram(p.actor)
 	if needsTwo && settlements > 0 {
-		plan, err := s.PlanBulk(ctx, BulkRequest{Tenant: tenant, Filter: q.Filter, Action: BulkPurge, Actor: q.Actor, Reason: q.Reason})
+		plan, err := p.s.As(p.tenant, p.actor).Bulk.Plan(ctx, BulkRequest{Filter: q.Filter, Action: BulkPurge, Reason: q.Reason})
 		if err == nil {
 			err = &SecondPersonError{Plan: plan}
 		}
 		return Purged{}, err
 	}
-	return s.purgePages(ctx, list, q.Actor, cleanText(q.Reason, 1024), needsTwo)
+	return p.s.purgePages(ctx, list, p.actor, cleanText(q.Reason, 1024), needsTwo)
 }
 
 // pageSource returns an iterator over the letters to purge, from the first page.

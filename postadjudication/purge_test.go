@@ -14,7 +14,7 @@ import (
 )
 
 func refusedLetters() PurgeRequest {
-	return PurgeRequest{Actor: "user:ada", Reason: "settled by hand", Filter: LetterFilter{ErrorType: "http.refused"}}
+	return PurgeRequest{Reason: "settled by hand", Filter: LetterFilter{ErrorType: "http.refused"}}
 }
 
 func (r *rig) letterStatus(of Submitted) background.LetterStatus {
@@ -38,12 +38,12 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 		return a
 	})
 	ctx := context.Background()
-	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	r.untilArchivedTasks(r.inspector(), 5, onlyQueue)
 	q := refusedLetters()
-	plan, err := r.PlanPurge(ctx, "acme", q)
+	plan, err := r.As("acme", "user:ada").DeadLetters.PlanPurge(ctx, q)
 	if err != nil || plan.Letters != 2 || plan.Held != 1 || plan.Unknown != 1 || plan.Money["EUR"] != 2000 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
@@ -92,12 +92,12 @@ func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 		return a
 	})
 	ctx := context.Background()
-	if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	q := refusedLetters()
 	q.Confirm = "0"
-	if done, err := r.Service.Purge(ctx, "acme", q); err != nil || done != (Purged{Held: 1, Unknown: 1}) {
+	if done, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q); err != nil || done != (Purged{Held: 1, Unknown: 1}) {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
@@ -108,15 +108,16 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	ctx := context.Background()
 	var bad *FieldError
-	for field, change := range map[string]func(*PurgeRequest){
-		"actor": func(q *PurgeRequest) { q.Actor = "" }, "reason": func(q *PurgeRequest) { q.Reason = "" },
-		"filter": func(q *PurgeRequest) { q.Filter = LetterFilter{} }, "letter": func(q *PurgeRequest) { q.Filter.Status = background.LetterForked },
-		"outcome_class": func(q *PurgeRequest) { q.Filter.Class = "unknow" },
+	for field, change := range map[string]func(*acting, *PurgeRequest){
+		"actor": func(who *acting, q *PurgeRequest) { who.actor = "" }, "reason": func(who *acting, q *PurgeRequest) { q.Reason = "" },
+		"filter": func(who *acting, q *PurgeRequest) { q.Filter = LetterFilter{} }, "letter": func(who *acting, q *PurgeRequest) { q.Filter.Status = background.LetterForked },
+		"outcome_class": func(who *acting, q *PurgeRequest) { q.Filter.Class = "unknow" },
 	} {
 		q := refusedLetters()
 		q.Confirm = "1"
-		change(&q)
-		if _, err := r.Purge(ctx, "acme", q); !errors.As(err, &bad) || bad.Field != field {
+		who := acting{"acme", "user:ada"}
+		change(&who, &q)
+		if _, err := r.As(who.tenant, who.actor).DeadLetters.Purge(asOnePerson(ctx), q); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -126,15 +127,19 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 		t.Errorf("no tenant: %v", err)
 	}
 	for field, c := range map[string]ClearRequest{
-		"family":  {Actor: "user:ada", Reason: "x", Family: "setlement", Confirm: "setlement"},
-		"confirm": {Actor: "user:ada", Reason: "x", Family: Family, Confirm: "yes"},
+		"family":  {Reason: "x", Family: "setlement", Confirm: "setlement"},
+		"confirm": {Reason: "x", Family: Family, Confirm: "yes"},
 		"actor":   {Reason: "x", Family: Family, Confirm: Family},
 	} {
-		if _, err := r.Clear(ctx, "acme", c); !errors.As(err, &bad) || bad.Field != field {
+		actor := "user:ada"
+		if field == "actor" {
+			actor = ""
+		}
+		if _, err := r.As("acme", actor).DeadLetters.Clear(asOnePerson(ctx), c); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := r.Clear(ctx, "", ClearRequest{Actor: "user:ada", Reason: "x", Family: Family, Confirm: Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
+	if _, err := r.Clear(ctx, "", ClearRequest{Reason: "x", Family: Family, Confirm: Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
 	if got := r.letterStatus(letter); got != background.LetterOpen {
@@ -161,8 +166,8 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	r.untilNoneLive()
 	away := &crashingArchive{left: 1000}
 	k := r.retentionRig(chores, withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away })
-	q := ClearRequest{Actor: "user:ada", Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
-	if plan, err := k.PlanClear(ctx, "acme", q); err != nil || plan.Letters != 4 || len(plan.Money) != 0 {
+	q := ClearRequest{Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
+	if plan, err := k.As("acme", "user:ada").DeadLetters.PlanClear(ctx, q); err != nil || plan.Letters != 4 || len(plan.Money) != 0 {
 		t.Errorf("%+v, %v", plan, err)
 	}
 	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errCrashed) || done.Letters != 0 {
@@ -194,14 +199,14 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 		var forked, held bool
 		var purged Purged
 		all.Go(func() {
-			_, err := r.Fork(ctx, "acme", letter.Run, forkRequest)
+			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
 			var refusal *RefusedError
 			if forked = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &refusal) {
 				t.Errorf("fork: %v", err)
 			}
 		})
 		all.Go(func() {
-			_, err := r.Hold(ctx, "acme", letter.Run, holdRequest)
+			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason)
 			var refusal *RefusedError
 			if held = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &refusal) {
 				t.Errorf("hold: %v", err)
@@ -272,16 +277,16 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	ctx := context.Background()
 	archive := &hookedArchive{hook: func() {
 		no, yes := false, true
-		if _, err := r.Hold(ctx, "acme", held.Run, holdRequest); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 			t.Error(err)
 		}
-		if _, err := r.Mark(ctx, "acme", marked.Run, MarkRequest{Actor: "user:ada", Reason: "a person looks first", ReprocessEligible: &no}); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, MarkRequest{Reason: "a person looks first", ReprocessEligible: &no}); err != nil {
 			t.Error(err)
 		}
-		if _, err := r.Fork(ctx, "acme", forked.Run, forkRequest); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest); err != nil {
 			t.Error(err)
 		}
-		if _, err := r.Mark(ctx, "acme", noted.Run, MarkRequest{Actor: "user:ada", Reason: "as it was", ReprocessEligible: &yes}); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, noted.Run, MarkRequest{Reason: "as it was", ReprocessEligible: &yes}); err != nil {
 			t.Error(err)
 		}
 	}}
@@ -289,7 +294,7 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	eligible := true
 	q := refusedLetters()
 	q.Filter = LetterFilter{Reprocess: &eligible}
-	plan, err := k.PlanPurge(ctx, "acme", q)
+	plan, err := k.As("acme", "user:ada").DeadLetters.PlanPurge(ctx, q)
 	if err != nil || plan.Letters != 5 {
 		t.Fatalf("%+v, %v", plan, err)
 	}

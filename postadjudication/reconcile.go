@@ -17,7 +17,6 @@ import (
 // Finding states what became of the money of an open dead letter, or of a waiting run. It
 // comes from a person, or from a lookup at the escrow service.
 type Finding struct {
-	Actor     string // who found it; required
 	Reason    string // how; required of a person
 	Class     Class  // Executed or NotExecuted
 	Moved     int64  // minor units; required if Executed, else 0
@@ -31,7 +30,8 @@ type Finding struct {
 	// knows that the call will not be executed. Such a finding is refused without it.
 	CallOutstanding bool
 
-	attempt int // of a lookup: the run's last attempt when the escrow service was asked
+	actor   string // who found it
+	attempt int    // of a lookup: the run's last attempt when the escrow service was asked
 }
 
 // Reconcile records what became of the money of a run. The finding and its effects are one
@@ -58,15 +58,16 @@ type Finding struct {
 //   - *SecondPersonError: Executed takes two people, unless the tenant requires only one. The
 //     finding is stored as a plan, and another person must start it.
 //   - ErrNotFound: the tenant has no such run.
-func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (_ CaseStatus, err error) {
+func (l Letters) Reconcile(ctx context.Context, id background.RunID, f Finding) (_ CaseStatus, err error) {
+	f.actor = l.actor
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
 	}
-	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"reconcile", id, f.Actor, f.Reason}, err) }()
+	defer func() { err = l.s.recordGateRefusal(ctx, actionRequest{"reconcile", id, l.actor, f.Reason}, err) }()
 	if f.Class != Executed {
-		return s.reconcile(ctx, tenant, id, f, "", guard{})
+		return l.s.reconcile(ctx, l.tenant, id, f, "", guard{})
 	}
-	return s.reconcileOrPlan(ctx, tenant, id, f, lookupSource{})
+	return l.s.reconcileOrPlan(ctx, l.tenant, id, f, lookupSource{})
 }
 
 // reconcileOrPlan records an executed finding, or plans it where that takes two people.
@@ -75,7 +76,7 @@ func (s *Service) reconcileOrPlan(ctx context.Context, tenant string, id backgro
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	if people > 1 || access.IsProgram(f.Actor) {
+	if people > 1 || access.IsProgram(f.actor) {
 		plan, err := s.planFinding(ctx, tenant, id, f, by)
 		if err == nil {
 			err = &SecondPersonError{Plan: plan}
@@ -110,15 +111,15 @@ func lookupURL(executor Executor) string {
 
 // ReconcileCase is Reconcile for the current run of a transaction: the waiting run, the run
 // of its open letter, or the last one, which is closed.
-func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
+func (l Letters) ReconcileCase(ctx context.Context, transaction string, f Finding) (CaseStatus, error) {
+	seen, err := l.s.journal.Cases.SubjectSnapshot(ctx, l.tenant, postgres.KindSettlement, transaction)
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	return s.Reconcile(ctx, tenant, seen.Run.ID, f)
+	return l.Reconcile(ctx, seen.Run.ID, f)
 }
 
-// ReconcileByLookup asks the escrow service what became of the operation key of an open
+// Lookup asks the escrow service what became of the operation key of an open
 // letter, or of a waiting run with an unknown outcome, and records the answer. If the answer
 // is unclear, or an outstanding call of the run could still pay, it changes nothing and
 // returns a *RefusedError of GateReconcileFirst. Its other errors are those of Reconcile,
@@ -127,12 +128,12 @@ func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string,
 // A self-declared actor (one with direct access to the database) names the escrow service as
 // well. An answer that money moved is then worth no more than the actor's statement, and takes
 // two people as in Reconcile. Plan and receipt name the URL if the executor is Addressed.
-func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (_ CaseStatus, err error) {
-	if err := requireIdentifier("actor", actor, 128); err != nil {
+func (l Letters) Lookup(ctx context.Context, id background.RunID) (_ CaseStatus, err error) {
+	if err := requireIdentifier("actor", l.actor, 128); err != nil {
 		return CaseStatus{}, err
 	}
-	defer func() { err = s.recordGateRefusal(ctx, actionRequest{"lookup", id, actor, ""}, err) }()
-	found, asked, err := s.lookupFinding(ctx, tenant, id, actor)
+	defer func() { err = l.s.recordGateRefusal(ctx, actionRequest{"lookup", id, l.actor, ""}, err) }()
+	found, asked, err := l.s.lookupFinding(ctx, l.tenant, id, l.actor)
 	if err != nil {
 		return CaseStatus{}, err
 	}
@@ -141,10 +142,10 @@ func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id backg
 		by = asked
 	}
 	if found.Class != Executed || !callerOf(ctx).SelfDeclared {
-		return s.reconcile(ctx, tenant, id, found, found.Class, guard{stamp: provenance{lookupURL: by.url}.stamp})
+		return l.s.reconcile(ctx, l.tenant, id, found, found.Class, guard{stamp: provenance{lookupURL: by.url}.stamp})
 	}
-	found.Reason = "the escrow service that " + actor + " named was asked"
-	return s.reconcileOrPlan(ctx, tenant, id, found, by)
+	found.Reason = "the escrow service that " + l.actor + " named was asked"
+	return l.s.reconcileOrPlan(ctx, l.tenant, id, found, by)
 }
 
 // reconcileByLookup runs a planned lookup at the escrow service of this process.
@@ -184,7 +185,7 @@ func (s *Service) lookupFinding(ctx context.Context, tenant string, id backgroun
 		refusal.Because = lookupUnclear(found)
 		return Finding{}, lookupSource{}, refusal
 	}
-	return Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference, attempt: seen.Run.Attempt}, lookupSource{found.Class, lookupURL(executor)}, nil
+	return Finding{actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference, attempt: seen.Run.Attempt}, lookupSource{found.Class, lookupURL(executor)}, nil
 }
 
 // lookupUnclear explains why a lookup decides nothing.
@@ -203,7 +204,7 @@ func (f Finding) validate() error {
 	case f.Class == Executed && f.CallOutstanding:
 		return &FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
 	}
-	if err := requireIdentifier("actor", f.Actor, 128); err != nil {
+	if err := requireIdentifier("actor", f.actor, 128); err != nil {
 		return err
 	}
 	if err := requireText("reason", f.Reason, 1024); err != nil {
@@ -234,7 +235,7 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		return CaseStatus{}, err
 	}
 	m := background.Transition{
-		ID: newID(), Run: seen.Run, Event: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: answered, CallOutstanding: f.CallOutstanding,
+		ID: newID(), Run: seen.Run, Event: receipts.Reconciled, At: s.now(), Actor: f.actor, Reason: f.Reason, Lookup: answered, CallOutstanding: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
 	if _, err := s.settlements.record(ctx, m, by); errors.Is(err, background.ErrConflict) {

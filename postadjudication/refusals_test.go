@@ -29,22 +29,28 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 		do        func() error
 	}{
 		{letter, "fork", "not_open", func() error {
-			_, err := r.Fork(ctx, "acme", letter.Run, ForkRequest{Actor: "user:ada", Reason: "again"})
+			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, ForkRequest{Reason: "again"})
 			return err
 		}},
 		{letter, "fork", "not_open", func() error {
-			_, err := r.Fork(ctx, "acme", letter.Run, ForkRequest{Actor: "user:bob", Reason: "again"})
+			_, err := r.As("acme", "user:bob").DeadLetters.Fork(ctx, letter.Run, ForkRequest{Reason: "again"})
 			return err
 		}},
 		{letter, "reconcile", "not_open", func() error {
-			_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "bank", Class: NotExecuted, Reference: "stmt-1"})
+			_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "bank", Class: NotExecuted, Reference: "stmt-1"})
 			return err
 		}},
-		{letter, "lookup", "not_open", func() error { _, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada"); return err }},
-		{letter, "hold", "not_open", func() error { _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); return err }},
-		{lookedUp, "release", "not_held", func() error { _, err := r.ReleaseHold(ctx, "acme", lookedUp.Run, holdRequest); return err }},
+		{letter, "lookup", "not_open", func() error { _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); return err }},
+		{letter, "hold", "not_open", func() error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason)
+			return err
+		}},
+		{lookedUp, "release", "not_held", func() error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, lookedUp.Run, holdReason)
+			return err
+		}},
 		{letter, "mark", "not_open", func() error {
-			_, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "worth it", ReprocessEligible: &yes})
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "worth it", ReprocessEligible: &yes})
 			return err
 		}},
 		{paid, "cancel", "ended", func() error { _, err := r.cancel(paid); return err }},
@@ -93,7 +99,7 @@ func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fork(context.Background(), "acme", letter.Run, ForkRequest{Actor: "user:ada", Reason: "again"}); !errors.As(err, &gate) {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, ForkRequest{Reason: "again"}); !errors.As(err, &gate) {
 		t.Errorf("afterwards: %v", err)
 	}
 	r.mustAudit()

@@ -145,10 +145,10 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	calls := len(sent())
 
 	var refusal *RefusedError
-	if _, err := other.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada", Reason: "mended"}); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered {
+	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, ForkRequest{Reason: "mended"}); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered {
 		t.Errorf("fork: %v", err)
 	}
-	if _, err := other.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered || asked != 0 {
+	if _, err := other.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered || asked != 0 {
 		t.Errorf("lookup: %v, asked %d times", err, asked)
 	}
 	if err := other.DrainEvents(ctx); err != nil {
@@ -156,7 +156,7 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	}
 	change("mallory", "honest")
 	r.escrow.script = nil
-	forked, err := other.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada", Reason: "restored"})
+	forked, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, ForkRequest{Reason: "restored"})
 	if err != nil || forked.Reply != Created {
 		t.Fatalf("%+v, %v", forked, err)
 	}
@@ -202,7 +202,7 @@ func (r *rig) untilAllDead(all ...Submitted) {
 
 func (r *rig) mustFork(letter Submitted) Submitted {
 	r.t.Helper()
-	s, err := r.Fork(context.Background(), "acme", letter.Run, forkRequest)
+	s, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
 	if err != nil {
 		r.t.Fatal(err)
 	}

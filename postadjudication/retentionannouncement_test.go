@@ -19,12 +19,12 @@ func TestAShorterAgeTakesNothingThatWasNotAnnouncedInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	announced, unannounced := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() })
-	if _, err := r.Hold(context.Background(), "acme", unannounced.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), unannounced.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	archive := withArchive(t)
 	r.retentionRig(archive, withMaxAge("P50D")).at(44 * day).prune(PruneReport{Announced: 1}) // expires on day 51
-	if _, err := r.ReleaseHold(context.Background(), "acme", unannounced.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Release(context.Background(), unannounced.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	k := r.retentionRig(archive, withMaxAge("P4D")).at(45 * day)

@@ -25,7 +25,7 @@ func (r *rig) setAnswer(answer func() Answer) {
 }
 
 func (r *rig) retry(id background.RunID) (Submitted, error) {
-	return r.Retry(context.Background(), "acme", id, "user:ada", "mended")
+	return r.As("acme", "user:ada").DeadLetters.Retry(context.Background(), id, "mended")
 }
 
 // A job is retried by its first id, however often: each time its newest run is forked, begins at
@@ -74,7 +74,7 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 		t.Errorf("a job that has succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.Retry(context.Background(), tenant, root.Run, "user:ada", "mended"); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "user:ada").DeadLetters.Retry(context.Background(), root.Run, "mended"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 		if _, err := r.Lineage(context.Background(), tenant, root.Run); !errors.Is(err, ErrNotFound) {
@@ -108,7 +108,7 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 			case 1:
 				s, err = r.retry(fork.Run)
 			default:
-				s, err = r.Fork(context.Background(), "acme", fork.Run, forkRequest)
+				s, err = r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), fork.Run, forkRequest)
 			}
 			var refusal *RefusedError
 			switch {
@@ -172,20 +172,20 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	for _, queue := range []string{"settlement:2", "settlement", "other:0", "settlement:-1", " settlement:0"} {
 		q := forkRequest
 		q.Queue = queue
-		if _, err := r.Fork(ctx, "acme", dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "queue" {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "queue" {
 			t.Errorf("queue %q: %v", queue, err)
 		}
 	}
 	q := forkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: -1}
-	if _, err := r.Fork(ctx, "acme", dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "policy.max_retry_attempts" {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "policy.max_retry_attempts" {
 		t.Errorf("a policy that makes no sense: %v", err)
 	}
 	q.Policy, q.Queue = &retrypolicy.Policy{MaxRetryAttempts: 2, BaseDelay: 5 * time.Millisecond}, to
 	r.escrow.mu.Lock()
 	r.escrow.script = func(_ context.Context, c Call) Answer { seen.Store(c.Run, c); return r.escrow.pay(c, c.Amount.Minor) }
 	r.escrow.mu.Unlock()
-	fork, err := r.Fork(ctx, "acme", dead.Run, q)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, dead.Run, q)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package postadjudication
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -358,19 +359,19 @@ func asOnePerson(ctx context.Context) context.Context { return WithCaller(ctx, C
 // Most tests are about the money, not about who states it: there one person suffices.
 
 func (r *rig) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
-	return r.Service.Reconcile(asOnePerson(ctx), tenant, id, f)
+	return r.Service.As(tenant, cmp.Or(f.actor, "user:ada")).DeadLetters.Reconcile(asOnePerson(ctx), id, f)
 }
 
 func (r *rig) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
-	return r.Service.ReconcileCase(asOnePerson(ctx), tenant, transaction, f)
+	return r.Service.As(tenant, cmp.Or(f.actor, "user:ada")).DeadLetters.ReconcileCase(asOnePerson(ctx), transaction, f)
 }
 
 func (r *rig) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
-	return r.Service.Purge(asOnePerson(ctx), tenant, q)
+	return r.Service.As(tenant, "user:ada").DeadLetters.Purge(asOnePerson(ctx), q)
 }
 
 func (r *rig) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
-	return r.Service.Clear(asOnePerson(ctx), tenant, q)
+	return r.Service.As(tenant, "user:ada").DeadLetters.Clear(asOnePerson(ctx), q)
 }
 
 // acting is for whom and in whose name a test acts.

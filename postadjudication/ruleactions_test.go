@@ -76,7 +76,7 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	ctx := context.Background()
 	letters := r.deadLetters(0, 6, func(Call) Answer { return refused() })
 	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
-	if _, err := r.Hold(ctx, "acme", due[2].Run.ID, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, due[2].Run.ID, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := r.applyRuleToDue(ctx, w, due[:4]); err != nil || n.replayed != 3 {

@@ -22,7 +22,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	ctx := context.Background()
 	letters := r.deadLetters(0, 4, func(Call) Answer { return refused() })
 	r.deadLetters(4, 6, func(Call) Answer { return noAnswer() })
-	if _, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, letters[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
 	before := r.count(`SELECT count(*) FROM recourse.receipts`)

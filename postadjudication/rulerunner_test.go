@@ -54,11 +54,11 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 		return Answer{Class: Unknown, Type: "http.refused", Message: "who knows"}
 	})...)
 	kept = append(kept, r.deadLetters(8, 9, func(Call) Answer { return busy429() })...)
-	if _, err := r.Hold(ctx, "acme", kept[0].Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, kept[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	for i, q := range []MarkRequest{{Actor: "user:bob", Reason: "odd", ManualReviewRequired: &yes}, {Actor: "user:bob", Reason: "closed", ReprocessEligible: &no}} {
-		if _, err := r.Mark(ctx, "acme", kept[1+i].Run, q); err != nil {
+	for i, q := range []MarkRequest{{Reason: "odd", ManualReviewRequired: &yes}, {Reason: "closed", ReprocessEligible: &no}} {
+		if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, kept[1+i].Run, q); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fork(ctx, "acme", line.Newest, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, line.Newest, forkRequest); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
@@ -255,11 +255,11 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 		}
 	}
 	f, line := look()
-	if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, l.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
 	nothing("it is held", forkByRule(f, line), errLetterChanged)
-	if _, err := r.ReleaseHold(ctx, "acme", l.Run, HoldRequest{"user:bob", "it is over"}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Release(ctx, l.Run, "it is over"); err != nil {
 		t.Fatal(err)
 	}
 	f, line = look()
@@ -397,7 +397,7 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx, yes, no := context.Background(), true, false
 	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
-	if _, err := r.Mark(ctx, "acme", letters[0].Run, MarkRequest{Actor: "user:bob", Reason: "seen", ManualReviewRequired: &no}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[0].Run, MarkRequest{Reason: "seen", ManualReviewRequired: &no}); err != nil {
 		t.Fatal(err)
 	}
 	q := replayRule(0)
@@ -414,7 +414,7 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'marked' AND actor = 'rule:refused-later' AND body::json->'payload'->>'changes' LIKE '%reprocess_eligible=true%'`); n != 3 {
 		t.Errorf("%d receipts", n)
 	}
-	if _, err := r.Mark(ctx, "acme", letters[1].Run, MarkRequest{Actor: "user:bob", Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[1].Run, MarkRequest{Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
 		t.Fatal(err)
 	}
 	r.mustApplyRules(RuleReport{Rules: 1})

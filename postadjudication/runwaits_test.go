@@ -178,12 +178,12 @@ func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 		return l[0].RefusedBy == GateFamilyNotServed && !l[0].CanFork
 	})
 	var refusal *RefusedError
-	if _, err := other.Fork(ctx, "acme", s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateFamilyNotServed {
+	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateFamilyNotServed {
 		t.Errorf("fork: %v", err)
 	}
 	third := r.otherProcess(fail).startWorkers()
 	other.untilTrue("somebody has it again", func() bool { return other.letters(LetterFilter{})[0].CanFork })
-	if _, err := other.Fork(ctx, "acme", s.Run, forkRequest); err != nil {
+	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); err != nil {
 		t.Error(err)
 	}
 	third.until("the fork died", `SELECT count(*) = 2 FROM recourse.runs WHERE state = 'dead_lettered'`)
@@ -200,9 +200,9 @@ func TestARunOfAnotherTenantIsNotThere(t *testing.T) {
 	for _, tenant := range []string{"globex", ""} {
 		_, status := r.Status(ctx, tenant, s.Run)
 		_, cancelled := r.As(tenant, "clerk").Cases.Cancel(ctx, s.Run, "not mine")
-		_, forked := r.Fork(ctx, tenant, s.Run, ForkRequest{Actor: "clerk", Reason: "not mine"})
+		_, forked := r.As(tenant, "clerk").DeadLetters.Fork(ctx, s.Run, ForkRequest{Reason: "not mine"})
 		_, byID := r.CaseByID(ctx, tenant, s.Case)
-		_, found := r.Reconcile(ctx, tenant, s.Run, Finding{Actor: "clerk", Reason: "not mine", Class: NotExecuted, Reference: "none"})
+		_, found := r.Reconcile(ctx, tenant, s.Run, Finding{actor: "clerk", Reason: "not mine", Class: NotExecuted, Reference: "none"})
 		for what, err := range map[string]error{"status": status, "cancel": cancelled, "fork": forked, "case": byID, "finding": found} {
 			if !errors.Is(err, ErrNotFound) {
 				t.Errorf("%s of tenant %q: %v", what, tenant, err)

@@ -39,7 +39,6 @@ func (e *secondPersonRequired) Error() string { return e.because }
 
 // BreakGlass lets its author start a plan alone.
 type BreakGlass struct {
-	Actor    string // an approver, if a key proves the identity; required
 	Reason   string // why no other person could; required
 	Incident string // reference of the incident; required
 }

@@ -167,7 +167,7 @@ func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 		refused(err, "Idempotency-Key", secret)
 		_, err = r.As("acme", secret).Cases.Cancel(t.Context(), background.RunID(newID()), "x")
 		refused(err, "actor", secret)
-		_, err = r.Fork(t.Context(), "acme", background.RunID(newID()), ForkRequest{Actor: secret, Reason: "x"})
+		_, err = r.As("acme", secret).DeadLetters.Fork(t.Context(), background.RunID(newID()), ForkRequest{Reason: "x"})
 		refused(err, "actor", secret)
 		refused(validateBreakerChange("acme", secret, "ada", "x"), "target", secret)
 	}

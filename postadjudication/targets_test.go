@@ -222,13 +222,13 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {
 		t.Error("it was looked up")
 	}
-	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.Is(err, ErrTargetUnknown) {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.Is(err, ErrTargetUnknown) {
 		t.Errorf("by hand: %v", err)
 	}
 	if found, err := r.Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Letters: 1}}) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	f := Finding{Actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: NotExecuted, CallOutstanding: true}
+	f := Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: NotExecuted, CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil {
 		t.Errorf("a finding: %v", err)
 	}

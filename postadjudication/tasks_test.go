@@ -39,12 +39,12 @@ func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	if l := r.letters(LetterFilter{}); len(l) != 1 || !l[0].CanFork || l[0].ExpiresAt == nil || l[0].Review || !l[0].Reprocess {
 		t.Errorf("%+v", l)
 	}
-	next, err := r.Fork(ctx, "acme", forked.Run, forkRequest)
+	next, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.until("dead again", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, next.Run.String())
-	cleared, err := r.Clear(ctx, "acme", ClearRequest{Actor: "user:ada", Reason: "old", Family: "chores", Confirm: "chores"})
+	cleared, err := r.Clear(ctx, "acme", ClearRequest{Reason: "old", Family: "chores", Confirm: "chores"})
 	if err != nil || cleared.Letters != 1 {
 		t.Errorf("%+v, %v", cleared, err)
 	}

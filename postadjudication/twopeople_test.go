@@ -33,13 +33,13 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	before := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String())
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: Executed, Moved: 1000, Reference: "stmt-7", Transaction: release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v", plan)
 	}
 	var second *SecondPersonError
-	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) || second.Because == "" {
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) || second.Because == "" {
 		t.Errorf("the author starts it: %v", err)
 	}
 	if now := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String()); now != before {
@@ -66,9 +66,9 @@ func TestAFindingIsStaleOnceItsCaseHasMoved(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
-	if _, err := r.Hold(ctx, "acme", letter.Run, holdRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
@@ -89,13 +89,13 @@ func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	other, nothing := paidFinding, paidFinding
 	other.Moved, nothing.Class, nothing.Moved = 999, NotExecuted, 0
 	var wrong *FieldError
-	if _, err := r.PlanFinding(ctx, "acme", letter.Run, other); !errors.As(err, &wrong) || wrong.Field != "other_amount" {
+	if _, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, other); !errors.As(err, &wrong) || wrong.Field != "other_amount" {
 		t.Errorf("another amount: %v", err)
 	}
-	if _, err := r.PlanFinding(ctx, "acme", letter.Run, nothing); !errors.As(err, &wrong) || wrong.Field != "finding" {
+	if _, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, nothing); !errors.As(err, &wrong) || wrong.Field != "finding" {
 		t.Errorf("not executed: %v", err)
 	}
-	if _, err := r.PlanFinding(ctx, "other", letter.Run, paidFinding); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:ada").Bulk.PlanFinding(ctx, letter.Run, paidFinding); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
@@ -111,9 +111,9 @@ func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
 	letter := r.deadLetter(1, func(Call) Answer { return refused() })
 	q := refusedLetters()
 	q.Confirm = "1"
-	_, err := r.Service.Purge(ctx, "acme", q)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q)
 	plan := r.secondPerson(err)
-	if _, err := r.Service.Clear(ctx, "acme", ClearRequest{Actor: "user:ada", Reason: "old", Family: Family, Confirm: Family}); r.secondPerson(err).Items != 1 {
+	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Clear(ctx, ClearRequest{Reason: "old", Family: Family, Confirm: Family}); r.secondPerson(err).Items != 1 {
 		t.Errorf("clear: %v", err)
 	}
 	if got := r.letterStatus(letter); got != background.LetterOpen {
@@ -134,7 +134,7 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	var all sync.WaitGroup
 	start := make(chan struct{})
@@ -145,9 +145,9 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 			if n%2 == 0 {
 				actor = fmt.Sprintf("user:%d", n)
 			}
-			b, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, actor)
+			b, err := r.As("acme", actor).Bulk.Run(ctx, plan.ID, plan.Hash)
 			for errors.Is(err, background.ErrBusy) { // the callers wait for one case
-				b, err = r.RunBulk(ctx, "acme", plan.ID, plan.Hash, actor)
+				b, err = r.As("acme", actor).Bulk.Run(ctx, plan.ID, plan.Hash)
 			}
 			var second *SecondPersonError
 			switch planner := actor == "user:ada"; {
@@ -210,19 +210,19 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	r.untilNoneLive()
 	plans := map[string]func(context.Context) (Bulk, error){
 		"finding": func(ctx context.Context) (Bulk, error) {
-			return r.PlanFinding(ctx, "acme", letters[0].Run, paidFinding)
+			return r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letters[0].Run, paidFinding)
 		},
 		"free": func(ctx context.Context) (Bulk, error) {
-			return r.PlanFree(ctx, FreeRequest{Tenant: "acme", Filter: CaseFilter{Transaction: "txr_1"}, Actor: "user:ada", Reason: "withdrawn", Reference: "mail 3"})
+			return r.As("acme", "user:ada").Bulk.PlanFree(ctx, FreeRequest{Filter: CaseFilter{Transaction: "txr_1"}, Reason: "withdrawn", Reference: "mail 3"})
 		},
 	}
 	for _, a := range BulkActions {
 		for _, family := range []string{Family, "chores"} {
-			q := BulkRequest{Tenant: "acme", Filter: LetterFilter{Family: family}, Action: a, Actor: "user:ada", Reason: "test"}
+			q := BulkRequest{Filter: LetterFilter{Family: family}, Action: a, Reason: "test"}
 			if a == BulkMark {
 				q.Reprocess = new(bool)
 			}
-			plans[string(a)+" "+family] = func(ctx context.Context) (Bulk, error) { return r.PlanBulk(ctx, q) }
+			plans[string(a)+" "+family] = func(ctx context.Context) (Bulk, error) { return r.As("acme", "user:ada").Bulk.Plan(ctx, q) }
 		}
 	}
 	money := []string{"finding", "free", "fork " + Family, "purge " + Family}
@@ -274,7 +274,7 @@ func (r *rig) mayRun(plan Bulk, caller Caller, actor string, runs bool, what str
 	}
 	if !runs {
 		var second *SecondPersonError
-		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, actor); !errors.As(err, &second) {
+		if _, err := r.As("acme", actor).Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 			r.t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -289,27 +289,25 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, operator := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator}, Reason: "test"})
 	_, approver := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Approver}, Reason: "test"})
-	_, err := r.Service.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), "acme", letter.Run, paidFinding)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), letter.Run, paidFinding)
 	plan := r.secondPerson(err)
-	by := BreakGlass{Actor: "user:ada", Reason: "nobody else is awake", Incident: "INC-7"}
+	by := BreakGlass{Reason: "nobody else is awake", Incident: "INC-7"}
 	var second *SecondPersonError
 	for _, no := range []Caller{{Key: operator.Prefix}, {Key: "gone"}} {
-		if _, err := r.RunBulkBreakGlass(WithCaller(ctx, no), "acme", plan.ID, plan.Hash, by); !errors.As(err, &second) {
+		if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(WithCaller(ctx, no), plan.ID, plan.Hash, by); !errors.As(err, &second) {
 			t.Errorf("%+v: %v", no, err)
 		}
 	}
-	program := by
-	program.Actor = "service:desk"
-	if _, err := r.RunBulkBreakGlass(ctx, "acme", plan.ID, plan.Hash, program); !errors.As(err, &second) {
+	if _, err := r.As("acme", "service:desk").Bulk.RunBreakGlass(ctx, plan.ID, plan.Hash, by); !errors.As(err, &second) {
 		t.Errorf("a program: %v", err)
 	}
-	for field, bad := range map[string]BreakGlass{"reason": {Actor: "user:ada", Incident: "INC-7"}, "break_glass": {Actor: "user:ada", Reason: "x"}} {
+	for field, bad := range map[string]BreakGlass{"reason": {Incident: "INC-7"}, "break_glass": {Reason: "x"}} {
 		var wrong *FieldError
-		if _, err := r.RunBulkBreakGlass(ctx, "acme", plan.ID, plan.Hash, bad); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(ctx, plan.ID, plan.Hash, bad); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := r.RunBulkBreakGlass(WithCaller(ctx, Caller{Key: approver.Prefix}), "acme", plan.ID, plan.Hash, by); err != nil {
+	if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(WithCaller(ctx, Caller{Key: approver.Prefix}), plan.ID, plan.Hash, by); err != nil {
 		t.Fatal(err)
 	}
 	if b := r.untilPlanDone(plan.ID); b.Progress.Done != 1 || b.Incident != "INC-7" || b.IncidentReason != by.Reason || b.People != 1 || b.SelfDeclared {
@@ -358,7 +356,7 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 		}
 	}
 	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	if c, err := r.Service.Reconcile(ctx, "acme", letter.Run, paidFinding); err != nil || c.Progression != settlement.Settled {
+	if c, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding); err != nil || c.Progression != settlement.Settled {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 1 || payloads[0].People != 1 {
@@ -385,11 +383,11 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	rule := Rule{Name: "night", Filter: LetterFilter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
 	for what, do := range map[string]func() error{
 		"hold": func() error {
-			_, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{Actor: who, Reason: "x"})
+			_, err := r.As("acme", who).DeadLetters.Hold(ctx, letters[0].Run, "x")
 			return err
 		},
 		"fork": func() error {
-			_, err := r.Fork(ctx, "acme", letters[1].Run, ForkRequest{Actor: who, Reason: "x"})
+			_, err := r.As("acme", who).DeadLetters.Fork(ctx, letters[1].Run, ForkRequest{Reason: "x"})
 			return err
 		},
 		"key": func() error {

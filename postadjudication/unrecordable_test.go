@@ -77,7 +77,7 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 		t.Errorf("a higher generation: %s", got.Reply)
 	}
 	r.mustAudit()
-	found := Finding{Actor: "user:ada", Reason: "paid 90 too much, claimed back", Class: Executed, Moved: 10, Reference: "stmt-7"}
+	found := Finding{actor: "user:ada", Reason: "paid 90 too much, claimed back", Class: Executed, Moved: 10, Reference: "stmt-7"}
 	if c, err := r.Reconcile(ctx, "acme", s.Run, found); err != nil || c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -47,7 +47,7 @@ func (a *API) hold(ctx context.Context, c Caller, in *holdInput) (*annotationsOu
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := a.service.Hold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
+	annotations, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Hold(ctx, id, in.Body.Reason)
 	return &annotationsOutput{annotations}, err
 }
 
@@ -56,7 +56,7 @@ func (a *API) releaseHold(ctx context.Context, c Caller, in *holdInput) (*annota
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := a.service.ReleaseHold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
+	annotations, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Release(ctx, id, in.Body.Reason)
 	return &annotationsOutput{annotations}, err
 }
 
@@ -65,8 +65,8 @@ func (a *API) mark(ctx context.Context, c Caller, in *markInput) (*annotationsOu
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := a.service.Mark(ctx, c.Tenant, id, postadjudication.MarkRequest{
-		Actor: c.Principal, Reason: in.Body.Reason, ReprocessEligible: in.Body.Reprocess, ManualReviewRequired: in.Body.Review,
+	annotations, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Mark(ctx, id, postadjudication.MarkRequest{
+		Reason: in.Body.Reason, ReprocessEligible: in.Body.Reprocess, ManualReviewRequired: in.Body.Review,
 	})
 	return &annotationsOutput{annotations}, err
 }

@@ -96,11 +96,11 @@ func (a *API) bulkOperations(h huma.API) {
 	for _, change := range []struct {
 		word, summary string
 		action        access.Action
-		do            func(context.Context, string, uuid.UUID, string, string) (postadjudication.Bulk, error)
+		do            func(postadjudication.Plans, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)
 	}{
-		{"pause", "Pause a running plan within a second", access.BulkStop, a.service.PauseBulk},
-		{"resume", "Resume a paused plan", access.BulkRun, a.service.ResumeBulk},
-		{"cancel", "Cancel a plan for good", access.BulkStop, a.service.CancelBulk},
+		{"pause", "Pause a running plan within a second", access.BulkStop, postadjudication.Plans.Pause},
+		{"resume", "Resume a paused plan", access.BulkRun, postadjudication.Plans.Resume},
+		{"cancel", "Cancel a plan for good", access.BulkStop, postadjudication.Plans.Cancel},
 	} {
 		register(a, h, operation{
 			id: change.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + change.word, action: change.action, summary: change.summary,
@@ -110,7 +110,7 @@ func (a *API) bulkOperations(h huma.API) {
 			if err != nil {
 				return nil, err
 			}
-			b, err := change.do(ctx, c.Tenant, id, c.Principal, in.Body.Reason)
+			b, err := change.do(a.service.As(c.Tenant, c.Principal).Bulk, ctx, id, in.Body.Reason)
 			return &bulkOutput{b}, bulkProblem(err)
 		})
 	}
@@ -118,7 +118,7 @@ func (a *API) bulkOperations(h huma.API) {
 
 func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
 	q := postadjudication.BulkRequest{
-		Tenant: c.Tenant, Action: postadjudication.BulkAction(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason,
+		Action: postadjudication.BulkAction(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Reason: in.Body.Reason,
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
 	}
 	var err error
@@ -133,12 +133,12 @@ func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkP
 	if err := a.checkPlanAttempts(ctx, c, q.Filter.Family, q.Policy); err != nil {
 		return nil, err
 	}
-	b, err := a.service.PlanBulk(ctx, q)
+	b, err := a.service.As(c.Tenant, c.Principal).Bulk.Plan(ctx, q)
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
 func (a *API) listBulk(ctx context.Context, c Caller, in *bulksInput) (*bulksOutput, error) {
-	page, err := a.service.Bulks(ctx, c.Tenant, in.After)
+	page, err := a.service.As(c.Tenant, "").Bulk.List(ctx, in.After)
 	return &bulksOutput{page}, bulkProblem(err)
 }
 
@@ -147,7 +147,7 @@ func (a *API) getBulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput
 	if err != nil {
 		return nil, err
 	}
-	b, err := a.service.Bulk(ctx, c.Tenant, id)
+	b, err := a.service.As(c.Tenant, "").Bulk.Get(ctx, id)
 	return &bulkOutput{b}, err
 }
 
@@ -156,7 +156,7 @@ func (a *API) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*bul
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.service.BulkItems(ctx, c.Tenant, id, in.After, in.Limit, in.Outcome)
+	page, err := a.service.As(c.Tenant, "").Bulk.Items(ctx, id, in.Outcome, in.After, in.Limit)
 	return &bulkItemsOutput{page}, bulkProblem(err)
 }
 
@@ -166,13 +166,13 @@ func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOut
 		return nil, err
 	}
 	if in.Body.BreakGlass != "" {
-		b, err := a.service.RunBulkBreakGlass(ctx, c.Tenant, id, in.Body.Hash, postadjudication.BreakGlass{Actor: c.Principal, Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
+		b, err := a.service.As(c.Tenant, c.Principal).Bulk.RunBreakGlass(ctx, id, in.Body.Hash, postadjudication.BreakGlass{Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
 		return &bulkOutput{b}, bulkProblem(err)
 	}
 	if in.Body.Reason != "" {
 		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan already has a reason").withField("reason", "is given with break_glass only")
 	}
-	b, err := a.service.RunBulk(ctx, c.Tenant, id, in.Body.Hash, c.Principal)
+	b, err := a.service.As(c.Tenant, c.Principal).Bulk.Run(ctx, id, in.Body.Hash)
 	return &bulkOutput{b}, bulkProblem(err)
 }
 

@@ -131,8 +131,8 @@ func caseFilter(states []string, reserved bool, transaction string) postadjudica
 }
 
 func (a *API) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlannedOutput, error) {
-	b, err := a.service.PlanFree(ctx, postadjudication.FreeRequest{
-		Tenant: c.Tenant, Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Actor: c.Principal, Reason: in.Body.Reason, Reference: in.Body.Reference,
+	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, postadjudication.FreeRequest{
+		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference,
 	})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }

@@ -109,7 +109,7 @@ func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, e
 	if err := a.checkForkAttempts(ctx, c, id, policy); err != nil {
 		return nil, err
 	}
-	f, err := a.service.Fork(ctx, c.Tenant, id, postadjudication.ForkRequest{Actor: c.Principal, Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
+	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Fork(ctx, id, postadjudication.ForkRequest{Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (a *API) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput,
 	if err != nil {
 		return nil, err
 	}
-	f, err := a.service.Retry(ctx, c.Tenant, id, c.Principal, in.Body.Reason)
+	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Retry(ctx, id, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -151,11 +151,11 @@ func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*cas
 		if b.Finding != "" || b.Moved != 0 || b.Other || b.Known || b.Reason != "" || b.Reference != "" {
 			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").withField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
 		}
-		status, err := a.service.ReconcileByLookup(ctx, c.Tenant, id, c.Principal)
+		status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Lookup(ctx, id)
 		return &caseOutput{status}, err
 	}
-	status, err := a.service.Reconcile(ctx, c.Tenant, id, postadjudication.Finding{
-		Actor: c.Principal, Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference,
+	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, postadjudication.Finding{
+		Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference,
 	})
 	return &caseOutput{status}, err
 }

@@ -82,7 +82,7 @@ func (a *API) planPurge(ctx context.Context, c Caller, in *purgePlanInput) (*pur
 	if err != nil {
 		return nil, err
 	}
-	plan, err := a.service.PlanPurge(ctx, c.Tenant, postadjudication.PurgeRequest{Filter: filter})
+	plan, err := a.service.As(c.Tenant, "").DeadLetters.PlanPurge(ctx, postadjudication.PurgeRequest{Filter: filter})
 	return &purgePlanOutput{plan}, err
 }
 
@@ -91,16 +91,16 @@ func (a *API) purge(ctx context.Context, c Caller, in *purgeInput) (*purgeOutput
 	if err != nil {
 		return nil, err
 	}
-	done, err := a.service.Purge(ctx, c.Tenant, postadjudication.PurgeRequest{Actor: c.Principal, Reason: in.Body.Reason, Filter: filter, Confirm: in.Body.Confirm})
+	done, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Purge(ctx, postadjudication.PurgeRequest{Reason: in.Body.Reason, Filter: filter, Confirm: in.Body.Confirm})
 	return &purgeOutput{done}, err
 }
 
 func (a *API) planClear(ctx context.Context, c Caller, in *clearPlanInput) (*purgePlanOutput, error) {
-	plan, err := a.service.PlanClear(ctx, c.Tenant, postadjudication.ClearRequest{Family: in.Body.Family})
+	plan, err := a.service.As(c.Tenant, "").DeadLetters.PlanClear(ctx, postadjudication.ClearRequest{Family: in.Body.Family})
 	return &purgePlanOutput{plan}, err
 }
 
 func (a *API) clear(ctx context.Context, c Caller, in *clearInput) (*purgeOutput, error) {
-	done, err := a.service.Clear(ctx, c.Tenant, postadjudication.ClearRequest{Actor: c.Principal, Reason: in.Body.Reason, Family: in.Body.Family, Confirm: in.Body.Confirm})
+	done, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Clear(ctx, postadjudication.ClearRequest{Reason: in.Body.Reason, Family: in.Body.Family, Confirm: in.Body.Confirm})
 	return &purgeOutput{done}, err
 }

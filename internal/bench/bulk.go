@@ -36,8 +36,8 @@ func (j job) bulk(ctx context.Context) (m metrics, err error) {
 	defer func() { err = errors.Join(err, s.Close(), db.Close()) }()
 	m = metrics{}
 	begun := time.Now()
-	plan, err := s.PlanBulk(ctx, postadjudication.BulkRequest{
-		Tenant: "bench", All: true, Action: postadjudication.BulkFork, Actor: "user:ada", Reason: "the escrow service was mended",
+	plan, err := s.As("bench", "user:ada").Bulk.Plan(ctx, postadjudication.BulkRequest{
+		All: true, Action: postadjudication.BulkFork, Reason: "the escrow service was mended",
 	})
 	if err == nil {
 		err = equal("letters of the plan", int(plan.Ready), j.Tasks)
@@ -47,7 +47,7 @@ func (j job) bulk(ctx context.Context) (m metrics, err error) {
 	}
 	m[planSeconds] = time.Since(begun).Seconds()
 	begun = time.Now()
-	if _, err := s.RunBulk(ctx, "bench", plan.ID, plan.Hash, "user:bob"); err != nil {
+	if _, err := s.As("bench", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 		return nil, err
 	}
 	if err := j.forkUnderKills(ctx, s, plan, db, begun, m); err != nil {
@@ -73,7 +73,7 @@ func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, pl
 	}
 	defer func() { w.kill() }()
 	for {
-		b, err := s.Bulk(ctx, "bench", plan.ID)
+		b, err := s.As("bench", "").Bulk.Get(ctx, plan.ID)
 		switch {
 		case err != nil:
 			return err

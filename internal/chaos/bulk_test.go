@@ -51,14 +51,14 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 		failpoint.Point(failpoint.JournalAfter, failpoint.BulkItem),
 	} {
 		s.awaitKilled(s.worker(point))
-		if b, err := s.service.Bulk(context.Background(), "chaos", plan.ID); err != nil || b.State != postadjudication.BulkRunning || b.Progress.Pending == 0 {
+		if b, err := s.service.As("chaos", "").Bulk.Get(context.Background(), plan.ID); err != nil || b.State != postadjudication.BulkRunning || b.Progress.Pending == 0 {
 			t.Errorf("after a kill at %s: %+v, %v", point, b, err)
 		}
 	}
 	survivor := s.worker("", func(c *worker.Settings) { c.Slots = 32 })
 	s.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, plan.ID)
 	s.awaitNoneLive()
-	b, err := s.service.Bulk(context.Background(), "chaos", plan.ID)
+	b, err := s.service.As("chaos", "").Bulk.Get(context.Background(), plan.ID)
 	if err != nil || b.Progress.Done != n || b.Progress.Pending+b.Progress.PlanStale+b.Progress.Refused+b.Progress.Failed != 0 {
 		t.Errorf("%+v, %v", b.Progress, err)
 	}
@@ -74,13 +74,13 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 // begun returns a running plan of all letters that no process works on yet.
 func (s *fixture) begun(n int) postadjudication.Bulk {
 	s.t.Helper()
-	plan, err := s.service.PlanBulk(context.Background(), postadjudication.BulkRequest{
-		Tenant: "chaos", All: true, Action: postadjudication.BulkFork, Actor: "user:ada", Reason: "mended",
+	plan, err := s.service.As("chaos", "user:ada").Bulk.Plan(context.Background(), postadjudication.BulkRequest{
+		All: true, Action: postadjudication.BulkFork, Reason: "mended",
 	})
 	if err != nil || plan.Items != int64(n) || plan.Ready != int64(n) {
 		s.t.Fatalf("%+v, %v", plan, err)
 	}
-	if plan, err = s.service.RunBulk(context.Background(), "chaos", plan.ID, plan.Hash, "user:bob"); err != nil {
+	if plan, err = s.service.As("chaos", "user:bob").Bulk.Run(context.Background(), plan.ID, plan.Hash); err != nil {
 		s.t.Fatal(err)
 	}
 	return plan
@@ -88,7 +88,7 @@ func (s *fixture) begun(n int) postadjudication.Bulk {
 
 func (s *fixture) progress(b postadjudication.Bulk) postadjudication.BulkProgress {
 	s.t.Helper()
-	b, err := s.service.Bulk(context.Background(), "chaos", b.ID)
+	b, err := s.service.As("chaos", "").Bulk.Get(context.Background(), b.ID)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestACancelledPlanCountsWhatAKilledProcessDidForIt(t *testing.T) {
 	if p := s.progress(plan); p.Pending != n {
 		t.Errorf("%+v", p)
 	}
-	if _, err := s.service.CancelBulk(context.Background(), "chaos", plan.ID, "user:cem", "not these"); err != nil {
+	if _, err := s.service.As("chaos", "user:cem").Bulk.Cancel(context.Background(), plan.ID, "not these"); err != nil {
 		t.Fatal(err)
 	}
 	survivor := s.worker("", func(c *worker.Settings) { c.Slots = 32 })

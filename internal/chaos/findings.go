@@ -66,7 +66,7 @@ func (a *testbed) lookUp(ctx context.Context, limit time.Duration) (left int, er
 			return len(open), err
 		}
 		for _, c := range open {
-			_, err := a.operatorService.ReconcileByLookup(ctx, tenant, c.run, operatorActor)
+			_, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Lookup(ctx, c.run)
 			if err != nil && !isRefusal(err) {
 				return len(open), fmt.Errorf("looking up %s: %w", c.transaction, err)
 			}
@@ -85,7 +85,7 @@ func isRefusal(err error) bool {
 
 // finding returns the state of an operation key in the escrow service's own ledger.
 func (a *testbed) finding(key string) postadjudication.Finding {
-	f := postadjudication.Finding{Actor: operatorActor, Reason: operatorReason, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
+	f := postadjudication.Finding{Reason: operatorReason, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
 	for _, e := range a.escrow.Effects() {
 		if e.OperationKey == key {
 			f.Class, f.OtherAmount, f.CallOutstanding = background.Executed, true, false
@@ -103,7 +103,7 @@ func (a *testbed) recordAllFindings(ctx context.Context) (recorded, left int, er
 		return 0, 0, err
 	}
 	for _, c := range open {
-		switch _, err := a.operatorService.Reconcile(withoutSecondPerson(ctx), tenant, c.run, a.finding(c.key)); {
+		switch _, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Reconcile(withoutSecondPerson(ctx), c.run, a.finding(c.key)); {
 		case err == nil:
 			recorded++
 		case isRefusal(err):

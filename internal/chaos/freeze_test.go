@@ -100,8 +100,8 @@ func (s *fixture) refundInstead(h *workerProcess, run string, a postadjudication
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.service.Reconcile(s.ctx(), a.Tenant, id, postadjudication.Finding{
-		Actor: "user:ada", Reason: "the bank's statement: nothing was moved", Class: postadjudication.NotExecuted, Reference: "stmt-7", CallOutstanding: true,
+	if _, err := s.service.As(a.Tenant, "user:ada").DeadLetters.Reconcile(s.ctx(), id, postadjudication.Finding{
+		Reason: "the bank's statement: nothing was moved", Class: postadjudication.NotExecuted, Reference: "stmt-7", CallOutstanding: true,
 	}); err != nil {
 		s.t.Fatal(err)
 	}

@@ -65,9 +65,9 @@ func (a *testbed) findSome(ctx context.Context, rng *rand.Rand, states ...string
 			return fmt.Sprintf("%d found; a call may be on its way", done), nil
 		}
 		sleep(ctx, ledgerDelay)
-		_, err := a.operatorService.Reconcile(ctx, tenant, c.run, a.finding(c.key))
+		_, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Reconcile(ctx, c.run, a.finding(c.key))
 		if planned := (*postadjudication.SecondPersonError)(nil); errors.As(err, &planned) {
-			_, err = a.operatorService.RunBulk(ctx, tenant, planned.Plan.ID, planned.Plan.Hash, secondActor)
+			_, err = a.operatorService.As(tenant, secondActor).Bulk.Run(ctx, planned.Plan.ID, planned.Plan.Hash)
 		}
 		switch {
 		case err == nil:
@@ -184,7 +184,7 @@ func forkOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	if err != nil || l == nil {
 		return "no letter", err
 	}
-	s, err := a.operatorService.Fork(ctx, tenant, l.run, postadjudication.ForkRequest{Actor: operatorActor, Reason: operatorReason})
+	s, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Fork(ctx, l.run, postadjudication.ForkRequest{Reason: operatorReason})
 	switch {
 	case err == nil:
 		a.load.accepted.noteOtherRun(worker.Reply{Reply: s.Reply, Run: s.Run.String()})
@@ -196,13 +196,13 @@ func forkOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 
 // bulkFork forks many letters by a plan; every third is cancelled in the middle of it.
 func bulkFork(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	q := postadjudication.BulkRequest{Tenant: tenant, Action: postadjudication.BulkFork, Actor: operatorActor, Reason: operatorReason,
+	q := postadjudication.BulkRequest{Action: postadjudication.BulkFork, Reason: operatorReason,
 		Filter: postadjudication.LetterFilter{Status: background.LetterOpen, Class: background.NotExecuted}}
 	cancelled := rng.IntN(3) == 0
 	if cancelled {
 		q.Throttle = 2
 	}
-	b, err := a.operatorService.PlanBulk(ctx, q)
+	b, err := a.operatorService.As(tenant, operatorActor).Bulk.Plan(ctx, q)
 	var nothing *postadjudication.NothingSelectedError
 	if errors.As(err, &nothing) {
 		return "nothing to plan", nil
@@ -210,11 +210,11 @@ func bulkFork(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	if err != nil || b.Progress.Pending == 0 {
 		return "a plan of what is refused", err
 	}
-	if _, err := a.operatorService.RunBulk(ctx, tenant, b.ID, b.Hash, secondActor); err != nil {
+	if _, err := a.operatorService.As(tenant, secondActor).Bulk.Run(ctx, b.ID, b.Hash); err != nil {
 		return "", err
 	}
 	if cancelled {
-		_, err = a.operatorService.CancelBulk(ctx, tenant, b.ID, operatorActor, operatorReason)
+		_, err = a.operatorService.As(tenant, operatorActor).Bulk.Cancel(ctx, b.ID, operatorReason)
 	}
 	return fmt.Sprintf("%d letters, cancelled: %t", b.Progress.Pending, cancelled), err
 }
@@ -224,13 +224,13 @@ func purgeOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	if err != nil || l == nil {
 		return "no letter", err
 	}
-	q := postadjudication.PurgeRequest{Actor: operatorActor, Reason: operatorReason, Filter: postadjudication.LetterFilter{Status: background.LetterOpen, Transaction: l.transaction}}
-	plan, err := a.operatorService.PlanPurge(ctx, tenant, q)
+	q := postadjudication.PurgeRequest{Reason: operatorReason, Filter: postadjudication.LetterFilter{Status: background.LetterOpen, Transaction: l.transaction}}
+	plan, err := a.operatorService.As(tenant, operatorActor).DeadLetters.PlanPurge(ctx, q)
 	if err != nil {
 		return "", err
 	}
 	q.Confirm = strconv.Itoa(plan.Letters)
-	done, err := a.operatorService.Purge(withoutSecondPerson(ctx), tenant, q)
+	done, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Purge(withoutSecondPerson(ctx), q)
 	if err != nil && isRefusal(err) {
 		err = nil
 	}

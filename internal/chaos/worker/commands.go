@@ -185,7 +185,7 @@ func (p *process) fork(ctx context.Context, c Command, r *Reply) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.service.Fork(ctx, c.Tenant, id, postadjudication.ForkRequest{Actor: actor, Reason: reason})
+	s, err := p.service.As(c.Tenant, actor).DeadLetters.Fork(ctx, id, postadjudication.ForkRequest{Reason: reason})
 	r.submitted(s, err)
 	return err
 }

@@ -18,15 +18,14 @@ func (p *process) annotate(ctx context.Context, c Command) error {
 	if err != nil {
 		return err
 	}
-	q := postadjudication.HoldRequest{Actor: actor, Reason: reason}
 	switch c.Do {
 	case Hold:
-		_, err = p.service.Hold(ctx, c.Tenant, id, q)
+		_, err = p.service.As(c.Tenant, actor).DeadLetters.Hold(ctx, id, reason)
 	case ReleaseHold:
-		_, err = p.service.ReleaseHold(ctx, c.Tenant, id, q)
+		_, err = p.service.As(c.Tenant, actor).DeadLetters.Release(ctx, id, reason)
 	case Mark:
 		review := true
-		_, err = p.service.Mark(ctx, c.Tenant, id, postadjudication.MarkRequest{Actor: actor, Reason: reason, ManualReviewRequired: &review})
+		_, err = p.service.As(c.Tenant, actor).DeadLetters.Mark(ctx, id, postadjudication.MarkRequest{Reason: reason, ManualReviewRequired: &review})
 	case Purge:
 		err = p.purge(ctx, c.Tenant)
 	}
@@ -35,13 +34,13 @@ func (p *process) annotate(ctx context.Context, c Command) error {
 
 // purge removes the refused letters of a tenant.
 func (p *process) purge(ctx context.Context, tenant string) error {
-	q := postadjudication.PurgeRequest{Actor: actor, Reason: reason, Filter: postadjudication.LetterFilter{Status: "open", Outcome: "release"}}
-	plan, err := p.service.PlanPurge(ctx, tenant, q)
+	q := postadjudication.PurgeRequest{Reason: reason, Filter: postadjudication.LetterFilter{Status: "open", Outcome: "release"}}
+	plan, err := p.service.As(tenant, actor).DeadLetters.PlanPurge(ctx, q)
 	if err != nil {
 		return err
 	}
 	q.Confirm = strconv.Itoa(plan.Letters)
-	done, err := p.service.Purge(postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true}), tenant, q)
+	done, err := p.service.As(tenant, actor).DeadLetters.Purge(postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true}), q)
 	if err == nil && done.Letters != plan.Letters {
 		err = fmt.Errorf("worker: %d letters were purged of %d", done.Letters, plan.Letters)
 	}
@@ -63,11 +62,11 @@ func (s Settings) configureRetention(c *postadjudication.Config) (err error) {
 
 // free frees the reservations of the tenant's cases, by a plan.
 func (p *process) free(ctx context.Context, c Command) error {
-	b, err := p.service.PlanFree(ctx, postadjudication.FreeRequest{Tenant: c.Tenant, All: true, Actor: actor, Reason: reason, Reference: "chaos"})
+	b, err := p.service.As(c.Tenant, actor).Bulk.PlanFree(ctx, postadjudication.FreeRequest{All: true, Reason: reason, Reference: "chaos"})
 	if err != nil {
 		return unlessNothing(err)
 	}
-	_, err = p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, secondActor)
+	_, err = p.service.As(c.Tenant, secondActor).Bulk.Run(ctx, b.ID, b.Hash)
 	return err
 }
 
@@ -82,18 +81,18 @@ func unlessNothing(err error) error {
 
 // bulk forks all letters of a tenant by a plan, or cancels the plan in the middle of it.
 func (p *process) bulk(ctx context.Context, c Command) error {
-	q := postadjudication.BulkRequest{Tenant: c.Tenant, All: true, Action: postadjudication.BulkFork, Actor: actor, Reason: reason}
+	q := postadjudication.BulkRequest{All: true, Action: postadjudication.BulkFork, Reason: reason}
 	if c.Do == CancelBulk {
 		q.Throttle = 1 // so that it does not finish before the cancel
 	}
-	b, err := p.service.PlanBulk(ctx, q)
+	b, err := p.service.As(c.Tenant, actor).Bulk.Plan(ctx, q)
 	if err != nil {
 		return unlessNothing(err)
 	}
-	if _, err := p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, secondActor); err != nil || c.Do == Bulk {
+	if _, err := p.service.As(c.Tenant, secondActor).Bulk.Run(ctx, b.ID, b.Hash); err != nil || c.Do == Bulk {
 		return err
 	}
-	_, err = p.service.CancelBulk(ctx, c.Tenant, b.ID, actor, reason)
+	_, err = p.service.As(c.Tenant, actor).Bulk.Cancel(ctx, b.ID, reason)
 	return err
 }
 
