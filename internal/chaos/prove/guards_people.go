@@ -19,12 +19,12 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a finding of executed is planned first",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "if people > 1 || access.IsProgram(f.actor) {", "if access.IsProgram(f.Actor) {"}},
+		Edits:    []Edit{{"postadjudication/reconcile.go", "if people > 1 || access.IsProgram(f.actor) {", "if access.IsProgram(f.actor) {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingOfExecutedTakesTwoPeople"},
 	},
 	{
 		Name:     "a purge of settlements is planned first",
-		Edits:    []Edit{{"postadjudication/purge.go", "needsTwo := people > 1 || access.IsProgram(p.actor)", "needsTwo := people > 2 && access.IsProgram(q.Actor)"}},
+		Edits:    []Edit{{"postadjudication/purge.go", "needsTwo := people > 1 || access.IsProgram(p.actor)", "needsTwo := people > 2 && access.IsProgram(p.actor)"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{
