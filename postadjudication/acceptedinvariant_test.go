@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -37,7 +38,7 @@ func TestAnAcceptedDecisionIsNeverRefusedLater(t *testing.T) {
 		c.Sweep = 50 * time.Millisecond
 	})
 	var stories sync.Map // by target
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		found, _ := stories.Load(c.Target)
 		return found.(*scenario).answer(c)
 	}
@@ -114,7 +115,7 @@ type scenario struct {
 
 func (s *scenario) target() string { return fmt.Sprintf("bank-%d", s.n) }
 
-func (s *scenario) answer(c Call) Answer {
+func (s *scenario) answer(c escrow.Call) escrow.Answer {
 	s.mu.Lock()
 	s.calls++
 	answer := s.answers[c.Generation]
@@ -162,9 +163,9 @@ func (s *scenario) step(act, answer string) {
 		s.setGenerationAnswer(s.caseOf(s.next("release")).Generation, answer)
 		_, err = s.As("acme", "user:ada").DeadLetters.Fork(ctx, holder.ID, forkRequest)
 	case "executed":
-		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says so", Class: Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
+		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says so", Class: escrow.Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
 	case "not executed":
-		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says no", Class: NotExecuted, Reference: "stmt", CallOutstanding: true})
+		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt", CallOutstanding: true})
 	case "cancel":
 		_, err = s.As("acme", who).Cases.Cancel(ctx, holder.ID, "a fraud")
 	case "purge":

@@ -16,15 +16,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Family is the name of the settlement family.
 const Family = "settlement"
-
-// DefaultTarget is the escrow service called if Adjudication.Target is empty.
-const DefaultTarget = binding.DefaultTarget
 
 // MaxPayload is the maximum size of Adjudication.Payload, in bytes.
 const MaxPayload = 16 << 10
@@ -191,7 +189,7 @@ func hasControls(s string) bool {
 
 func (a Adjudication) target() string {
 	if a.Target == "" {
-		return DefaultTarget
+		return escrow.DefaultTarget
 	}
 	return a.Target
 }
@@ -204,7 +202,7 @@ func (a Adjudication) actor() string {
 }
 
 // operationKey returns the operation key of the decision: see binding.OperationKey.
-func (a Adjudication) operationKey(epoch int) OperationKey {
+func (a Adjudication) operationKey(epoch int) escrow.OperationKey {
 	return binding.OperationKey(a.Instruction, a.Target, epoch)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -94,7 +95,7 @@ func replyToHigher(s *postgres.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
-	case s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() && s.Run.Class != Executed: // one key is executed once
+	case s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once
 		return ReconcileFirst
 	}
 	return Created
@@ -141,7 +142,7 @@ func (a admission) submitted(run background.Run, c postgres.Case, readjudicated 
 	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
-		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: OperationKey(run.Operation).String(),
+		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: escrow.OperationKey(run.Operation).String(),
 		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
 		Epoch: c.Epoch, Readjudicated: readjudicated, Settlement: binding.SettlementSnapshot(c.State),
 	}}

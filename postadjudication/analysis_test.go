@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -16,8 +17,8 @@ import (
 // unknown money.
 func (r *rig) lettersOfThreeCauses() (letters []Submitted) {
 	r.t.Helper()
-	closed := func(c Call) Answer {
-		return Answer{Class: NotExecuted, Type: "http.refused", Code: "422", Message: fmt.Sprintf("account %s9 is closed", c.Run.String()[30:])}
+	closed := func(c escrow.Call) escrow.Answer {
+		return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Code: "422", Message: fmt.Sprintf("account %s9 is closed", c.Run.String()[30:])}
 	}
 	for i := range 3 {
 		letters = append(letters, r.deadLetter(i, closed))
@@ -25,19 +26,19 @@ func (r *rig) lettersOfThreeCauses() (letters []Submitted) {
 	dollars := refund(3)
 	dollars.Amount, dollars.Held = settlement.Money{Minor: 70, Currency: "USD"}, settlement.Money{Minor: 90, Currency: "USD"}
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer { return closed(c) }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return closed(c) }
 	r.escrow.mu.Unlock()
 	letters = append(letters, r.mustSubmit(dollars))
 	r.untilNoneLive()
-	letters = append(letters, r.deadLetter(4, func(Call) Answer { return busy429() }))
+	letters = append(letters, r.deadLetter(4, func(escrow.Call) escrow.Answer { return busy429() }))
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letters[4].Run, forkRequest); err != nil {
 		r.t.Fatal(err)
 	}
 	r.untilNoneLive()
 	r.escrow.mu.Lock()
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.escrow.mu.Unlock()
-	return append(letters, r.deadLetter(5, func(Call) Answer { return noAnswer() }))
+	return append(letters, r.deadLetter(5, func(escrow.Call) escrow.Answer { return noAnswer() }))
 }
 
 func share(shares []Share, value string) Share {
@@ -88,7 +89,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	if a.Oldest == nil || a.Oldest.Run != letters[0].Run || a.Expiring != 0 {
 		t.Errorf("oldest %+v, %d expire", a.Oldest, a.Expiring)
 	}
-	some, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Filter: LetterFilter{Class: Unknown}})
+	some, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Filter: LetterFilter{Class: escrow.Unknown}})
 	if err != nil || some.Letters != 1 || some.AtRisk["EUR"] != 1000 || len(some.Largest) != 1 || some.Oldest.Run != letters[5].Run || len(some.Times) != 30 {
 		t.Errorf("letters of unknown outcome: %+v, %v", some, err)
 	}

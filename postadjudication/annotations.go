@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // Annotations holds what people recorded about an open dead letter, and what follows from it.
@@ -107,7 +108,7 @@ func (l Letters) Mark(ctx context.Context, id background.RunID, q MarkRequest) (
 
 // Marks of a letter on which nobody set them.
 func reprocessEligible(s postgres.Snapshot) bool {
-	failed := s.Run.Class == NotExecuted || s.Run.Class == Unknown && s.Case.Kind != postgres.KindSettlement
+	failed := s.Run.Class == escrow.NotExecuted || s.Run.Class == escrow.Unknown && s.Case.Kind != postgres.KindSettlement
 	return failed && s.Run.Reason == background.ReasonRetryExhausted
 }
 

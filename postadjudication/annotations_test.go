@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -36,7 +37,7 @@ func (r *rig) payloadsOf(of Submitted, subtype receipts.Subtype) (out []receipts
 func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
 	var refusal *RefusedError
 	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateNotHeld {
@@ -67,7 +68,7 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
 	k := r.retentionRig(withArchive(t)).at(174 * day)
 	k.prune(PruneReport{Announced: 1})
@@ -95,7 +96,7 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter, paid := r.deadLetter(1, func(Call) Answer { return refused() }), r.mustSubmit(release(2))
+	letter, paid := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.mustSubmit(release(2))
 	r.untilNoneLive()
 	ctx := context.Background()
 	for field, c := range map[string]struct{ actor, reason string }{"actor": {"", "x"}, "reason": {"user:ada", " "}} {
@@ -126,7 +127,7 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 func TestAPersonMayForkAHeldLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestAPersonMayForkAHeldLetter(t *testing.T) {
 func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	var all sync.WaitGroup
 	for range 12 {
 		all.Go(func() {
@@ -183,7 +184,7 @@ func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
 func TestNoSecretOfAPersonEntersTheAnnotations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	d, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, "paid with card 4111 1111 1111 1111")
 	if err != nil || strings.Contains(d.HoldReason, "4111") {
 		t.Errorf("%+v, %v", d, err)
@@ -198,9 +199,9 @@ func ptr[T any](v T) *T { return &v }
 func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	spent, final, unknown := r.deadLetter(1, func(Call) Answer { return busy429() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return noAnswer() })
+	spent, final, unknown := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return noAnswer() })
 	ctx := context.Background()
 	for _, c := range []struct {
 		letter            Submitted
@@ -238,9 +239,9 @@ func TestAMarkIsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.keyLifetime = 0
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return noAnswer() })
 	ctx := context.Background()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
 		t.Fatal(err)
@@ -255,7 +256,7 @@ func TestAMarkIsNoKey(t *testing.T) {
 func TestAMarkSaysSomethingAndWhy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	for field, q := range map[string]MarkRequest{"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {ReprocessEligible: ptr(true)}, "marks": {Reason: "x"}} {
 		actor := "user:ada"
 		if field == "actor" {

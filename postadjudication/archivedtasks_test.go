@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // asynqInspector gives an operator's access: asynq's inspector, and Redis.
@@ -84,7 +85,7 @@ func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 	r := newRig(t, oneQueue)
 	d := r.inspector()
 	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	r.startWorkers()
 	_, taskID := r.archivedTask(d, 1)
 	info, err := d.GetTaskInfo(onlyQueue, taskID)
@@ -98,7 +99,7 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
 	d := r.inspector()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	const deaths, kept = 6000, 5000
 	r.startWorkers()
 	all := make([]Adjudication, deaths)
@@ -126,7 +127,7 @@ func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
 	d := r.inspector()
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Request == nil || !strings.Contains(string(c.Request), `"generation":1`) {
 			return r.escrow.pay(c, c.Amount.Minor)
 		}
@@ -174,7 +175,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
 	d := r.inspector()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	const deaths = 12_000
 	r.startWorkers()
 	var letters []Submitted

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -43,7 +44,7 @@ func (r *rig) failLetterWrites(trigger string) (mend func()) {
 func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	k := r.retentionRig(withArchive(t)).at(174 * day)
 	k.prune(PruneReport{Announced: 1})
 	mend := r.failLetterWrites(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
@@ -71,7 +72,7 @@ func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	k := r.retentionRig(withArchive(t)).at(174 * day)
 	k.prune(PruneReport{Announced: 1})
 	mend := r.failLetterWrites(`CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
@@ -94,7 +95,7 @@ func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	k := r.retentionRig(withArchive(t)).at(174 * day)
 	k.prune(PruneReport{Announced: 1})
 	seen, err := k.journal.Letters.ByID(context.Background(), letter.Run)

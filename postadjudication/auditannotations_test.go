@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // checkAuditDetects tampers with the database, checks that the audit reports the difference,
@@ -36,8 +37,8 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	held, marked, plain, gone := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() }),
-		r.deadLetter(3, func(Call) Answer { return refused() }), r.deadLetter(4, func(Call) Answer { return refused() })
+	held, marked, plain, gone := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }),
+		r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(4, func(escrow.Call) escrow.Answer { return refused() })
 	yes, no := true, false
 	for _, do := range []func() error{
 		func() error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // The receipts of removed letters hold the digest of their archive file: a file that is missing
@@ -16,7 +17,7 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	folder := t.TempDir()
 	store, err := ArchiveDir(folder)
 	if err != nil {

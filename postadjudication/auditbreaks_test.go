@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -18,7 +19,7 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 	ctx := context.Background()
 	var dead [4]Submitted
 	for n := range dead {
-		dead[n] = r.deadLetter(n, func(Call) Answer { return refused() })
+		dead[n] = r.deadLetter(n, func(escrow.Call) escrow.Answer { return refused() })
 	}
 	r.mustAudit()
 	if err := r.DrainEvents(ctx); err != nil {
@@ -104,7 +105,7 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	mine, other := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() })
+	mine, other := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, mine.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // The audit compares columns that can keep a run from being called, or an operation log from
@@ -52,7 +53,7 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 	for n := range 4 {
 		r.mustSubmit(withPayee(n))
 	}
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if strings.Contains(string(c.Request), "txr_2") {
 			return r.escrow.pay(c, c.Amount.Minor)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // The audit detects a policy and a handler link that were changed directly in the database.
@@ -25,7 +26,7 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 			if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)); err != nil {
 				t.Fatal(err)
 			}
-			r.deadLetter(1, func(Call) Answer { return refused() })
+			r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 			r.execAsOwner(c.spoil)
 			a, err := r.Audit(ctx)
 			if err != nil {

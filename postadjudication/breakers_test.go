@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -31,7 +32,7 @@ type outage struct {
 
 func newOutage(r *rig) *outage {
 	o := &outage{rig: r}
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if !o.down.Load() {
 			return r.escrow.pay(c, c.Amount.Minor)
 		}
@@ -198,9 +199,9 @@ func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 	t.Parallel()
 	const bad, good = 40, 20
 	r := newRig(t, withBreakers)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 1000 {
-			return Answer{Class: Unknown, Retry: true, Type: "http.status", Code: "500", Message: "internal error"}
+			return escrow.Answer{Class: escrow.Unknown, Retry: true, Type: "http.status", Code: "500", Message: "internal error"}
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
@@ -246,7 +247,7 @@ func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
 	c := r.caseOf(release(1))
 	by := c.Runs[0].PausedBy
-	if len(by) != 1 || by[0].Tenant != AllTenants || by[0].Target != DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != WaitsForBreaker {
+	if len(by) != 1 || by[0].Tenant != AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != WaitsForBreaker {
 		t.Errorf("%+v", by)
 	}
 	o.down.Store(false)
@@ -286,7 +287,7 @@ func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 			ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FewPausedFor: 100 * time.Millisecond, LeaderTimeout: 100 * time.Millisecond}
 	})
 	ended := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 1000 {
 			<-ended
 		}
@@ -315,7 +316,7 @@ func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Slots, c.TimeLimit = 4, 30*time.Second })
 	answer := make(chan struct{})
 	var out atomic.Int64
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 1000 {
 			out.Add(1)
 			<-answer
@@ -338,7 +339,7 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
-	if _, err := r.As("acme", "breaker:old").Breakers.Open(ctx, DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
+	if _, err := r.As("acme", "breaker:old").Breakers.Open(ctx, escrow.DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.db.Exec(`UPDATE recourse.circuit_breakers SET state = 'half_open', by_hand = false`); err != nil { // as older versions left it
@@ -357,8 +358,10 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 // noLookup is an executor without lookups, whose keys may not be used again.
 type noLookup struct{ e *scriptedEscrow }
 
-func (n noLookup) Execute(ctx context.Context, c Call) Answer { return n.e.Execute(ctx, c) }
-func (noLookup) KeyLifetime() time.Duration                   { return 0 }
+func (n noLookup) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
+	return n.e.Execute(ctx, c)
+}
+func (noLookup) KeyLifetime() time.Duration { return 0 }
 
 // A paused run that can neither be called again nor looked up is not kept: it would wait
 // forever.
@@ -370,7 +373,7 @@ func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 	})
 	var down atomic.Bool
 	down.Store(true)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if down.Load() {
 			return noAnswer()
 		}
@@ -396,23 +399,23 @@ func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		e := c.Executor.(*scriptedEscrow)
-		e.keyLifetime, e.lookupLifetime = time.Millisecond, Forever
+		e.keyLifetime, e.lookupLifetime = time.Millisecond, escrow.Forever
 		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
 	})
 	var down atomic.Bool
 	var asked atomic.Int64
 	down.Store(true)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if down.Load() {
 			return noAnswer()
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.escrow.lookup = func(Call) Answer {
+	r.escrow.lookup = func(escrow.Call) escrow.Answer {
 		if asked.Add(1); down.Load() {
 			return noAnswer()
 		}
-		return Answer{Class: NotExecuted}
+		return escrow.Answer{Class: escrow.NotExecuted}
 	}
 	r.startWorkers()
 	r.submitAll(0, 30)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -17,7 +18,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
-	b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, DefaultTarget, "maintenance")
+	b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, escrow.DefaultTarget, "maintenance")
 	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Tenant != AllTenants || b.Since == nil {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -43,10 +44,10 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 			t.Errorf("%s: %v", tenant, subtypes)
 		}
 	}
-	if _, err := r.As("acme", "ops:kim").Breakers.Release(ctx, DefaultTarget, "x"); !errors.Is(err, ErrBreakerNotOpen) {
+	if _, err := r.As("acme", "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "x"); !errors.Is(err, ErrBreakerNotOpen) {
 		t.Errorf("a tenant releases the breaker over all tenants: %v", err)
 	}
-	if b, err = r.As(AllTenants, "ops:kim").Breakers.Release(ctx, DefaultTarget, "done"); err != nil || b.State != background.BreakerHalfOpen {
+	if b, err = r.As(AllTenants, "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "done"); err != nil || b.State != background.BreakerHalfOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.untilNoneLive()
@@ -76,11 +77,11 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	ctx := context.Background()
 	r := newRig(t, withBreakers)
 	r.startWorkers()
-	b, err := r.As("acme", "ops:kim").Breakers.Open(ctx, DefaultTarget, "they asked us to")
+	b, err := r.As("acme", "ops:kim").Breakers.Open(ctx, escrow.DefaultTarget, "they asked us to")
 	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Actor != "ops:kim" || b.Cause != background.CauseManual {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	if again, err := r.As("acme", "ops:lee").Breakers.Open(ctx, DefaultTarget, "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
+	if again, err := r.As("acme", "ops:lee").Breakers.Open(ctx, escrow.DefaultTarget, "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	r.submitAll(0, 20)
@@ -99,7 +100,7 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	if _, err := next.As("acme", "ops:kim").Breakers.Release(ctx, "somebody else", "x"); !errors.Is(err, ErrBreakerNotOpen) {
 		t.Errorf("%v", err)
 	}
-	if b, err = next.As("acme", "ops:lee").Breakers.Release(ctx, DefaultTarget, "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
+	if b, err = next.As("acme", "ops:lee").Breakers.Release(ctx, escrow.DefaultTarget, "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	next.untilNoneLive()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // BulkAction is what a plan does with each of its letters.
@@ -131,13 +132,13 @@ type BulkSpec struct {
 
 // PlannedFinding is what a plan of a finding states about the money of its run.
 type PlannedFinding struct {
-	Class       Class  `json:"class"`
-	Moved       int64  `json:"moved"` // minor units
-	Reference   string `json:"reference"`
-	OtherAmount bool   `json:"other_amount,omitempty"`
-	Lookup      bool   `json:"lookup,omitempty"`                 // the finding is the answer of the escrow service that the planner named
-	LookupURL   string `json:"lookup_url,omitempty"`             // URL of that service
-	Transaction string `json:"transaction_receipt_id,omitempty"` // subject of the run's case
+	Class       escrow.Class `json:"class"`
+	Moved       int64        `json:"moved"` // minor units
+	Reference   string       `json:"reference"`
+	OtherAmount bool         `json:"other_amount,omitempty"`
+	Lookup      bool         `json:"lookup,omitempty"`                 // the finding is the answer of the escrow service that the planner named
+	LookupURL   string       `json:"lookup_url,omitempty"`             // URL of that service
+	Transaction string       `json:"transaction_receipt_id,omitempty"` // subject of the run's case
 }
 
 // BulkProgress counts the items of a plan by outcome. The counts add up to its items.

@@ -10,16 +10,17 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // deadLetters creates open letters by giving every call the same answer.
-func (r *rig) deadLetters(from, to int, answer func(Call) Answer) (letters []Submitted) {
+func (r *rig) deadLetters(from, to int, answer func(escrow.Call) escrow.Answer) (letters []Submitted) {
 	r.t.Helper()
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer { return answer(c) }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return answer(c) }
 	r.escrow.mu.Unlock()
 	for n := from; n < to; n++ {
 		letters = append(letters, r.mustSubmit(release(n)))
@@ -107,7 +108,7 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	const n = 30
-	letters := r.deadLetters(0, n, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	q := allLetters(BulkFork)
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
 	plan := r.mustPlan(q)
@@ -186,11 +187,11 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.keyLifetime = 1 // its keys expire at once
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(0, 6, func(Call) Answer { return refused() })
-	r.deadLetters(6, 8, func(Call) Answer { return noAnswer() })
+	letters := r.deadLetters(0, 6, func(escrow.Call) escrow.Answer { return refused() })
+	r.deadLetters(6, 8, func(escrow.Call) escrow.Answer { return noAnswer() })
 	plan := r.mustPlan(allLetters(BulkFork))
 	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[GateReconcileFirst] != 2 || plan.Money["EUR"] != 6000 {
 		t.Errorf("%+v", plan)
@@ -201,7 +202,7 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	if _, err := r.As("acme", "user:cem").DeadLetters.Hold(ctx, letters[1].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	r.deadLetters(8, 9, func(Call) Answer { return refused() }) // died after the plan
+	r.deadLetters(8, 9, func(escrow.Call) escrow.Answer { return refused() }) // died after the plan
 	b := r.runPlan(plan)
 	if p := b.Progress; p.Done != 4 || p.PlanStale != 2 || p.Refused != 2 || p.ByGate[GateReconcileFirst] != 2 || p.Money["EUR"] != 4000 {
 		t.Errorf("%+v", p)
@@ -225,9 +226,9 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	lost := r.deadLetters(0, 3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	lost := r.deadLetters(0, 3, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
 	r.escrow.mu.Lock()
 	r.escrow.lookup = nil
 	r.escrow.mu.Unlock()
@@ -253,7 +254,7 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 			t.Errorf("%s: not %s", step.q.Action, step.holds)
 		}
 	}
-	gone := r.deadLetters(3, 6, func(Call) Answer { return refused() })
+	gone := r.deadLetters(3, 6, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.As("acme", "user:cem").DeadLetters.Hold(context.Background(), gone[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +311,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
 		t.Errorf("%d plans", n)
 	}
-	r.deadLetter(1, func(Call) Answer { return refused() })
+	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.mustPlan(allLetters(BulkFork))
 	for _, tenant := range []string{"", "other"} {
 		_, found := r.As(tenant, "").Bulk.Get(ctx, plan.ID)
@@ -338,14 +339,14 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	r.deadLetters(0, 5, func(Call) Answer { return refused() })
+	r.deadLetters(0, 5, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.mustPlan(allLetters(BulkFork))
 	if len(plan.Forks) != 0 {
 		t.Errorf("before it runs: %v", plan.Forks)
 	}
-	var refuse []OperationKey // keys of two letters whose forks die too
+	var refuse []escrow.OperationKey // keys of two letters whose forks die too
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		r.escrow.mu.Lock()
 		if len(refuse) < 2 && !slices.Contains(refuse, c.OperationKey) {
 			refuse = append(refuse, c.OperationKey)

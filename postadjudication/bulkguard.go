@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -70,7 +71,7 @@ func changesItem(s receipts.Subtype, p *receipts.Payload) bool {
 	case receipts.Refused, receipts.OutOfBandChangeDetected, receipts.RetentionEnding, receipts.AttemptStarted:
 		return false
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
-		return p.OutcomeClass != string(Unknown) || p.Lookup != ""
+		return p.OutcomeClass != string(escrow.Unknown) || p.Lookup != ""
 	}
 	return true
 }
@@ -90,7 +91,7 @@ func (w *planWork) concernsOtherRun(i *postgres.BulkItem, r *receipts.Receipt, p
 	case receipts.DeadLettered:
 		return p.ReasonCode != background.ReasonUnrecordable && p.ReasonCode != reasonPaidUnderOlderKey
 	case receipts.AnsweredLate:
-		return p.AttemptClass == string(NotExecuted)
+		return p.AttemptClass == string(escrow.NotExecuted)
 	}
 	return false
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -278,7 +279,7 @@ func (c *planCondition) matches(ctx context.Context, found postgres.FoundLetter)
 func (p Plans) PlanFinding(ctx context.Context, id background.RunID, f Finding) (Bulk, error) {
 	f.actor = p.actor
 	err := f.validate()
-	if err == nil && f.Class != Executed {
+	if err == nil && f.Class != escrow.Executed {
 		err = &FieldError{Field: "finding", Problem: "must be executed: other findings need no plan"}
 	}
 	if err != nil {
@@ -333,7 +334,7 @@ func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, by g
 		return &FieldError{Field: "finding", Problem: "is missing from the plan"}
 	}
 	f := Finding{actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
-	var answered Class
+	var answered escrow.Class
 	if found.Lookup {
 		answered = found.Class
 	}

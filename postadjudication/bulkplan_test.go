@@ -11,9 +11,16 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // planWhere requests a plan of the letters that meet a condition.
+// byAda returns a request as Plans.Plan completes it.
+func byAda(q BulkRequest) BulkRequest {
+	q.tenant, q.actor = "acme", "user:ada"
+	return q
+}
+
 func planWhere(a BulkAction, condition string) BulkRequest {
 	q := allLetters(a)
 	q.All, q.Where = false, condition
@@ -26,8 +33,8 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	refusals := r.deadLetters(0, 9, func(Call) Answer { return refused() })
-	r.deadLetters(9, 15, func(Call) Answer { return busy429() })
+	refusals := r.deadLetters(0, 9, func(escrow.Call) escrow.Answer { return refused() })
+	r.deadLetters(9, 15, func(escrow.Call) escrow.Answer { return busy429() })
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, refusals[0].Run, ForkRequest{Reason: "mended"}); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +52,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 		{`error.type == "http.refused"`, LetterFilter{}, 8, 14, 0},
 		{`transaction_receipt_id in ["txr_0", "txr_3", "txr_9"]`, LetterFilter{}, 2, 14, 0},
 		{`attempts > 1`, LetterFilter{ReasonCode: background.ReasonFinal}, 0, 8, 0},
-		{`error.type.endsWith("refused") && held`, LetterFilter{Class: NotExecuted}, 2, 14, 0},
+		{`error.type.endsWith("refused") && held`, LetterFilter{Class: escrow.NotExecuted}, 2, 14, 0},
 		{`expires_at > dead_lettered_at && age < duration("1h")`, LetterFilter{}, 12, 14, 2},
 		{`true`, LetterFilter{Currency: "JPY"}, 0, 0, 0},
 	} {
@@ -85,7 +92,7 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 6, func(Call) Answer { return refused() })
+	r.deadLetters(0, 6, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.mustPlan(planWhere(BulkFork, `transaction_receipt_id != "txr_4"`))
 	other := r.mustPlan(planWhere(BulkFork, `!(transaction_receipt_id == "txr_4")`))
 	if plan.Items != 5 || plan.Hash == other.Hash {
@@ -118,23 +125,23 @@ func TestAPlanThatCouldNotScanAllLettersIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 8, func(Call) Answer { return refused() })
+	r.deadLetters(0, 8, func(escrow.Call) escrow.Answer { return refused() })
 	for _, most := range []scanLimit{{7, time.Hour}, {8, -time.Second}} {
 		var wrong *FieldError
-		if _, err := r.planBulk(ctx, planWhere(BulkFork, "held || can_fork"), most); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
+		if _, err := r.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), most); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
 			t.Errorf("%+v: %v", most, err)
 		}
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`); n != 0 {
 		t.Errorf("%d rows are left of plans that were refused", n)
 	}
-	if plan, err := r.planBulk(ctx, planWhere(BulkFork, "held || can_fork"), scanLimit{8, time.Hour}); err != nil || plan.Items != 8 {
+	if plan, err := r.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), scanLimit{8, time.Hour}); err != nil || plan.Items != 8 {
 		t.Errorf("%+v, %v", plan, err)
 	}
 	oldest := r.letters(LetterFilter{Status: background.LetterOpen})
 	q := planWhere(BulkFork, "can_fork")
 	q.Limit = 3
-	plan, err := r.planBulk(ctx, q, scanLimit{3, time.Hour})
+	plan, err := r.planBulk(ctx, byAda(q), scanLimit{3, time.Hour})
 	if err != nil || plan.Items != 3 || plan.Scanned != 3 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
@@ -167,7 +174,7 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	like := r.mustPlan(allLetters(BulkFork))
 	var moved background.RunID
 	plan, items := r.planInChunks(like, LetterFilter{}, 2, 0, func(ctx context.Context, l postgres.FoundLetter) (bool, error) {
@@ -197,14 +204,14 @@ func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.keyLifetime, r.escrow.lookup = 1, func(Call) Answer { return noAnswer() }
+	r.escrow.keyLifetime, r.escrow.lookup = 1, func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 12, func(Call) Answer { return refused() })
-	r.deadLetters(12, 17, func(Call) Answer { return noAnswer() })
-	r.deadLetters(17, 23, func(Call) Answer { return busy429() })
+	r.deadLetters(0, 12, func(escrow.Call) escrow.Answer { return refused() })
+	r.deadLetters(12, 17, func(escrow.Call) escrow.Answer { return noAnswer() })
+	r.deadLetters(17, 23, func(escrow.Call) escrow.Answer { return busy429() })
 	for name, f := range map[string]LetterFilter{
-		"all": {}, "class": {Class: NotExecuted}, "reason": {ReasonCode: background.ReasonFinal}, "text": {ErrorText: "closed"}, "transaction": {Transaction: "txr_3"},
+		"all": {}, "class": {Class: escrow.NotExecuted}, "reason": {ReasonCode: background.ReasonFinal}, "text": {ErrorText: "closed"}, "transaction": {Transaction: "txr_3"},
 		"age": {From: r.now().Add(-time.Hour)}, "none": {Currency: "JPY"},
 	} {
 		q := allLetters(BulkFork)
@@ -284,7 +291,7 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(0, 6, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 6, func(escrow.Call) escrow.Answer { return refused() })
 	r.stopWork()
 	no, yes := false, true
 	mark := func(letter Submitted) {
@@ -340,7 +347,7 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 		c.Simulated = true
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	}).startWorkers()
-	r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
 	idle := r.mustPlan(allLetters(BulkFork))
 	used := r.runPlan(r.mustPlan(allLetters(BulkFork)))
 	r.untilNoneLive()
@@ -369,7 +376,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.mustPlan(allLetters(BulkFork))
 	items, err := r.journal.Plans.PendingItems(ctx, plan.ID, 0, 10)
 	if err != nil || len(items) != 3 {
@@ -401,7 +408,7 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 1, func(Call) Answer { return refused() })
+	r.deadLetters(0, 1, func(escrow.Call) escrow.Answer { return refused() })
 	whole := r.mustPlan(allLetters(BulkHold))
 	like, err := r.journal.Plans.Find(ctx, "acme", whole.ID)
 	if err != nil {

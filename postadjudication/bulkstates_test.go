@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // throttledPlan is a slow plan: one letter at a time, four per second.
@@ -36,7 +38,7 @@ func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	const n = 12
-	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.mustPlan(throttledPlan())
 	var wrong *BulkStateError
 	if _, err := r.As("acme", "user:bob").Bulk.Pause(ctx, plan.ID, "wait"); !errors.As(err, &wrong) || wrong.State != BulkPlanned {
@@ -81,7 +83,7 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	const n = 12
-	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	plan, never := r.mustPlan(throttledPlan()), r.mustPlan(throttledPlan())
 	if plan.Hash != never.Hash || plan.ID == never.ID {
 		t.Error("two plans of the same letters are not the same")
@@ -138,7 +140,7 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	for _, change := range []string{
 		`UPDATE recourse.bulk_items SET amount = 1 WHERE position = 1 AND bulk_id = $1`,
 		`UPDATE recourse.bulk_items SET seq = seq + 1 WHERE position = 2 AND bulk_id = $1`,
@@ -193,7 +195,7 @@ func TestAThrottledPlanGoesEvenly(t *testing.T) {
 func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	letter := r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
 	b, err := r.journal.Plans.Find(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
 	if err != nil {
 		t.Fatal(err)

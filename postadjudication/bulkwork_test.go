@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // startedPlan is a running plan while no process runs plans.
@@ -36,7 +37,7 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 			t.Parallel()
 			r := newRig(t).startWorkers()
 			const n = 300 // more than a chunk
-			r.deadLetters(0, n, func(Call) Answer { return refused() })
+			r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 			r.stopWork()
 			q := allLetters(action)
 			plan := r.startedPlan(q)
@@ -67,20 +68,20 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	lost := r.deadLetters(0, 5, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	lost := r.deadLetters(0, 5, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
 	r.stopWork()
 	plan := r.startedPlan(allLetters(BulkReconcile))
 	r.escrow.mu.Lock()
-	r.escrow.lookup = func(c Call) Answer {
+	r.escrow.lookup = func(c escrow.Call) escrow.Answer {
 		switch c.Run {
 		case lost[1].Run:
 			panic("no route for card 4111 1111 1111 1111")
 		case lost[2].Run:
 			return noAnswer()
 		}
-		return Answer{Class: Executed, Moved: c.Amount.Minor, Reference: "looked up"}
+		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor, Reference: "looked up"}
 	}
 	r.escrow.mu.Unlock()
 	r.mustWorkBulk(plan)
@@ -100,7 +101,7 @@ func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.As("acme", "user:cem").DeadLetters.Hold(context.Background(), letters[1].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}

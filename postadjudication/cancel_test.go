@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -81,7 +82,7 @@ func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	r.startWorkers()
 	for n := 1; ; n++ {
 		s := r.mustSubmit(release(n))
@@ -106,12 +107,12 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		answer func(*rig, Call) Answer
+		answer func(*rig, escrow.Call) escrow.Answer
 		want   background.State
 	}{
-		"refused": {func(*rig, Call) Answer { return busy429() }, background.Cancelled},
-		"paid":    {func(r *rig, c Call) Answer { return r.escrow.pay(c, c.Amount.Minor) }, background.Succeeded},
-		"lost": {func(r *rig, c Call) Answer {
+		"refused": {func(*rig, escrow.Call) escrow.Answer { return busy429() }, background.Cancelled},
+		"paid":    {func(r *rig, c escrow.Call) escrow.Answer { return r.escrow.pay(c, c.Amount.Minor) }, background.Succeeded},
+		"lost": {func(r *rig, c escrow.Call) escrow.Answer {
 			if c.Attempt == 1 {
 				return noAnswer()
 			}
@@ -122,7 +123,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			called, answer := make(chan struct{}, 3), make(chan struct{})
-			r.escrow.script = func(_ context.Context, call Call) Answer {
+			r.escrow.script = func(_ context.Context, call escrow.Call) escrow.Answer {
 				called <- struct{}{}
 				<-answer
 				return c.answer(r, call)
@@ -163,7 +164,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = time.Hour; c.Policy.MaxDelay = time.Hour })
-	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	if st, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) || st.State != background.Scheduled {
@@ -175,7 +176,7 @@ func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {
 func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Outcome == settlement.Refund {
 			return refused()
 		}
@@ -203,7 +204,7 @@ func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	called, answer := make(chan struct{}), make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		close(called)
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -16,8 +17,8 @@ import (
 func (r *rig) cancelledFork(n int) Submitted {
 	r.t.Helper()
 	ctx := context.Background()
-	letter := r.deadLetter(n, func(Call) Answer { return refused() })
-	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
+	letter := r.deadLetter(n, func(escrow.Call) escrow.Answer { return refused() })
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
@@ -27,7 +28,7 @@ func (r *rig) cancelledFork(n int) Submitted {
 	if st, err := r.cancel(fork); err != nil || st.State != background.Cancelled {
 		r.t.Fatalf("%+v, %v", st, err)
 	}
-	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "go"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "go"); err != nil {
 		r.t.Fatal(err)
 	}
 	return fork
@@ -115,9 +116,9 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 1, Reason: "one person only"}); err != nil {
 		t.Fatal(err)
 	}
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	r.escrow.mu.Unlock()
 	first, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
 	if err != nil {
@@ -126,7 +127,7 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	r.untilNoneLive()
 	called, answer := make(chan struct{}, 1), make(chan struct{})
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer {
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
 		called <- struct{}{}
 		<-answer
 		return busy429()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -137,7 +138,7 @@ func caseRowOf(c *postgres.CaseRow) CaseRow {
 
 // waitsFor returns what a case without a live run waits for.
 func waitsFor(c *postgres.CaseRow) string {
-	unknown := c.UnknownOpen > 0 || c.Class == Unknown
+	unknown := c.UnknownOpen > 0 || c.Class == escrow.Unknown
 	switch {
 	case c.RunState.Live() || c.State.Progression.Ended():
 		return ""

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // withClockAhead returns a machine whose clock is wrong.
@@ -28,14 +29,14 @@ func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, 5*time.Second
 		c.Executor.(*scriptedEscrow).keyLifetime = 10 * time.Second
 	})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		a := r.escrow.pay(c, c.Amount.Minor)
 		if c.Attempt == 1 {
 			return noAnswer() // it paid, but its answer is lost
 		}
 		return a
 	}
-	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Type: "down"} }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Type: "down"} }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	r.stopWork()
@@ -53,7 +54,7 @@ func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 	const delay = 4 * time.Second
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = delay })
 	var calls []time.Time
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		r.escrow.mu.Lock()
 		calls = append(calls, time.Now())
 		r.escrow.mu.Unlock()
@@ -121,7 +122,7 @@ func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 	f := &settlementFamily{executor: newEscrow(), targets: targetsOf(&Config{}), timeLimit: time.Second, callBound: 3 * time.Second}
 	f.executor.(*scriptedEscrow).keyLifetime = time.Minute
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	r := background.Run{Target: DefaultTarget, State: background.Scheduled, UnresolvedUnknowns: 1, FirstSentAt: first}
+	r := background.Run{Target: escrow.DefaultTarget, State: background.Scheduled, UnresolvedUnknowns: 1, FirstSentAt: first}
 	for after, want := range map[time.Duration]error{
 		-time.Hour: background.ErrKeyExpired, -2*time.Second - 1: background.ErrKeyExpired,
 		-2 * time.Second: background.ErrBeforeFirstCall, -1: background.ErrBeforeFirstCall,

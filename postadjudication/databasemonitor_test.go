@@ -22,6 +22,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // A worker whose database was migrated to a newer version reports it and claims nothing more.
@@ -90,9 +91,9 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(c *Config) { c.Lookups = LookupRule{} })
 			var asked atomic.Int64
-			r.escrow.lookup = func(Call) Answer { asked.Add(1); return noAnswer() }
+			r.escrow.lookup = func(escrow.Call) escrow.Answer { asked.Add(1); return noAnswer() }
 			r.startWorkers()
-			r.deadLetters(1, 2, func(Call) Answer { return noAnswer() })
+			r.deadLetters(1, 2, func(escrow.Call) escrow.Answer { return noAnswer() })
 			if _, err := r.db.Exec(change); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			_, elsewhere := testkit.Redis(t)
 			other := joinRig(t, r.url, elsewhere, newEscrow(), func(c *Config) { c.Lookups = LookupRule{} })
 			var answered atomic.Bool
-			other.escrow.lookup = func(c Call) Answer { answered.Store(true); return noAnswer() }
+			other.escrow.lookup = func(c escrow.Call) escrow.Answer { answered.Store(true); return noAnswer() }
 			other.startWorkers()
 			other.mustNotify(other.mustSubmit(release(3)))
 			other.until("a process that opens it now executes", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
@@ -149,9 +150,9 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	url := server.AppURL("postgres")
 	_, redis := testkit.Redis(t)
 	r := joinRig(t, url, redis, newEscrow())
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	r.deadLetters(1, 2, func(Call) Answer { return noAnswer() })
+	r.deadLetters(1, 2, func(escrow.Call) escrow.Answer { return noAnswer() })
 	r.until("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
 	r.untilTrue("the timeline is recorded", func() bool { return r.count(`SELECT timeline FROM recourse.installation`) == 1 })
 	if over := r.Failover(); over != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -51,18 +52,18 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	yes := true
 	note("settled", r.mustSubmit(release(1)))
 	r.untilNoneLive()
-	held := r.deadLetter(2, func(Call) Answer { return refused() })
+	held := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
 	note("held", held)
 	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, MarkRequest{Reason: "look first", ManualReviewRequired: &yes}))
 	must(r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, "in court"))
 	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, MarkRequest{Reason: "looked", ReprocessEligible: &yes}))
-	note("letter", r.deadLetter(3, func(Call) Answer { return refused() }))
-	forked := r.deadLetter(4, func(Call) Answer { return refused() })
+	note("letter", r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() }))
+	forked := r.deadLetter(4, func(escrow.Call) escrow.Answer { return refused() })
 	note("forked", forked)
 	s.executedPlan = r.runPlan(r.mustPlan(BulkRequest{Reason: "mended", Action: BulkFork, Filter: LetterFilter{Transaction: "txr_4"}}))
 	s.unstartedPlan = r.mustPlan(BulkRequest{Reason: "perhaps", Action: BulkHold, Filter: LetterFilter{Transaction: "txr_3"}})
-	must(r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "their bank is down"))
-	must(r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "it is up"))
+	must(r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "their bank is down"))
+	must(r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "it is up"))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(6)))
 	r.mustSetRule(replayRule(1))
@@ -70,7 +71,7 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	s.drain()
 	s.olderHeads = maps.Clone(r.mustAudit().Heads)
 	s.backup(schemaBackup)
-	newest := r.deadLetter(9, func(Call) Answer { return refused() })
+	newest := r.deadLetter(9, func(escrow.Call) escrow.Answer { return refused() })
 	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, newest.Run, MarkRequest{Reason: "look first", ManualReviewRequired: &yes}))
 	note("newest", newest)
 	s.drain()
@@ -273,7 +274,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored failure"},
 		{"17 a hold is taken away", []string{`DELETE FROM recourse.annotations` + run("held")}, detectedByAudit, audit.InvariantFold, "stored held false"},
 		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, detectedByAudit, audit.InvariantLetters, "with other columns"},
-		{"a circuit breaker is moved", []string{`UPDATE recourse.circuit_breakers SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of " + DefaultTarget + " for acme: stored state open"},
+		{"a circuit breaker is moved", []string{`UPDATE recourse.circuit_breakers SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of " + escrow.DefaultTarget + " for acme: stored state open"},
 		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.circuit_breakers SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "stored actor user:bob"},
 		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, detectedByAudit, audit.InvariantFold, "is at version 1, its last receipt is 2"},
 		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, detectedByAudit, audit.InvariantFold, "policy:settlement"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -38,7 +39,7 @@ func (h LetterHandler) family(name string) PlainFamily {
 	return PlainFamily{Name: name, Policy: h.Policy, TimeLimit: h.TimeLimit, Handle: func(ctx context.Context, a background.Attempt) background.Result {
 		l, err := ReadDeadLetter(a)
 		if err != nil {
-			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "letter.unreadable", Message: err.Error()}}
+			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "letter.unreadable", Message: err.Error()}}
 		}
 		return h.Handle(ctx, l)
 	}}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -24,7 +25,7 @@ func (h *handlerRecorder) handle(_ context.Context, l DeadLetter) background.Res
 	defer h.mu.Unlock()
 	h.letters = append(h.letters, l)
 	if h.answer.Class == "" {
-		return background.Result{Class: Executed}
+		return background.Result{Class: escrow.Executed}
 	}
 	return h.answer
 }
@@ -36,7 +37,7 @@ func (h *handlerRecorder) all() []DeadLetter {
 }
 
 func failTask(context.Context, background.Attempt) background.Result {
-	return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.failed", Message: "no"}}
+	return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.failed", Message: "no"}}
 }
 
 func (r *rig) status(id background.RunID) Status {
@@ -76,7 +77,7 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
 	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	dead := r.status(letter.Run)
 	if dead.Letter != background.LetterOpen || dead.Handler.IsZero() {
 		t.Fatalf("the letter: %+v", dead)
@@ -96,7 +97,7 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 		t.Fatalf("%d calls of the handler", len(got))
 	}
 	if l := got[0]; l.Run != letter.Run || l.Case != letter.Case || l.Tenant != "acme" || l.Family != Family || l.Transaction != "txr_1" || l.Attempts != 1 ||
-		l.ReasonCode != background.ReasonFinal || l.Class != NotExecuted || l.Error.Type != "http.refused" || l.Error.Code != "422" || !l.DeadAt.Equal(*dead.DeadAt) {
+		l.ReasonCode != background.ReasonFinal || l.Class != escrow.NotExecuted || l.Error.Type != "http.refused" || l.Error.Code != "422" || !l.DeadAt.Equal(*dead.DeadAt) {
 		t.Errorf("the handler was given %+v", l)
 	}
 	if c := r.caseOf(release(1)); c.Runs[0].Handler != dead.Handler {
@@ -113,9 +114,9 @@ func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).startWorkers()
 	r.mustSubmit(release(1000))
 	r.untilNoneLive()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	r.escrow.mu.Unlock()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
@@ -143,12 +144,12 @@ func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 // handler is configured, and also when it is forked.
 func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 	t.Parallel()
-	seen := handlerRecorder{answer: background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "pager.down"}}}
+	seen := handlerRecorder{answer: background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: "pager.down"}}}
 	r := newRig(t, func(c *Config) {
 		c.Families = []PlainFamily{{Name: "chores", Handle: failTask}}
 		c.OnAnyDeath = LetterHandler{Handle: seen.handle, Policy: retrypolicy.Policy{MaxRetryAttempts: 2}}
 	}).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
 	chore, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"})
 	if err != nil {
@@ -184,7 +185,7 @@ func TestAnotherFamilyHandlesLetters(t *testing.T) {
 			{Name: "desk", Handle: func(ctx context.Context, a background.Attempt) background.Result {
 				l, err := ReadDeadLetter(a)
 				if err != nil {
-					return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "unreadable", Message: err.Error()}}
+					return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "unreadable", Message: err.Error()}}
 				}
 				return seen.handle(ctx, l)
 			}},
@@ -266,7 +267,7 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	// All calls are answered at once, so that the runs die in one batch.
 	var all sync.WaitGroup
 	all.Add(many + 1)
-	r.escrow.script = func(context.Context, Call) Answer {
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
 		all.Done()
 		all.Wait()
 		return refused()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -33,13 +34,13 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	a := release(1)
 	a.Amount, a.Held = euros(700), euros(900)
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 700 {
-			return Answer{Class: NotExecuted, Type: "http.refused", Code: "422", Message: `Account 4711 of "Jane" closed`}
+			return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Code: "422", Message: `Account 4711 of "Jane" closed`}
 		}
 		return noAnswer()
 	}
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.escrow.mu.Unlock()
 	one := r.mustSubmit(a)
 	r.untilNoneLive()
@@ -59,17 +60,17 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 		t.Errorf("%+v\n%+v", l, all[0])
 	}
 	for _, f := range []LetterFilter{
-		{Outcome: "release"}, {ReasonCode: "final"}, {Class: NotExecuted}, {ErrorType: "http.refused"}, {ErrorText: "ACCOUNT"}, {ErrorText: "4711 of"}, {ErrorText: "jane"},
+		{Outcome: "release"}, {ReasonCode: "final"}, {Class: escrow.NotExecuted}, {ErrorType: "http.refused"}, {ErrorText: "ACCOUNT"}, {ErrorText: "4711 of"}, {ErrorText: "jane"},
 		{Signature: l.Signature}, {To: between}, {MaxAttempts: ptr(int64(2))}, {MaxAmount: ptr(int64(700))}, {Currency: "EUR"}, {Transaction: "txr_1"},
 		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: Duration(181 * day)},
-		{Status: "open", Class: NotExecuted, Currency: "EUR", ErrorText: "closed", MinAmount: ptr(int64(1)), Escrow: "esc_1"},
+		{Status: "open", Class: escrow.NotExecuted, Currency: "EUR", ErrorText: "closed", MinAmount: ptr(int64(1)), Escrow: "esc_1"},
 	} {
 		if got := r.letters(f); len(got) != 1 || got[0].Run != one.Run {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
 	for _, f := range []LetterFilter{
-		{Outcome: "refund"}, {ReasonCode: "retry_exhausted"}, {Class: Unknown}, {ErrorType: "http.no_answer"}, {ErrorText: "reset"}, {From: between},
+		{Outcome: "refund"}, {ReasonCode: "retry_exhausted"}, {Class: escrow.Unknown}, {ErrorType: "http.no_answer"}, {ErrorText: "reset"}, {From: between},
 		{MinAttempts: ptr(int64(2))}, {MinAmount: ptr(int64(701))}, {Currency: "USD"}, {Review: ptr(true)},
 	} {
 		if got := r.letters(f); len(got) != 1 || got[0].Run != two.Run {
@@ -78,7 +79,7 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	}
 	for _, f := range []LetterFilter{
 		{Status: "forked"}, {Family: "mailer"}, {Queue: "settlement:9"}, {JobType: "mail"}, {ErrorText: "nowhere"}, {ErrorText: "#"}, {OlderThan: Duration(time.Hour)}, {ReplayedBy: "user:ada"}, {MinReplays: ptr(int64(1))},
-		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: Duration(day)}, {Dispatch: l.Run.String() + ".2"}, {Class: Unknown, Currency: "EUR"},
+		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: Duration(day)}, {Dispatch: l.Run.String() + ".2"}, {Class: escrow.Unknown, Currency: "EUR"},
 	} {
 		if got := r.letters(f); len(got) != 0 {
 			t.Errorf("%+v finds %+v", f, got)
@@ -95,7 +96,7 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 func TestAListShowsWhatWasJustDone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return busy429() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	r.stopWork()
 	ctx := context.Background()
 	if got := r.letters(LetterFilter{Status: "open"}); len(got) != 1 || !got[0].Reprocess {
@@ -116,10 +117,10 @@ func TestAListShowsWhatWasJustDone(t *testing.T) {
 func TestReplaysAreCountedDownTheLine(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	for _, actor := range []string{"user:ada", "user:bob"} {
 		r.escrow.mu.Lock()
-		r.escrow.script = func(context.Context, Call) Answer { return refused() }
+		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 		r.escrow.mu.Unlock()
 		f, err := r.As("acme", actor).DeadLetters.Fork(context.Background(), letter.Run, ForkRequest{Reason: "again", Policy: &retrypolicy.Policy{MaxRetryAttempts: 1}})
 		if err != nil {
@@ -171,7 +172,7 @@ func TestLettersCanBeAskedForByWhateverTheirRunsDieOf(t *testing.T) {
 func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 2, 3, 4, 5, 6000, time.UTC)
-	f := LetterFilter{Status: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
+	f := LetterFilter{Status: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: escrow.Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
 		From: at, To: at.Add(time.Hour), OlderThan: Duration(90 * time.Minute), YoungerThan: Duration(30 * day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
 		Currency: "EUR", Transaction: "t", Submission: "s", Escrow: "e", Dispatch: "00000000-0000-7000-8000-000000000001.1", ReplayedBy: "r", MinReplays: ptr(int64(1)), MaxReplays: ptr(int64(1)),
 		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: Duration(7 * day)}
@@ -203,7 +204,7 @@ func TestACursorBelongsToItsList(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	for n := range 3 {
-		r.deadLetter(n, func(Call) Answer { return refused() })
+		r.deadLetter(n, func(escrow.Call) escrow.Answer { return refused() })
 	}
 	ctx := context.Background()
 	q := LetterQuery{Filter: LetterFilter{Status: "open"}, Limit: 2}
@@ -249,7 +250,7 @@ func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 		a := release(n)
 		a.Amount, a.Held = euros(int64(100+n%3)), euros(1000)
 		r.escrow.mu.Lock()
-		r.escrow.script = func(context.Context, Call) Answer {
+		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
 			if n%2 == 0 {
 				return refused()
 			}

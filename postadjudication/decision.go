@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -228,7 +229,7 @@ func (k forking) decide(f postgres.LetterRow) (postgres.Change, error) {
 		State: background.Pending, DueAt: k.at, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
 	}
 	if moneyUnknown(*s) {
-		next.Class = Unknown // until that is resolved, whatever the outcomes of the fork's attempts
+		next.Class = escrow.Unknown // until that is resolved, whatever the outcomes of the fork's attempts
 	}
 	changes := k.applyOverrides(&next)
 	submitted := receipts.Payload{

@@ -22,8 +22,9 @@
 //
 // # Dependencies
 //
-// May import background, settlement, receipts, retrypolicy, its own packages audit,
-// internal/binding and internal/trail, internal/postgres, internal/archive, internal/strictjson and internal/redact. It is the only package that opens
-// the journal. It knows no HTTP: executors are passed in (see escrowhttp), and the HTTP API and
-// command line call this package, never the reverse.
+// May import background, settlement, receipts, retrypolicy, its own packages audit, escrow,
+// internal/binding and internal/trail, and internal/postgres, archive, strictjson, redact, access,
+// sheet and tenantlimit. It is the only package that opens the journal. It knows no HTTP: executors
+// are passed in (see escrow and escrowhttp), and the HTTP API and the command line call this
+// package, never the reverse.
 package postadjudication

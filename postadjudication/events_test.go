@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -93,7 +94,7 @@ func (r *rig) drainEvents() {
 func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	other := joinRig(t, r.url, r.redis, r.escrow).startWorkers()
 	const writers, each = 16, 8
 	stopKilling := r.killRepeatedly(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -184,7 +185,7 @@ func (r *rig) killRepeatedly(statement string) (stop func()) {
 func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	s := r.mustSubmit(release(1))
 	r.untilNoneLive()
 	r.drainEvents()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -51,13 +52,13 @@ func (s *servers) stop() {
 // bank is an escrow service that pays, but for accounts that are closed.
 type bank struct{ closed atomic.Bool }
 
-func (b *bank) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (b *bank) KeyLifetime() time.Duration { return escrow.Forever }
 
-func (b *bank) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
+func (b *bank) Execute(_ context.Context, c escrow.Call) escrow.Answer {
 	if b.closed.Load() {
-		return postadjudication.Answer{Class: postadjudication.NotExecuted, Type: "bank.refused", Message: "account closed"}
+		return escrow.Answer{Class: escrow.NotExecuted, Type: "bank.refused", Message: "account closed"}
 	}
-	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor, Reference: "pay_1"}
+	return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor, Reference: "pay_1"}
 }
 
 func adjudication() postadjudication.Adjudication {

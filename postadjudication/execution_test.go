@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -31,7 +32,7 @@ func TestReleaseSettlesAndRefundRefunds(t *testing.T) {
 func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	trail, err := r.Receipts(context.Background(), "acme", s.Case, 0, 100)
@@ -57,7 +58,7 @@ func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 		}
 	}
 	if last.Attempts != 3 || last.Outcome != "release" || last.DeadLetteredAt.IsZero() || last.ReasonCode != background.ReasonRetryExhausted ||
-		last.OutcomeClass != string(NotExecuted) || last.Error.Code != "429" || trail[6].Source != receipts.SourceRetry {
+		last.OutcomeClass != string(escrow.NotExecuted) || last.Error.Code != "429" || trail[6].Source != receipts.SourceRetry {
 		t.Errorf("dead-lettered: %+v", last)
 	}
 	c := r.caseOf(release(1))
@@ -72,7 +73,7 @@ func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 func TestRetriesWaitTheirTimeAndThenSettle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt < 3 {
 			return busy429()
 		}
@@ -91,8 +92,8 @@ func TestRetriesWaitTheirTimeAndThenSettle(t *testing.T) {
 func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
 			r.escrow.pay(c, c.Amount.Minor)
 			return noAnswer()
@@ -102,7 +103,7 @@ func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 	s := r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
-	if err != nil || st.State != background.DeadLettered || st.Class != Unknown {
+	if err != nil || st.State != background.DeadLettered || st.Class != escrow.Unknown {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	higher := refund(1)
@@ -117,7 +118,7 @@ func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 func TestLookupSettlesWhatTheAnswersLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		r.escrow.pay(c, c.Amount.Minor)
 		return noAnswer()
 	}
@@ -134,8 +135,8 @@ func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.keyLifetime = 0
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
@@ -151,7 +152,7 @@ func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
 func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
 			r.escrow.pay(c, c.Amount.Minor)
 			panic("after the money moved")
@@ -165,7 +166,7 @@ func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := trail[2].Payload()
-	if err != nil || p.AttemptClass != string(Unknown) || p.Error.Type != background.FailurePanic || p.Error.Stack == "" {
+	if err != nil || p.AttemptClass != string(escrow.Unknown) || p.Error.Type != background.FailurePanic || p.Error.Stack == "" {
 		t.Errorf("receipt of the panic: %+v, %v", p, err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
@@ -184,7 +185,7 @@ func TestLateAnswerThatPaidIsAFact(t *testing.T) {
 		c.Policy.MaxDelay = time.Hour
 	})
 	answer := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
@@ -193,7 +194,7 @@ func TestLateAnswerThatPaidIsAFact(t *testing.T) {
 	close(answer)
 	r.untilNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
-	if err != nil || st.State != background.Succeeded || st.Class != Executed {
+	if err != nil || st.State != background.Succeeded || st.Class != escrow.Executed {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.UnknownOpen != 0 {
@@ -205,7 +206,7 @@ func TestLateAnswerThatPaidIsAFact(t *testing.T) {
 func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, min(400, c.Amount.Minor)) }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return r.escrow.pay(c, min(400, c.Amount.Minor)) }
 	r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	if c := r.caseOf(release(1)); c.Progression != settlement.PartiallySettled || c.Released != 400 || c.Reserved != 0 {
@@ -229,7 +230,7 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	logged, logs := observer.New(zap.ErrorLevel)
 	r := newRig(t, func(c *Config) { c.Logger = zap.New(logged) })
 	r.allowOverpaid = true
-	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, 1500) }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return r.escrow.pay(c, 1500) }
 	r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 1 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -14,8 +15,8 @@ import (
 // had paid, and its fork, which waits behind a breaker.
 func (r *rig) forkedPaidLetter(minor int64) (letter, fork Submitted) {
 	r.t.Helper()
-	letter = r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
-	if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "stop"); err != nil {
+	letter = r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, minor); return refused() })
+	if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), escrow.DefaultTarget, "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	return letter, r.mustFork(letter)
@@ -51,10 +52,10 @@ func TestAFindingOfAForkedLetterEndsTheForkThatWaits(t *testing.T) {
 	letter, fork := r.forkedPaidLetter(1000)
 	calls := r.escrow.totalCalls()
 	r.findPaid(letter, paidFinding)
-	if st := r.status(fork.Run); st.State != background.Succeeded || st.Class != Executed || st.Attempts != 0 {
+	if st := r.status(fork.Run); st.State != background.Succeeded || st.Class != escrow.Executed || st.Attempts != 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), DefaultTarget, "go"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), escrow.DefaultTarget, "go"); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
@@ -72,10 +73,10 @@ func TestAFindingOfAForkedLetterEndsTheForkThatWaits(t *testing.T) {
 func TestAFindingOfAForkedLetterStopsTheRetriesOfAForkThatRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
+	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 1000); return refused() })
 	called, answer := make(chan struct{}), make(chan struct{})
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer {
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
 		close(called) // a second call panics
 		<-answer
 		return noAnswer()
@@ -89,7 +90,7 @@ func TestAFindingOfAForkedLetterStopsTheRetriesOfAForkThatRuns(t *testing.T) {
 	}
 	close(answer)
 	r.untilNoneLive()
-	if st := r.status(fork.Run); st.State != background.Succeeded || st.Class != Executed || st.Attempts != 1 {
+	if st := r.status(fork.Run); st.State != background.Succeeded || st.Class != escrow.Executed || st.Attempts != 1 {
 		t.Errorf("%+v", st)
 	}
 	r.checkPaid(letter)
@@ -118,7 +119,7 @@ func TestAFindingOfAForkedLetterEndsAForkOfAnotherKey(t *testing.T) {
 			if st := r.status(fork.Run); st.State != c.state || st.ReasonCode != c.reason || st.Attempts != 0 {
 				t.Errorf("%+v", st)
 			}
-			if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), DefaultTarget, "go"); err != nil {
+			if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), escrow.DefaultTarget, "go"); err != nil {
 				t.Fatal(err)
 			}
 			r.untilNoneLive()
@@ -136,9 +137,9 @@ func TestAFindingOfAForkedLetterIsTakenAfterItsForkHasEnded(t *testing.T) {
 	t.Run("as a letter", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t).startWorkers()
-		letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
+		letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 1000); return refused() })
 		r.escrow.mu.Lock()
-		r.escrow.script = func(context.Context, Call) Answer { return refused() }
+		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 		r.escrow.mu.Unlock()
 		fork := r.mustFork(letter)
 		r.untilNoneLive()
@@ -169,7 +170,7 @@ func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	r.mustFork(letter)
@@ -179,7 +180,7 @@ func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	nothing := paidFinding
-	nothing.Class, nothing.Moved = NotExecuted, 0
+	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
 	if _, err := r.Reconcile(ctx, "acme", letter.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
 		t.Errorf("%v", err)
 	}

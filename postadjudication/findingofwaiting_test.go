@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -15,7 +16,7 @@ import (
 func (r *rig) waitingUnknownRun(n int, paid bool) Submitted {
 	r.t.Helper()
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if paid {
 			r.escrow.pay(c, c.Amount.Minor)
 		}
@@ -34,8 +35,8 @@ func withDailyRetries(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = 24*ti
 func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	executed := Finding{actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
-	nothing := Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}
+	executed := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
+	nothing := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
 	for name, c := range map[string]struct {
 		paid  bool
 		learn func(r *rig, s Submitted) (CaseStatus, error)
@@ -82,8 +83,8 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Second, time.Second })
-	r.escrow.script = func(_ context.Context, c Call) Answer {
-		if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "looking into it"); err != nil {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+		if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), escrow.DefaultTarget, "looking into it"); err != nil {
 			t.Error(err)
 		}
 		r.escrow.pay(c, c.Amount.Minor)
@@ -91,7 +92,7 @@ func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
-	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
 	if status, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || status.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", status, err)
 	}
@@ -103,14 +104,14 @@ func TestARunningRunTakesNoFinding(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	answer := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it runs", `SELECT state = 'running' FROM recourse.runs`)
 	var refusal *RefusedError
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "x", Class: NotExecuted, Reference: "y"}); !errors.As(err, &refusal) || refusal.Gate != GateRunning {
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "x", Class: escrow.NotExecuted, Reference: "y"}); !errors.As(err, &refusal) || refusal.Gate != GateRunning {
 		t.Error(err)
 	}
 	close(answer)

@@ -43,13 +43,6 @@ func (e *RefusedError) Error() string {
 	return s
 }
 
-// FailureReplayer is implemented by executors whose escrow service answers a repeated operation
-// key with the failure it stored. A fork then gets a new key, as it does after the key's
-// lifetime, if every attempt under the old key is proven not executed.
-type FailureReplayer interface {
-	ReplaysFailures() bool
-}
-
 // Fork retries an open dead letter as a new run of the same case with a fresh budget. The fork
 // is committed when it returns. A letter has at most one fork: later calls are refused and the
 // error names the active run.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -15,10 +16,10 @@ import (
 var forkRequest = ForkRequest{Reason: "the escrow service was mended"}
 
 // deadLetter creates a dead letter by giving every call the same answer.
-func (r *rig) deadLetter(n int, answer func(Call) Answer) Submitted {
+func (r *rig) deadLetter(n int, answer func(escrow.Call) escrow.Answer) Submitted {
 	r.t.Helper()
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer { return answer(c) }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return answer(c) }
 	r.escrow.mu.Unlock()
 	s := r.mustSubmit(release(n))
 	r.untilNoneLive()
@@ -31,7 +32,7 @@ func (r *rig) deadLetter(n int, answer func(Call) Answer) Submitted {
 func TestAForkReallyExecutes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	q := forkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
 	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, q)
@@ -51,7 +52,7 @@ func TestAForkReallyExecutes(t *testing.T) {
 func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return busy429() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	var all sync.WaitGroup
 	won := make(chan Submitted, 20)
 	for range 20 {
@@ -78,9 +79,9 @@ func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 func TestAForkThatDiesLeavesItsOwnLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	r.escrow.mu.Unlock()
 	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
 	if err != nil {
@@ -102,9 +103,9 @@ func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.keyLifetime = time.Second
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return noAnswer() })
 	ctx := context.Background()
 	var refusal *RefusedError
 	<-time.After(time.Second) // the key's lifetime, which this test needs to pass
@@ -114,7 +115,7 @@ func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
 		t.Errorf("a lookup that can't tell: %v", err)
 	}
-	c, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
 	if err != nil || c.UnknownOpen != 0 || c.Progression != settlement.DisputeReady {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -133,12 +134,12 @@ func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	lost := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	lost := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	byPerson, byLookup := r.deadLetter(1, lost), r.deadLetter(2, lost)
 	ctx := context.Background()
-	c, err := r.Reconcile(ctx, "acme", byPerson.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", byPerson.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"})
 	if err != nil || c.Progression != settlement.Settled || c.Runs[0].Letter != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -162,11 +163,11 @@ func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	for i := range 10 {
-		letter := r.deadLetter(i, func(Call) Answer { return refused() })
+		letter := r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
 		var all sync.WaitGroup
 		for range 6 {
 			all.Go(func() {
-				_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
+				_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
 				var refusal *RefusedError
 				if err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateNotOpen) {
 					t.Errorf("finding: %v", err)
@@ -210,7 +211,7 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	r := newRig(t).startWorkers()
 	const n = 7
 	for i := range n {
-		r.deadLetter(i, func(c Call) Answer {
+		r.deadLetter(i, func(c escrow.Call) escrow.Answer {
 			if i%2 == 0 {
 				return refused()
 			}
@@ -239,7 +240,7 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	}
 	for filter, want := range map[LetterFilter]int{
 		{ReasonCode: background.ReasonFinal}: 4, {ReasonCode: background.ReasonRetryExhausted}: 3, {ErrorType: "http.refused"}: 4,
-		{Class: Unknown}: 0, {Status: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
+		{Class: escrow.Unknown}: 0, {Status: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
 		{From: all[2].DeadAt}: 3, {To: all[2].DeadAt}: 4,
 	} {
 		page, err := r.As("acme", "").DeadLetters.List(ctx, LetterQuery{Filter: filter, Limit: 100})

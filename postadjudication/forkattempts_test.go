@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // A plan gives forks no more attempts than its planner and starter may, whatever the version
@@ -27,7 +28,7 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 			ctx := context.Background()
 			_, planner := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{tc.planner}, Reason: "test"})
 			_, approver := r.mustKey("acme", NewKey{Principal: "user:bob", Roles: []access.Role{access.Approver}, Reason: "test"})
-			r.deadLetters(0, 2, func(Call) Answer { return refused() })
+			r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
 			q := allLetters(BulkFork)
 			more := r.policy
 			more.MaxRetryAttempts = tc.attempts

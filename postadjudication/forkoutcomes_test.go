@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -18,10 +19,10 @@ func TestAForkOfAnUnknownLetterKeepsItsKey(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Policy.MaxRetryAttempts, c.Executor = 1, replayingEscrow{c.Executor.(*scriptedEscrow)}
 	})
-	keys := make(chan OperationKey, 10)
+	keys := make(chan escrow.OperationKey, 10)
 	paid := false
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		keys <- c.OperationKey
 		answer := r.escrow.pay(c, c.Amount.Minor)
 		if paid {
@@ -52,10 +53,10 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 		c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts, c.Executor = 100*time.Millisecond, 3*time.Second, 1, replayingEscrow{c.Executor.(*scriptedEscrow)}
 	}
 	first := newRig(t, replaying)
-	back, keys := make(chan struct{}), make(chan OperationKey, 10)
+	back, keys := make(chan struct{}), make(chan escrow.OperationKey, 10)
 	defer close(back)
 	s := first.mustSubmit(release(1))
-	first.escrow.script = func(_ context.Context, c Call) Answer {
+	first.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if keys <- c.OperationKey; c.Run == s.Run {
 			<-back
 		}
@@ -95,7 +96,7 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })
 	ctx := context.Background()
 	var forked atomic.Bool
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if !forked.Load() {
 			<-pays
 			return r.escrow.pay(c, c.Amount.Minor)
@@ -119,7 +120,7 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 	}
 	close(answer)
 	r.untilNoneLive()
-	if st := r.status(f.Run); st.State != background.Succeeded || st.Letter != background.NoLetter || st.Class != Executed {
+	if st := r.status(f.Run); st.State != background.Succeeded || st.Letter != background.NoLetter || st.Class != escrow.Executed {
 		t.Errorf("%+v", st)
 	}
 	if c := r.caseOf(release(1)); c.UnknownOpen != 0 || c.Released != 1000 || c.Progression != settlement.Settled {
@@ -134,15 +135,17 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
-	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Type: "lookup.down", Message: "503"} }
-	letter := r.deadLetter(1, func(Call) Answer { return noAnswer() })
+	r.escrow.lookup = func(escrow.Call) escrow.Answer {
+		return escrow.Answer{Class: escrow.Unknown, Type: "lookup.down", Message: "503"}
+	}
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return noAnswer() })
 	r.setAnswer(refused)
 	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.until("the fork died", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, fork.Run.String())
-	is := func(class Class, open int) {
+	is := func(class escrow.Class, open int) {
 		t.Helper()
 		if err := r.DrainEvents(ctx); err != nil {
 			t.Fatal(err)
@@ -159,25 +162,25 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 		}
 		r.mustAudit()
 	}
-	is(Unknown, 3)
-	if p := r.payloadsOf(fork, receipts.DeadLettered); len(p) != 2 || p[1].OutcomeClass != string(Unknown) || p[1].AttemptClass != string(NotExecuted) {
+	is(escrow.Unknown, 3)
+	if p := r.payloadsOf(fork, receipts.DeadLettered); len(p) != 2 || p[1].OutcomeClass != string(escrow.Unknown) || p[1].AttemptClass != string(escrow.NotExecuted) {
 		t.Errorf("%+v", p)
 	}
-	if p := r.payloadsOf(fork, receipts.Submitted); len(p) != 2 || p[1].OutcomeClass != string(Unknown) {
+	if p := r.payloadsOf(fork, receipts.Submitted); len(p) != 2 || p[1].OutcomeClass != string(escrow.Unknown) {
 		t.Errorf("%+v", p)
 	}
 	r.mustSetRule(replayRule(1))
 	r.mustApplyRules(RuleReport{Rules: 1})
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
-	is(NotExecuted, 0)
+	is(escrow.NotExecuted, 0)
 	// After that a new fork starts with nothing unknown.
 	next, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, fork.Run, forkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st := r.status(next.Run); st.Class == Unknown {
+	if st := r.status(next.Run); st.Class == escrow.Unknown {
 		t.Errorf("%+v", st)
 	}
 	r.untilNoneLive()

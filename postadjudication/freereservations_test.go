@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -31,7 +32,7 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(1, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(1, 3, func(escrow.Call) escrow.Answer { return refused() })
 	q := refusedLetters()
 	q.Filter.Transaction, q.Confirm = "txr_2", "1"
 	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 1 {
@@ -86,11 +87,11 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
-	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
-	held, moved := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
+	r.deadLetters(1, 2, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, moved := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSubmit(release(4))
 	r.untilNoneLive()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
@@ -129,7 +130,7 @@ func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(1, 4, func(Call) Answer { return refused() })
+	letters := r.deadLetters(1, 4, func(escrow.Call) escrow.Answer { return refused() })
 	q := freeRequest("")
 	q.All, q.Limit = true, 2
 	plan := r.mustPlanFree(q)
@@ -157,18 +158,18 @@ func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
-	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
-	held, live := r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
-	letters := r.deadLetters(4, 7, func(Call) Answer { return refused() })
+	r.deadLetters(1, 2, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, live := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() })
+	letters := r.deadLetters(4, 7, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan struct{})
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
@@ -228,11 +229,11 @@ func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
 func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
-	r.deadLetters(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
-	r.deadLetters(2, 4, func(Call) Answer { return refused() })
+	r.deadLetters(1, 2, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.deadLetters(2, 4, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSubmit(release(4))
 	r.untilNoneLive()
 	q := refusedLetters()
@@ -295,8 +296,8 @@ func TestManyWhoWorkOnAPlanOfOneDoItOnce(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letters := []Submitted{
-		r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }),
-		r.deadLetter(2, func(Call) Answer { return refused() }),
+		r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }),
+		r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }),
 	}
 	r.stopWork()
 	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letters[0].Run, paidFinding)
@@ -331,7 +332,7 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 	ctx := context.Background()
 	r := newRig(t, func(c *Config) { c.TimeLimit, c.Policy.MaxRetryAttempts = 100*time.Millisecond, 1 })
 	answer, hangs := make(chan struct{}), r.mustSubmit(release(1))
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Run != hangs.Run {
 			return refused()
 		}
@@ -349,7 +350,7 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	letter(fork)
-	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}
+	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", fork.Run, found); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // Few calls are lost to an escrow service that never answers, even with an executor that
@@ -19,7 +20,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 		c.Breaker = BreakerRule{Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MinAttempts: 1 << 20} // so that only hanging calls open the breaker
 	})
 	hang, calls := make(chan struct{}), atomic.Int64{}
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		calls.Add(1)
 		<-hang
 		return r.escrow.pay(c, c.Amount.Minor)
@@ -51,7 +52,7 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit, c.Slots = 500*time.Millisecond, 64 })
 	hang, hung := make(chan struct{}), atomic.Int64{}
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 13 {
 			hung.Add(1)
 			<-hang

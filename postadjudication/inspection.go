@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -47,7 +48,7 @@ type Attempt struct {
 	StartedAt time.Time        `json:"started_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
 	EndedBy   receipts.Subtype `json:"ended_by,omitempty"`
-	Class     Class            `json:"outcome_class,omitempty"`
+	Class     escrow.Class     `json:"outcome_class,omitempty"`
 	Error     *AttemptError    `json:"error,omitempty"`
 	Duration  int64            `json:"duration_us,omitempty"`
 	Worker    string           `json:"worker,omitempty"`
@@ -165,7 +166,7 @@ func attemptsOf(id background.RunID, trail []receipts.Receipt) ([]Attempt, error
 
 func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
 	at := r.At
-	a.EndedAt, a.EndedBy, a.Class, a.Duration = &at, r.Subtype, Class(p.AttemptClass), p.DurationUS
+	a.EndedAt, a.EndedBy, a.Class, a.Duration = &at, r.Subtype, escrow.Class(p.AttemptClass), p.DurationUS
 	if p.Error != (receipts.Failure{}) {
 		a.Error = &AttemptError{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message, Stack: p.Error.Stack}
 	}

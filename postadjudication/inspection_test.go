@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -17,10 +18,10 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.escrow.keyLifetime = time.Second
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
-	plain, held, forked, unknown := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return busy429() }), r.deadLetter(4, func(Call) Answer { return noAnswer() })
+	plain, held, forked, unknown := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(4, func(escrow.Call) escrow.Answer { return noAnswer() })
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	}
 	r.untilNoneLive()
 	<-time.After(time.Second) // the key's lifetime, which the test is about
-	finding := Finding{actor: "user:ada", Reason: "the statement", Class: NotExecuted, Reference: "stmt-7"}
+	finding := Finding{actor: "user:ada", Reason: "the statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
 	do := map[ActionName]func(id background.RunID) error{
 		ActionFork: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, id, forkRequest)
@@ -96,9 +97,9 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	first := r.deadLetter(1, func(Call) Answer { return busy429() })
+	first := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	r.escrow.mu.Unlock()
 	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, first.Run, forkRequest)
 	if err != nil {
@@ -132,7 +133,7 @@ func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	for n := range inspectedReceipts {
 		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
 			t.Fatal(err)

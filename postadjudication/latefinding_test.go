@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var paidFinding = Finding{Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+var paidFinding = Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
 
 // purgedPaidLetter returns a letter that was purged after the escrow service refused, though it
 // had paid.
 func (r *rig) purgedPaidLetter(n int, minor int64) Submitted {
 	r.t.Helper()
-	letter := r.deadLetter(n, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
+	letter := r.deadLetter(n, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, minor); return refused() })
 	q := refusedLetters()
 	q.Filter.Transaction, q.Confirm = release(n).TransactionReceiptID, "1"
 	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
@@ -32,7 +33,7 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	ctx := context.Background()
 	var refusal *RefusedError
 	nothing := paidFinding
-	nothing.Class, nothing.Moved = NotExecuted, 0
+	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
 	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterPurged {
 		t.Errorf("nothing to clear: %v", err)
 	}
@@ -49,7 +50,7 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 			t.Errorf("the letter is %s", got)
 		}
 	}
-	if payloads := r.payloadsOf(byRun, receipts.Reconciled); len(payloads) != 2 || payloads[0].Finding != string(Executed) || payloads[0].FindingReference != "stmt-7" || payloads[1].Settlement != nil {
+	if payloads := r.payloadsOf(byRun, receipts.Reconciled); len(payloads) != 2 || payloads[0].Finding != string(escrow.Executed) || payloads[0].FindingReference != "stmt-7" || payloads[1].Settlement != nil {
 		t.Errorf("%+v", payloads)
 	}
 	if _, err := r.ReconcileCase(ctx, "", "txr_2", paidFinding); !errors.Is(err, ErrNotFound) {
@@ -63,14 +64,14 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
+	lies := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
 	freed, older, forked, superseded := r.deadLetter(1, lies), r.deadLetter(2, lies), r.deadLetter(3, lies), r.deadLetter(4, lies)
 	for _, transaction := range []string{"txr_1", "txr_2"} {
 		if b := r.runPlan(r.mustPlanFree(freeRequest(transaction))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
 	}
-	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	higher := release(2)
@@ -87,7 +88,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing := paidFinding
-	nothing.Class, nothing.Moved = NotExecuted, 0
+	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
 	var refusal *RefusedError
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
 		t.Errorf("nothing to clear: %v", err)
@@ -98,7 +99,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 			t.Errorf("%+v", b.Progress)
 		}
 		payloads := r.payloadsOf(paid, receipts.Reconciled)
-		if len(payloads) == 0 || payloads[len(payloads)-1].Finding != string(Executed) || payloads[len(payloads)-1].PlannedBy != "user:ada" {
+		if len(payloads) == 0 || payloads[len(payloads)-1].Finding != string(escrow.Executed) || payloads[len(payloads)-1].PlannedBy != "user:ada" {
 			t.Errorf("%+v", payloads)
 		}
 	}
@@ -138,7 +139,7 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		t.Parallel()
 		r := newRig(t).startWorkers()
 		r.allowOverpaid = true
-		letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 1300); return refused() })
+		letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 1300); return refused() })
 		if b := r.runPlan(r.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
@@ -152,7 +153,10 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 	})
 	t.Run("an older key had reduced the reservation", func(t *testing.T) {
 		t.Parallel()
-		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c escrow.Call) escrow.Answer {
+			r.escrow.pay(c, c.Amount.Minor)
+			return refused()
+		})
 		o.allowOverpaid = true
 		dead := o.mustSubmit(o.higher(2))
 		o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
@@ -169,7 +173,7 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 	t.Run("an earlier generation was paid in part", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t).startWorkers()
-		r.escrow.script = func(_ context.Context, c Call) Answer {
+		r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 			if c.Generation == 1 {
 				return r.escrow.pay(c, 400)
 			}
@@ -200,8 +204,8 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	open := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
-	freed := r.deadLetter(3, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
+	open := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 400); return refused() })
+	freed := r.deadLetter(3, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 400); return refused() })
 	if b := r.runPlan(r.mustPlanFree(freeRequest("txr_3"))); b.Progress.Done != 1 {
 		t.Fatalf("%+v", b.Progress)
 	}
@@ -221,8 +225,8 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 		}
 	}
 	// For a decision that was replaced by one of another amount, its own amount is expected.
-	replaced := r.deadLetter(4, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
-	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
+	replaced := r.deadLetter(4, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 1000); return refused() })
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	half := release(4)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -77,7 +78,7 @@ func (a *caseRuns) paid(s *postgres.Snapshot) (bool, error) {
 
 func (a *caseRuns) paidUnder(operation [32]byte) bool {
 	for _, r := range a.byID {
-		if r.Operation == operation && r.Class == Executed {
+		if r.Operation == operation && r.Class == escrow.Executed {
 			return true
 		}
 	}
@@ -116,7 +117,7 @@ func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (
 	p := receiptPayload(&m, &s.Run, &run)
 	var effect settlement.Effect
 	var fact settlement.Event
-	if m.Result.Class == Executed {
+	if m.Result.Class == escrow.Executed {
 		if fact, err = paymentOf(m, s, runs); err != nil {
 			return change, err
 		}
@@ -136,7 +137,7 @@ func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (
 	}
 	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p})
 	change.Drafts = append(change.Drafts, excessReceipts(&m, run.ID, run.Attempt, effect)...)
-	if m.Result.Class != Executed {
+	if m.Result.Class != escrow.Executed {
 		return change, nil
 	}
 	if active.Operation == s.Run.Operation {
@@ -184,10 +185,10 @@ func closePaidRun(m background.Transition, ch postgres.Change, active background
 		return ch
 	}
 	after, draft := active, activeRunReceipt(m, active)
-	after.LastTransition, after.Class, after.UnresolvedUnknowns = m.ID, Executed, 0
+	after.LastTransition, after.Class, after.UnresolvedUnknowns = m.ID, escrow.Executed, 0
 	p := &draft.Payload
-	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(Executed), m.Result.Moved, m.Result.Reference
-	p.OutcomeClass, p.Ended = string(Executed), active.State.Waiting()
+	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(escrow.Executed), m.Result.Moved, m.Result.Reference
+	p.OutcomeClass, p.Ended = string(escrow.Executed), active.State.Waiting()
 	p.CaseUnmoved = p.Ended && ch.Before.Case.State.Progression.Ended()
 	if p.Ended {
 		after.State = background.Succeeded

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -62,7 +63,7 @@ func exampleLetter() Letter {
 	died := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
 	return Letter{
 		Run: background.RunID{1}, Family: Family, Queue: "settlement:0", Outcome: settlement.Release, Amount: &settlement.Money{Minor: 250_000, Currency: "EUR"},
-		Status: background.LetterOpen, DeadAt: died, Age: Duration(36 * time.Hour), ReasonCode: background.ReasonFinal, Class: NotExecuted, Attempts: 3, Replays: 1,
+		Status: background.LetterOpen, DeadAt: died, Age: Duration(36 * time.Hour), ReasonCode: background.ReasonFinal, Class: escrow.NotExecuted, Attempts: 3, Replays: 1,
 		Error: &background.Failure{Type: "ConnRefused", Code: "111", Message: "dial tcp 10.0.0.1: refused"}, Held: true, LastSeenAt: died, CanFork: true,
 	}
 }

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // damagedList returns a letter index with missing, differing and superfluous rows.
 func (r *rig) damagedList(letters int) []Submitted {
 	r.t.Helper()
 	ctx := context.Background()
-	all := r.deadLetters(0, letters, func(Call) Answer { return refused() })
+	all := r.deadLetters(0, letters, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustFork(all[0])
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, all[1].Run, holdReason); err != nil {
 		r.t.Fatal(err)
@@ -50,7 +51,7 @@ func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	var working sync.WaitGroup
-	working.Go(func() { r.deadLetters(letters, letters+20, func(Call) Answer { return refused() }) })
+	working.Go(func() { r.deadLetters(letters, letters+20, func(escrow.Call) escrow.Answer { return refused() }) })
 	done, err := r.rebuild(ctx, nil)
 	working.Wait()
 	if err != nil || done.Inserted != 2 || done.Updated != 2 || done.Removed != 1 || done.FacetGroups < 2 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -19,12 +20,12 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	}).startWorkers()
 	const asked = "https://escrow.example:8443/v1/executions"
 	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
-	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	unpaid := r.deadLetter(2, func(Call) Answer { return refused() })
-	byKey := r.deadLetter(3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	unpaid := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
+	byKey := r.deadLetter(3, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run)
 	plan := r.secondPerson(err)
-	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
+	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: escrow.Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v, %+v", plan, f)
 	}
 	var second *SecondPersonError
@@ -38,7 +39,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	payloads := r.payloadsOf(letter, receipts.Reconciled)
-	if len(payloads) != 1 || payloads[0].Lookup != string(Executed) || payloads[0].Moved != 1000 || payloads[0].PlannedBy != "user:ada" || !payloads[0].SelfDeclared || payloads[0].LookupURL != asked || payloads[0].Reason != "the escrow service that user:ada named was asked" {
+	if len(payloads) != 1 || payloads[0].Lookup != string(escrow.Executed) || payloads[0].Moved != 1000 || payloads[0].PlannedBy != "user:ada" || !payloads[0].SelfDeclared || payloads[0].LookupURL != asked || payloads[0].Reason != "the escrow service that user:ada named was asked" {
 		t.Errorf("%+v", payloads)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 {
@@ -97,13 +98,13 @@ func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example/v1"}
 	}).startWorkers()
 	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 400 {
 			r.escrow.pay(c, c.Amount.Minor)
 		}
 		return refused()
 	}
-	for target, at := range map[string]string{DefaultTarget: "https://escrow.example/v1", "bank": "https://bank.example/v1"} {
+	for target, at := range map[string]string{escrow.DefaultTarget: "https://escrow.example/v1", "bank": "https://bank.example/v1"} {
 		unpaid, paid := withTarget(target, release(len(target))), withTarget(target, release(10+len(target)))
 		paid.Amount = euros(400)
 		for _, a := range []Adjudication{unpaid, paid} {
@@ -129,7 +130,7 @@ func TestALookupOverHTTPTakesOnePerson(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example"}
 	}).startWorkers()
-	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	c, err := r.As("acme", "user:ada").DeadLetters.Lookup(WithCaller(context.Background(), Caller{Key: "rck_x"}), letter.Run)
 	if err != nil || c.Progression != settlement.Settled || r.letterStatus(letter) != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -17,7 +18,7 @@ type slowLookup struct {
 	duringLookup func()
 }
 
-func (e *slowLookup) Lookup(ctx context.Context, c Call) Answer {
+func (e *slowLookup) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
 	a := e.scriptedEscrow.Lookup(ctx, c)
 	e.duringLookup()
 	return a
@@ -31,10 +32,10 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	e := &slowLookup{scriptedEscrow: newEscrow(), duringLookup: func() {}}
 	r := newRig(t, func(c *Config) { c.Executor, c.Policy.MaxDelay = e, 24*time.Hour })
 	r.escrow = e.scriptedEscrow
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		a := noAnswer()
 		if c.Attempt == 1 {
-			if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "looking into it"); err != nil {
+			if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "looking into it"); err != nil {
 				t.Error(err)
 			}
 			return a
@@ -46,7 +47,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
 	e.duringLookup = func() {
-		if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "found out"); err != nil {
+		if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "found out"); err != nil {
 			t.Error(err)
 		}
 		r.until("it was called again, and was paid", `SELECT state = 'scheduled' AND attempt_count = 2 FROM recourse.runs`)
@@ -55,7 +56,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	if err == nil {
 		t.Errorf("the lookup cleared the outcome of a later call: %+v", status)
 	}
-	if now := r.caseOf(release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != Unknown {
+	if now := r.caseOf(release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != escrow.Unknown {
 		t.Errorf("%d attempts are unknown, the run is %s", now.UnknownOpen, now.Runs[0].Class)
 	}
 	if st, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) {

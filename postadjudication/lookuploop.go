@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -271,16 +272,16 @@ func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 	}
 	minGap := max(l.rule.FirstPause, max(0, q.inFlight))
 	switch left := s.Case.State.Asked - s.Case.State.Moved; {
-	case found.Class == Executed && found.Moved == left:
+	case found.Class == escrow.Executed && found.Moved == left:
 		return l.recordAnswer(ctx, s, found, &l.closed)
-	case found.Class == Executed:
+	case found.Class == escrow.Executed:
 		next.NextAt, next.ManualReason = time.Time{}, LookupOtherAmount
-	case found.Class == NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:
+	case found.Class == escrow.NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:
 		return l.recordAnswer(ctx, s, found, &l.cleared)
-	case found.Class == NotExecuted && was.NotExecutedAt.IsZero():
+	case found.Class == escrow.NotExecuted && was.NotExecutedAt.IsZero():
 		next.NotExecutedAt, next.NextAt = now, now.Add(minGap)
 	}
-	if !next.NextAt.IsZero() && q.keyRetention != Forever && next.NextAt.Sub(s.Run.FirstSentAt) >= q.keyRetention-q.margin {
+	if !next.NextAt.IsZero() && q.keyRetention != escrow.Forever && next.NextAt.Sub(s.Run.FirstSentAt) >= q.keyRetention-q.margin {
 		next.NextAt, next.ManualReason = time.Time{}, LookupKeyForgotten
 	}
 	return l.journal.Lookups.Record(ctx, next)
@@ -302,14 +303,14 @@ func (l *lookupLoop) recordAnswer(ctx context.Context, s postgres.Snapshot, foun
 
 // Lookups describes the lookups of an open letter of unknown outcome by the lookup loop.
 type Lookups struct {
-	Asked    int        `json:"asked"`
-	AskedAt  *time.Time `json:"asked_at,omitempty"`  // of the last lookup
-	Answer   Class      `json:"answer,omitempty"`    // of the last lookup
-	Reason   string     `json:"why,omitempty"`       // why the last answer is unknown
-	Moved    int64      `json:"moved,omitempty"`     // minor units, if the answer is executed
-	AbsentAt *time.Time `json:"absent_at,omitempty"` // when the answer was first not executed
-	NextAt   *time.Time `json:"next_at,omitempty"`   // of the next lookup; absent before the first
-	WaitsFor string     `json:"waits_for,omitempty"` // why no further lookup is made and a person must decide: forgotten, other_amount
+	Asked    int          `json:"asked"`
+	AskedAt  *time.Time   `json:"asked_at,omitempty"`  // of the last lookup
+	Answer   escrow.Class `json:"answer,omitempty"`    // of the last lookup
+	Reason   string       `json:"why,omitempty"`       // why the last answer is unknown
+	Moved    int64        `json:"moved,omitempty"`     // minor units, if the answer is executed
+	AbsentAt *time.Time   `json:"absent_at,omitempty"` // when the answer was first not executed
+	NextAt   *time.Time   `json:"next_at,omitempty"`   // of the next lookup; absent before the first
+	WaitsFor string       `json:"waits_for,omitempty"` // why no further lookup is made and a person must decide: forgotten, other_amount
 }
 
 // lookupsOf returns the lookups of a letter; nil if it needs none.

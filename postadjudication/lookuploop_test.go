@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // withLookups turns the lookup loop on, at a pace that a test can wait for.
@@ -19,11 +20,11 @@ func withLookups(c *Config) {
 // lookupScript is a sequence of an escrow service's answers to lookups; the last one repeats.
 type lookupScript struct {
 	mu      sync.Mutex
-	answers []Answer
+	answers []escrow.Answer
 	askedAt []time.Time
 }
 
-func (l *lookupScript) answer(Call) Answer {
+func (l *lookupScript) answer(escrow.Call) escrow.Answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.askedAt = append(l.askedAt, time.Now())
@@ -40,27 +41,27 @@ func (l *lookupScript) count() int {
 	return len(l.askedAt)
 }
 
-func (l *lookupScript) setAnswers(answers ...Answer) {
+func (l *lookupScript) setAnswers(answers ...escrow.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answers = answers
 }
 
 var (
-	answerAbsent  = Answer{Class: NotExecuted}
-	answerUnknown = Answer{Class: Unknown, Type: "http.unavailable"}
+	answerAbsent  = escrow.Answer{Class: escrow.NotExecuted}
+	answerUnknown = escrow.Answer{Class: escrow.Unknown, Type: "http.unavailable"}
 )
 
-func answerExecuted(minor int64) Answer {
-	return Answer{Class: Executed, Moved: minor, Reference: "pay_1"}
+func answerExecuted(minor int64) escrow.Answer {
+	return escrow.Answer{Class: escrow.Executed, Moved: minor, Reference: "pay_1"}
 }
 
 // unknownLetter returns a rig with a letter whose only call got no answer.
 func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookupScript, Submitted) {
 	t.Helper()
 	r := newRig(t, append([]func(*Config){withLookups}, change...)...)
-	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	l := &lookupScript{answers: []Answer{answerUnknown}}
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
+	l := &lookupScript{answers: []escrow.Answer{answerUnknown}}
 	r.escrow.lookup = l.answer
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
@@ -130,7 +131,7 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).inFlight = flight })
 	l.setAnswers(answerAbsent)
 	r.until("cleared", `SELECT unknown_open = 0 FROM recourse.cases`)
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != NotExecuted || st.Letter != background.LetterOpen {
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != escrow.NotExecuted || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
 	l.mu.Lock()
@@ -183,14 +184,14 @@ func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
 	ctx := context.Background()
-	answer := make(chan Answer)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	answer := make(chan escrow.Answer)
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 400 {
 			return <-answer
 		}
 		return noAnswer()
 	}
-	r.escrow.lookup = func(Call) Answer { return answerUnknown }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
 	var runs []Submitted
 	for n, minor := range []int64{400, 500, 600} {
 		a := release(n)
@@ -214,9 +215,9 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	t.Parallel()
 	r, _, s := unknownLetter(t, func(c *Config) { c.TimeLimit = 2 * time.Second })
 	ctx := context.Background()
-	once, answers := make(chan struct{}), make(chan Answer)
+	once, answers := make(chan struct{}), make(chan escrow.Answer)
 	r.escrow.mu.Lock()
-	r.escrow.lookup = func(Call) Answer {
+	r.escrow.lookup = func(escrow.Call) escrow.Answer {
 		select {
 		case once <- struct{}{}:
 			return <-answers
@@ -226,7 +227,7 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	}
 	r.escrow.mu.Unlock()
 	<-once
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: Executed, Moved: 1000}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: escrow.Executed, Moved: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	answers <- answerExecuted(1000)
@@ -258,8 +259,8 @@ func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
 	ctx := context.Background()
-	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	r.escrow.lookup = func(Call) Answer { return answerUnknown }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
 	r.mustSubmit(release(1))
 	other := release(2)
 	other.Target = "other"
@@ -300,7 +301,7 @@ func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[background.RunID]int{}
 	r.escrow.mu.Lock()
-	r.escrow.lookup = func(c Call) Answer {
+	r.escrow.lookup = func(c escrow.Call) escrow.Answer {
 		mu.Lock()
 		defer mu.Unlock()
 		if asked[c.Run]++; c.Run == s.Run {
@@ -322,23 +323,23 @@ func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	if n := times(s.Run); n > before+1 {
 		t.Errorf("looked up %d times, and then %d", before, n)
 	}
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterOpen || st.Class != Unknown {
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterOpen || st.Class != escrow.Unknown {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
 
 // manyUnknownLetters returns a rig with more letters of one escrow service than a round looks up.
 // The test scripts their calls.
-func manyUnknownLetters(t *testing.T, call func() Answer) *rig {
+func manyUnknownLetters(t *testing.T, call func() escrow.Answer) *rig {
 	t.Helper()
 	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Target == "other" {
 			return call()
 		}
 		return noAnswer()
 	}
-	r.escrow.lookup = func(Call) Answer { return answerUnknown }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
 	batch := make([]Adjudication, lookupPage+1)
 	for n := range batch {
 		batch[n] = release(n)
@@ -391,7 +392,7 @@ func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})
 	defer close(back)
-	manyUnknownLetters(t, func() Answer { <-back; return noAnswer() }).untilOtherLetterLookedUp()
+	manyUnknownLetters(t, func() escrow.Answer { <-back; return noAnswer() }).untilOtherLetterLookedUp()
 }
 
 // A process restarted under the same host name and pid, as in a container, is another worker:
@@ -401,8 +402,8 @@ func TestAProcessInThePlaceOfAnotherHasNoneOfItsCalls(t *testing.T) {
 	back := make(chan struct{})
 	r := newRig(t, withLookups)
 	defer close(back)
-	r.escrow.script = func(context.Context, Call) Answer { <-back; return noAnswer() }
-	r.escrow.lookup = func(Call) Answer { return answerUnknown }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { <-back; return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
 	r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.stopWork()

@@ -11,12 +11,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
-
-// DefaultInFlight is how long an abandoned call may still be executed, unless the executor or
-// Config states another duration.
-const DefaultInFlight = time.Minute
 
 // Failure types of a lookup whose answer "not executed" is not conclusive.
 const (
@@ -28,7 +25,7 @@ const (
 
 // lookupEvidence is everything that decides what the answer of a lookup means.
 type lookupEvidence struct {
-	answer Class
+	answer escrow.Class
 
 	// Calls that may still pay.
 	outstanding   bool          // a call has not returned, and its process may be alive
@@ -49,20 +46,20 @@ type lookupEvidence struct {
 // answer. Executed is always believed. NotExecuted is believed only if no call can be in
 // flight, and only while the service must still know the key: a service that has forgotten the
 // key gives the same answer. Every lookup is judged by this rule, whoever makes it.
-func (q lookupEvidence) conclude() (Class, string) {
+func (q lookupEvidence) conclude() (escrow.Class, string) {
 	switch {
-	case q.answer == Executed:
-		return Executed, ""
-	case q.answer != NotExecuted:
-		return Unknown, ""
+	case q.answer == escrow.Executed:
+		return escrow.Executed, ""
+	case q.answer != escrow.NotExecuted:
+		return escrow.Unknown, ""
 	case q.outstanding:
-		return Unknown, lookupOutstanding
-	case q.called && q.keyRetention != Forever && (q.keyAge < 0 || q.keyAge >= q.keyRetention-q.margin):
-		return Unknown, lookupForgotten
+		return escrow.Unknown, lookupOutstanding
+	case q.called && q.keyRetention != escrow.Forever && (q.keyAge < 0 || q.keyAge >= q.keyRetention-q.margin):
+		return escrow.Unknown, lookupForgotten
 	case q.remainingFlight() > 0:
-		return Unknown, lookupPremature
+		return escrow.Unknown, lookupPremature
 	}
-	return NotExecuted, ""
+	return escrow.NotExecuted, ""
 }
 
 // remainingFlight returns how much longer a call may be in flight; 0 if none can be.
@@ -100,7 +97,7 @@ func (f *settlementFamily) lookUp(ctx context.Context, r background.Run, noCallI
 	if executor == nil {
 		return unknownResult(failureTargetUnknown, "this process does not call the escrow service "+r.Target)
 	}
-	lookuper, ok := executor.(Lookuper)
+	lookuper, ok := executor.(escrow.Lookuper)
 	if !ok {
 		return unknownResult("lookup.unsupported", "the executor has no lookup")
 	}
@@ -113,11 +110,11 @@ func (f *settlementFamily) lookUp(ctx context.Context, r background.Run, noCallI
 		call.SentAgo = max(0, q.sinceLastCall-f.timeLimit)
 	}
 	found := resultOf(lookuper.Lookup(ctx, call), call.Amount.Minor)
-	if err != nil && found.Class == NotExecuted {
+	if err != nil && found.Class == escrow.NotExecuted {
 		return unknownResult(lookupUnsure, err.Error())
 	}
 	if noCallInFlight {
-		q.sinceLastCall, q.sinceLost = Forever/2, Forever/2
+		q.sinceLastCall, q.sinceLost = escrow.Forever/2, escrow.Forever/2
 	}
 	q.answer, q.keyAge = found.Class, f.now().Sub(r.FirstSentAt)
 	if class, why := q.conclude(); class != found.Class {
@@ -149,7 +146,7 @@ func (s *Service) lookUpWithTimeout(ctx context.Context, r background.Run, noCal
 }
 
 func unknownResult(kind, message string) background.Result {
-	return background.Result{Class: Unknown, Failure: &background.Failure{Type: kind, Message: message}}
+	return background.Result{Class: escrow.Unknown, Failure: &background.Failure{Type: kind, Message: message}}
 }
 
 // explain returns for people why the answer "not executed" is not conclusive.
@@ -254,13 +251,13 @@ var callSubtypes = map[receipts.Subtype]bool{
 
 // maxInFlight caps the time that a call may be in flight, such as Forever: sums with it must not
 // overflow, for the call would then count as ended. It is longer than any wait.
-const maxInFlight = Forever / 2
+const maxInFlight = escrow.Forever / 2
 
 // inFlight returns how long an abandoned call may still be executed, as the executor states;
 // 0 if the executor judges by itself. defaultInFlight applies if the executor states nothing.
 func (f *settlementFamily) inFlight(target string) time.Duration {
 	span := f.defaultInFlight
-	if states, ok := f.executorOf(target).(InFlighter); ok {
+	if states, ok := f.executorOf(target).(escrow.InFlighter); ok {
 		span = states.InFlight()
 	}
 	return min(span, maxInFlight)
@@ -273,7 +270,7 @@ func (f *settlementFamily) lookupLifetime(target string) time.Duration {
 		return 0
 	}
 	life := executor.KeyLifetime()
-	if states, ok := executor.(LookupLifetimer); ok {
+	if states, ok := executor.(escrow.LookupLifetimer); ok {
 		life = max(life, states.LookupLifetime())
 	}
 	return life

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -40,8 +41,8 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 		forgotten bool
 	}{
 		{"none is known", lookupEvidence{called: true}, true},
-		{"known for ever", lookupEvidence{called: true, keyAge: 1000 * time.Hour, keyRetention: Forever}, false},
-		{"known for ever, clock before", lookupEvidence{called: true, keyAge: -time.Hour, keyRetention: Forever}, false},
+		{"known for ever", lookupEvidence{called: true, keyAge: 1000 * time.Hour, keyRetention: escrow.Forever}, false},
+		{"known for ever, clock before", lookupEvidence{called: true, keyAge: -time.Hour, keyRetention: escrow.Forever}, false},
 		{"clock before the first call", lookupEvidence{called: true, keyAge: -1, keyRetention: time.Hour}, true},
 		{"fresh", lookupEvidence{called: true, keyRetention: time.Hour}, false},
 		{"known to the margin", lookupEvidence{called: true, keyAge: time.Hour - margin - 1, keyRetention: time.Hour}, false},
@@ -50,13 +51,13 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 		{"a life shorter than the margin", lookupEvidence{called: true, keyAge: 1, keyRetention: margin}, true},
 		{"never called", lookupEvidence{keyAge: 24 * time.Hour, keyRetention: time.Hour}, false},
 	}
-	for _, answer := range []Class{Executed, NotExecuted, Unknown, ""} {
+	for _, answer := range []escrow.Class{escrow.Executed, escrow.NotExecuted, escrow.Unknown, ""} {
 		for _, c := range calls {
 			for _, k := range keys {
 				for _, inFlight := range []time.Duration{flight, 0, -1} {
 					q := c.q
 					q.answer, q.maxSendDelay, q.inFlight, q.called, q.keyAge, q.keyRetention, q.margin = answer, reach, inFlight, k.q.called, k.q.keyAge, k.q.keyRetention, margin
-					class, why := NotExecuted, c.stated
+					class, why := escrow.NotExecuted, c.stated
 					if inFlight <= 0 {
 						why = c.other
 					}
@@ -64,12 +65,12 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 						why = lookupForgotten
 					}
 					if why != "" {
-						class = Unknown
+						class = escrow.Unknown
 					}
-					if answer == Executed {
-						class, why = Executed, ""
-					} else if answer != NotExecuted {
-						class, why = Unknown, ""
+					if answer == escrow.Executed {
+						class, why = escrow.Executed, ""
+					} else if answer != escrow.NotExecuted {
+						class, why = escrow.Unknown, ""
 					}
 					if got, because := q.conclude(); got != class || because != why {
 						t.Errorf("%q, %s, key %s, in flight %s: %s %q, want %s %q", answer, c.name, k.name, inFlight, got, because, class, why)
@@ -85,14 +86,14 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]settlementFamily{
-		"stated":  {executor: &scriptedEscrow{inFlight: Forever}, targets: targetsOf(&Config{})},
-		"nearly":  {executor: &scriptedEscrow{inFlight: Forever - time.Second}, targets: targetsOf(&Config{})},
-		"assumed": {defaultInFlight: Forever},
+		"stated":  {executor: &scriptedEscrow{inFlight: escrow.Forever}, targets: targetsOf(&Config{})},
+		"nearly":  {executor: &scriptedEscrow{inFlight: escrow.Forever - time.Second}, targets: targetsOf(&Config{})},
+		"assumed": {defaultInFlight: escrow.Forever},
 	} {
 		for _, longest := range []time.Duration{10 * time.Second, maxTimeLimit} {
-			for _, quiet := range []time.Duration{0, time.Hour, 50 * 365 * 24 * time.Hour, Forever / 2} {
-				q := lookupEvidence{answer: NotExecuted, maxSendDelay: background.MaxClaimAge(15*time.Second) + longest, inFlight: f.inFlight(DefaultTarget), keyRetention: Forever, sinceLastCall: quiet, lostCall: true, sinceLost: quiet}
-				if class, why := q.conclude(); class != Unknown || why != lookupPremature {
+			for _, quiet := range []time.Duration{0, time.Hour, 50 * 365 * 24 * time.Hour, escrow.Forever / 2} {
+				q := lookupEvidence{answer: escrow.NotExecuted, maxSendDelay: background.MaxClaimAge(15*time.Second) + longest, inFlight: f.inFlight(escrow.DefaultTarget), keyRetention: escrow.Forever, sinceLastCall: quiet, lostCall: true, sinceLost: quiet}
+				if class, why := q.conclude(); class != escrow.Unknown || why != lookupPremature {
 					t.Errorf("%s, quiet for %s: %s %q", name, quiet, class, why)
 				}
 			}
@@ -106,8 +107,8 @@ type uncheckedLookup struct {
 	answer *atomic.Value // func(Call) Answer
 }
 
-func (u uncheckedLookup) Lookup(_ context.Context, c Call) Answer {
-	return u.answer.Load().(func(Call) Answer)(c)
+func (u uncheckedLookup) Lookup(_ context.Context, c escrow.Call) escrow.Answer {
+	return u.answer.Load().(func(escrow.Call) escrow.Answer)(c)
 }
 
 // A lookup by a person returns even if the executor's lookup panics, or hangs and ignores its
@@ -116,18 +117,18 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 	t.Parallel()
 	const limit = 200 * time.Millisecond
 	var answer atomic.Value
-	answer.Store(func(Call) Answer { return answerUnknown })
+	answer.Store(func(escrow.Call) escrow.Answer { return answerUnknown })
 	r := newRig(t, func(c *Config) {
 		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off, c.Executor = limit, 1, true, uncheckedLookup{c.Executor.(*scriptedEscrow), &answer}
 	})
-	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	never := make(chan struct{})
 	defer close(never)
-	for words, lookup := range map[string]func(Call) Answer{
-		"panicked":             func(Call) Answer { panic("a bug") },
-		"the lookup timed out": func(Call) Answer { <-never; return Answer{Class: Unknown} },
+	for words, lookup := range map[string]func(escrow.Call) escrow.Answer{
+		"panicked":             func(escrow.Call) escrow.Answer { panic("a bug") },
+		"the lookup timed out": func(escrow.Call) escrow.Answer { <-never; return escrow.Answer{Class: escrow.Unknown} },
 	} {
 		answer.Store(lookup)
 		asked := make(chan error, 1)
@@ -161,19 +162,19 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, life
 		c.Executor.(*scriptedEscrow).keyLifetime = life
 	})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		r.escrow.pay(c, c.Amount.Minor)
 		if c.Attempt == 1 {
 			return noAnswer() // it paid, and the answer was lost
 		}
-		return Answer{Class: Executed, Moved: c.Amount.Minor}
+		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor}
 	}
-	r.escrow.lookup = func(Call) Answer { return Answer{Class: NotExecuted} } // the key is forgotten
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.NotExecuted} } // the key is forgotten
 	s := r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	ctx := context.Background()
 	st, err := r.Status(ctx, "acme", s.Run)
-	if err != nil || r.escrow.totalCalls() != 1 || st.Letter != background.LetterOpen || st.Class != Unknown || st.ReasonCode != background.ReasonOutcomeUnknown {
+	if err != nil || r.escrow.totalCalls() != 1 || st.Letter != background.LetterOpen || st.Class != escrow.Unknown || st.ReasonCode != background.ReasonOutcomeUnknown {
 		t.Errorf("%d calls; %+v, %v", r.escrow.totalCalls(), st, err)
 	}
 	var refusal *RefusedError
@@ -206,11 +207,11 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 // The same at the end of a run, where the lookup is made before the death.
 func TestAForgottenKeyLeavesItsLetterUnknown(t *testing.T) {
 	t.Parallel()
-	for life, class := range map[time.Duration]Class{0: Unknown, time.Hour: NotExecuted} {
+	for life, class := range map[time.Duration]escrow.Class{0: escrow.Unknown, time.Hour: escrow.NotExecuted} {
 		t.Run(life.String(), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1; c.Executor.(*scriptedEscrow).keyLifetime = life })
-			r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+			r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
 			s := r.startWorkers().mustSubmit(release(1))
 			r.untilNoneLive()
 			if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != class {
@@ -229,7 +230,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	})
 	hang := make(chan struct{})
 	defer close(hang)
-	r.escrow.script = func(context.Context, Call) Answer { <-hang; return noAnswer() } // ignores its context
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { <-hang; return noAnswer() } // ignores its context
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	later := func(d time.Duration) *rig {
@@ -249,7 +250,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	if c, err := year.As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("a year after the process ended: %+v, %v", c, err)
 	}
-	if st, err := year.Status(context.Background(), "acme", s.Run); err != nil || len(st.OutstandingCalls) != 0 || st.Class != NotExecuted {
+	if st, err := year.Status(context.Background(), "acme", s.Run); err != nil || len(st.OutstandingCalls) != 0 || st.Class != escrow.NotExecuted {
 		t.Errorf("%+v, %v", st, err)
 	}
 	year.mustAudit()
@@ -273,7 +274,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	}
 	r.startWorkers()
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	r.escrow.lookupLifetime = Forever
+	r.escrow.lookupLifetime = escrow.Forever
 	var refusal *RefusedError
 	_, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	for err != nil && strings.Contains(err.Error(), "the lookup timed out") { // of a slow machine; go test bounds it
@@ -282,7 +283,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	if !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: escrow.NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
 		t.Errorf("found just after the loss: %v", err)
 	}
 	day := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) {
@@ -298,12 +299,12 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 50 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
-	answer := make(chan Answer)
-	r.escrow.script = func(context.Context, Call) Answer { return <-answer }
+	answer := make(chan escrow.Answer)
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return <-answer }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	ctx := context.Background()
-	f := Finding{actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: NotExecuted}
+	f := Finding{actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: escrow.NotExecuted}
 	var refusal *RefusedError
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("%v", err)
@@ -314,7 +315,7 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 		t.Errorf("before a finding: %s", got.Reply)
 	}
 	var field *FieldError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: escrow.Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
 		t.Errorf("%v", err)
 	}
 	f.CallOutstanding = true
@@ -335,7 +336,7 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1 })
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.stopWork()
@@ -347,7 +348,7 @@ func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
 		t.Errorf("%s", got.Reply)
 	}
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted, CallOutstanding: true}); err != nil {
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: escrow.NotExecuted, CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.mustSubmit(opposite); got.Reply != Created {
@@ -361,8 +362,8 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Executor.(*scriptedEscrow).keyLifetime = 24 * time.Hour })
 	letter := background.RunID{}
-	keys := map[OperationKey]int{}
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	keys := map[escrow.OperationKey]int{}
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		keys[c.OperationKey]++
 		switch {
 		case c.Run == letter || letter.IsZero():
@@ -373,7 +374,7 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	back := func(by string) {
@@ -406,21 +407,24 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 		c.Executor.(*scriptedEscrow).keyLifetime = 0
 	})
 	ctx := context.Background()
-	r.escrow.script = func(context.Context, Call) Answer {
-		if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "maintenance"); err != nil {
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
+		if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "maintenance"); err != nil {
 			t.Error(err)
 		}
 		return noAnswer()
 	}
 	lookups := 0
-	r.escrow.lookup = func(c Call) Answer { lookups++; return Answer{Class: Executed, Moved: c.Amount.Minor} }
+	r.escrow.lookup = func(c escrow.Call) escrow.Answer {
+		lookups++
+		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor}
+	}
 	paused := r.Stats().PausedDeliveries
 	s := r.startWorkers().mustSubmit(release(1))
 	r.untilTrue("its delivery is postponed", func() bool { return r.Stats().PausedDeliveries > paused })
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
-	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "over"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "over"); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
@@ -434,20 +438,20 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 func TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne(t *testing.T) {
 	t.Parallel()
 	type wrapper struct {
-		Executor
-		Lookuper
+		escrow.Executor
+		escrow.Lookuper
 	}
 	e := newEscrow()
 	for name, tc := range map[string]struct {
-		executor Executor
+		executor escrow.Executor
 		want     time.Duration
 	}{
 		"stated":  {e, 0},
 		"hidden":  {wrapper{e, e}, time.Minute},
 		"no call": {nil, time.Minute},
 	} {
-		f := settlementFamily{executor: tc.executor, targets: targetsOf(&Config{}), defaultInFlight: DefaultInFlight}
-		if got := f.inFlight(DefaultTarget); got != tc.want {
+		f := settlementFamily{executor: tc.executor, targets: targetsOf(&Config{}), defaultInFlight: escrow.DefaultInFlight}
+		if got := f.inFlight(escrow.DefaultTarget); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -27,11 +28,11 @@ type olderKeyCase struct {
 
 // newOlderKeyCase submits a first generation of lateMinor, which pays late; script answers the
 // calls of the others.
-func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, Call) Answer, change ...func(*Config)) *olderKeyCase {
+func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, escrow.Call) escrow.Answer, change ...func(*Config)) *olderKeyCase {
 	t.Helper()
 	quick := func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 }
 	o := &olderKeyCase{rig: newRig(t, append([]func(*Config){quick}, change...)...), payLate: make(chan struct{})}
-	o.escrow.script = func(ctx context.Context, c Call) Answer {
+	o.escrow.script = func(ctx context.Context, c escrow.Call) escrow.Answer {
 		if c.Generation == 1 {
 			<-o.payLate
 			return o.escrow.pay(c, lateMinor)
@@ -42,7 +43,7 @@ func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, Call) Answ
 	first.Amount = euros(lateMinor)
 	o.letter = o.startWorkers().mustSubmit(first)
 	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	none := Finding{actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	none := Finding{actor: "user:ada", Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func (r *rig) checkNoBreach() {
 	}
 }
 
-func neverCalled(_ context.Context, r *rig, c Call) Answer {
+func neverCalled(_ context.Context, r *rig, c escrow.Call) escrow.Answer {
 	r.t.Errorf("generation %d was called", c.Generation)
 	return refused()
 }
@@ -104,7 +105,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	t.Parallel()
 	o := newOlderKeyCase(t, neverCalled)
 	ctx := context.Background()
-	if _, err := o.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "stop"); err != nil {
+	if _, err := o.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	waits := o.mustSubmit(o.higher(2))
@@ -115,7 +116,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	if st := o.status(waits.Run); st.State != background.DeadLettered || st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" || st.Attempts != 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, err := o.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "go"); err != nil {
+	if _, err := o.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "go"); err != nil {
 		t.Fatal(err)
 	}
 	o.checkUndercut(waits, 600)
@@ -139,7 +140,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 // The same when the current generation is a letter already.
 func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
 	t.Parallel()
-	o := newOlderKeyCase(t, func(_ context.Context, _ *rig, c Call) Answer { return refused() })
+	o := newOlderKeyCase(t, func(_ context.Context, _ *rig, c escrow.Call) escrow.Answer { return refused() })
 	dead := o.mustSubmit(o.higher(2))
 	o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
 	o.payOlderKey()
@@ -150,7 +151,7 @@ func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
 func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	o := newOlderKeyCase(t, func(context.Context, *rig, Call) Answer {
+	o := newOlderKeyCase(t, func(context.Context, *rig, escrow.Call) escrow.Answer {
 		close(called)
 		<-answer
 		return busy429()
@@ -173,7 +174,7 @@ func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
 func TestBothGenerationsPay(t *testing.T) {
 	t.Parallel()
 	called, answer := make(chan struct{}), make(chan struct{})
-	o := newOlderKeyCase(t, func(_ context.Context, r *rig, c Call) Answer {
+	o := newOlderKeyCase(t, func(_ context.Context, r *rig, c escrow.Call) escrow.Answer {
 		close(called)
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
@@ -228,7 +229,7 @@ func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Parallel()
 	undercut := func(t *testing.T) (*olderKeyCase, Submitted) {
-		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c Call) Answer {
+		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c escrow.Call) escrow.Answer {
 			if c.Generation == 2 {
 				return refused()
 			}
@@ -256,7 +257,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("by a finding", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
+		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Reason: "the 400 was all there was to pay", Class: escrow.NotExecuted, Reference: "stmt-2", CallOutstanding: true})
 		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 600 || o.letterStatus(dead) != background.LetterReconciled {
 			t.Errorf("%+v, %s, %v", c.State, o.letterStatus(dead), err)
 		}
@@ -287,7 +288,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("not by a lookup", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Class: NotExecuted, attempt: o.status(dead.Run).Attempts}, NotExecuted, guard{}); err != nil {
+		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Class: escrow.NotExecuted, attempt: o.status(dead.Run).Attempts}, escrow.NotExecuted, guard{}); err != nil {
 			t.Fatal(err)
 		}
 		o.checkUndercut(dead, 600)
@@ -299,7 +300,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(ctx context.Context, c Call) Answer { return neverCalled(ctx, r, c) }
+	r.escrow.script = func(ctx context.Context, c escrow.Call) escrow.Answer { return neverCalled(ctx, r, c) }
 	s := r.mustSubmit(release(1))
 	if _, err := r.db.Exec(`UPDATE recourse.cases SET progression = 'partially-settled', moved = 400, reserved = 0, released = 400`); err != nil {
 		t.Fatal(err)
@@ -319,7 +320,7 @@ func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
 	o := newOlderKeyCase(t, neverCalled, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: seen.handle} })
-	if _, err := o.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "stop"); err != nil {
+	if _, err := o.As("acme", "user:ada").Breakers.Open(context.Background(), escrow.DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	waits := o.mustSubmit(o.higher(2))
@@ -338,7 +339,7 @@ func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		answer  Answer
+		answer  escrow.Answer
 		state   background.State
 		subtype receipts.Subtype
 	}{
@@ -353,7 +354,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			})
 			pays, called, answer := make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
 			var parent atomic.Pointer[background.RunID]
-			r.escrow.script = func(_ context.Context, call Call) Answer {
+			r.escrow.script = func(_ context.Context, call escrow.Call) escrow.Answer {
 				if parent.CompareAndSwap(nil, &call.Run) || *parent.Load() == call.Run {
 					<-pays
 					return r.escrow.pay(call, call.Amount.Minor)
@@ -365,7 +366,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			letter := r.startWorkers().mustSubmit(release(1))
 			r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 			ctx := context.Background()
-			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
+			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
 				t.Fatal(err)
 			}
 			q := forkRequest

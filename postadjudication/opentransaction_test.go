@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // inTransaction opens a caller's transaction that submits an adjudication and stays open.
@@ -44,7 +45,7 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		switch {
 		case c.Tenant == "acme":
 			return r.escrow.pay(c, 400) // in part
@@ -153,7 +154,7 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	var held []Submitted
 	for n := range 6 {
 		held = append(held, r.mustSubmit(release(n)))

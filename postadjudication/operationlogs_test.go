@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // The operation logs of keys, plans, circuit breakers and refusals can be read page by page: by
@@ -21,14 +22,14 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.deadLetter(1, func(Call) Answer { return refused() })
+	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.runPlan(r.mustPlan(BulkRequest{Reason: "in court", Action: BulkHold, All: true}))
 	for _, tenant := range []string{"acme", AllTenants} {
-		if _, err := r.As(tenant, "user:ada").Breakers.Open(ctx, DefaultTarget, "their bank is down"); err != nil {
+		if _, err := r.As(tenant, "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "their bank is down"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.As("acme", "user:bob").Breakers.Release(ctx, DefaultTarget, "it is up"); err != nil {
+	if _, err := r.As("acme", "user:bob").Breakers.Release(ctx, escrow.DefaultTarget, "it is up"); err != nil {
 		t.Fatal(err)
 	}
 	words := func(found []OperationLogEntry, err error) string {
@@ -61,10 +62,10 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 			t.Errorf("%s: %d lines, want %d", of, lines, len(want))
 		}
 	}
-	if entries := words(r.As("acme", "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down\nuser:bob breaker-released  open to closed: it is up" {
+	if entries := words(r.As("acme", "").Breakers.History(ctx, escrow.DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down\nuser:bob breaker-released  open to closed: it is up" {
 		t.Error(entries)
 	}
-	if entries := words(r.As(AllTenants, "").Breakers.History(ctx, DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down" {
+	if entries := words(r.As(AllTenants, "").Breakers.History(ctx, escrow.DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down" {
 		t.Error(entries)
 	}
 	if entries := words(r.As("acme", "").OperationLogs.History(ctx, OperationLogBulks, 1, 1)); !strings.Contains(entries, "planned to running") || strings.Contains(entries, "\n") {

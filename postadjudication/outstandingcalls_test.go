@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -18,7 +19,7 @@ func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
 	answer := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		<-answer
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
@@ -31,7 +32,7 @@ func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 	}
 	close(answer)
 	r.until("the late payment is recorded", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || st.Class != Executed {
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || st.Class != escrow.Executed {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.mustAudit()
@@ -43,22 +44,22 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	t.Parallel()
 	const inFlight = time.Minute
 	r := newRig(t, func(c *Config) { c.TimeLimit = time.Second; c.Policy.MaxRetryAttempts = 1 })
-	arrive, arrived := make(chan struct{}), make(chan Answer, 1)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	arrive, arrived := make(chan struct{}), make(chan escrow.Answer, 1)
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		go func() {
 			<-arrive
 			arrived <- r.escrow.pay(c, c.Amount.Minor)
 		}()
-		return Answer{Class: Unknown, Retry: true, Type: "no.answer"}
+		return escrow.Answer{Class: escrow.Unknown, Retry: true, Type: "no.answer"}
 	}
-	r.escrow.lookup = func(c Call) Answer {
+	r.escrow.lookup = func(c escrow.Call) escrow.Answer {
 		switch paid := r.escrow.known[c.OperationKey]; {
 		case paid.minor > 0:
-			return Answer{Class: Executed, Moved: paid.minor}
+			return escrow.Answer{Class: escrow.Executed, Moved: paid.minor}
 		case c.SentAgo < inFlight:
-			return Answer{Class: Unknown, Type: "premature", Message: "ask again"}
+			return escrow.Answer{Class: escrow.Unknown, Type: "premature", Message: "ask again"}
 		}
-		return Answer{Class: NotExecuted}
+		return escrow.Answer{Class: escrow.NotExecuted}
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
@@ -79,12 +80,12 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	for ahead, believed := range map[time.Duration]bool{-time.Hour: false, inFlight - time.Second: false, inFlight + time.Hour: true} {
 		f := *r.settlements
 		f.now = func() time.Time { return r.now().Add(ahead) }
-		if got := f.Lookup(ctx, letter.Run); (got.Class == NotExecuted) != believed {
+		if got := f.Lookup(ctx, letter.Run); (got.Class == escrow.NotExecuted) != believed {
 			t.Errorf("asked %v later: %+v", ahead, got)
 		}
 	}
 	close(arrive)
-	if a := <-arrived; a.Class != Executed {
+	if a := <-arrived; a.Class != escrow.Executed {
 		t.Fatalf("%+v", a)
 	}
 	if c, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || c.Progression != settlement.Settled {
@@ -99,7 +100,7 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
 	answer := make(chan struct{})
 	letter := Submitted{}
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Run != letter.Run {
 			return refused()
 		}
@@ -146,8 +147,8 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Executor = 100*time.Millisecond, 1, replayingEscrow{c.Executor.(*scriptedEscrow)}
 	})
 	answer, hangs := make(chan struct{}), r.mustSubmit(release(1))
-	keys := make(chan OperationKey, 10)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	keys := make(chan escrow.OperationKey, 10)
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if keys <- c.OperationKey; c.Run != hangs.Run {
 			return refused()
 		}
@@ -167,7 +168,7 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 		return f
 	}
 	fork := again(hangs)
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
 	again(fork)
@@ -188,7 +189,7 @@ func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })
 	late, go2 := make(chan struct{}), make(chan struct{})
-	r.escrow.script = func(ctx context.Context, c Call) Answer {
+	r.escrow.script = func(ctx context.Context, c escrow.Call) escrow.Answer {
 		switch {
 		case c.Outcome == settlement.Refund:
 			<-go2
@@ -232,8 +233,8 @@ func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 		c.LostAfter, c.TimeLimit, c.Policy.BaseDelay = 3*time.Second, 100*time.Millisecond, 500*time.Millisecond
 	})
 	r.escrow.keyLifetime = 7 * time.Second
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		r.escrow.pay(c, c.Amount.Minor)
 		return noAnswer()
 	}
@@ -261,7 +262,7 @@ func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 999 {
 			return r.escrow.pay(c, 400) // in part: the rest is released from the escrow
 		}
@@ -295,10 +296,10 @@ func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
 func TestAnAbsurdAmountIsAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Tenant == "acme" && c.Amount.Minor == 999 {
-			return Answer{Class: Executed, Moved: settlement.MaxMinor}
+			return escrow.Answer{Class: escrow.Executed, Moved: settlement.MaxMinor}
 		}
 		return r.escrow.pay(c, c.Amount.Minor)
 	}
@@ -308,7 +309,7 @@ func TestAnAbsurdAmountIsAnUnknownOutcome(t *testing.T) {
 	s := r.mustSubmit(absurd)
 	r.mustSubmit(release(2))
 	r.untilNoneLive()
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.DeadLettered || st.Class != Unknown {
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.DeadLettered || st.Class != escrow.Unknown {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.mustAudit()
@@ -343,7 +344,7 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 64, time.Microsecond, time.Microsecond
 	})
 	one, last := make(chan struct{}), make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		switch c.Attempt {
 		case 1:
 			<-one
@@ -384,7 +385,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 40, time.Microsecond, time.Microsecond
 	})
 	hang := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		<-hang
 		return refused()
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -17,9 +18,9 @@ func TestARefusalMakesNoPlanStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	found, freed := r.deadLetter(1, lies), r.deadLetter(2, func(Call) Answer { return refused() })
-	forked := r.deadLetters(3, 5, func(Call) Answer { return refused() })
+	lies := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
+	found, freed := r.deadLetter(1, lies), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
+	forked := r.deadLetters(3, 5, func(escrow.Call) escrow.Answer { return refused() })
 	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, found.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
@@ -61,13 +62,13 @@ func TestAFindingMakesAPlanStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
 	free := r.mustPlanFree(freeRequest("txr_1"))
-	none := Finding{actor: "user:ben", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	none := Finding{actor: "user:ben", Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,10 @@ func TestAnAttemptOfAWaitingRunMakesNoFindingStale(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 4 * time.Second }).startWorkers()
 	ctx := context.Background()
-	r.escrow.script = func(_ context.Context, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+		r.escrow.pay(c, c.Amount.Minor)
+		return noAnswer()
+	}
 	s := r.mustSubmit(release(1))
 	r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, s.Run, paidFinding)
@@ -111,21 +115,21 @@ func (r *rig) untilAttempts(s Submitted, attempts int) {
 // before it: one superseded by a higher generation, one a cancelled fork.
 func (r *rig) olderRuns() (older, newer []Submitted) {
 	r.t.Helper()
-	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
+	lies := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
 	superseded := r.deadLetter(1, lies)
 	letter := r.deadLetter(2, lies)
-	if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), DefaultTarget, "stop"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), escrow.DefaultTarget, "stop"); err != nil {
 		r.t.Fatal(err)
 	}
 	fork := r.mustFork(letter)
 	if _, err := r.cancel(fork); err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), DefaultTarget, "go"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), escrow.DefaultTarget, "go"); err != nil {
 		r.t.Fatal(err)
 	}
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	r.escrow.mu.Unlock()
 	for n := 1; n <= 2; n++ {
 		higher := release(n)
@@ -223,15 +227,15 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 				delay = time.Second
 			}
 			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, delay, delay }).startWorkers()
-			r.escrow.lookup = func(Call) Answer { return noAnswer() }
-			superseded := r.deadLetter(1, func(Call) Answer { return refused() })
+			r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
+			superseded := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 			answer := busy429()
 			if name == "a finding" {
 				answer = noAnswer() // a waiting run accepts a finding only while its money is unknown
 			}
 			r.escrow.mu.Lock()
-			r.escrow.script = func(_ context.Context, c Call) Answer {
-				if answer.Class == Unknown {
+			r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+				if answer.Class == escrow.Unknown {
 					r.escrow.pay(c, c.Amount.Minor)
 				}
 				return answer
@@ -263,10 +267,10 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.TimeLimit = 4*time.Second, time.Minute }).startWorkers()
 	ctx := context.Background()
-	other := r.deadLetter(9, func(Call) Answer { return refused() })
+	other := r.deadLetter(9, func(escrow.Call) escrow.Answer { return refused() })
 	answer := make(chan struct{})
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt > 1 {
 			<-answer
 		}

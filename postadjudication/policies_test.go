@@ -10,12 +10,13 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 func succeedTask(context.Context, background.Attempt) background.Result {
-	return background.Result{Class: Executed}
+	return background.Result{Class: escrow.Executed}
 }
 
 func policyChange(attempts int) PolicyChange {
@@ -64,7 +65,7 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	foreign := release(3)
 	foreign.Tenant = "other"
 	elsewhere := r.mustSubmit(foreign)
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	r.startWorkers()
 	r.untilNoneLive()
 	for run, want := range map[background.RunID]int{before.Run: 3, after.Run: 5} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // A process that shuts down while a run waits in its memory leaves it scheduled, and
@@ -14,7 +15,7 @@ import (
 func TestShutdownWithARunWaitingInPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
 			return busy429()
 		}
@@ -39,7 +40,7 @@ func TestShutdownWithARunWaitingInPlace(t *testing.T) {
 func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt < 3 {
 			return busy429()
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -84,7 +85,7 @@ func (k *retentionRig) archivedLetters(tenant, family string) map[background.Run
 func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.untilArchivedTasks(r.inspector(), 1, onlyQueue)
 	k := r.retentionRig(withArchive(t))
 	k.at(172 * day).prune(PruneReport{})
@@ -157,9 +158,9 @@ func (r *rig) eventTypes(run background.RunID) (types []receipts.EventType) {
 func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	held, unknown := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return noAnswer() })
+	held, unknown := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return noAnswer() })
 	ctx := context.Background()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
@@ -175,7 +176,7 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{actor: "user:ada", Reason: "asked the bank", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{actor: "user:ada", Reason: "asked the bank", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
 	k.prune(PruneReport{Announced: 2})
@@ -190,11 +191,11 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 	t.Parallel()
 	chores := PlainFamily{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
-		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+		return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 	}}
 	with := func(c *Config) { c.Families = []PlainFamily{chores} }
 	r := newRig(t, with).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"dust":true}`)})
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +223,7 @@ func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 	t.Parallel()
 	with := func(c *Config) {
 		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
-			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}
 	few := func(c *Config) { c.Retention = []RetentionRule{{Family: "chores", MaxCount: 3}} }
@@ -284,7 +285,7 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	const n = 5
 	var last Submitted
 	for i := range n {
-		last = r.deadLetter(i, func(Call) Answer { return refused() })
+		last = r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
 	}
 	away := &crashingArchive{left: 1000}
 	k := r.retentionRig(withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * day)
@@ -320,7 +321,7 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	for i := range all {
 		all[i] = release(i)
 	}
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	if _, errs := r.SubmitBatch(context.Background(), all); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
@@ -387,7 +388,7 @@ func TestRunPrunesByItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.startWorkers()
-	r.deadLetter(1, func(Call) Answer { return refused() })
+	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.stopWork()
 	k := r.retentionRig(withArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * day)
 	k.startWorkers()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -50,7 +51,7 @@ func (r *rig) deadLettersOfOneCause(n int) []Submitted {
 		all[i] = release(i)
 	}
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	r.escrow.mu.Unlock()
 	made, errs := r.SubmitBatch(context.Background(), all)
 	if err := errors.Join(errs...); err != nil {
@@ -137,7 +138,7 @@ func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
 	t.Parallel()
 	with := func(c *Config) {
 		c.Families = []PlainFamily{{Name: "zchores", Handle: func(context.Context, background.Attempt) background.Result {
-			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}
 	r := newRig(t, with).startWorkers()

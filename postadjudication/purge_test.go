@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -29,12 +30,12 @@ func (r *rig) letterStatus(of Submitted) background.LetterStatus {
 func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue, withArchive(t))
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	one, two, held := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() }), r.deadLetter(3, func(Call) Answer { return refused() })
-	other, unknown := r.deadLetter(4, func(Call) Answer { return busy429() }), r.deadLetter(5, func(Call) Answer {
+	one, two, held := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() })
+	other, unknown := r.deadLetter(4, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(5, func(escrow.Call) escrow.Answer {
 		a := refused()
-		a.Class = Unknown
+		a.Class = escrow.Unknown
 		return a
 	})
 	ctx := context.Background()
@@ -83,12 +84,12 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue, withArchive(t))
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
-	held := r.deadLetter(1, func(Call) Answer { return refused() })
-	r.deadLetter(2, func(Call) Answer {
+	held := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r.deadLetter(2, func(escrow.Call) escrow.Answer {
 		a := refused()
-		a.Class = Unknown
+		a.Class = escrow.Unknown
 		return a
 	})
 	ctx := context.Background()
@@ -105,7 +106,7 @@ func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
 	var bad *FieldError
 	for field, change := range map[string]func(*acting, *PurgeRequest){
@@ -152,11 +153,11 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	chores := func(c *Config) {
 		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
-			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}
 	r := newRig(t, chores).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
 	for i := range 7 {
 		if _, err := r.SubmitTask(ctx, Task{Tenant: []string{"acme", "other"}[i%2], Family: "chores", Payload: json.RawMessage(`{}`)}); err != nil {
@@ -192,7 +193,7 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	for i := range 12 {
-		letter := r.deadLetter(i, func(Call) Answer { return refused() })
+		letter := r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
 		q := refusedLetters()
 		q.Filter.Transaction, q.Confirm = release(i).TransactionReceiptID, "1"
 		var all sync.WaitGroup
@@ -233,7 +234,7 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	r.deadLetter(1, func(Call) Answer { return refused() })
+	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	q := refusedLetters()
 	q.Confirm = "1"
 	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
@@ -272,8 +273,8 @@ func (a *hookedArchive) Put(ctx context.Context, name string, content []byte) er
 func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	same, held, marked, forked, noted := r.deadLetter(1, func(Call) Answer { return busy429() }), r.deadLetter(2, func(Call) Answer { return busy429() }),
-		r.deadLetter(3, func(Call) Answer { return busy429() }), r.deadLetter(4, func(Call) Answer { return busy429() }), r.deadLetter(5, func(Call) Answer { return busy429() })
+	same, held, marked, forked, noted := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return busy429() }),
+		r.deadLetter(3, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(4, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(5, func(escrow.Call) escrow.Answer { return busy429() })
 	ctx := context.Background()
 	archive := &hookedArchive{hook: func() {
 		no, yes := false, true

@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -17,10 +18,10 @@ import (
 // Finding states what became of the money of an open dead letter, or of a waiting run. It
 // comes from a person, or from a lookup at the escrow service.
 type Finding struct {
-	Reason    string // how; required of a person
-	Class     Class  // Executed or NotExecuted
-	Moved     int64  // minor units; required if Executed, else 0
-	Reference string // where the finding can be checked; required of a person
+	Reason    string       // how; required of a person
+	Class     escrow.Class // Executed or NotExecuted
+	Moved     int64        // minor units; required if Executed, else 0
+	Reference string       // where the finding can be checked; required of a person
 
 	// OtherAmount confirms a Moved that differs from the amount left to move. Such a finding
 	// is refused without it, since a finding can't be taken back.
@@ -64,7 +65,7 @@ func (l Letters) Reconcile(ctx context.Context, id background.RunID, f Finding) 
 		return CaseStatus{}, err
 	}
 	defer func() { err = l.s.recordGateRefusal(ctx, actionRequest{"reconcile", id, l.actor, f.Reason}, err) }()
-	if f.Class != Executed {
+	if f.Class != escrow.Executed {
 		return l.s.reconcile(ctx, l.tenant, id, f, "", guard{})
 	}
 	return l.s.reconcileOrPlan(ctx, l.tenant, id, f, lookupSource{})
@@ -89,15 +90,15 @@ func (s *Service) reconcileOrPlan(ctx context.Context, tenant string, id backgro
 // lookupSource describes a lookup at an escrow service that a person named: the class of its
 // answer, and its URL. The zero value means that there was no lookup.
 type lookupSource struct {
-	class Class
+	class escrow.Class
 	url   string
 }
 
 // lookupURL returns the URL of an executor's escrow service without userinfo, query and
 // fragment, which may hold secrets. It returns "" if the executor has no Address or one that
 // can't be parsed.
-func lookupURL(executor Executor) string {
-	at, ok := executor.(Addressed)
+func lookupURL(executor escrow.Executor) string {
+	at, ok := executor.(escrow.Addressed)
 	if !ok {
 		return ""
 	}
@@ -141,7 +142,7 @@ func (l Letters) Lookup(ctx context.Context, id background.RunID) (_ CaseStatus,
 	if callerOf(ctx).SelfDeclared {
 		by = asked
 	}
-	if found.Class != Executed || !callerOf(ctx).SelfDeclared {
+	if found.Class != escrow.Executed || !callerOf(ctx).SelfDeclared {
 		return l.s.reconcile(ctx, l.tenant, id, found, found.Class, guard{stamp: provenance{lookupURL: by.url}.stamp})
 	}
 	found.Reason = "the escrow service that " + l.actor + " named was asked"
@@ -180,7 +181,7 @@ func (s *Service) lookupFinding(ctx context.Context, tenant string, id backgroun
 		return Finding{}, lookupSource{}, refusal
 	}
 	found := s.lookUpWithTimeout(ctx, seen.Run, false)
-	if found.Class == Unknown {
+	if found.Class == escrow.Unknown {
 		refusal := refusedBy(GateReconcileFirst, seen)
 		refusal.Because = lookupUnclear(found)
 		return Finding{}, lookupSource{}, refusal
@@ -195,13 +196,13 @@ func lookupUnclear(found background.Result) string {
 
 func (f Finding) validate() error {
 	switch {
-	case f.Class != Executed && f.Class != NotExecuted:
+	case f.Class != escrow.Executed && f.Class != escrow.NotExecuted:
 		return &FieldError{Field: "finding", Problem: "must be executed or not_executed"}
-	case f.Class == Executed && (f.Moved < 1 || f.Moved > settlement.MaxMinor):
+	case f.Class == escrow.Executed && (f.Moved < 1 || f.Moved > settlement.MaxMinor):
 		return &FieldError{Field: "moved", Problem: "must be what was moved, in minor units"}
-	case f.Class == NotExecuted && f.Moved != 0:
+	case f.Class == escrow.NotExecuted && f.Moved != 0:
 		return &FieldError{Field: "moved", Problem: "must be absent when nothing was executed"}
-	case f.Class == Executed && f.CallOutstanding:
+	case f.Class == escrow.Executed && f.CallOutstanding:
 		return &FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
 	}
 	if err := requireIdentifier("actor", f.actor, 128); err != nil {
@@ -223,13 +224,13 @@ func (f Finding) checkAmount(seen *postgres.Snapshot) error {
 	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {
 		left = t.Amount
 	}
-	if f.Class != Executed || f.Moved == left || f.OtherAmount || left == 0 || seen.Run.Class == Executed {
+	if f.Class != escrow.Executed || f.Moved == left || f.OtherAmount || left == 0 || seen.Run.Class == escrow.Executed {
 		return nil
 	}
 	return &FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true if %d was moved and %d was left to move", f.Moved, left)}
 }
 
-func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class, by guard) (CaseStatus, error) {
+func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, answered escrow.Class, by guard) (CaseStatus, error) {
 	seen, err := s.findingRun(ctx, tenant, id, f, answered)
 	if err != nil {
 		return CaseStatus{}, err
@@ -248,14 +249,14 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 }
 
 // findingRun reads the run of a finding or lookup, and refuses a run that accepts neither.
-func (s *Service) findingRun(ctx context.Context, tenant string, id background.RunID, f Finding, answered Class) (postgres.Snapshot, error) {
+func (s *Service) findingRun(ctx context.Context, tenant string, id background.RunID, f Finding, answered escrow.Class) (postgres.Snapshot, error) {
 	seen, err := s.ownRun(ctx, tenant, id)
 	switch gate := reconcileGate(seen); {
 	case err != nil:
 		return seen, err
-	case gate != "" && !(f.Class == Executed && closedUnpaid(seen)):
+	case gate != "" && !(f.Class == escrow.Executed && closedUnpaid(seen)):
 		return seen, refusedBy(gate, seen)
-	case answered == NotExecuted && seen.Run.Attempt != f.attempt:
+	case answered == escrow.NotExecuted && seen.Run.Attempt != f.attempt:
 		refusal := refusedBy(GateReconcileFirst, seen)
 		refusal.Because = "another call was made during the lookup, and the answer does not cover it"
 		return seen, refusal
@@ -288,7 +289,7 @@ func (s *Service) refuseIfPaidByFork(ctx context.Context, seen postgres.Snapshot
 // confirms it with CallOutstanding. A call that begins meanwhile makes the transition fail: it
 // expects the attempt that was read.
 func (s *Service) checkNoCallPending(ctx context.Context, seen postgres.Snapshot, f Finding) error {
-	if f.Class != NotExecuted || f.CallOutstanding {
+	if f.Class != escrow.NotExecuted || f.CallOutstanding {
 		return nil
 	}
 	why, err := s.settlements.mayStillPay(ctx, seen.Run)
@@ -315,7 +316,7 @@ func (s *Service) explainLostGuard(ctx context.Context, id background.RunID, los
 // moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
 // no money: its unknown outcome is a failure.
 func moneyUnknown(s postgres.Snapshot) bool {
-	return s.Case.Kind == postgres.KindSettlement && (s.Run.Class == Unknown || s.Run.UnresolvedUnknowns > 0)
+	return s.Case.Kind == postgres.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
 }
 
 // reconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that

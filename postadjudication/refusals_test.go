@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -15,12 +16,12 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustFork(letter)
 	r.untilNoneLive()
 	yes := true
-	lookedUp := r.deadLetter(2, func(Call) Answer { return refused() })
-	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, c.Amount.Minor) }
+	lookedUp := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return r.escrow.pay(c, c.Amount.Minor) }
 	paid := r.mustSubmit(release(3))
 	r.untilNoneLive()
 	for _, c := range []struct {
@@ -37,7 +38,7 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			return err
 		}},
 		{letter, "reconcile", "not_open", func() error {
-			_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "bank", Class: NotExecuted, Reference: "stmt-1"})
+			_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "bank", Class: escrow.NotExecuted, Reference: "stmt-1"})
 			return err
 		}},
 		{letter, "lookup", "not_open", func() error { _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); return err }},
@@ -82,7 +83,7 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustFork(letter)
 	r.untilNoneLive()
 	tx, err := r.db.Begin()

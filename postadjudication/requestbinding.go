@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -24,17 +25,17 @@ func checkBinding(r *background.Run) error {
 
 // callOf returns the call of a run that is bound to its receipts. No other function makes a
 // Call. The error is an alteredRequest, or that of a request that can't be parsed.
-func callOf(r background.Run, attempt int) (Call, error) {
+func callOf(r background.Run, attempt int) (escrow.Call, error) {
 	if err := checkBinding(&r); err != nil {
-		return Call{}, err
+		return escrow.Call{}, err
 	}
 	// The terms state what the request asks for: the receipt's digest binds the request to them,
 	// and checkBinding parses and compares a request whose receipt has no digest.
 	t := r.Terms
 	if t.OperationKey == [32]byte{} {
-		return Call{}, alteredRequest{binding.Altered("no adjudication: its receipt submits a plain task")}
+		return escrow.Call{}, alteredRequest{binding.Altered("no adjudication: its receipt submits a plain task")}
 	}
-	return Call{
+	return escrow.Call{
 		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
 		Outcome: settlement.Outcome(t.Outcome), Amount: settlement.Money{Minor: t.Amount, Currency: t.Currency}, Generation: t.Generation,
 	}, nil

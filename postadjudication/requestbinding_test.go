@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -23,9 +24,9 @@ func (r *rig) otherProcess(change ...func(*Config)) *rig {
 }
 
 // recordCalls returns a function that returns the calls that the escrow service got so far.
-func (e *scriptedEscrow) recordCalls(script func(Call) Answer) func() []Call {
-	var all []Call
-	e.script = func(_ context.Context, c Call) Answer {
+func (e *scriptedEscrow) recordCalls(script func(escrow.Call) escrow.Answer) func() []escrow.Call {
+	var all []escrow.Call
+	e.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		e.mu.Lock()
 		c.Request = bytes.Clone(c.Request)
 		all = append(all, c)
@@ -35,7 +36,7 @@ func (e *scriptedEscrow) recordCalls(script func(Call) Answer) func() []Call {
 		}
 		return script(c)
 	}
-	return func() []Call {
+	return func() []escrow.Call {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return all
@@ -44,7 +45,7 @@ func (e *scriptedEscrow) recordCalls(script func(Call) Answer) func() []Call {
 
 // untilRequestAlteredLetter waits until the run is a dead letter because its request was altered, and
 // checks its receipt.
-func (r *rig) untilRequestAlteredLetter(s Submitted, class Class) {
+func (r *rig) untilRequestAlteredLetter(s Submitted, class escrow.Class) {
 	r.t.Helper()
 	r.until("the run is condemned", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	st := r.status(s.Run)
@@ -123,8 +124,8 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	ctx := context.Background()
 	asked := 0
 	r.escrow.keyLifetime = time.Hour
-	r.escrow.lookup = func(Call) Answer { asked++; return Answer{Class: Unknown, Retry: true} }
-	sent := r.escrow.recordCalls(func(Call) Answer { return busy429() })
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.Unknown, Retry: true} }
+	sent := r.escrow.recordCalls(func(escrow.Call) escrow.Answer { return busy429() })
 	a := release(1)
 	a.Payload = json.RawMessage(`{"payee":"honest"}`)
 	s := r.mustSubmit(a)
@@ -175,13 +176,13 @@ func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
 	r := newRig(t)
 	r.escrow.keyLifetime = 0 // each unknown outcome is looked up before anything is sent again
 	asked := 0
-	r.escrow.lookup = func(Call) Answer { asked++; return Answer{Class: NotExecuted} }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.NotExecuted} }
 	s := r.mustSubmit(release(1))
 	testkit.Tamper(t, r.db,
 		`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '1000', '10'), 'UTF8')`,
 		`UPDATE recourse.runs SET class = 'unknown'`, `UPDATE recourse.cases SET unknown_open = 1, first_sent_at = now() - interval '1 day'`)
 	r.otherProcess().startWorkers()
-	r.untilRequestAlteredLetter(s, Unknown)
+	r.untilRequestAlteredLetter(s, escrow.Unknown)
 	if asked != 0 || r.escrow.totalCalls() != 0 {
 		t.Errorf("asked %d times, called %d times", asked, r.escrow.totalCalls())
 	}
@@ -191,7 +192,7 @@ func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
 func (r *rig) untilAllDead(all ...Submitted) {
 	r.t.Helper()
 	script := r.escrow.script
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	w := r.otherProcess().startWorkers()
 	for _, s := range all {
 		r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
@@ -340,7 +341,7 @@ func TestAnAlteredTaskIsNotRun(t *testing.T) {
 	var given []string
 	chores := PlainFamily{Name: "chores", Handle: func(_ context.Context, a background.Attempt) background.Result {
 		given = append(given, string(a.Run.Payload))
-		return background.Result{Class: Executed}
+		return background.Result{Class: escrow.Executed}
 	}}
 	withChores := func(c *Config) { c.Families = []PlainFamily{chores} }
 	r := newRig(t, withChores)
@@ -361,9 +362,9 @@ func TestALatePaymentIsOfTheOutcomeThatWasSubmitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })
 	hang := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer { <-hang; return r.escrow.pay(c, c.Amount.Minor) }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { <-hang; return r.escrow.pay(c, c.Amount.Minor) }
 	r.escrow.keyLifetime = 0
-	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Retry: true} }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Retry: true} }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	testkit.Tamper(t, r.db, `UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), 'release', 'refund'), 'UTF8')`)

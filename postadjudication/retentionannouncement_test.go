@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -18,7 +19,7 @@ func withMaxAge(age string) func(*Config) {
 func TestAShorterAgeTakesNothingThatWasNotAnnouncedInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	announced, unannounced := r.deadLetter(1, func(Call) Answer { return refused() }), r.deadLetter(2, func(Call) Answer { return refused() })
+	announced, unannounced := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), unannounced.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestAShorterAgeTakesNothingThatWasNotAnnouncedInTime(t *testing.T) {
 func TestALongerAgeKeepsWhatWasAnnounced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	archive := withArchive(t)
 	r.retentionRig(archive, withMaxAge("P50D")).at(44 * day).prune(PruneReport{Announced: 1})
 	k := r.retentionRig(archive, withMaxAge("P100D")).at(99 * day)
@@ -68,7 +69,7 @@ func TestALongerAgeKeepsWhatWasAnnounced(t *testing.T) {
 func TestAnAnnouncementWithoutAnEndIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.db.Exec(`INSERT INTO recourse.annotations (run_id, tenant, announced) VALUES ($1, 'acme', true)`, letter.Run.String()); err != nil {
 		t.Fatal(err)
 	}

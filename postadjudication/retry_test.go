@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // setAnswer makes the escrow service answer every call so from now on; nil: it pays.
-func (r *rig) setAnswer(answer func() Answer) {
+func (r *rig) setAnswer(answer func() escrow.Answer) {
 	r.escrow.mu.Lock()
 	defer r.escrow.mu.Unlock()
 	r.escrow.script = nil
 	if answer != nil {
-		r.escrow.script = func(context.Context, Call) Answer { return answer() }
+		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return answer() }
 	}
 }
 
@@ -33,7 +34,7 @@ func (r *rig) retry(id background.RunID) (Submitted, error) {
 func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	root := r.deadLetter(1, func(Call) Answer { return busy429() })
+	root := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	r.setAnswer(refused)
 	first, err := r.retry(root.Run)
 	if err != nil || first.Reply != Created || first.State != background.Pending {
@@ -88,7 +89,7 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	root := r.deadLetter(1, func(Call) Answer { return busy429() })
+	root := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	r.setAnswer(refused)
 	fork, err := r.retry(root.Run)
 	if err != nil {
@@ -134,7 +135,7 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	root := r.deadLetter(1, func(Call) Answer { return refused() })
+	root := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.setAnswer(refused)
 	next, err := r.retry(root.Run)
 	if err != nil {
@@ -158,7 +159,7 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	var seen sync.Map
 	r := newRig(t)
 	letter := func() Submitted {
-		return r.deadLetter(1, func(c Call) Answer { seen.Store(c.Run, c); return refused() })
+		return r.deadLetter(1, func(c escrow.Call) escrow.Answer { seen.Store(c.Run, c); return refused() })
 	}
 	r.startWorkers()
 	dead := letter()
@@ -183,7 +184,10 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	}
 	q.Policy, q.Queue = &retrypolicy.Policy{MaxRetryAttempts: 2, BaseDelay: 5 * time.Millisecond}, to
 	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c Call) Answer { seen.Store(c.Run, c); return r.escrow.pay(c, c.Amount.Minor) }
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+		seen.Store(c.Run, c)
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
 	r.escrow.mu.Unlock()
 	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, dead.Run, q)
 	if err != nil {
@@ -203,7 +207,7 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	}
 	first, _ := seen.Load(dead.Run)
 	second, _ := seen.Load(fork.Run)
-	if a, b := first.(Call), second.(Call); string(a.Request) != string(b.Request) || a.OperationKey != b.OperationKey {
+	if a, b := first.(escrow.Call), second.(escrow.Call); string(a.Request) != string(b.Request) || a.OperationKey != b.OperationKey {
 		t.Errorf("another request or key: %s %s", a.Request, b.Request)
 	}
 	r.mustAudit()

@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -225,31 +226,31 @@ func refund(n int) Adjudication {
 // scriptedEscrow answers calls as the test scripts, and keeps its own ledger.
 type scriptedEscrow struct {
 	mu             sync.Mutex
-	script         func(ctx context.Context, c Call) Answer // nil: pay
-	lookup         func(c Call) Answer                      // nil: by the ledger
+	script         func(ctx context.Context, c escrow.Call) escrow.Answer // nil: pay
+	lookup         func(c escrow.Call) escrow.Answer                      // nil: by the ledger
 	keyLifetime    time.Duration
-	lookupLifetime time.Duration            // how long a lookup knows a key; keyLifetime when that is longer
-	inFlight       time.Duration            // how long an abandoned call may be executed
-	payments       []payment                // in order; append-only
-	known          map[OperationKey]payment // what the service answers from
-	calls          map[OperationKey]int
+	lookupLifetime time.Duration                   // how long a lookup knows a key; keyLifetime when that is longer
+	inFlight       time.Duration                   // how long an abandoned call may be executed
+	payments       []payment                       // in order; append-only
+	known          map[escrow.OperationKey]payment // what the service answers from
+	calls          map[escrow.OperationKey]int
 }
 
 type payment struct {
-	call  Call
+	call  escrow.Call
 	minor int64
 	at    time.Time
 }
 
 func newEscrow() *scriptedEscrow {
-	return &scriptedEscrow{keyLifetime: Forever, known: map[OperationKey]payment{}, calls: map[OperationKey]int{}}
+	return &scriptedEscrow{keyLifetime: escrow.Forever, known: map[escrow.OperationKey]payment{}, calls: map[escrow.OperationKey]int{}}
 }
 
 func (e *scriptedEscrow) KeyLifetime() time.Duration    { return e.keyLifetime }
 func (e *scriptedEscrow) LookupLifetime() time.Duration { return e.lookupLifetime }
 func (e *scriptedEscrow) InFlight() time.Duration       { return e.inFlight }
 
-func (e *scriptedEscrow) Execute(ctx context.Context, c Call) Answer {
+func (e *scriptedEscrow) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	e.mu.Lock()
 	e.calls[c.OperationKey]++
 	script := e.script
@@ -263,28 +264,28 @@ func (e *scriptedEscrow) Execute(ctx context.Context, c Call) Answer {
 // pay moves money once for a key while it knows the key, and gives the same answer every time.
 // Like a real service it forgets a key whose lifetime has expired, and would pay
 // again.
-func (e *scriptedEscrow) pay(c Call, minor int64) Answer {
+func (e *scriptedEscrow) pay(c escrow.Call, minor int64) escrow.Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known := e.known[c.OperationKey]
-	if known.minor == 0 || e.keyLifetime != Forever && time.Since(known.at) > e.keyLifetime {
+	if known.minor == 0 || e.keyLifetime != escrow.Forever && time.Since(known.at) > e.keyLifetime {
 		known = payment{c, minor, time.Now()}
 		e.known[c.OperationKey] = known
 		e.payments = append(e.payments, known)
 	}
-	return Answer{Class: Executed, Moved: known.minor, Reference: "pay_" + c.OperationKey.String()[:8]}
+	return escrow.Answer{Class: escrow.Executed, Moved: known.minor, Reference: "pay_" + c.OperationKey.String()[:8]}
 }
 
-func (e *scriptedEscrow) Lookup(_ context.Context, c Call) Answer {
+func (e *scriptedEscrow) Lookup(_ context.Context, c escrow.Call) escrow.Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.lookup != nil {
 		return e.lookup(c)
 	}
 	if paid := e.known[c.OperationKey]; paid.minor > 0 {
-		return Answer{Class: Executed, Moved: paid.minor, Reference: "looked up"}
+		return escrow.Answer{Class: escrow.Executed, Moved: paid.minor, Reference: "looked up"}
 	}
-	return Answer{Class: NotExecuted}
+	return escrow.Answer{Class: escrow.NotExecuted}
 }
 
 func (e *scriptedEscrow) totalCalls() (n int) {
@@ -304,7 +305,7 @@ func (r *rig) checkLedger() {
 	e := r.escrow
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	keys, moved := map[OperationKey]int{}, map[string]map[settlement.Outcome]int64{}
+	keys, moved := map[escrow.OperationKey]int{}, map[string]map[settlement.Outcome]int64{}
 	for _, p := range e.payments {
 		if keys[p.call.OperationKey]++; keys[p.call.OperationKey] > 1 {
 			r.t.Errorf("operation key %s was paid again", p.call.OperationKey)
@@ -342,14 +343,14 @@ func (r *rig) checkLedger() {
 	}
 }
 
-func busy429() Answer {
-	return Answer{Class: NotExecuted, Retry: true, Type: "http.rate_limited", Code: "429", Message: "slow down"}
+func busy429() escrow.Answer {
+	return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "http.rate_limited", Code: "429", Message: "slow down"}
 }
-func refused() Answer {
-	return Answer{Class: NotExecuted, Type: "http.refused", Code: "422", Message: "account closed"}
+func refused() escrow.Answer {
+	return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Code: "422", Message: "account closed"}
 }
-func noAnswer() Answer {
-	return Answer{Class: Unknown, Retry: true, Type: "http.no_answer", Message: "connection reset"}
+func noAnswer() escrow.Answer {
+	return escrow.Answer{Class: escrow.Unknown, Retry: true, Type: "http.no_answer", Message: "connection reset"}
 }
 
 // asOnePerson returns a context without identities, in which one person may do what

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // ruleCounts counts letters by what a rule did to them.
@@ -176,7 +177,7 @@ func (r *activeRule) searchFilter(at time.Time) LetterFilter {
 	case m == nil:
 		f.Held, f.Review = &exclude, &exclude
 		if f.Family == "" || f.Family == Family {
-			f.Class = NotExecuted
+			f.Class = escrow.NotExecuted
 		}
 	case m.Review == nil && f.Reprocess == nil:
 		other := !*m.Reprocess
@@ -221,7 +222,7 @@ func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at 
 			return GateMarked
 		}
 		return ""
-	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
+	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != escrow.NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
 		return GateMayBeExecuted
 	case f.Annotations.Held:
 		return GateHeld

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // actionFor reads letters as a rule does before it changes them.
@@ -32,7 +33,7 @@ func TestTheReplaysOfAPageShareACommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	const n = 30
-	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSetRule(replayRule(1))
 	r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
 	if commits := r.count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'replayed'`); commits != 1 {
@@ -53,7 +54,7 @@ func TestTheMarksOfAPageShareACommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	const n = 12
-	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	q := replayRule(1)
 	yes := true
 	q.Rule.MaxReplays, q.Rule.Mark = 0, &RuleMark{Review: &yes, Reason: "a person looks at refusals"}
@@ -74,7 +75,7 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(0, 6, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 6, func(escrow.Call) escrow.Answer { return refused() })
 	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, due[2].Run.ID, holdReason); err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 func TestAChangedRuleMovesNoPage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
-	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
 	r.mustSetRule(replayRule(2))
 	if n, err := r.applyRuleToDue(context.Background(), w, due); err != nil || n != (ruleCounts{}) {
@@ -127,7 +128,7 @@ func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
 	const n = 20
-	letters := r.deadLetters(0, n, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	refuse := func(which string) {
 		t.Helper()
 		if _, err := r.db.Exec(`CREATE OR REPLACE FUNCTION recourse.no_fork() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

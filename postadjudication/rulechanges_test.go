@@ -11,17 +11,18 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(0, 4, func(Call) Answer { return refused() })
-	r.deadLetters(4, 6, func(Call) Answer { return noAnswer() })
+	letters := r.deadLetters(0, 4, func(escrow.Call) escrow.Answer { return refused() })
+	r.deadLetters(4, 6, func(escrow.Call) escrow.Answer { return noAnswer() })
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, letters[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 		t.Errorf("%d receipts, %d before", after, before)
 	}
 	r.mustSetRule(replayRule(1))
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 3})
 	r.untilNoneLive()
 	if trial, err = r.As("acme", "").Rules.Try(ctx, replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[GateReplaysSpent] != 3 {

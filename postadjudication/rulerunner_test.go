@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -44,16 +45,16 @@ func withoutRuleLoop(c *Config) { c.RuleEvery = time.Hour }
 func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop)
-	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
 	r.startWorkers()
 	ctx, yes, no := context.Background(), true, false
-	due := r.deadLetters(0, 3, func(Call) Answer { return refused() })
-	kept := r.deadLetters(3, 6, func(Call) Answer { return refused() })
-	kept = append(kept, r.deadLetters(6, 7, func(Call) Answer { return noAnswer() })...)
-	kept = append(kept, r.deadLetters(7, 8, func(Call) Answer {
-		return Answer{Class: Unknown, Type: "http.refused", Message: "who knows"}
+	due := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
+	kept := r.deadLetters(3, 6, func(escrow.Call) escrow.Answer { return refused() })
+	kept = append(kept, r.deadLetters(6, 7, func(escrow.Call) escrow.Answer { return noAnswer() })...)
+	kept = append(kept, r.deadLetters(7, 8, func(escrow.Call) escrow.Answer {
+		return escrow.Answer{Class: escrow.Unknown, Type: "http.refused", Message: "who knows"}
 	})...)
-	kept = append(kept, r.deadLetters(8, 9, func(Call) Answer { return busy429() })...)
+	kept = append(kept, r.deadLetters(8, 9, func(escrow.Call) escrow.Answer { return busy429() })...)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, kept[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	first := r.mustSubmit(release(1))
 	r.untilNoneLive()
 	r.mustSetRule(replayRule(2))
@@ -157,7 +158,7 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 func TestARuleWaitsForItsDelay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
-	r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
 	q := replayRule(1)
 	q.Rule.Delay = "PT1H"
 	r.mustSetRule(q)
@@ -178,7 +179,7 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	const n = 40
-	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSetRule(replayRule(5))
 	ctx := context.Background()
 	enabled, err := r.journal.Rules.Enabled(ctx)
@@ -227,7 +228,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
-	l := r.deadLetters(0, 1, func(Call) Answer { return refused() })[0]
+	l := r.deadLetters(0, 1, func(escrow.Call) escrow.Answer { return refused() })[0]
 	set := r.mustSetRule(replayRule(1))
 	rule, err := newActiveRule(set)
 	if err != nil {
@@ -292,7 +293,7 @@ func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx := context.Background()
 	const n = 120
-	r.deadLetters(0, n, func(Call) Answer { return refused() })
+	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSetRule(replayRule(1))
 	enabled, err := r.journal.Rules.Enabled(ctx)
 	if err == nil {
@@ -330,9 +331,9 @@ func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
 	r := newRig(t, withoutRuleLoop, func(c *Config) {
 		c.Families = []PlainFamily{{Name: "letters", Handle: func(context.Context, background.Attempt) background.Result {
 			if calls.Add(1) == 1 {
-				return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "http.refused", Message: "no"}}
+				return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "http.refused", Message: "no"}}
 			}
-			return background.Result{Class: Executed}
+			return background.Result{Class: escrow.Executed}
 		}}}
 	}).startWorkers()
 	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "letters"})
@@ -352,7 +353,7 @@ func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
 func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
-	r.deadLetters(0, 2, func(Call) Answer { return refused() })
+	r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSetRule(replayRule(1))
 	if _, err := r.db.Exec(`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at)
 		VALUES ('acme', 'a-newer-one', 1, true, false, '{"name":"a-newer-one","moon":"full"}', 'user:ada', 'why not', now())`); err != nil {
@@ -378,13 +379,13 @@ func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
-	old := r.deadLetters(0, 5, func(Call) Answer { return refused() })
+	old := r.deadLetters(0, 5, func(escrow.Call) escrow.Answer { return refused() })
 	for _, l := range old {
 		if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.deadLetters(5, 8, func(Call) Answer { return refused() })
+	r.deadLetters(5, 8, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSetRule(replayRule(1))
 	r.rules.page, r.rules.pages = 2, 1
 	for _, n := range []int{0, 0, 1, 2, 0, 0, 0} {
@@ -396,7 +397,7 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx, yes, no := context.Background(), true, false
-	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[0].Run, MarkRequest{Reason: "seen", ManualReviewRequired: &no}); err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +436,7 @@ func TestRunAppliesRulesByItself(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).startWorkers()
 	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).startWorkers()
 	r.mustSetRule(replayRule(3))
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if r.escrow.callsOf(c.OperationKey) < 3 { // the first run and its first two forks die
 			return refused()
 		}
@@ -452,7 +453,7 @@ func TestRunAppliesRulesByItself(t *testing.T) {
 	r.mustAudit()
 }
 
-func (e *scriptedEscrow) callsOf(k OperationKey) int {
+func (e *scriptedEscrow) callsOf(k escrow.OperationKey) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.calls[k]

@@ -15,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -171,7 +172,7 @@ func (r *Rule) Validate() error {
 		errs = append(errs, requireText("mark.reason", r.Mark.Reason, 1024))
 	} else {
 		refuse(r.MaxReplays < 1 || r.MaxReplays > MaxRuleReplays, "max_replays", fmt.Sprintf("must be 1 to %d", MaxRuleReplays))
-		refuse(f.Class != "" && f.Class != NotExecuted, "outcome_class", "must be not_executed: a rule replays nothing else")
+		refuse(f.Class != "" && f.Class != escrow.NotExecuted, "outcome_class", "must be not_executed: a rule replays nothing else")
 		refuse(f.Held != nil && *f.Held, "held", "must not be true: a rule replays no held letters")
 		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: a rule replays no letters that a person must review first")
 	}

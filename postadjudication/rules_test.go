@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -24,7 +25,7 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 		"all":                       func(who *acting, q *RuleChange) { q.Rule.All = true },
 		"letter":                    func(who *acting, q *RuleChange) { q.Rule.Filter.Status = background.LetterForked },
 		"currency":                  func(who *acting, q *RuleChange) { q.Rule.Filter.Currency = "euro" },
-		"outcome_class":             func(who *acting, q *RuleChange) { q.Rule.Filter.Class = Unknown },
+		"outcome_class":             func(who *acting, q *RuleChange) { q.Rule.Filter.Class = escrow.Unknown },
 		"held":                      func(who *acting, q *RuleChange) { q.Rule.Filter.Held = &yes },
 		"manual_review_required":    func(who *acting, q *RuleChange) { q.Rule.Filter.Review = &yes },
 		"delay":                     func(who *acting, q *RuleChange) { q.Rule.Delay = "" },

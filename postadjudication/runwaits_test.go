@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // processes inserts sessions of running processes: each states what it serves, and why it claims
@@ -74,7 +75,7 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 	second.ClaimsBlockedBy, second.Targets = "", []string{"elsewhere"}
 	r.session(second)
 	waits("its escrow service is not called", WaitsForTarget)
-	second.Targets = []string{"elsewhere", DefaultTarget}
+	second.Targets = []string{"elsewhere", escrow.DefaultTarget}
 	r.session(second)
 	if all, err := r.Unserved(ctx); err != nil || len(all) != 0 {
 		t.Errorf("unserved: %+v, %v", all, err)
@@ -92,11 +93,11 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.withLockedCase(run, func() { waits("a caller holds the case", WaitsForCaseLock) })
-	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, DefaultTarget, "test"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "test"); err != nil {
 		t.Fatal(err)
 	}
 	waits("a breaker is open", WaitsForBreaker)
-	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, DefaultTarget, "test"); err != nil {
+	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "test"); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []background.Session{other, second} {
@@ -130,7 +131,7 @@ func (r *rig) withLockedCase(s Submitted, do func()) {
 func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Hour, time.Hour })
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
 	if st := r.status(s.Run); st.WaitsFor != WaitsForTime || st.Ahead != 0 {
@@ -139,7 +140,7 @@ func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 	r.stopWork()
 	away := joinRig(t, r.url, asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, newEscrow())
 	pending := away.mustSubmit(release(2))
-	away.session(background.Session{Queues: []string{away.status(pending.Run).Queue}, Targets: []string{DefaultTarget}})
+	away.session(background.Session{Queues: []string{away.status(pending.Run).Queue}, Targets: []string{escrow.DefaultTarget}})
 	if st := away.status(pending.Run); st.WaitsFor != WaitsForRedis {
 		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
 	}
@@ -155,7 +156,7 @@ func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 	t.Parallel()
 	fail := func(c *Config) {
 		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
-			return background.Result{Class: NotExecuted}
+			return background.Result{Class: escrow.NotExecuted}
 		}}}
 	}
 	r := newRig(t, fail).startWorkers()
@@ -202,7 +203,7 @@ func TestARunOfAnotherTenantIsNotThere(t *testing.T) {
 		_, cancelled := r.As(tenant, "clerk").Cases.Cancel(ctx, s.Run, "not mine")
 		_, forked := r.As(tenant, "clerk").DeadLetters.Fork(ctx, s.Run, ForkRequest{Reason: "not mine"})
 		_, byID := r.CaseByID(ctx, tenant, s.Case)
-		_, found := r.Reconcile(ctx, tenant, s.Run, Finding{actor: "clerk", Reason: "not mine", Class: NotExecuted, Reference: "none"})
+		_, found := r.Reconcile(ctx, tenant, s.Run, Finding{actor: "clerk", Reason: "not mine", Class: escrow.NotExecuted, Reference: "none"})
 		for what, err := range map[string]error{"status": status, "cancel": cancelled, "fork": forked, "case": byID, "finding": found} {
 			if !errors.Is(err, ErrNotFound) {
 				t.Errorf("%s of tenant %q: %v", what, tenant, err)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 const (
@@ -49,14 +50,14 @@ func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 	var log lockedBuffer
 	logger := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&log), zap.DebugLevel))
 	r := newRig(t, func(c *Config) { c.Logger = logger })
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		switch {
 		case c.Outcome == "refund":
 			panic(planted)
 		case c.Attempt == 1:
-			return Answer{Class: NotExecuted, Retry: true, Type: "http.rate_limited", Code: plantedCard, Message: planted, Reference: plantedIBAN}
+			return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "http.rate_limited", Code: plantedCard, Message: planted, Reference: plantedIBAN}
 		}
-		return Answer{Class: NotExecuted, Type: "http.refused", Message: planted}
+		return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Message: planted}
 	}
 	r.startWorkers()
 	r.mustSubmit(release(1))

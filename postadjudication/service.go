@@ -18,6 +18,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -26,7 +27,7 @@ import (
 type Config struct {
 	DatabaseURL string             // postgres://...; always with sslmode
 	Redis       asynq.RedisConnOpt // any of asynq's; nil: new runs wait for the sweeper of another process, see ErrNoRedis
-	Executor    Executor           // calls the escrow service DefaultTarget
+	Executor    escrow.Executor    // calls the escrow service DefaultTarget
 	Targets     []Target           // besides DefaultTarget; an adjudication for any other target is refused. The same in every process
 	Families    []PlainFamily      // the caller's own families
 	OnDeath     LetterHandler      // runs when a settlement's run dies; none when zero
@@ -246,7 +247,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("postadjudication: Config.LostAfter is under 3s; a pause of a busy machine would count as the loss of a process")
 	}
 	if c.InFlight == 0 {
-		c.InFlight = DefaultInFlight
+		c.InFlight = escrow.DefaultInFlight
 	}
 	if c.MaxRecoveries < 0 {
 		c.MaxRecoveries = math.MaxInt - 1

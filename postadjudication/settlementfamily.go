@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -17,7 +18,7 @@ import (
 // changes settlement, escrow and evidence in the commit that changes the run.
 type settlementFamily struct {
 	journal   *postgres.Journal
-	executor  Executor // of DefaultTarget and its aliases; nil: nothing is executed
+	executor  escrow.Executor // of DefaultTarget and its aliases; nil: nothing is executed
 	targets   targets
 	timeLimit time.Duration
 	now       func() time.Time
@@ -35,16 +36,16 @@ func (f *settlementFamily) TimeLimit() time.Duration { return f.timeLimit }
 // Handle calls the escrow service once. It calls nothing if the attempt can't check its claim's age.
 func (f *settlementFamily) Handle(ctx context.Context, a background.Attempt) background.Result {
 	if a.Fresh == nil {
-		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStaleClaim, Message: "the age of the claim is unknown"}}
+		return background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStaleClaim, Message: "the age of the claim is unknown"}}
 	}
 	call, err := callOf(a.Run, a.Number)
 	if err != nil {
-		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
+		return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
 	}
 	call.Fresh, call.NotAfter = a.Fresh, a.NotAfter
 	executor := f.executorOf(call.Target)
 	if executor == nil { // unreachable through claims: a run of an unknown target is not claimed
-		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: failureTargetUnknown, Message: "this process does not call the escrow service"}}
+		return background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: failureTargetUnknown, Message: "this process does not call the escrow service"}}
 	}
 	return resultOf(executor.Execute(ctx, call), call.Amount.Minor)
 }
@@ -70,17 +71,17 @@ const maxBelievableMoved = settlement.MaxMinor / 1024
 
 // resultOf turns an executor's answer into a result. An unknown class, or Executed without a
 // plausible amount, counts as an unknown outcome.
-func resultOf(a Answer, asked int64) background.Result {
+func resultOf(a escrow.Answer, asked int64) background.Result {
 	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference}
 	switch {
-	case a.Class == Executed && a.Moved >= 1 && a.Moved <= max(asked, maxBelievableMoved):
+	case a.Class == escrow.Executed && a.Moved >= 1 && a.Moved <= max(asked, maxBelievableMoved):
 		r.Moved = a.Moved
 		return r
-	case a.Class == Executed:
+	case a.Class == escrow.Executed:
 		a.Type, a.Message = "executor.unreadable", "the executor answered executed without a readable amount"
-		r.Class, r.Retry = Unknown, true
-	case a.Class != NotExecuted && a.Class != Unknown:
-		r.Class, r.Retry = Unknown, true
+		r.Class, r.Retry = escrow.Unknown, true
+	case a.Class != escrow.NotExecuted && a.Class != escrow.Unknown:
+		r.Class, r.Retry = escrow.Unknown, true
 	}
 	if a.Type == "" {
 		a.Type = "executor.unspecified"
@@ -183,14 +184,14 @@ func onExecuted(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) 
 	default:
 		return nil
 	}
-	paid := s.Run.Class == Executed
+	paid := s.Run.Class == escrow.Executed
 	if !paid && !s.Run.Parent.IsZero() && s.Case.State.Moved > 0 {
 		if paid, err = runs.paid(s); err != nil {
 			return err
 		}
 	}
 	if paid && s.Run.State == background.Running {
-		m.Event, m.Lookup, m.Charge, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, Executed, background.ChargeNothing, time.Time{}, ""
+		m.Event, m.Lookup, m.Charge, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, escrow.Executed, background.ChargeNothing, time.Time{}, ""
 	}
 	return nil
 }
@@ -203,7 +204,7 @@ func onEndedCase(m *background.Transition, s *postgres.Snapshot) {
 		return
 	}
 	m.NextRetryAt, m.Reason = time.Time{}, reasonCaseEnded
-	if m.Event = receipts.Cancelled; m.Result.Class == Unknown || s.Run.Class == Unknown {
+	if m.Event = receipts.Cancelled; m.Result.Class == escrow.Unknown || s.Run.Class == escrow.Unknown {
 		m.Event = receipts.DeadLettered
 	}
 }
@@ -229,7 +230,7 @@ func onPaidUnderOlderKey(m *background.Transition, s *postgres.Snapshot) {
 // forked because of a payment under an older key. A lookup does not close it: a person has to
 // state that no more than that payment will come.
 func closesLetter(m *background.Transition, s *postgres.Snapshot, after *background.Run) bool {
-	return m.Event == receipts.Reconciled && m.Result.Class == NotExecuted && m.Lookup == "" &&
+	return m.Event == receipts.Reconciled && m.Result.Class == escrow.NotExecuted && m.Lookup == "" &&
 		after.Letter == background.LetterOpen && s.Case.State.Underfunded() && s.Case.State.Progression == settlement.DisputeReady
 }
 
@@ -251,7 +252,7 @@ const (
 // first call, the run waits; keyMayExpire covers a clock far before it.
 func (f *settlementFamily) checkKeyLifetime(r *background.Run, at time.Time) error {
 	switch {
-	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.executorOf(r.Target).KeyLifetime() == Forever:
+	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.executorOf(r.Target).KeyLifetime() == escrow.Forever:
 		return nil
 	case f.keyMayExpire(r, at):
 		return background.ErrKeyExpired
@@ -266,12 +267,12 @@ func (f *settlementFamily) checkKeyLifetime(r *background.Run, at time.Time) err
 // key's age is then unknown.
 func (f *settlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 	life := f.executorOf(r.Target).KeyLifetime()
-	return life != Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.timeLimit)))
+	return life != escrow.Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.timeLimit)))
 }
 
 // applySettlement returns the settlement after a transition of the case's active run.
 func applySettlement(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
-	e, ok := binding.SettlementEvent(m.Event, m.Result.Class == Executed, m.Result.Moved)
+	e, ok := binding.SettlementEvent(m.Event, m.Result.Class == escrow.Executed, m.Result.Moved)
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
 	}
@@ -281,7 +282,7 @@ func applySettlement(m *background.Transition, s *postgres.Snapshot, runs *caseR
 		if e.Outcome = s.Case.State.Adjudication; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
 			e.Repeated, err = runs.paid(s)
 		} else {
-			e.Repeated = s.Run.Class == Executed
+			e.Repeated = s.Run.Class == escrow.Executed
 		}
 		if err == nil {
 			e.OlderPaid, err = runs.paidUnderOlderKeys(s)
@@ -326,7 +327,7 @@ func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
 // counted from a call under it. It may have one if nothing was or can be executed under the old
 // key.
 func (f *settlementFamily) needsNewKey(s *postgres.Snapshot, at time.Time) bool {
-	if s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
+	if s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
 		return false
 	}
 	// Calls of ended runs only return, and no new ones start, so this read may be outside the
@@ -336,7 +337,7 @@ func (f *settlementFamily) needsNewKey(s *postgres.Snapshot, at time.Time) bool 
 }
 
 func (f *settlementFamily) replaysFailures(target string) bool {
-	replayer, ok := f.executorOf(target).(FailureReplayer)
+	replayer, ok := f.executorOf(target).(escrow.FailureReplayer)
 	return ok && replayer.ReplaysFailures()
 }
 
@@ -346,7 +347,7 @@ func (f *settlementFamily) keyExpired(r *background.Run, at time.Time) bool {
 	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
 }
 
-func newOperationKey(s *postgres.Snapshot, epoch int) OperationKey {
+func newOperationKey(s *postgres.Snapshot, epoch int) escrow.OperationKey {
 	return binding.OperationKey(settlement.Instruction{
 		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Adjudication, Generation: s.Case.State.Generation,
 	}, s.Run.Target, epoch)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // stallUntilClaimsAreStale starts workers while evidence can't be written, until a claim is too
@@ -70,7 +71,7 @@ func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
 	ctx := context.Background()
 	second := release(1)
 	second.Generation = 3
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		limit := background.MaxClaimAge(15*time.Second) + 5*time.Second
 		left, off := time.Until(c.NotAfter), background.MaxClockOffset // NotAfter is on the database's clock
 		if c.Fresh == nil || c.Fresh() != nil || c.Generation != 3 || left > limit+off || left < 5*time.Second-off {
@@ -85,14 +86,14 @@ func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, fresh := range map[string]func() error{"no age": nil, "too old": func() error { return background.ErrStaleClaim }} {
-		r.escrow.script = func(_ context.Context, c Call) Answer {
+		r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 			if err := c.Fresh(); errors.Is(err, background.ErrStaleClaim) {
-				return Answer{Class: NotExecuted, Retry: true, Type: "http.unsent"}
+				return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "http.unsent"}
 			}
 			t.Errorf("%s: called", name)
 			return refused()
 		}
-		if got := r.settlements.Handle(ctx, background.Attempt{Run: seen.Run, Number: 1, Fresh: fresh}); got.Class != NotExecuted {
+		if got := r.settlements.Handle(ctx, background.Attempt{Run: seen.Run, Number: 1, Fresh: fresh}); got.Class != escrow.NotExecuted {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -193,7 +194,7 @@ func TestARefusalInACallersTransactionIsKept(t *testing.T) {
 func TestRepliesToADeadLetterAndAfterIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	dead := r.startWorkers().mustSubmit(release(1))
 	r.untilNoneLive()
 	if s := r.mustSubmit(release(1)); s.Reply != DeadLettered || s.Run != dead.Run {
@@ -387,7 +388,7 @@ func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 		rigs = append(rigs, joinRig(t, first.url, first.redis, first.escrow).startWorkers())
 	}
 	const n = 300
-	first.escrow.script = func(_ context.Context, c Call) Answer {
+	first.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
 			return busy429()
 		}

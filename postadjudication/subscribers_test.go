@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // subscriberRecorder records the letters that a subscriber received.
@@ -50,9 +51,9 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Families = []PlainFamily{{Name: "chores", Handle: failTask}}
-		c.OnDeath = LetterHandler{Handle: func(context.Context, DeadLetter) background.Result { return background.Result{Class: Executed} }}
+		c.OnDeath = LetterHandler{Handle: func(context.Context, DeadLetter) background.Result { return background.Result{Class: escrow.Executed} }}
 	}).startWorkers()
-	before := r.deadLetter(1000, func(Call) Answer { return refused() })
+	before := r.deadLetter(1000, func(escrow.Call) escrow.Answer { return refused() })
 	if err := r.DrainEvents(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 	r.mustSubmit(release(2000))
 	r.untilNoneLive()
 	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	r.escrow.mu.Unlock()
 	const many = 40
 	for i := range many {
@@ -112,7 +113,7 @@ func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) { hangs <- struct{}{}; <-ctx.Done() })
 	const n = 5
 	for i := range n {
-		r.deadLetter(i, func(Call) Answer { return refused() })
+		r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
 	}
 	r.untilTrue("all letters are received", func() bool { return len(healthy.runs()) == n && r.Stats().SubscriberPanics == 2*n })
 	checkDeliveredOnce(t, "who panics", panicking.runs(), n)
@@ -136,13 +137,13 @@ func TestUnsubscribeWaitsForTheRunningCall(t *testing.T) {
 		<-ctx.Done()
 		running = false
 	})
-	r.deadLetter(1, func(Call) Answer { return refused() })
+	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	<-began
 	leave()
 	if running {
 		t.Error("unsubscribe has returned, and the call goes on")
 	}
-	r.deadLetter(2, func(Call) Answer { return refused() }) // a second call would close began twice
+	r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }) // a second call would close began twice
 	r.mustAudit()
 	if s := r.Stats(); s.SubscriberCalls != 1 || s.SubscriberPanics != 0 || s.Subscribers != 0 {
 		t.Errorf("%+v", s)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 func (r *rig) breakerRecorded(target string) (of string) {
@@ -38,7 +39,7 @@ func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.targets`); n != 0 {
 		t.Errorf("%d targets are recorded by a process that was only opened", n)
 	}
-	if b, err := r.As(AllTenants, "ops:kim").Breakers.Open(context.Background(), "gold", "as configured here"); err != nil || b.Target != DefaultTarget {
+	if b, err := r.As(AllTenants, "ops:kim").Breakers.Open(context.Background(), "gold", "as configured here"); err != nil || b.Target != escrow.DefaultTarget {
 		t.Errorf("%+v, %v", b, err)
 	}
 	r.startWorkers().until("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
@@ -62,7 +63,7 @@ func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 	r.until("the first goes on", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	r.stopWork()
 	next := joinRig(t, url, opt, e, withAliases("gold")).startWorkers()
-	next.untilTrue("it is changed", func() bool { return next.breakerRecorded("gold") == DefaultTarget })
+	next.untilTrue("it is changed", func() bool { return next.breakerRecorded("gold") == escrow.DefaultTarget })
 	next.mustAudit()
 }
 
@@ -71,7 +72,7 @@ func TestAProcessWhoseTargetsGoByOtherBreakersClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withTargets("gold")).startWorkers()
 	r.until("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
-	for _, to := range []string{DefaultTarget, "gold"} {
+	for _, to := range []string{escrow.DefaultTarget, "gold"} {
 		if _, err := r.db.Exec(`UPDATE recourse.targets SET breaker = $1 WHERE name = 'gold'`, to); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +116,7 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 				}
 			}
 			r.startWorkers().untilNoneLive()
-			if of := r.breakerRecorded("gold"); of != DefaultTarget {
+			if of := r.breakerRecorded("gold"); of != escrow.DefaultTarget {
 				t.Errorf("it uses the circuit breaker of %q", of)
 			}
 			r.mustAudit()
@@ -169,7 +170,7 @@ func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 func TestABreakerIsLeftByALeaderThatProbesRunsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withAliases("gold"), withBreakers, func(c *Config) { c.Policy.Coefficient = 1 }) // each probe may be repeated soon
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Target == "gold" {
 			return r.escrow.pay(c, c.Amount.Minor)
 		}
@@ -217,8 +218,8 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	_, opt := testkit.Redis(t)
 	e := newEscrow()
 	before := joinRig(t, url, opt, e, withAliases("gold")).startWorkers()
-	before.untilTrue("it is recorded", func() bool { return before.breakerRecorded("gold") == DefaultTarget })
-	if b, err := before.As("acme", "ops:kim").Breakers.Open(ctx, "gold", "stop gold"); err != nil || b.Target != DefaultTarget {
+	before.untilTrue("it is recorded", func() bool { return before.breakerRecorded("gold") == escrow.DefaultTarget })
+	if b, err := before.As("acme", "ops:kim").Breakers.Open(ctx, "gold", "stop gold"); err != nil || b.Target != escrow.DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	before.mustSubmit(withTarget("gold", release(1)))
@@ -230,7 +231,7 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	if n := e.totalCalls(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
-	if b, err := r.As("acme", "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.State != background.BreakerClosed || b.Target != DefaultTarget {
+	if b, err := r.As("acme", "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.State != background.BreakerClosed || b.Target != escrow.DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.startWorkers().untilNoneLive()
@@ -271,7 +272,7 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-opened; a.err != nil || a.b.Target != DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
+	if a := <-opened; a.err != nil || a.b.Target != escrow.DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
 		t.Errorf("%+v", a)
 	}
 }

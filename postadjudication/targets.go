@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // Target is an escrow service that adjudications may name, besides DefaultTarget.
@@ -20,7 +21,7 @@ type Target struct {
 	Name string // at most 64 bytes of plain text
 	// Executor calls it. If nil, the target is an alias of DefaultTarget: it has the executor and
 	// the circuit breaker of DefaultTarget.
-	Executor Executor
+	Executor escrow.Executor
 }
 
 // ErrTargetUnknown means that this process does not call the escrow service of a run: it is
@@ -33,11 +34,11 @@ const failureTargetUnknown = "executor.target_unknown"
 // checkTargets refuses targets without a unique name or circuit breaker: an executor has one
 // breaker, and a second name for the executor must not bypass it.
 func (c *Config) checkTargets() error {
-	names := map[string]bool{DefaultTarget: true, Family: true}
+	names := map[string]bool{escrow.DefaultTarget: true, Family: true}
 	for _, p := range c.Families {
 		names[p.Name] = true
 	}
-	executors := []Executor{c.Executor}
+	executors := []escrow.Executor{c.Executor}
 	for _, t := range c.Targets {
 		switch {
 		case t.Name == "" || len(t.Name) > 64 || !isPlainText(t.Name):
@@ -46,8 +47,8 @@ func (c *Config) checkTargets() error {
 			return fmt.Errorf("postadjudication: Config.Targets names %q, which is the name of another target or of a family", t.Name)
 		case t.Executor != nil && c.Executor == nil:
 			return fmt.Errorf("postadjudication: Config.Targets has an executor for %q, and Config.Executor is missing", t.Name)
-		case t.Executor != nil && slices.ContainsFunc(executors, func(e Executor) bool { return sameExecutor(e, t.Executor) }):
-			return fmt.Errorf("postadjudication: Config.Targets gives %q the executor of another target, whose circuit breaker would be bypassed; for an alias of %s leave Executor nil", t.Name, DefaultTarget)
+		case t.Executor != nil && slices.ContainsFunc(executors, func(e escrow.Executor) bool { return sameExecutor(e, t.Executor) }):
+			return fmt.Errorf("postadjudication: Config.Targets gives %q the executor of another target, whose circuit breaker would be bypassed; for an alias of %s leave Executor nil", t.Name, escrow.DefaultTarget)
 		}
 		names[t.Name] = true
 		executors = append(executors, t.Executor)
@@ -55,16 +56,16 @@ func (c *Config) checkTargets() error {
 	return nil
 }
 
-func sameExecutor(a, b Executor) bool {
+func sameExecutor(a, b escrow.Executor) bool {
 	return a != nil && reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
 // targets are the escrow services that a process knows, by name. A nil executor marks an alias
 // of DefaultTarget.
-type targets map[string]Executor
+type targets map[string]escrow.Executor
 
 func targetsOf(c *Config) targets {
-	out := targets{DefaultTarget: nil}
+	out := targets{escrow.DefaultTarget: nil}
 	for _, t := range c.Targets {
 		out[t.Name] = t.Executor
 	}
@@ -77,7 +78,7 @@ func (t targets) names() []string { return slices.Sorted(maps.Keys(t)) }
 // breakerTarget returns the target whose circuit breaker a target uses.
 func (t targets) breakerTarget(name string) string {
 	if executor, known := t[name]; known && executor == nil {
-		return DefaultTarget
+		return escrow.DefaultTarget
 	}
 	return name
 }
@@ -103,7 +104,7 @@ func (t targets) sharedBreakers() map[background.Target]string {
 }
 
 // executorOf returns the executor of a target; nil if this process does not call it.
-func (f *settlementFamily) executorOf(target string) Executor {
+func (f *settlementFamily) executorOf(target string) escrow.Executor {
 	executor, known := f.targets[target]
 	if !known {
 		return nil
@@ -117,7 +118,7 @@ func (f *settlementFamily) executorOf(target string) Executor {
 // lookupTargets returns the targets whose executor is a Lookuper.
 func (f *settlementFamily) lookupTargets() (names []string) {
 	for _, name := range f.targets.names() {
-		if _, ok := f.executorOf(name).(Lookuper); ok {
+		if _, ok := f.executorOf(name).(escrow.Lookuper); ok {
 			names = append(names, name)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // secondEscrow is another escrow service besides the one of a rig, with the same ledger and script.
@@ -63,7 +64,7 @@ func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	_, errs := r.SubmitBatch(ctx, []Adjudication{release(2), withTarget("elsewhere", release(3)), withTarget("bank", release(4)), withTarget("north", release(5)), withTarget(DefaultTarget, release(6))})
+	_, errs := r.SubmitBatch(ctx, []Adjudication{release(2), withTarget("elsewhere", release(3)), withTarget("bank", release(4)), withTarget("north", release(5)), withTarget(escrow.DefaultTarget, release(6))})
 	for i, err := range errs {
 		if refusedTarget(err) != (i == 1) || err != nil && i != 1 {
 			t.Errorf("adjudication %d of a batch: %v", i, err)
@@ -84,7 +85,7 @@ func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
 		"the executor of the default": {{"bank", one}},
 		"one executor twice":          {{"bank", other}, {"house", other}},
 		"a name twice":                {{"bank", other}, {"bank", nil}},
-		"the default again":           {{DefaultTarget, other}},
+		"the default again":           {{escrow.DefaultTarget, other}},
 		"the family":                  {{Family, other}},
 		"no name":                     {{"", other}},
 		"a control character":         {{"a\nb", other}},
@@ -103,11 +104,11 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	r := newRig(t, withTargets("bank"), withAliases("north", "south"))
 	ctx := context.Background()
 	b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, "north", "stop all")
-	if err != nil || b.Target != DefaultTarget || b.State != background.BreakerOpen {
+	if err != nil || b.Target != escrow.DefaultTarget || b.State != background.BreakerOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	var stopped []Submitted
-	for n, name := range []string{DefaultTarget, "north", "south"} {
+	for n, name := range []string{escrow.DefaultTarget, "north", "south"} {
 		stopped = append(stopped, r.mustSubmit(withTarget(name, release(n))))
 	}
 	r.startWorkers()
@@ -115,7 +116,7 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	r.until("the other escrow service is called", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, open.Run.String())
 	for _, s := range stopped {
 		st, err := r.Status(ctx, "acme", s.Run)
-		if err != nil || st.State != background.Pending || st.WaitsFor != WaitsForBreaker || len(st.PausedBy) != 1 || st.PausedBy[0].Target != DefaultTarget {
+		if err != nil || st.State != background.Pending || st.WaitsFor != WaitsForBreaker || len(st.PausedBy) != 1 || st.PausedBy[0].Target != escrow.DefaultTarget {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
@@ -138,15 +139,15 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 // An escrow service that fails has one breaker, which opens as early as with one name.
 func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 	t.Parallel()
-	names := []string{DefaultTarget, "north", "south", "east", "west"}
+	names := []string{escrow.DefaultTarget, "north", "south", "east", "west"}
 	r := newRig(t, withAliases(names[1:]...), func(c *Config) { c.Breaker, c.Slots = BreakerRule{}, 1 })
-	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	for n, name := range names { // of five new cases in a row, no name fails twice
 		r.mustSubmit(withTarget(name, release(n)))
 	}
 	r.startWorkers()
 	r.until("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
-	if n := r.count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND target <> $1`, DefaultTarget); n != 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND target <> $1`, escrow.DefaultTarget); n != 0 {
 		t.Errorf("%d breakers of other names", n)
 	}
 	late := r.mustSubmit(withTarget("north", release(100)))
@@ -210,8 +211,8 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	url := testkit.Migrated(t)
 	_, opt := testkit.Redis(t)
 	e := newEscrow()
-	e.script = func(context.Context, Call) Answer { return noAnswer() }
-	e.lookup = func(Call) Answer { return answerUnknown }
+	e.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
+	e.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
 	before := joinRig(t, url, opt, e, withTargets("bank"), func(c *Config) { c.Policy.MaxRetryAttempts = 1 }).startWorkers()
 	s := before.mustSubmit(withTarget("bank", release(1)))
 	before.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
@@ -228,7 +229,7 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	if found, err := r.Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Letters: 1}}) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	f := Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: NotExecuted, CallOutstanding: true}
+	f := Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: escrow.NotExecuted, CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil {
 		t.Errorf("a finding: %v", err)
 	}

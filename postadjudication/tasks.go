@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -72,7 +73,7 @@ func (f *plainAdapter) Handle(ctx context.Context, a background.Attempt) backgro
 
 // Lookup returns an unknown outcome: a plain family has no lookup.
 func (f *plainAdapter) Lookup(context.Context, background.Run) background.Result {
-	return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "a plain family has no lookup"}}
+	return background.Result{Class: escrow.Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "a plain family has no lookup"}}
 }
 
 // Record commits a transition with its receipt.

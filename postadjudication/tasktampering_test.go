@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 func (r *rig) tamperingReceipts() int {
@@ -42,7 +43,7 @@ func (r *rig) archivedTask(d asynqInspector, n int) (s Submitted, taskID string)
 }
 
 func refuseAll(r *rig) {
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 }
 
 func TestArchivingTheTaskOfALiveRunIsDetectedAndChangesNothing(t *testing.T) {

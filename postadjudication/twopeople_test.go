@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -31,11 +32,11 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	before := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String())
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
-	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: Executed, Moved: 1000, Reference: "stmt-7", Transaction: release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
+	if f := plan.Spec.Finding; plan.Action != BulkFinding || f == nil || *f != (PlannedFinding{Class: escrow.Executed, Moved: 1000, Reference: "stmt-7", Transaction: release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v", plan)
 	}
 	var second *SecondPersonError
@@ -65,7 +66,7 @@ func TestAFindingIsStaleOnceItsCaseHasMoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); err != nil {
@@ -85,9 +86,9 @@ func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	other, nothing := paidFinding, paidFinding
-	other.Moved, nothing.Class, nothing.Moved = 999, NotExecuted, 0
+	other.Moved, nothing.Class, nothing.Moved = 999, escrow.NotExecuted, 0
 	var wrong *FieldError
 	if _, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, other); !errors.As(err, &wrong) || wrong.Field != "other_amount" {
 		t.Errorf("another amount: %v", err)
@@ -108,7 +109,7 @@ func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(Call) Answer { return refused() })
+	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	q := refusedLetters()
 	q.Confirm = "1"
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q)
@@ -133,7 +134,7 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	var all sync.WaitGroup
@@ -176,7 +177,7 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
-			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}).startWorkers()
 	ctx := context.Background()
@@ -203,7 +204,7 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 		}
 		return of
 	}
-	letters := r.deadLetters(0, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	if _, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", Payload: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, operator := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator}, Reason: "test"})
 	_, approver := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Approver}, Reason: "test"})
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), letter.Run, paidFinding)
@@ -355,7 +356,7 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	letter := r.deadLetter(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	if c, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding); err != nil || c.Progression != settlement.Settled {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -379,7 +380,7 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
 	const who = "user:typed"
-	letters := r.deadLetters(1, 3, func(Call) Answer { return refused() })
+	letters := r.deadLetters(1, 3, func(escrow.Call) escrow.Answer { return refused() })
 	rule := Rule{Name: "night", Filter: LetterFilter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
 	for what, do := range map[string]func() error{
 		"hold": func() error {

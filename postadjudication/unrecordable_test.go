@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -50,7 +51,7 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 	r.allowOverpaid = true
 	big := release(1)
 	big.Held, big.Amount = euros(settlement.MaxMinor), euros(settlement.MaxMinor)
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		switch c.Amount.Minor {
 		case settlement.MaxMinor:
 			return r.escrow.pay(c, settlement.MaxMinor-10)
@@ -66,7 +67,7 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 	rest.Generation, rest.Amount = 2, euros(10)
 	s := r.mustSubmit(rest)
 	p := r.untilUnrecordable(s.Run)
-	if p.OutcomeClass != string(Unknown) || p.Error.Code != string(Executed) || !strings.Contains(p.Error.Message, "100 minor units were moved") {
+	if p.OutcomeClass != string(escrow.Unknown) || p.Error.Code != string(escrow.Executed) || !strings.Contains(p.Error.Message, "100 minor units were moved") {
 		t.Errorf("%+v", p)
 	}
 	r.untilOthersSettle()
@@ -77,7 +78,7 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 		t.Errorf("a higher generation: %s", got.Reply)
 	}
 	r.mustAudit()
-	found := Finding{actor: "user:ada", Reason: "paid 90 too much, claimed back", Class: Executed, Moved: 10, Reference: "stmt-7"}
+	found := Finding{actor: "user:ada", Reason: "paid 90 too much, claimed back", Class: escrow.Executed, Moved: 10, Reference: "stmt-7"}
 	if c, err := r.Reconcile(ctx, "acme", s.Run, found); err != nil || c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -97,9 +98,9 @@ func TestAnOutcomeThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 			if _, err := r.db.Exec(law); err != nil {
 				t.Fatal(err)
 			}
-			r.escrow.script = func(_ context.Context, c Call) Answer {
+			r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 				if c.Amount.Minor == 7 {
-					return Answer{Class: NotExecuted, Retry: true, Type: "http.odd", Code: "777", Message: "odd"}
+					return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "http.odd", Code: "777", Message: "odd"}
 				}
 				return r.escrow.pay(c, c.Amount.Minor)
 			}
@@ -107,7 +108,7 @@ func TestAnOutcomeThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 			odd.Amount = euros(7)
 			s := r.startWorkers().mustSubmit(odd)
 			p := r.untilUnrecordable(s.Run)
-			if p.OutcomeClass != string(NotExecuted) || p.Error.Code != string(NotExecuted) || strings.Contains(p.Error.Message, "http.odd: 777 odd") != (name == "its code") {
+			if p.OutcomeClass != string(escrow.NotExecuted) || p.Error.Code != string(escrow.NotExecuted) || strings.Contains(p.Error.Message, "http.odd: 777 odd") != (name == "its code") {
 				t.Errorf("%+v", p)
 			}
 			r.untilOthersSettle()
@@ -142,7 +143,7 @@ func TestAnAbsurdAmountOfATaskIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
-			return background.Result{Class: Executed, Moved: 1 << 60}
+			return background.Result{Class: escrow.Executed, Moved: 1 << 60}
 		}}}
 	}).startWorkers()
 	s, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "k"})
@@ -160,12 +161,12 @@ func TestAnAbsurdAmountOfATaskIsLeftToAPerson(t *testing.T) {
 func TestALateAnswerThatCanNotBeRecordedMakesTheMoneyUnknown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 50e6; c.Policy.MaxRetryAttempts = 1 })
-	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Type: "x", Message: "x"} }
+	r.escrow.lookup = func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Type: "x", Message: "x"} }
 	if _, err := r.db.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released <> 7)`); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c Call) Answer {
+	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 7 {
 			<-answer
 		}
@@ -178,7 +179,7 @@ func TestALateAnswerThatCanNotBeRecordedMakesTheMoneyUnknown(t *testing.T) {
 	close(answer)
 	r.until("the late answer is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	r.until("nothing is out", `SELECT outstanding_calls IS NULL FROM recourse.runs WHERE id = $1`, s.Run.String())
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != Unknown || st.Letter != background.LetterOpen {
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != escrow.Unknown || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.untilOthersSettle()

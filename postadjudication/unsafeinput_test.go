@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 )
 
@@ -127,7 +128,7 @@ func TestAnAdjudicationAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	secret := func(n int) Adjudication {
 		a := release(n)
 		a.Payload = json.RawMessage(`{"note":"` + plantedCard + `"}`)
@@ -161,7 +162,7 @@ func TestATaskAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
 		c.Families = []PlainFamily{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
-			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "mail.refused"}}
+			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "mail.refused"}}
 		}}}
 	})
 	tasks := map[string]Task{

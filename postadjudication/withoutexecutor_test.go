@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -32,7 +33,7 @@ func TestALateAnswerThatPaidNothingIsNoPaymentInTheAudit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.TimeLimit = 500 * time.Millisecond })
 	late, recorded := make(chan struct{}), make(chan struct{})
-	r.escrow.script = func(ctx context.Context, c Call) Answer {
+	r.escrow.script = func(ctx context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt > 1 {
 			<-recorded
 			return r.escrow.pay(c, c.Amount.Minor)
@@ -67,10 +68,10 @@ func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 	if err := made.Notify(ctx); !errors.Is(err, ErrNoRedis) {
 		t.Errorf("a notification: %v", err)
 	}
-	if _, err := r.As("acme", "ada").Breakers.Open(ctx, DefaultTarget, "looking"); err != nil {
+	if _, err := r.As("acme", "ada").Breakers.Open(ctx, escrow.DefaultTarget, "looking"); err != nil {
 		t.Errorf("a circuit breaker: %v", err)
 	}
-	if _, err := r.As("acme", "ada").Breakers.Release(ctx, DefaultTarget, "looked"); err != nil {
+	if _, err := r.As("acme", "ada").Breakers.Release(ctx, escrow.DefaultTarget, "looked"); err != nil {
 		t.Errorf("a circuit breaker: %v", err)
 	}
 	stopped := r.mustSubmit(release(2))

@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 type inspectOutput struct {
@@ -155,7 +156,7 @@ func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*cas
 		return &caseOutput{status}, err
 	}
 	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, postadjudication.Finding{
-		Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference,
+		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference,
 	})
 	return &caseOutput{status}, err
 }

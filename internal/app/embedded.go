@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
@@ -33,7 +34,7 @@ func (e *Escrow) embed() error {
 		return err
 	}
 	e.url, e.embedded, e.stop = service.URL(), service, service.Close
-	e.wrap = func(calls *escrowhttp.Executor) postadjudication.Executor { return fakeescrow.NewPanicking(calls) }
+	e.wrap = func(calls *escrowhttp.Executor) escrow.Executor { return fakeescrow.NewPanicking(calls) }
 	return nil
 }
 

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 // Escrow has the clients of the escrow services, for execution and lookups.
 type Escrow struct {
-	Executor postadjudication.Executor // client of the default escrow service
+	Executor escrow.Executor           // client of the default escrow service
 	Targets  []postadjudication.Target // clients of the other escrow services
 
 	client  *escrowhttp.Executor // Executor without wrap
@@ -19,7 +20,7 @@ type Escrow struct {
 
 	// The escrow service for demonstrations; nil unless it was started here:
 	embedded *EmbeddedEscrow
-	wrap     func(*escrowhttp.Executor) postadjudication.Executor
+	wrap     func(*escrowhttp.Executor) escrow.Executor
 	stop     func()
 }
 
@@ -40,7 +41,7 @@ func (o *Options) startEscrow() (*Escrow, error) {
 	}
 	lifetime := o.KeyLifetime.Span
 	if !o.KeyLifetime.Given {
-		lifetime = postadjudication.Forever
+		lifetime = escrow.Forever
 	}
 	return o.openEscrow(e, lifetime, -1)
 }

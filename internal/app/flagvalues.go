@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // Recoveries is the number of lost workers after which a run is still recovered: 5 if 0, unlimited
@@ -48,7 +48,7 @@ func (r *Recoveries) Set(text string) error {
 // Lifetime is how long the escrow service recognises an operation key: a duration, "unlimited" or
 // "none". The operator must give it, because a wrong value costs money or disputes.
 type Lifetime struct {
-	Span  time.Duration // 0 for none, postadjudication.Forever for unlimited
+	Span  time.Duration // 0 for none, escrow.Forever for unlimited
 	Given bool
 }
 
@@ -62,7 +62,7 @@ const (
 func (l *Lifetime) Set(text string) error {
 	switch text {
 	case Unlimited:
-		*l = Lifetime{postadjudication.Forever, true}
+		*l = Lifetime{escrow.Forever, true}
 		return nil
 	case None:
 		*l = Lifetime{0, true}
@@ -84,7 +84,7 @@ func (l *Lifetime) String() string {
 	switch {
 	case !l.Given:
 		return ""
-	case l.Span == postadjudication.Forever:
+	case l.Span == escrow.Forever:
 		return Unlimited
 	case l.Span == 0:
 		return None

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 func validOptions() Options {
@@ -62,7 +62,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 
 func TestKeyLifetimesAreReadAsPeopleWriteThem(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]time.Duration{"24h": 24 * time.Hour, "90m": 90 * time.Minute, "unlimited": postadjudication.Forever, "none": 0} {
+	for said, want := range map[string]time.Duration{"24h": 24 * time.Hour, "90m": 90 * time.Minute, "unlimited": escrow.Forever, "none": 0} {
 		var o Options
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.Bind(f)

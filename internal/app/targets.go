@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // target is an escrow service beside the default one.
@@ -19,7 +19,7 @@ type target struct {
 
 // BindTargets defines the flag that names the escrow services beside the default one.
 func (o *Options) BindTargets(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.Targets, "target", nil, "another escrow service that adjudications may name as their target, besides "+postadjudication.DefaultTarget+": NAME=URL, or NAME alone for another name of --escrow; repeatable (default $"+TargetsVariable+", separated by spaces)")
+	f.StringArrayVar(&o.Targets, "target", nil, "another escrow service that adjudications may name as their target, besides "+escrow.DefaultTarget+": NAME=URL, or NAME alone for another name of --escrow; repeatable (default $"+TargetsVariable+", separated by spaces)")
 }
 
 func targetsFrom(text string) []string { return strings.Fields(text) }
@@ -45,8 +45,8 @@ func (o *Options) targets() ([]target, error) {
 		switch {
 		case name == "" || given && at == "":
 			return nil, optionError("--target %q is neither NAME nor NAME=URL", text)
-		case name == postadjudication.DefaultTarget || slices.ContainsFunc(out, func(known target) bool { return known.name == name }):
-			return nil, optionError("--target names %q twice; %s is the name of --escrow", name, postadjudication.DefaultTarget)
+		case name == escrow.DefaultTarget || slices.ContainsFunc(out, func(known target) bool { return known.name == name }):
+			return nil, optionError("--target names %q twice; %s is the name of --escrow", name, escrow.DefaultTarget)
 		case given && slices.Contains(endpoints, endpoint(at)):
 			return nil, optionError("--target %s has the URL of another target: an escrow service has one circuit breaker; for another name of --escrow use --target %s", name, name)
 		case given && headers[authorizationVariable(name)] != "":

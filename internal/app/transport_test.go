@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // Servers beyond this machine need verified TLS, unless --insecure-servers lists them. No error
@@ -99,7 +99,7 @@ func TestAProxyIsUsedOnlyWhereItIsAskedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Executor.Execute(t.Context(), postadjudication.Call{Request: []byte("{}")})
+		e.Executor.Execute(t.Context(), escrow.Call{Request: []byte("{}")})
 		e.Close()
 		if got := len(proxied); got != len(asked)/len("true") {
 			t.Errorf("asked %q: the proxy was called %d times", asked, got)

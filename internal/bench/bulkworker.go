@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
@@ -52,9 +53,9 @@ func (w *workerProcess) kill() {
 
 // runWorker executes what is due, and pays.
 func (j job) runWorker(ctx context.Context) (err error) {
-	var e postadjudication.Executor = payingExecutor{}
+	var e escrow.Executor = payingExecutor{}
 	if j.EscrowURL != "" {
-		if e, err = escrowhttp.New(escrowhttp.Config{BaseURL: j.EscrowURL, KeyLifetime: postadjudication.Forever}); err != nil {
+		if e, err = escrowhttp.New(escrowhttp.Config{BaseURL: j.EscrowURL, KeyLifetime: escrow.Forever}); err != nil {
 			return err
 		}
 	}
@@ -70,7 +71,7 @@ func (j job) runWorker(ctx context.Context) (err error) {
 	return errors.Join(s.Run(ctx), s.Close())
 }
 
-func (j job) openWith(ctx context.Context, e postadjudication.Executor, onTransition func(background.Transition, background.Run)) (*postadjudication.Service, error) {
+func (j job) openWith(ctx context.Context, e escrow.Executor, onTransition func(background.Transition, background.Run)) (*postadjudication.Service, error) {
 	redis, err := asynq.ParseRedisURI(j.RedisURL)
 	if err != nil {
 		return nil, err
@@ -102,16 +103,16 @@ func (j job) deadLetterAll(ctx context.Context) (err error) {
 
 type payingExecutor struct{}
 
-func (payingExecutor) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (payingExecutor) KeyLifetime() time.Duration { return escrow.Forever }
 
-func (payingExecutor) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
-	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor, Reference: "pay_" + c.Run.String()}
+func (payingExecutor) Execute(_ context.Context, c escrow.Call) escrow.Answer {
+	return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor, Reference: "pay_" + c.Run.String()}
 }
 
 type refusingExecutor struct{}
 
-func (refusingExecutor) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (refusingExecutor) KeyLifetime() time.Duration { return escrow.Forever }
 
-func (refusingExecutor) Execute(context.Context, postadjudication.Call) postadjudication.Answer {
-	return postadjudication.Answer{Class: postadjudication.NotExecuted, Type: "http.refused", Code: "422", Message: "account closed"}
+func (refusingExecutor) Execute(context.Context, escrow.Call) escrow.Answer {
+	return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Code: "422", Message: "account closed"}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -37,7 +38,7 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 	}
 	c := postadjudication.Config{
 		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll,
-		Executor:     &escrow{record: r, fails: allFail(j.Workload)},
+		Executor:     &instantExecutor{record: r, fails: allFail(j.Workload)},
 		OnTransition: func(m background.Transition, after background.Run) { recordEnd(r, m, after) },
 		Breaker:      postadjudication.BreakerRule{Disabled: allFail(j.Workload)}, // in workloads where every call fails on purpose
 	}
@@ -85,32 +86,32 @@ func (p *recourseSystem) submit(ctx context.Context, i int) error {
 func (p *recourseSystem) work(ctx context.Context) error { return p.Run(ctx) }
 func (p *recourseSystem) close() error                   { return p.Close() }
 
-// escrow answers at once.
-type escrow struct {
+// instantExecutor answers at once.
+type instantExecutor struct {
 	record *record
 	fails  bool
 }
 
-func (e *escrow) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (e *instantExecutor) KeyLifetime() time.Duration { return escrow.Forever }
 
-func (e *escrow) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
+func (e *instantExecutor) Execute(_ context.Context, c escrow.Call) escrow.Answer {
 	i := int(c.Amount.Minor) - 1
 	e.record.began(i, c.Attempt)
 	defer e.record.returned(i, c.Attempt)
 	if e.fails {
-		return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: "escrow.busy", Code: "429", Message: errBusy.Error()}
+		return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "escrow.busy", Code: "429", Message: errBusy.Error()}
 	}
-	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor, Reference: "pay_" + strconv.Itoa(i)}
+	return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor, Reference: "pay_" + strconv.Itoa(i)}
 }
 
 // closedEscrow blocks until the worker stops.
 type closedEscrow struct{}
 
-func (closedEscrow) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (closedEscrow) KeyLifetime() time.Duration { return escrow.Forever }
 
-func (closedEscrow) Execute(ctx context.Context, _ postadjudication.Call) postadjudication.Answer {
+func (closedEscrow) Execute(ctx context.Context, _ escrow.Call) escrow.Answer {
 	<-ctx.Done()
-	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: "escrow.closed", Message: "the worker stops"}
+	return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "escrow.closed", Message: "the worker stops"}
 }
 
 // verifyRecourse counts rows, and runs the product's audit.

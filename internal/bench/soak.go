@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
@@ -25,14 +25,14 @@ const (
 // random, and compares the escrow service's own ledger with the submissions. The ledger is
 // in this process, which is not killed.
 func (j job) soak(ctx context.Context) (m metrics, err error) {
-	escrow, err := fakeescrow.Start(fakeescrow.Config{})
+	service, err := fakeescrow.Start(fakeescrow.Config{})
 	if err != nil {
 		return nil, err
 	}
-	defer escrow.Close()
-	j.EscrowURL = escrow.URL()
+	defer service.Close()
+	j.EscrowURL = service.URL()
 	r := newRecord(j.Tasks)
-	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: j.EscrowURL, KeyLifetime: postadjudication.Forever})
+	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: j.EscrowURL, KeyLifetime: escrow.Forever})
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +61,8 @@ func (j job) soak(ctx context.Context) (m metrics, err error) {
 		return nil, err
 	}
 	m[killCount], m[perSecond] = float64(kills), float64(j.Tasks)/m[settledSeconds]
-	paid := escrow.Totals()
-	m[duplicates] = float64(escrow.DoubleEffects())
+	paid := service.Totals()
+	m[duplicates] = float64(service.DoubleEffects())
 	return m, errors.Join(equal("effects", paid.Effects, j.Tasks), equal("double effects", int(m[duplicates]), 0))
 }
 

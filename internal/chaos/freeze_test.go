@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -42,7 +43,7 @@ func TestAThawedWorkerPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = way.close() })
-			forever := func(c *worker.Settings) { c.KeyLifetime = postadjudication.Forever }
+			forever := func(c *worker.Settings) { c.KeyLifetime = escrow.Forever }
 			sleeper := s.worker("stop="+at.point, forever, func(c *worker.Settings) { c.EscrowURL = "http://" + way.addr() })
 			a := adjudication(1, "refused,ok", "")
 			a.Held.Minor = 5 * a.Amount.Minor
@@ -101,7 +102,7 @@ func (s *fixture) refundInstead(h *workerProcess, run string, a postadjudication
 		s.t.Fatal(err)
 	}
 	if _, err := s.service.As(a.Tenant, "user:ada").DeadLetters.Reconcile(s.ctx(), id, postadjudication.Finding{
-		Reason: "the bank's statement: nothing was moved", Class: postadjudication.NotExecuted, Reference: "stmt-7", CallOutstanding: true,
+		Reason: "the bank's statement: nothing was moved", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true,
 	}); err != nil {
 		s.t.Fatal(err)
 	}

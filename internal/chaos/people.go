@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -238,13 +239,13 @@ func purgeOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 }
 
 func openBreaker(ctx context.Context, a *testbed, _ *rand.Rand) (string, error) {
-	_, err := a.operatorService.As(tenant, operatorActor).Breakers.Open(ctx, postadjudication.DefaultTarget, operatorReason)
+	_, err := a.operatorService.As(tenant, operatorActor).Breakers.Open(ctx, escrow.DefaultTarget, operatorReason)
 	return "", err
 }
 
 func releaseBreaker(ctx context.Context, a *testbed) error {
 	for ctx.Err() == nil {
-		_, err := a.operatorService.As(tenant, operatorActor).Breakers.Release(ctx, postadjudication.DefaultTarget, operatorReason)
+		_, err := a.operatorService.As(tenant, operatorActor).Breakers.Release(ctx, escrow.DefaultTarget, operatorReason)
 		if err == nil || errors.Is(err, postadjudication.ErrBreakerNotOpen) { // it could not be opened, or is closed again
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // smallTestbed has one worker. It is closed and removed at the end of the test.
@@ -80,13 +81,13 @@ func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
 			t.Fatalf("%d of %d wait behind a circuit breaker: %v", wait, live(), err)
 		}
 	}
-	if _, err := a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Open(ctx, postadjudication.DefaultTarget, operatorReason); err != nil {
+	if _, err := a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Open(ctx, escrow.DefaultTarget, operatorReason); err != nil {
 		t.Fatal(err)
 	}
 	if wait, err := a.pausedRuns(ctx, nil, nil); err != nil || wait != 0 {
 		t.Errorf("behind a circuit breaker that a person opened %d wait for one, %v", wait, err)
 	}
-	if _, err := a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Release(ctx, postadjudication.DefaultTarget, operatorReason); err != nil {
+	if _, err := a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Release(ctx, escrow.DefaultTarget, operatorReason); err != nil {
 		t.Fatal(err)
 	}
 	if led, err := a.breakersLed(ctx); err != nil || !led {

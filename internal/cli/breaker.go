@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 func breakerCommand(sh *shell.Shell) *cobra.Command {
@@ -121,7 +122,7 @@ func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerCha
 	f := cmd.Flags()
 	o.BindReadOnly(f)
 	tenantOrAllFlags(f, &tenant, &all)
-	f.StringVar(&target, "target", postadjudication.DefaultTarget, "name of the escrow service, or of a family of tasks")
+	f.StringVar(&target, "target", escrow.DefaultTarget, "name of the escrow service, or of a family of tasks")
 	shell.ActorFlag(f, &actor, "name to record as the actor, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	return cmd
@@ -153,7 +154,7 @@ func breakerHistory(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	o.BindReadOnly(f)
 	tenantOrAllFlags(f, &tenant, &all)
-	f.StringVar(&target, "target", postadjudication.DefaultTarget, "name of the escrow service, or of a family of tasks")
+	f.StringVar(&target, "target", escrow.DefaultTarget, "name of the escrow service, or of a family of tasks")
 	p.Bind(f)
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -42,11 +43,11 @@ func (d DeadLetters) Retry(ctx context.Context, run receipts.RunID, reason strin
 func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postadjudication.Finding) (out postadjudication.CaseStatus, err error) {
 	err = d.post(ctx, letterPath(run, "reconcile"), struct {
 		reasonBody
-		Finding   postadjudication.Class `json:"finding"`
-		Moved     int64                  `json:"moved,omitempty"`
-		Other     bool                   `json:"other_amount,omitempty"`
-		Known     bool                   `json:"call_outstanding,omitempty"`
-		Reference string                 `json:"reference"`
+		Finding   escrow.Class `json:"finding"`
+		Moved     int64        `json:"moved,omitempty"`
+		Other     bool         `json:"other_amount,omitempty"`
+		Known     bool         `json:"call_outstanding,omitempty"`
+		Reference string       `json:"reference"`
 	}{reasonBody{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
 	return out, err
 }

@@ -54,7 +54,7 @@ type ledger struct {
 	repaired bool
 	effects  []Effect // append-only
 	keys     map[string]*entry
-	escrows  map[escrow]*holding
+	escrows  map[escrowID]*holding
 }
 
 // entry is the record of one operation key.
@@ -70,7 +70,7 @@ type entry struct {
 	unanswered bool      // lookups answer 503 until the repair
 }
 
-type escrow struct{ tenant, reference string }
+type escrowID struct{ tenant, reference string }
 
 // holding is what an escrow held at first, and what was moved out of it.
 type holding struct {
@@ -79,7 +79,7 @@ type holding struct {
 }
 
 func newLedger(c Config) ledger {
-	return ledger{lifetime: c.KeyLifetime, lookup: c.Lookup, lag: c.Lag, keys: map[string]*entry{}, escrows: map[escrow]*holding{}}
+	return ledger{lifetime: c.KeyLifetime, lookup: c.Lookup, lag: c.Lag, keys: map[string]*entry{}, escrows: map[escrowID]*holding{}}
 }
 
 // answerMode is how the answer of a decided call reaches its client, or does not.
@@ -118,7 +118,7 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 	if e.first == nil {
 		e.first, e.known = bytes.Clone(raw), now
 	}
-	id := escrow{r.Tenant, r.EscrowReference}
+	id := escrowID{r.Tenant, r.EscrowReference}
 	if l.escrows[id] == nil {
 		l.escrows[id] = &holding{held: r.Held}
 	}
@@ -193,7 +193,7 @@ func (l *ledger) refuse(r request, word string) *decision {
 // checkFunds returns a refusal when the escrow has too little left, by what it held in its
 // first request; nil when there is enough.
 func (l *ledger) checkFunds(r request) *decision {
-	h := l.escrows[escrow{r.Tenant, r.EscrowReference}]
+	h := l.escrows[escrowID{r.Tenant, r.EscrowReference}]
 	switch {
 	case r.Amount.Currency != h.held.Currency:
 		return &decision{
@@ -215,7 +215,7 @@ func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time
 	if word == wordPartial {
 		moved.Minor -= moved.Minor / 2
 	}
-	l.escrows[escrow{r.Tenant, r.EscrowReference}].moved += moved.Minor
+	l.escrows[escrowID{r.Tenant, r.EscrowReference}].moved += moved.Minor
 	l.effects = append(l.effects, Effect{
 		OperationKey: key, Tenant: r.Tenant, TransactionReceiptID: r.TransactionReceiptID,
 		EscrowReference: r.EscrowReference, Outcome: r.Outcome, Generation: r.Generation,

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -27,7 +27,7 @@ func start(t *testing.T, c Config) *Service {
 
 func executor(t *testing.T, s *Service) *escrowhttp.Executor {
 	t.Helper()
-	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: postadjudication.Forever, InFlight: -1})
+	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: escrow.Forever, InFlight: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ type testCase struct {
 	lookup   string // JSON
 }
 
-func (a testCase) call() postadjudication.Call {
+func (a testCase) call() escrow.Call {
 	if a.escrow == "" {
 		a.escrow = "esc_" + a.name
 	}
@@ -65,8 +65,8 @@ func (a testCase) call() postadjudication.Call {
 	if a.simulate == "" {
 		a.simulate = `"ok"`
 	}
-	return postadjudication.Call{
-		OperationKey: postadjudication.OperationKey(sha256.Sum256([]byte(a.name))),
+	return escrow.Call{
+		OperationKey: escrow.OperationKey(sha256.Sum256([]byte(a.name))),
 		Amount:       settlement.Money{Minor: a.amount, Currency: "USD"},
 		Request: fmt.Appendf(nil, `{"adjudication_id":"adj_1","amount":{"currency":"USD","minor":%d},"escrow_reference":%q,`+
 			`"generation":1,"held":{"currency":"USD","minor":%d},"outcome":%q,"payload":{"lookup":%s,"simulate":%s},`+

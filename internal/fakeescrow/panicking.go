@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // Panicking is an executor that panics after a call whose word was panic, when the money
@@ -15,24 +15,24 @@ import (
 type Panicking struct {
 	completeExecutor
 	mu    sync.Mutex
-	calls map[postadjudication.OperationKey]int // of keys that have the word
+	calls map[escrow.OperationKey]int // of keys that have the word
 }
 
 // completeExecutor is an executor with all optional interfaces: a wrapper that hid one would
 // change the product's decisions.
 type completeExecutor interface {
-	postadjudication.Executor
-	postadjudication.Lookuper
-	postadjudication.InFlighter
-	postadjudication.LookupLifetimer
+	escrow.Executor
+	escrow.Lookuper
+	escrow.InFlighter
+	escrow.LookupLifetimer
 }
 
 // NewPanicking wraps an executor.
 func NewPanicking(next completeExecutor) *Panicking {
-	return &Panicking{completeExecutor: next, calls: map[postadjudication.OperationKey]int{}}
+	return &Panicking{completeExecutor: next, calls: map[escrow.OperationKey]int{}}
 }
 
-func (p *Panicking) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+func (p *Panicking) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	a := p.completeExecutor.Execute(ctx, c)
 	if p.due(c) {
 		panic("fakeescrow: the executor panicked after its call, as payload.simulate asked")
@@ -40,7 +40,7 @@ func (p *Panicking) Execute(ctx context.Context, c postadjudication.Call) postad
 	return a
 }
 
-func (p *Panicking) due(c postadjudication.Call) bool {
+func (p *Panicking) due(c escrow.Call) bool {
 	var r struct {
 		Payload json.RawMessage `json:"payload"`
 	}

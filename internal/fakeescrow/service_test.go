@@ -10,13 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // callResult is what a caller knows of one call.
 type callResult struct {
-	class postadjudication.Class
+	class escrow.Class
 	retry bool
 	kind  string
 	moved int64
@@ -187,7 +187,7 @@ func TestACaseMayAskForItsFundsToBeChecked(t *testing.T) {
 	e := executor(t, s)
 	for _, tc := range []struct {
 		ask  testCase
-		want postadjudication.Class
+		want escrow.Class
 	}{
 		{testCase{name: "a", escrow: "esc", amount: 6000}, "executed"},
 		{testCase{name: "b", escrow: "esc", amount: 4001}, "not_executed"},
@@ -243,7 +243,7 @@ func TestAForgottenKeyLooksUpAsNotExecutedAndPaysAgain(t *testing.T) {
 	e := executor(t, s)
 	c := testCase{name: "a"}.call()
 	for at, want := range []struct {
-		class   postadjudication.Class
+		class   escrow.Class
 		effects int
 	}{{"executed", 1}, {"executed", 1}, {"not_executed", 2}} {
 		now.set(time.Duration(at) * 30 * time.Second)
@@ -271,14 +271,14 @@ func TestLookupsLagLieAndFailAsConfigured(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config Config
 		ask    testCase
-		want   []postadjudication.Class // at once, after 2s, after 4s
+		want   []escrow.Class // at once, after 2s, after 4s
 	}{
-		"honest":                {Config{}, testCase{}, []postadjudication.Class{"executed", "executed", "executed"}},
-		"a replica":             {Config{Lookup: "lag", Lag: 3 * time.Second}, testCase{}, []postadjudication.Class{"not_executed", "not_executed", "executed"}},
-		"a replica for one key": {Config{Lag: time.Second}, testCase{lookup: `"lag"`}, []postadjudication.Class{"not_executed", "executed", "executed"}},
-		"in turn":               {Config{}, testCase{lookup: `"fail, lie, ok"`}, []postadjudication.Class{"unknown", "not_executed", "executed"}},
-		"a lie of what was not": {Config{Lookup: "lie"}, testCase{simulate: `"refused"`}, []postadjudication.Class{"executed", "executed", "executed"}},
-		"failing":               {Config{Lookup: "fail"}, testCase{}, []postadjudication.Class{"unknown", "unknown", "unknown"}},
+		"honest":                {Config{}, testCase{}, []escrow.Class{"executed", "executed", "executed"}},
+		"a replica":             {Config{Lookup: "lag", Lag: 3 * time.Second}, testCase{}, []escrow.Class{"not_executed", "not_executed", "executed"}},
+		"a replica for one key": {Config{Lag: time.Second}, testCase{lookup: `"lag"`}, []escrow.Class{"not_executed", "executed", "executed"}},
+		"in turn":               {Config{}, testCase{lookup: `"fail, lie, ok"`}, []escrow.Class{"unknown", "not_executed", "executed"}},
+		"a lie of what was not": {Config{Lookup: "lie"}, testCase{simulate: `"refused"`}, []escrow.Class{"executed", "executed", "executed"}},
+		"failing":               {Config{Lookup: "fail"}, testCase{}, []escrow.Class{"unknown", "unknown", "unknown"}},
 	} {
 		var now clock
 		tc.config.Now = now.now
@@ -342,7 +342,7 @@ func TestCloseLeavesHeldCallsUnanswered(t *testing.T) {
 	}})
 	e := executor(t, s)
 	c := testCase{name: "a", simulate: `"hang"`}.call()
-	answered := make(chan postadjudication.Answer)
+	answered := make(chan escrow.Answer)
 	go func() { answered <- e.Execute(t.Context(), c) }()
 	<-arrived
 	s.Close()

@@ -109,9 +109,9 @@ func violations(effects []Effect) (out []Violation) {
 	type transaction struct{ tenant, id string }
 	keys := map[string]bool{}
 	before := map[transaction][]Effect{}
-	escrows := map[escrow]*holding{}
+	escrows := map[escrowID]*holding{}
 	for _, e := range effects {
-		t, from := transaction{e.Tenant, e.TransactionReceiptID}, escrow{e.Tenant, e.EscrowReference}
+		t, from := transaction{e.Tenant, e.TransactionReceiptID}, escrowID{e.Tenant, e.EscrowReference}
 		if escrows[from] == nil {
 			escrows[from] = &holding{held: e.Held}
 		}

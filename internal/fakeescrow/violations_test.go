@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -66,7 +66,7 @@ func TestThePanickingExecutorHasPaidWhenItPanics(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{})
 	e := NewPanicking(executor(t, s))
-	try := func(c postadjudication.Call) (a postadjudication.Answer, panicked bool) {
+	try := func(c escrow.Call) (a escrow.Answer, panicked bool) {
 		defer func() { panicked = recover() != nil }()
 		return e.Execute(t.Context(), c), false
 	}

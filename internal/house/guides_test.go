@@ -33,12 +33,12 @@ type snippet struct {
 var imported = map[string]string{
 	"context": "context", "http": "net/http", "json": "encoding/json", "os": "os", "sql": "database/sql", "time": "time",
 	"asynq": "github.com/hibiken/asynq", "zap": "go.uber.org/zap",
-	"background": module + "background", "escrowhttp": module + "postadjudication/escrowhttp", "postadjudication": module + "postadjudication",
+	"background": module + "background", "escrow": module + "postadjudication/escrow", "escrowhttp": module + "postadjudication/escrowhttp", "postadjudication": module + "postadjudication",
 	"receipts": module + "receipts", "retrypolicy": module + "retrypolicy", "settlement": module + "settlement",
 }
 
 // given are the variables that snippets use and do not declare.
-const given = `ctx context.Context, svc *postadjudication.Service, db *sql.DB, executor postadjudication.Executor,
+const given = `ctx context.Context, svc *postadjudication.Service, db *sql.DB, executor escrow.Executor,
 	adjudication postadjudication.Adjudication, payload json.RawMessage, page func(postadjudication.DeadLetter)`
 
 func TestGoInGuidesCompiles(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -39,7 +39,7 @@ type answerBody struct {
 }
 
 // execution reads a success. An unreadable body does not prove an execution.
-func (x *exchange) execution(ctx context.Context, resp *http.Response) postadjudication.Answer {
+func (x *exchange) execution(ctx context.Context, resp *http.Response) escrow.Answer {
 	b, err := x.readBody(resp)
 	if err == nil {
 		err = x.checkMoved(b)
@@ -47,7 +47,7 @@ func (x *exchange) execution(ctx context.Context, resp *http.Response) postadjud
 	if err != nil {
 		return x.unreadableAnswer(ctx, resp, err)
 	}
-	a := postadjudication.Answer{Class: postadjudication.Executed, Moved: b.Moved.Minor, Code: statusCode(resp)}
+	a := escrow.Answer{Class: escrow.Executed, Moved: b.Moved.Minor, Code: statusCode(resp)}
 	if len(b.Reference) <= maxReference {
 		a.Reference = b.Reference
 	}
@@ -73,7 +73,7 @@ func (x *exchange) checkMoved(b answerBody) error {
 
 // provenAbsence reads a lookup's 404. A 404 that does not name the operation key comes from a
 // wrong path or another service and proves nothing.
-func (x *exchange) provenAbsence(ctx context.Context, resp *http.Response) postadjudication.Answer {
+func (x *exchange) provenAbsence(ctx context.Context, resp *http.Response) escrow.Answer {
 	b, err := x.readBody(resp)
 	if err == nil && b.Status != statusNotExecuted {
 		err = fmt.Errorf("status is %q", b.Status)
@@ -84,8 +84,8 @@ func (x *exchange) provenAbsence(ctx context.Context, resp *http.Response) posta
 	if err != nil {
 		return x.unreadableAnswer(ctx, resp, err)
 	}
-	return postadjudication.Answer{
-		Class: postadjudication.NotExecuted, Retry: true, Type: TypeNotExecuted, Code: statusCode(resp),
+	return escrow.Answer{
+		Class: escrow.NotExecuted, Retry: true, Type: TypeNotExecuted, Code: statusCode(resp),
 	}
 }
 
@@ -113,9 +113,9 @@ func (x *exchange) readBody(resp *http.Response) (answerBody, error) {
 	return b, nil
 }
 
-func (x *exchange) unreadableAnswer(ctx context.Context, resp *http.Response, err error) postadjudication.Answer {
-	a := postadjudication.Answer{
-		Class: postadjudication.Unknown, Retry: true, Type: TypeUnreadable,
+func (x *exchange) unreadableAnswer(ctx context.Context, resp *http.Response, err error) escrow.Answer {
+	a := escrow.Answer{
+		Class: escrow.Unknown, Retry: true, Type: TypeUnreadable,
 		Code: statusCode(resp), Message: oneLine(err.Error()),
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -126,8 +126,8 @@ func (x *exchange) unreadableAnswer(ctx context.Context, resp *http.Response, er
 
 // decidedByStatus returns the answer of a status that decides. Its body only adds text, for
 // which it waits at most errorTextTimeout.
-func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) postadjudication.Answer {
-	a := postadjudication.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: statusCode(resp)}
+func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) escrow.Answer {
+	a := escrow.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: statusCode(resp)}
 	if v.Retry {
 		a.RetryAfter = retryAfter(resp.Header, x.now())
 	}

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/recourse-dev/recourse/internal/redact"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // A card number anywhere in the text of a refusal is removed as a whole, also where evidence
@@ -45,14 +45,14 @@ func TestATruncatedErrorTextKeepsNoHalfOfASecret(t *testing.T) {
 		}),
 	} {
 		a := newExecutor(t, Config{BaseURL: from, MaxBody: int64(len(text) - 1)}).Execute(withLimit(t), newCall())
-		if kept := redact.Text(a.Message); a.Class != postadjudication.NotExecuted || strings.Contains(kept, "4111") || !strings.Contains(kept, "declined by the issuer") {
+		if kept := redact.Text(a.Message); a.Class != escrow.NotExecuted || strings.Contains(kept, "4111") || !strings.Contains(kept, "declined by the issuer") {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}
 }
 
 // absenceBody is the body that states that nothing was executed under a key.
-func absenceBody(k postadjudication.OperationKey) string {
+func absenceBody(k escrow.OperationKey) string {
 	return `{"operation_key":"` + k.String() + `","status":"not_executed"}`
 }
 
@@ -65,7 +65,7 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 		status int
 		media  string
 		body   string
-		class  postadjudication.Class
+		class  escrow.Class
 	}{
 		"executed":                      {200, j, proofBody(c, "executed", 12500, "USD"), "executed"},
 		"already executed":              {200, j, proofBody(c, "already_executed", 12500, "USD"), "executed"},
@@ -85,12 +85,12 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 			t.Parallel()
 			url := serveAnswer(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
 			// Config.Table applies to executions only: it can't turn a lookup into proof.
-			table := map[int]Verdict{tc.status: {Class: postadjudication.NotExecuted}}
+			table := map[int]Verdict{tc.status: {Class: escrow.NotExecuted}}
 			a := newExecutor(t, Config{BaseURL: url, Table: table, InFlight: -1}).Lookup(withLimit(t), c)
-			if a.Class != tc.class || a.Retry != (tc.class != postadjudication.Executed) {
+			if a.Class != tc.class || a.Retry != (tc.class != escrow.Executed) {
 				t.Errorf("%+v, want %s", a, tc.class)
 			}
-			if (a.Moved == 12500) != (tc.class == postadjudication.Executed) {
+			if (a.Moved == 12500) != (tc.class == escrow.Executed) {
 				t.Errorf("moved %d", a.Moved)
 			}
 		})
@@ -101,7 +101,7 @@ func TestTheExecutorStatesHowLongALookupProvesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ life, recalls, inFlight, remembers, onItsWay time.Duration }{
 		{0, 0, 0, 0, DefaultInFlight}, {time.Hour, 0, time.Second, time.Hour, time.Second}, {0, time.Hour, -1, time.Hour, -1},
-		{postadjudication.Forever, time.Hour, 0, postadjudication.Forever, DefaultInFlight},
+		{escrow.Forever, time.Hour, 0, escrow.Forever, DefaultInFlight},
 	} {
 		e := newExecutor(t, Config{BaseURL: "http://127.0.0.1:1", KeyLifetime: tc.life, LookupLifetime: tc.recalls, InFlight: tc.inFlight})
 		if e.KeyLifetime() != tc.life || e.LookupLifetime() != tc.remembers || e.InFlight() != tc.onItsWay {
@@ -116,24 +116,24 @@ func TestTheExecutorStatesHowLongALookupProvesNothing(t *testing.T) {
 func TestAnOwnTableOverridesSingleStatuses(t *testing.T) {
 	t.Parallel()
 	table := map[int]Verdict{
-		409: {Class: postadjudication.Executed},
-		503: {Class: postadjudication.NotExecuted, Retry: true, Type: "http.maintenance"},
-		500: {Class: postadjudication.NotExecuted},
+		409: {Class: escrow.Executed},
+		503: {Class: escrow.NotExecuted, Retry: true, Type: "http.maintenance"},
+		500: {Class: escrow.NotExecuted},
 	}
-	run := func(status int, body string) postadjudication.Answer {
+	run := func(status int, body string) escrow.Answer {
 		url := serveAnswer(t, status, nil, body)
 		return newExecutor(t, Config{BaseURL: url, Table: table}).Execute(withLimit(t), newCall())
 	}
-	if a := run(409, proofBody(newCall(), "already_executed", 12500, "USD")); a.Class != postadjudication.Executed || a.Moved != 12500 {
+	if a := run(409, proofBody(newCall(), "already_executed", 12500, "USD")); a.Class != escrow.Executed || a.Moved != 12500 {
 		t.Errorf("409 with proof: %+v", a)
 	}
-	if a := run(409, `{"error":"in flight"}`); a.Class != postadjudication.Unknown || !a.Retry {
+	if a := run(409, `{"error":"in flight"}`); a.Class != escrow.Unknown || !a.Retry {
 		t.Errorf("409 without proof: %+v", a)
 	}
-	if a := run(503, ""); a.Class != postadjudication.NotExecuted || !a.Retry || a.Type != "http.maintenance" {
+	if a := run(503, ""); a.Class != escrow.NotExecuted || !a.Retry || a.Type != "http.maintenance" {
 		t.Errorf("503: %+v", a)
 	}
-	if a := run(500, ""); a.Class != postadjudication.NotExecuted || a.Retry || a.Type != "http.unavailable" {
+	if a := run(500, ""); a.Class != escrow.NotExecuted || a.Retry || a.Type != "http.unavailable" {
 		t.Errorf("500: %+v", a)
 	}
 }
@@ -202,7 +202,7 @@ func TestAReferenceIsKeptWholeOrNotAtAll(t *testing.T) {
 	for n, want := range map[int]int{255: 255, 256: 0} {
 		body := strings.Replace(proofBody(newCall(), "executed", 1, "USD"), "eff_1", strings.Repeat("r", n), 1)
 		a := newExecutor(t, Config{BaseURL: serveAnswer(t, 200, nil, body)}).Execute(withLimit(t), newCall())
-		if a.Class != postadjudication.Executed || len(a.Reference) != want {
+		if a.Class != escrow.Executed || len(a.Reference) != want {
 			t.Errorf("%d: %s with a reference of %d", n, a.Class, len(a.Reference))
 		}
 	}
@@ -223,7 +223,7 @@ func TestNewRefusesWhatCouldOnlyFailLater(t *testing.T) {
 		"bad header value":  func(c *Config) { c.Header = http.Header{"Authorization": {"hunter2\r\nX: y"}} },
 		"negative lifetime": func(c *Config) { c.KeyLifetime = -1 },
 		"negative body":     func(c *Config) { c.MaxBody = -1 },
-		"no such status":    func(c *Config) { c.Table = map[int]Verdict{99: {Class: postadjudication.Unknown}} },
+		"no such status":    func(c *Config) { c.Table = map[int]Verdict{99: {Class: escrow.Unknown}} },
 		"no such class":     func(c *Config) { c.Table = map[int]Verdict{409: {}} },
 	} {
 		c := ok
@@ -235,8 +235,8 @@ func TestNewRefusesWhatCouldOnlyFailLater(t *testing.T) {
 			t.Errorf("%s: the error contains the secret: %v", name, err)
 		}
 	}
-	e, err := New(Config{BaseURL: "https://escrow.example", KeyLifetime: postadjudication.Forever})
-	if err != nil || e.KeyLifetime() != postadjudication.Forever {
+	e, err := New(Config{BaseURL: "https://escrow.example", KeyLifetime: escrow.Forever})
+	if err != nil || e.KeyLifetime() != escrow.Forever {
 		t.Errorf("%v, lifetime %v", err, e.KeyLifetime())
 	}
 }
@@ -250,7 +250,7 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		x := exchange{call: c, maxBody: 1 << 10}
 		a := x.execution(t.Context(), response(200, raw))
-		if a.Class == postadjudication.Executed {
+		if a.Class == escrow.Executed {
 			if !strings.Contains(string(raw), c.OperationKey.String()) && !strings.Contains(string(raw), `\u`) {
 				t.Errorf("executed by %q", raw)
 			}
@@ -259,7 +259,7 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 			}
 			return
 		}
-		if a.Class != postadjudication.Unknown || !a.Retry || a.Message == "" || len(a.Message) > 3*(defaultMaxBody+1) {
+		if a.Class != escrow.Unknown || !a.Retry || a.Message == "" || len(a.Message) > 3*(defaultMaxBody+1) {
 			t.Errorf("%+v", a)
 		}
 	})

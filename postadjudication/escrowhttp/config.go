@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 )
 
 // DefaultInFlight is the default of Config.InFlight.
-const DefaultInFlight = postadjudication.DefaultInFlight
+const DefaultInFlight = escrow.DefaultInFlight
 
 // Config describes one escrow service.
 type Config struct {
@@ -39,7 +39,7 @@ type Config struct {
 	// Client is nil. A proxy reads everything sent to an http URL, Header included.
 	ProxyFromEnvironment bool
 	// KeyLifetime is the minimum time for which the service recognises an operation key.
-	// [postadjudication.Forever] means that keys never expire. Zero means that it recognises
+	// [escrow.Forever] means that keys never expire. Zero means that it recognises
 	// none, which is safe but costs the retries: no call follows one of unknown outcome. After
 	// a single lost answer the service is looked up once, and a lookup that does not say
 	// "executed" leads to a dispute.
@@ -164,7 +164,7 @@ func checkTable(table map[int]Verdict) error {
 			return fmt.Errorf("escrowhttp: Table has status %d", status)
 		}
 		switch v.Class {
-		case postadjudication.Executed, postadjudication.NotExecuted, postadjudication.Unknown:
+		case escrow.Executed, escrow.NotExecuted, escrow.Unknown:
 		default:
 			return fmt.Errorf("escrowhttp: Table gives status %d the class %q", status, v.Class)
 		}

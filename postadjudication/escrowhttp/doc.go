@@ -27,7 +27,7 @@
 // # Fencing
 //
 // The last byte of a request is sent only while its claim is fresh (see
-// postadjudication.Call.Fresh), checked after dial and TLS. Two gaps remain: a machine that is
+// escrow.Call.Fresh), checked after dial and TLS. Two gaps remain: a machine that is
 // suspended between that check and the write, and a network that delays a whole request for
 // long. A service closes both, and can't be made to pay twice, if it refuses (422) a request
 // that it starts to process after Recourse-Not-After by its own clock, and one with a lower

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
@@ -36,7 +36,7 @@ func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
 	}))
 	defer s.Close()
 	e := newExecutor(t, Config{BaseURL: s.URL + "/pay/", Header: http.Header{"authorization": {"Bearer x"}}})
-	want := postadjudication.Answer{Class: postadjudication.Executed, Moved: 12500, Reference: "eff_1", Code: "200"}
+	want := escrow.Answer{Class: escrow.Executed, Moved: 12500, Reference: "eff_1", Code: "200"}
 	if d := cmp.Diff(want, e.Execute(withLimit(t), c)); d != "" {
 		t.Errorf("answer (-want +got):\n%s", d)
 	}
@@ -48,7 +48,7 @@ func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
 func TestEveryStatusMeansWhatTheTableSays(t *testing.T) {
 	t.Parallel()
 	type row struct {
-		class postadjudication.Class
+		class escrow.Class
 		retry bool
 		kind  string
 	}
@@ -135,12 +135,12 @@ func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 			url := serveAnswer(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
 			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c)
 			if tc.moved > 0 {
-				if a.Class != postadjudication.Executed || a.Moved != tc.moved || a.Reference != "eff_1" || a.Type != "" {
+				if a.Class != escrow.Executed || a.Moved != tc.moved || a.Reference != "eff_1" || a.Type != "" {
 					t.Errorf("%+v, want executed with %d", a, tc.moved)
 				}
 				return
 			}
-			if a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.unreadable" || a.Moved != 0 || a.Message == "" {
+			if a.Class != escrow.Unknown || !a.Retry || a.Type != "http.unreadable" || a.Moved != 0 || a.Message == "" {
 				t.Errorf("%+v, want unknown, retry, http.unreadable and a message", a)
 			}
 		})
@@ -175,13 +175,13 @@ func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 	} {
 		for _, status := range []int{200, 404} {
 			url := serveAnswer(t, status, map[string]string{"Content-Type": "application/json"}, tc.body)
-			e := newExecutor(t, Config{BaseURL: url, KeyLifetime: postadjudication.Forever})
-			answers := map[string]postadjudication.Answer{"lookup": e.Lookup(withLimit(t), c)}
+			e := newExecutor(t, Config{BaseURL: url, KeyLifetime: escrow.Forever})
+			answers := map[string]escrow.Answer{"lookup": e.Lookup(withLimit(t), c)}
 			if status == 200 {
 				answers["execution"] = e.Execute(withLimit(t), c)
 			}
 			for call, a := range answers {
-				if a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.unreadable" || a.Moved != 0 || !strings.Contains(a.Message, tc.says) {
+				if a.Class != escrow.Unknown || !a.Retry || a.Type != "http.unreadable" || a.Moved != 0 || !strings.Contains(a.Message, tc.says) {
 					t.Errorf("%s, %s, %d: %+v", name, call, status, a)
 				}
 			}
@@ -189,7 +189,7 @@ func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 	}
 	more := instead(good, `"status":`, `"details":{"Status":"x","moved":1},"fee":3,"status":`)
 	url := serveAnswer(t, 200, map[string]string{"Content-Type": "application/json"}, more)
-	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c); a.Class != postadjudication.Executed || a.Moved != 12500 {
+	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c); a.Class != escrow.Executed || a.Moved != 12500 {
 		t.Errorf("unknown members: %+v", a)
 	}
 }
@@ -203,7 +203,7 @@ func TestARedirectIsNeverFollowed(t *testing.T) {
 		url := serveAnswer(t, status, map[string]string{"Location": to.URL}, "")
 		for _, client := range []*http.Client{nil, to.Client()} {
 			a := newExecutor(t, Config{BaseURL: url, Client: client}).Execute(withLimit(t), newCall())
-			if a.Type != "http.redirect" || a.Class != postadjudication.Unknown {
+			if a.Type != "http.redirect" || a.Class != escrow.Unknown {
 				t.Errorf("%d: %+v", status, a)
 			}
 		}
@@ -229,14 +229,14 @@ func TestNoConnectionIsProofThatNothingWasSent(t *testing.T) {
 		"no host": newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: nobody}),
 	} {
 		a := e.Execute(withLimit(t), newCall())
-		if a.Class != postadjudication.NotExecuted || !a.Retry || a.Type != "http.connection_refused" {
+		if a.Class != escrow.NotExecuted || !a.Retry || a.Type != "http.connection_refused" {
 			t.Errorf("%s: %+v", name, a)
 		}
 		if strings.Contains(a.Message, "v1/executions") || a.Message == "" {
 			t.Errorf("%s: message %q", name, a.Message)
 		}
 		// A lookup that could not be sent proves nothing about earlier calls.
-		if a := e.Lookup(withLimit(t), newCall()); a.Class != postadjudication.Unknown || !a.Retry {
+		if a := e.Lookup(withLimit(t), newCall()); a.Class != escrow.Unknown || !a.Retry {
 			t.Errorf("%s: lookup %+v", name, a)
 		}
 	}
@@ -256,7 +256,7 @@ func (l dialErrorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestADialErrorAfterAConnectionProvesNothing(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: &http.Client{Transport: dialErrorTransport{connected: true}}})
-	if a := e.Execute(withLimit(t), newCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
+	if a := e.Execute(withLimit(t), newCall()); a.Class != escrow.Unknown || a.Type != "http.no_answer" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -268,16 +268,16 @@ func TestAnEndedContextIsUnknown(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if a := e.Execute(ctx, newCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.timeout" {
+	if a := e.Execute(ctx, newCall()); a.Class != escrow.Unknown || !a.Retry || a.Type != "http.timeout" {
 		t.Errorf("time limit: %+v", a)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if a := e.Execute(ended, newCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.no_answer" {
+	if a := e.Execute(ended, newCall()); a.Class != escrow.Unknown || !a.Retry || a.Type != "http.no_answer" {
 		t.Errorf("cancelled: %+v", a)
 	}
 	hasty := newExecutor(t, Config{BaseURL: url, Client: &http.Client{Timeout: 20 * time.Millisecond}})
-	if a := hasty.Execute(withLimit(t), newCall()); a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.timeout" {
+	if a := hasty.Execute(withLimit(t), newCall()); a.Class != escrow.Unknown || !a.Retry || a.Type != "http.timeout" {
 		t.Errorf("the client's own limit: %+v", a)
 	}
 }

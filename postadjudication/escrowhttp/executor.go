@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // maxCallTime bounds a call whose context has no deadline.
@@ -37,11 +37,11 @@ type Executor struct {
 }
 
 var (
-	_ postadjudication.Executor        = (*Executor)(nil)
-	_ postadjudication.Lookuper        = (*Executor)(nil)
-	_ postadjudication.InFlighter      = (*Executor)(nil)
-	_ postadjudication.LookupLifetimer = (*Executor)(nil)
-	_ postadjudication.Addressed       = (*Executor)(nil)
+	_ escrow.Executor        = (*Executor)(nil)
+	_ escrow.Lookuper        = (*Executor)(nil)
+	_ escrow.InFlighter      = (*Executor)(nil)
+	_ escrow.LookupLifetimer = (*Executor)(nil)
+	_ escrow.Addressed       = (*Executor)(nil)
 )
 
 // Address returns the URL of executions.
@@ -49,12 +49,12 @@ func (e *Executor) Address() string { return e.executions.String() }
 
 // Execute posts the request once and classifies the answer. It returns when the service has
 // answered or ctx is done.
-func (e *Executor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+func (e *Executor) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, endSpan := startSpan(ctx, "execute")
 	return endSpan(e.execute(ctx, c))
 }
 
-func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+func (e *Executor) execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
@@ -77,7 +77,7 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 	closeSwitchedProtocol(resp)
 	defer resp.Body.Close()
 	v := e.verdict(resp.StatusCode)
-	if v.Class == postadjudication.Executed {
+	if v.Class == escrow.Executed {
 		return x.execution(ctx, resp)
 	}
 	return x.decidedByStatus(resp, v)
@@ -86,12 +86,12 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 // Lookup reads what became of the operation key. Any answer other than the two that the package
 // comment defines is Unknown; Config.Table does not apply. Whether an answer of "not executed"
 // proves anything is up to the caller, by InFlight and LookupLifetime.
-func (e *Executor) Lookup(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+func (e *Executor) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, endSpan := startSpan(ctx, "look up")
 	return endSpan(e.lookUp(ctx, c))
 }
 
-func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+func (e *Executor) lookUp(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
@@ -100,7 +100,7 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 	resp, err := e.client.Do(req)
 	if err != nil {
 		a := x.transportFailure(ctx, err)
-		a.Class = postadjudication.Unknown // this GET was not sent; the calls before it were
+		a.Class = escrow.Unknown // this GET was not sent; the calls before it were
 		return a
 	}
 	closeSwitchedProtocol(resp)
@@ -112,7 +112,7 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 		return x.provenAbsence(ctx, resp)
 	default:
 		v := defaultVerdict(resp.StatusCode)
-		v.Class, v.Retry = postadjudication.Unknown, true
+		v.Class, v.Retry = escrow.Unknown, true
 		return x.decidedByStatus(resp, v)
 	}
 }
@@ -129,7 +129,7 @@ func (e *Executor) InFlight() time.Duration { return e.inFlight }
 // Close closes idle connections. Calls in flight are not affected.
 func (e *Executor) Close() { e.client.CloseIdleConnections() }
 
-func (e *Executor) request(ctx context.Context, method string, u *url.URL, c postadjudication.Call) *http.Request {
+func (e *Executor) request(ctx context.Context, method string, u *url.URL, c escrow.Call) *http.Request {
 	h := e.header.Clone()
 	h.Set("Accept", "application/json")
 	h.Set("Idempotency-Key", c.OperationKey.String())
@@ -142,7 +142,7 @@ func (e *Executor) request(ctx context.Context, method string, u *url.URL, c pos
 
 // setFenceHeaders sets the headers by which the escrow service can refuse a late or outdated
 // request: see the package comment.
-func setFenceHeaders(h http.Header, c postadjudication.Call) {
+func setFenceHeaders(h http.Header, c escrow.Call) {
 	if c.Generation > 0 {
 		h.Set("Recourse-Generation", strconv.Itoa(c.Generation))
 	}
@@ -160,7 +160,7 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // exchange is one request and its response.
 type exchange struct {
-	call      postadjudication.Call
+	call      escrow.Call
 	cancel    context.CancelFunc // ends the exchange, including a read of its body
 	maxBody   int64
 	now       func() time.Time
@@ -189,16 +189,16 @@ var traceContext propagation.TraceContext
 
 // startSpan starts the span of a call if ctx has a trace. Without a trace, endSpan only returns
 // the answer.
-func startSpan(ctx context.Context, name string) (_ context.Context, endSpan func(postadjudication.Answer) postadjudication.Answer) {
+func startSpan(ctx context.Context, name string) (_ context.Context, endSpan func(escrow.Answer) escrow.Answer) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.SpanContext().IsValid() {
-		return ctx, func(a postadjudication.Answer) postadjudication.Answer { return a }
+		return ctx, func(a escrow.Answer) escrow.Answer { return a }
 	}
 	tracer := parent.TracerProvider().Tracer("github.com/recourse-dev/recourse/postadjudication/escrowhttp")
 	ctx, span := tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
-	return ctx, func(a postadjudication.Answer) postadjudication.Answer {
+	return ctx, func(a escrow.Answer) escrow.Answer {
 		span.SetAttributes(attribute.String("recourse.outcome_class", string(a.Class)), attribute.String("recourse.code", a.Code))
-		if a.Class != postadjudication.Executed {
+		if a.Class != escrow.Executed {
 			span.SetStatus(codes.Error, a.Type)
 		}
 		span.End()
@@ -216,9 +216,9 @@ func injectTrace(ctx context.Context, h http.Header) {
 // transportFailure classifies a request without a response. It is proven unsent only if no
 // connection was made and the error is of a dial: a transport that does not report connections
 // must not turn a lost answer into proof.
-func (x *exchange) transportFailure(ctx context.Context, err error) postadjudication.Answer {
-	a := postadjudication.Answer{
-		Class: postadjudication.Unknown, Retry: true,
+func (x *exchange) transportFailure(ctx context.Context, err error) escrow.Answer {
+	a := escrow.Answer{
+		Class: escrow.Unknown, Retry: true,
 		Type: TypeNoAnswer, Message: oneLine(cause(err).Error()),
 	}
 	switch {
@@ -226,7 +226,7 @@ func (x *exchange) transportFailure(ctx context.Context, err error) postadjudica
 		a.Type = TypeTimeout
 	case ctx.Err() != nil:
 	case !x.connected.Load() && isDialError(err):
-		a.Class, a.Type = postadjudication.NotExecuted, TypeConnectionRefused
+		a.Class, a.Type = escrow.NotExecuted, TypeConnectionRefused
 	case isTimeout(err):
 		a.Type = TypeTimeout
 	}
@@ -235,8 +235,8 @@ func (x *exchange) transportFailure(ctx context.Context, err error) postadjudica
 
 // unsentAnswer is the answer if the last byte was not sent: the service has no whole request to
 // execute.
-func unsentAnswer(stale error) postadjudication.Answer {
-	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: TypeUnsent, Message: oneLine(stale.Error())}
+func unsentAnswer(stale error) escrow.Answer {
+	return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: TypeUnsent, Message: oneLine(stale.Error())}
 }
 
 // isDialError reports whether the error is of a dial.

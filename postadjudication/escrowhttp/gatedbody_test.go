@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 var errStaleClaim = errors.New("the claim was sent 5s ago")
@@ -52,12 +52,12 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 				const rounds = 20
 				for range rounds {
 					c.Fresh = func() error { return errStaleClaim }
-					if a := e.Execute(withLimit(t), c); a.Class != postadjudication.NotExecuted || !a.Retry || a.Type != TypeUnsent || a.Message != errStaleClaim.Error() {
+					if a := e.Execute(withLimit(t), c); a.Class != escrow.NotExecuted || !a.Retry || a.Type != TypeUnsent || a.Message != errStaleClaim.Error() {
 						t.Fatalf("kept back: %+v", a)
 					}
 					asked := 0
 					c.Fresh = func() error { asked++; return nil }
-					if a := e.Execute(withLimit(t), c); a.Class != postadjudication.Executed || asked != 1 {
+					if a := e.Execute(withLimit(t), c); a.Class != escrow.Executed || asked != 1 {
 						t.Fatalf("sent, Fresh called %d times: %+v", asked, a)
 					}
 				}
@@ -88,7 +88,7 @@ func TestTheClaimIsCheckedAfterTheDial(t *testing.T) {
 		}
 		return nil
 	}
-	if a := e.Execute(withLimit(t), c); a.Class != postadjudication.Executed {
+	if a := e.Execute(withLimit(t), c); a.Class != escrow.Executed {
 		t.Error(a)
 	}
 }
@@ -117,7 +117,7 @@ func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 	c.Fresh = func() error { <-returned; return nil }
 	a := e.Execute(withLimit(t), c)
 	close(returned)
-	if a.Class != postadjudication.Unknown || a.Code != "503" {
+	if a.Class != escrow.Unknown || a.Code != "503" {
 		t.Errorf("%+v", a)
 	}
 	e.Close()

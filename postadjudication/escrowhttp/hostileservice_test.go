@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 func traceOf(r *http.Request) func() {
@@ -53,7 +53,7 @@ func TestABrokenConnectionIsUnknown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := newExecutor(t, Config{BaseURL: serveConn(t, tc.serve)}).Execute(withLimit(t), newCall())
-			if a.Class != postadjudication.Unknown || !a.Retry || a.Type != tc.kind || a.Message == "" && tc.kind != "http.unexpected" {
+			if a.Class != escrow.Unknown || !a.Retry || a.Type != tc.kind || a.Message == "" && tc.kind != "http.unexpected" {
 				t.Errorf("%+v, want unknown, retry, %s", a, tc.kind)
 			}
 		})
@@ -77,10 +77,10 @@ func TestNetHTTPDoesNotReplayARequest(t *testing.T) {
 		}
 	})
 	e := newExecutor(t, Config{BaseURL: url})
-	if a := e.Execute(withLimit(t), newCall()); a.Class != postadjudication.Executed {
+	if a := e.Execute(withLimit(t), newCall()); a.Class != escrow.Executed {
 		t.Fatalf("first: %+v", a)
 	}
-	if a := e.Execute(withLimit(t), newCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
+	if a := e.Execute(withLimit(t), newCall()); a.Class != escrow.Unknown || a.Type != "http.no_answer" {
 		t.Errorf("second: %+v, want unknown, http.no_answer", a)
 	}
 	if n := requests.Load(); n != 2 {
@@ -137,7 +137,7 @@ func TestASlowErrorTextDoesNotDelayADecidedAnswer(t *testing.T) {
 	url := serveConn(t, slowBody("HTTP/1.1 422 No\r\nContent-Type: text/plain\r\n\r\ninsufficient funds"))
 	began := time.Now()
 	a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall())
-	if a.Class != postadjudication.NotExecuted || a.Retry || a.Type != "http.refused" || a.Message != "insufficient funds" {
+	if a.Class != escrow.NotExecuted || a.Retry || a.Type != "http.refused" || a.Message != "insufficient funds" {
 		t.Errorf("%+v, want a refusal with what was read of its text", a)
 	}
 	if took := time.Since(began); took > limit/2 {
@@ -150,7 +150,7 @@ func TestASlowSuccessEndsWithTheTimeLimit(t *testing.T) {
 	url := serveConn(t, slowBody("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"))
 	e := newExecutor(t, Config{BaseURL: url, Client: &http.Client{Timeout: time.Second}}) // the head comes well within it
 	a := e.Execute(withLimit(t), newCall())
-	if a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.unreadable" {
+	if a.Class != escrow.Unknown || !a.Retry || a.Type != "http.unreadable" {
 		t.Errorf("%+v, want unknown", a)
 	}
 }
@@ -166,15 +166,15 @@ func TestAServiceThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
 		io.Copy(io.Discard, c)
 	})
 	plain := newExecutor(t, Config{BaseURL: url})
-	trusting := newExecutor(t, Config{BaseURL: url, Table: map[int]Verdict{http.StatusSwitchingProtocols: {Class: postadjudication.Executed}}})
-	for name, ask := range map[string]func(context.Context, postadjudication.Call) postadjudication.Answer{
+	trusting := newExecutor(t, Config{BaseURL: url, Table: map[int]Verdict{http.StatusSwitchingProtocols: {Class: escrow.Executed}}})
+	for name, ask := range map[string]func(context.Context, escrow.Call) escrow.Answer{
 		"call": plain.Execute, "lookup": plain.Lookup, "call with a table": trusting.Execute,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			a := ask(withLimit(t), newCall())
-			if a.Class != postadjudication.Unknown || !a.Retry {
+			if a.Class != escrow.Unknown || !a.Retry {
 				t.Errorf("%+v, want unknown", a)
 			}
 			if took := time.Since(began); took > limit/2 {

@@ -14,16 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // limit is the maximum duration of a call in these tests.
 const limit = 10 * time.Second
 
-func newCall() postadjudication.Call {
-	return postadjudication.Call{
-		OperationKey: postadjudication.OperationKey(sha256.Sum256([]byte("one"))),
+func newCall() escrow.Call {
+	return escrow.Call{
+		OperationKey: escrow.OperationKey(sha256.Sum256([]byte("one"))),
 		Request:      []byte(`{"amount":{"currency":"USD","minor":12500}}`),
 		Tenant:       "northwind",
 		Outcome:      settlement.Outcome("release"),
@@ -32,7 +32,7 @@ func newCall() postadjudication.Call {
 	}
 }
 
-func proofBody(c postadjudication.Call, status string, minor int64, currency string) string {
+func proofBody(c escrow.Call, status string, minor int64, currency string) string {
 	return fmt.Sprintf(`{"operation_key":%q,"status":%q,"moved":{"minor":%d,"currency":%q},"reference":"eff_1"}`,
 		c.OperationKey, status, minor, currency)
 }

@@ -3,7 +3,7 @@ package escrowhttp
 import (
 	"net/http"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // The types of failures. They are stable: policies match them, also as "http.*".
@@ -26,7 +26,7 @@ const (
 
 // Verdict is what a status code says about the money.
 type Verdict struct {
-	Class postadjudication.Class
+	Class escrow.Class
 	Retry bool   // whether a retry may help; ignored for Executed
 	Type  string // type of the failure; empty: the default of the status
 }
@@ -46,27 +46,27 @@ func (e *Executor) verdict(status int) Verdict {
 func defaultVerdict(status int) Verdict {
 	switch status {
 	case http.StatusOK, http.StatusCreated:
-		return Verdict{postadjudication.Executed, false, TypeUnreadable}
+		return Verdict{escrow.Executed, false, TypeUnreadable}
 	case http.StatusAccepted:
-		return Verdict{postadjudication.Unknown, true, TypeAccepted}
+		return Verdict{escrow.Unknown, true, TypeAccepted}
 	case http.StatusRequestTimeout:
-		return Verdict{postadjudication.Unknown, true, TypeTimeout}
+		return Verdict{escrow.Unknown, true, TypeTimeout}
 	case http.StatusConflict:
-		return Verdict{postadjudication.Unknown, true, TypeInFlight}
+		return Verdict{escrow.Unknown, true, TypeInFlight}
 	case http.StatusTooEarly:
-		return Verdict{postadjudication.NotExecuted, true, TypeTooEarly}
+		return Verdict{escrow.NotExecuted, true, TypeTooEarly}
 	case http.StatusTooManyRequests:
-		return Verdict{postadjudication.NotExecuted, true, TypeRateLimited}
+		return Verdict{escrow.NotExecuted, true, TypeRateLimited}
 	}
 	switch status / 100 {
 	case 2:
-		return Verdict{postadjudication.Unknown, true, TypeUnreadable}
+		return Verdict{escrow.Unknown, true, TypeUnreadable}
 	case 3:
-		return Verdict{postadjudication.Unknown, true, TypeRedirect}
+		return Verdict{escrow.Unknown, true, TypeRedirect}
 	case 4:
-		return Verdict{postadjudication.NotExecuted, false, TypeRefused}
+		return Verdict{escrow.NotExecuted, false, TypeRefused}
 	case 5:
-		return Verdict{postadjudication.Unknown, true, TypeUnavailable}
+		return Verdict{escrow.Unknown, true, TypeUnavailable}
 	}
-	return Verdict{postadjudication.Unknown, true, TypeUnexpected}
+	return Verdict{escrow.Unknown, true, TypeUnexpected}
 }

@@ -15,7 +15,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no higher generation while money is unknown",
-		Edits:    []Edit{{"postadjudication/admission.go", "	case s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() && s.Run.Class != Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
+		Edits:    []Edit{{"postadjudication/admission.go", "	case s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
 	},
 	{
@@ -35,12 +35,12 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no higher generation while a call of a letter is out",
-		Edits:    []Edit{{"postadjudication/admission.go", " || s.Run.HasOutstandingCall() && s.Run.Class != Executed", ""}},
+		Edits:    []Edit{{"postadjudication/admission.go", " || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOutstandingCallKeepsTheNextGenerationOut"},
 	},
 	{
 		Name:     "a lookup is not believed while a call is on its way to the service",
-		Edits:    []Edit{{"postadjudication/lookups.go", "case q.remainingFlight() > 0:\n		return Unknown, lookupPremature", "case false:\n		return Unknown, lookupPremature"}},
+		Edits:    []Edit{{"postadjudication/lookups.go", "case q.remainingFlight() > 0:\n		return escrow.Unknown, lookupPremature", "case false:\n		return escrow.Unknown, lookupPremature"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhatTheAnswerOfALookupMeans"},
 	},
 	{
@@ -55,7 +55,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a lookup is not believed while a call of a living process is out",
-		Edits:    []Edit{{"postadjudication/lookups.go", "case q.outstanding:\n		return Unknown, lookupOutstanding", "case false:\n		return Unknown, lookupOutstanding"}},
+		Edits:    []Edit{{"postadjudication/lookups.go", "case q.outstanding:\n		return escrow.Unknown, lookupOutstanding", "case false:\n		return escrow.Unknown, lookupOutstanding"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTheCallOfALostWorkerIsOnItsWayForAWhile"},
 	},
 	{
@@ -80,7 +80,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a finding has to allow for the call that may be on its way",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "if f.Class != NotExecuted || f.CallOutstanding {", "if true {"}},
+		Edits:    []Edit{{"postadjudication/reconcile.go", "if f.Class != escrow.NotExecuted || f.CallOutstanding {", "if true {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
 	},
 	{
@@ -90,12 +90,12 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a letter is cleared only by two lookups",
-		Edits:    []Edit{{"postadjudication/lookuploop.go", "case found.Class == NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:", "case found.Class == NotExecuted && minGap >= 0:"}},
+		Edits:    []Edit{{"postadjudication/lookuploop.go", "case found.Class == escrow.NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:", "case found.Class == escrow.NotExecuted && minGap >= 0:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupThatLiesOnceIsNotBelieved"},
 	},
 	{
 		Name:     "another sum than was left is for a person",
-		Edits:    []Edit{{"postadjudication/lookuploop.go", "case found.Class == Executed && found.Moved == left:", "case found.Class == Executed && left >= 0:"}},
+		Edits:    []Edit{{"postadjudication/lookuploop.go", "case found.Class == escrow.Executed && found.Moved == left:", "case found.Class == escrow.Executed && left >= 0:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnotherSumIsForAPerson"},
 	},
 	{
@@ -140,7 +140,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while its case is unknown",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "s.Run.Class != NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
+		Edits:    []Edit{{"postadjudication/settlementfamily.go", "s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
 	},
 	{
@@ -160,7 +160,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a lookup by hand says nothing of a call made meanwhile",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "case answered == NotExecuted && seen.Run.Attempt != f.attempt:", "case false:"}},
+		Edits:    []Edit{{"postadjudication/reconcile.go", "case answered == escrow.NotExecuted && seen.Run.Attempt != f.attempt:", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupSaysNothingOfACallThatWasMadeMeanwhile"},
 	},
 }

@@ -49,7 +49,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "beside the database a lookup of executed is planned first",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "if found.Class != Executed || !callerOf(ctx).SelfDeclared {", "if !access.IsProgram(\"\") {"}},
+		Edits:    []Edit{{"postadjudication/reconcile.go", "if found.Class != escrow.Executed || !callerOf(ctx).SelfDeclared {", "if !access.IsProgram(\"\") {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupBesideTheDatabaseTakesTwoPeople"},
 	},
 	{

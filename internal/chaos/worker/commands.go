@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -95,9 +96,9 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Fork:
 		err = p.fork(ctx, c, &r)
 	case OpenBreaker:
-		_, err = p.service.As(c.Tenant, actor).Breakers.Open(ctx, postadjudication.DefaultTarget, reason)
+		_, err = p.service.As(c.Tenant, actor).Breakers.Open(ctx, escrow.DefaultTarget, reason)
 	case ReleaseBreaker:
-		_, err = p.service.As(c.Tenant, actor).Breakers.Release(ctx, postadjudication.DefaultTarget, reason)
+		_, err = p.service.As(c.Tenant, actor).Breakers.Release(ctx, escrow.DefaultTarget, reason)
 	case SetPolicy:
 		_, err = p.service.As(c.Tenant, actor).Policies.Set(ctx, postadjudication.PolicyChange{Family: postadjudication.Family, Reason: reason,
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})

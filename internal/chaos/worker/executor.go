@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // How an executor misbehaves beyond its escrow service; a request has it in
@@ -22,14 +22,14 @@ const (
 // misbehavingExecutor is an executor that misbehaves as the request asks.
 type misbehavingExecutor struct{ *fakeescrow.Panicking }
 
-func (o misbehavingExecutor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+func (o misbehavingExecutor) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	var request struct {
 		Payload struct {
 			Executor string `json:"executor"`
 		} `json:"payload"`
 	}
 	if err := json.Unmarshal(c.Request, &request); err != nil {
-		return postadjudication.Answer{Class: postadjudication.NotExecuted, Type: "request.unreadable", Message: err.Error()}
+		return escrow.Answer{Class: escrow.NotExecuted, Type: "request.unreadable", Message: err.Error()}
 	}
 	if request.Payload.Executor == IgnoresCancel {
 		ctx = context.WithoutCancel(ctx)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 const (
@@ -77,7 +78,7 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, KeyLifetime: app.Lifetime{Span: keyLifetime, Given: true}, Listen: d.options.Listen, Expose: d.options.Expose}
 	// Lookups know a key for longer than calls do; in a demonstration only people start lookups.
-	out.LookupLifetime = app.Lifetime{Span: postadjudication.Forever, Given: true}
+	out.LookupLifetime = app.Lifetime{Span: escrow.Forever, Given: true}
 	out.Lookups.Off = true
 	named := app.Options{DatabaseURL: d.options.DatabaseURL, RedisURL: d.options.RedisURL, InsecureServers: d.options.Insecure}
 	if err := named.CheckTransport(); err != nil {

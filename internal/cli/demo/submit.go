@@ -26,15 +26,15 @@ type submitResult struct {
 	runs         map[transaction]background.RunID // the latest of each
 }
 
-// escrow identifies the escrow of a line. No batch has two lines of one escrow: which of them is
+// escrowID identifies the escrow of a line. No batch has two lines of one escrow: which of them is
 // accepted would be random, and a demonstration should give the same result each time.
-type escrow struct{ tenant, reference string }
+type escrowID struct{ tenant, reference string }
 
 // submitInput reads the input and submits every good line, in order.
 func (d *Demo) submitInput(ctx context.Context, bar *screen.Progress) (*submitResult, error) {
 	h := &submitResult{replies: map[postadjudication.Reply]int{}, runs: map[transaction]background.RunID{}}
 	var batch []postadjudication.Adjudication
-	escrows := map[escrow]bool{}
+	escrows := map[escrowID]bool{}
 	flush := func() error {
 		err := d.submit(ctx, h, batch)
 		batch = batch[:0]
@@ -52,7 +52,7 @@ func (d *Demo) submitInput(ctx context.Context, bar *screen.Progress) (*submitRe
 			continue
 		}
 		a := line.Adjudication
-		own := escrow{a.Tenant, a.EscrowReference}
+		own := escrowID{a.Tenant, a.EscrowReference}
 		if len(batch) == submitBatchSize || escrows[own] || a.Generation > 1 {
 			if err := errors.Join(flush(), bar.At(h.lines)); err != nil {
 				return h, err

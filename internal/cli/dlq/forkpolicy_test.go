@@ -10,15 +10,16 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 // payingExecutor is an escrow service that this test never calls.
 type payingExecutor struct{}
 
-func (payingExecutor) KeyLifetime() time.Duration { return postadjudication.Forever }
+func (payingExecutor) KeyLifetime() time.Duration { return escrow.Forever }
 
-func (payingExecutor) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
-	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor}
+func (payingExecutor) Execute(_ context.Context, c escrow.Call) escrow.Answer {
+	return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor}
 }
 
 // makeTaskLetter makes a dead letter of another family, and returns its queue.

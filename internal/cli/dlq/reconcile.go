@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -69,7 +70,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 					status, err = be.DeadLetters.Lookup(ctx, l.run)
 				} else {
 					status, err = recordFinding(ctx, sh, cmd, be, l.run, postadjudication.Finding{
-						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
+						Reason: l.reason, Class: escrow.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.Server == "" {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -33,21 +33,21 @@ func TestOrdinaryLinesPlayAsTheirKindSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: postadjudication.Forever, InFlight: -1})
+	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: escrow.Forever, InFlight: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	lines := ordinaryLines()
-	calls := make([]postadjudication.Call, len(lines))
+	calls := make([]escrow.Call, len(lines))
 	for i, l := range lines {
-		calls[i] = postadjudication.Call{
+		calls[i] = escrow.Call{
 			OperationKey: sha256.Sum256([]byte(l.TransactionReceiptID)),
 			Request:      request(t, l),
 			Amount:       settlement.Money{Minor: l.Amount.Minor, Currency: l.Amount.Currency},
 		}
 		for range attempts {
-			if a := e.Execute(t.Context(), calls[i]); a.Class == postadjudication.Executed || !a.Retry {
+			if a := e.Execute(t.Context(), calls[i]); a.Class == escrow.Executed || !a.Retry {
 				break
 			}
 		}

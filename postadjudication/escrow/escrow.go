@@ -1,4 +1,4 @@
-package postadjudication
+package escrow
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -114,3 +115,17 @@ type Addressed interface {
 type LookupLifetimer interface {
 	LookupLifetime() time.Duration
 }
+
+// DefaultTarget is the escrow service called if Adjudication.Target is empty.
+const DefaultTarget = binding.DefaultTarget
+
+// FailureReplayer is implemented by executors whose escrow service answers a repeated operation
+// key with the failure it stored. A fork then gets a new key, as it does after the key's
+// lifetime, if every attempt under the old key is proven not executed.
+type FailureReplayer interface {
+	ReplaysFailures() bool
+}
+
+// DefaultInFlight is how long an abandoned call may still be executed, unless the executor or
+// Config states another duration.
+const DefaultInFlight = time.Minute
