@@ -16,10 +16,6 @@ import (
 // ruleCounts counts letters by what a rule did to them.
 type ruleCounts struct{ replayed, marked int }
 
-func (a *ruleCounts) add(b ruleCounts) {
-	a.replayed, a.marked = a.replayed+b.replayed, a.marked+b.marked
-}
-
 // ruleAction applies one rule at one time.
 type ruleAction struct {
 	*activeRule

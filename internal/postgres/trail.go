@@ -89,6 +89,3 @@ func rollback(tx *sql.Tx) error {
 	}
 	return nil
 }
-
-const lastAttemptSQL = `SELECT max(at) FROM recourse.receipts
-WHERE tenant = $1 AND case_id = $2 AND subtype IN ('attempt-started', 'attempt-interrupted', 'retry-scheduled', 'dead-lettered', 'answered-late')`
