@@ -22,7 +22,8 @@ type applied struct {
 // many says how applyMany commits. The zero value means one commit after another, each of as
 // many letters as possible.
 type many struct {
-	// around is called in the place of each write, and must call it at most once. written reports
+	// around is called in the place of each write, and must call it at most once. Its ctx may be
+	// done; write is not interrupted. written reports
 	// for each letter whether its change was written. nil: only the write.
 	around func(ctx context.Context, letters []postgres.LetterRow, changes []postgres.Change, write func() (written []bool, err error)) ([]bool, error)
 	// group is a key: letters of different groups share no commit. nil: all may.
@@ -112,7 +113,7 @@ func (b *letterBatch) parts() [][][]*applied {
 // whose commit failed.
 func (b *letterBatch) applyParts(ctx context.Context, parts [][]*applied) {
 	for ; len(parts) > 0 && b.goesOn(ctx); parts = parts[1:] {
-		failed := b.applyPart(context.WithoutCancel(ctx), parts[0])
+		failed := b.applyPart(ctx, parts[0])
 		if half := len(failed) / 2; half > 0 {
 			parts = append(parts, failed[:half], failed[half:])
 		}
@@ -129,7 +130,7 @@ func (b *letterBatch) applyPart(ctx context.Context, part []*applied) (failed []
 		return nil
 	}
 	written, err := b.commit(ctx, due, changes, func() ([]bool, error) {
-		written, err := b.journal.ApplyLetterBatch(ctx, changes)
+		written, err := b.journal.ApplyLetterBatch(context.WithoutCancel(ctx), changes)
 		if postgres.IsUnavailable(err) {
 			err = fmt.Errorf("%w: %w", errJournalUnavailable, err)
 		}
@@ -200,7 +201,7 @@ func (b *letterBatch) applyEach(ctx context.Context) {
 	for range b.alone {
 		wg.Go(func() {
 			for d := range next {
-				b.applyAlone(context.WithoutCancel(ctx), d)
+				b.applyAlone(ctx, d)
 			}
 		})
 	}
@@ -219,7 +220,7 @@ func (b *letterBatch) applyAlone(ctx context.Context, d *applied) {
 		return
 	}
 	_, d.err = b.commit(ctx, due, changes, func() ([]bool, error) {
-		err := lastTry(b.write(ctx, d.letter, changes[0]))
+		err := lastTry(b.write(context.WithoutCancel(ctx), d.letter, changes[0]))
 		return []bool{err == nil}, err
 	})
 	if d.err == nil {
@@ -245,7 +246,7 @@ func (c *cases) notifying(ctx context.Context, _ []postgres.LetterRow, changes [
 	}
 	for n, ok := range written {
 		if ok && changes[n].NewRun != nil {
-			c.notifyRuns(ctx, changes[n].NewRun)
+			c.notifyRuns(context.WithoutCancel(ctx), changes[n].NewRun)
 		}
 	}
 	return written, nil

@@ -35,9 +35,10 @@ type planWork struct {
 	spec BulkSpec
 }
 
-// workBulk works on a plan until it is done or ctx is done. Only if ctx is done, items that
-// were started may be left without an outcome; they are the first of those without. It returns
-// errAttemptRunning if the runs of all remaining items are being called.
+// workBulk works on a plan until it is done or ctx is done. Items that were started are left
+// without an outcome only if ctx is done or the journal is unavailable; they are the first of
+// those without. It returns errAttemptRunning if the runs of remaining items are being called,
+// or the journal was unavailable for them: then the plan is worked on again.
 func (s *Service) workBulk(ctx context.Context, b postgres.BulkPlan) error {
 	spec, err := specOf(b)
 	if err != nil {
@@ -233,7 +234,8 @@ const parallelBatches = 2
 // errContended means that the letter was locked, or changed while it was read.
 var errContended = errors.New("postadjudication: the letter is being changed by another process")
 
-// applyTogether acts on items in shared commits, until each has an outcome or ctx is done.
+// applyTogether acts on items in shared commits, until each has an outcome, ctx is done, or the
+// journal was unavailable in the last try.
 func (w *planWork) applyTogether(ctx context.Context, items []postgres.BulkItem) {
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
 		pending := map[background.RunID]*postgres.BulkItem{}
@@ -249,6 +251,9 @@ func (w *planWork) applyTogether(ctx context.Context, items []postgres.BulkItem)
 		err := recoverPanic(func() error { return w.tryTogether(ctx, pending, failures) })
 		if err != nil && try == 1 {
 			w.log.Warn("a batch of a bulk plan failed, retrying", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
+		}
+		if try == bulkTries && (errors.Is(err, errJournalUnavailable) || postgres.IsUnavailable(err)) {
+			return // it is no fault of the items: the plan is worked on again
 		}
 		for run, i := range pending {
 			if i.Outcome == "" && try == bulkTries && ctx.Err() == nil {
@@ -343,7 +348,7 @@ func (w *planWork) letterAction(ctx context.Context) (decide decision, m many, e
 	return decide, m, nil
 }
 
-// forkDecision returns the decision to fork a letter as Fork does, and to refuse held letters:
+// forkDecision returns the decision to fork a letter as Letters.Fork does, and to refuse held letters:
 // the plan does not name them.
 func (w *planWork) forkDecision(ctx context.Context, at time.Time) (decision, error) {
 	policy, err := w.forkPolicy()
@@ -379,7 +384,7 @@ func (w *planWork) forkPolicy() (*retrypolicy.Policy, error) {
 }
 
 // applyItem applies an action that takes letters one by one, in the name of who started the
-// plan, with the decisions and gates of the Service method.
+// plan, with the decisions and gates of the method that does it with one letter.
 func (w *planWork) applyItem(ctx context.Context, i *postgres.BulkItem) (err error) {
 	by := w.guardFor(i)
 	switch BulkAction(w.plan.Action) {

@@ -275,7 +275,7 @@ func (w *pruneScan) applyPage(ctx context.Context, letters []postgres.LetterRow)
 		}
 		for _, r := range results {
 			switch {
-			case r.err == nil, r.decided, errors.Is(r.err, errLetterChanged): // the next round reads it again
+			case r.err == nil, errors.Is(r.err, errLetterChanged), r.decided && isGateRefusal(r.err): // the next round reads it again
 			case errors.Is(r.err, errNotTried):
 				w.countFailed(1)
 			default:
@@ -290,6 +290,11 @@ func (w *pruneScan) applyPage(ctx context.Context, letters []postgres.LetterRow)
 		}
 	}
 	return nil
+}
+
+func isGateRefusal(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused)
 }
 
 // limitFailures counts the failures in a row of a tenant's letters in a page, and ends the work

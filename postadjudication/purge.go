@@ -49,7 +49,7 @@ type Purged struct {
 	ChangedMeanwhile int `json:"moved_on"` // skipped: forked, reconciled, held, or no longer matched by the filter during the purge
 }
 
-// PlanPurge counts what Purge would do. It ignores Actor, Reason and Confirm.
+// PlanPurge counts what Purge would do. It needs no actor, and ignores Reason and Confirm.
 func (p Purges) PlanPurge(ctx context.Context, q PurgeRequest) (PurgePlan, error) {
 	list, err := p.s.pagesToPurge(p.tenant, q.Filter)
 	if err != nil {
@@ -201,6 +201,11 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 	}
 }
 
+// purgeFailureLimit is after how many failures in a row a purge ends: probably the archive or the
+// database fails, and not a letter. The halves of a part with one failing letter fail twice in a
+// row at most.
+const purgeFailureLimit = 4
+
 // purgeBatch purges the letters of a page that are still selected. It retries once those that were
 // locked or changed since they were read.
 func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []postgres.LetterRow, actor, reason string) (taken int, err error) {
@@ -216,7 +221,19 @@ func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []postgre
 		if due, err = scan.stillSelected(ctx, due); err != nil {
 			return taken, err
 		}
-		results, err := s.cases.applyMany(ctx, due, decide, s.cases.archiving(at, many{}))
+		failures, failing := 0, error(nil)
+		tried := func(_ int, err error) bool {
+			if err == nil {
+				failures = 0
+				return true
+			}
+			if failures++; failures < purgeFailureLimit {
+				return true
+			}
+			failing = err
+			return false
+		}
+		results, err := s.cases.applyMany(ctx, due, decide, s.cases.archiving(at, many{tried: tried}))
 		taken += countWritten(results)
 		var changed []background.RunID
 		for _, r := range results {
@@ -224,7 +241,7 @@ func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []postgre
 			case errors.Is(r.err, errLetterChanged):
 				changed = append(changed, r.letter.Run.ID)
 			case err == nil && r.err != nil && !r.decided:
-				err = cmp.Or(ctx.Err(), r.err)
+				err = cmp.Or(ctx.Err(), failing, r.err)
 			}
 		}
 		if err != nil || len(changed) == 0 {

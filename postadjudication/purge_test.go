@@ -174,6 +174,9 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errCrashed) || done.Letters != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
+	if puts := 1000 - away.left; puts != purgeFailureLimit {
+		t.Errorf("%d files were tried, want %d", puts, purgeFailureLimit)
+	}
 	away.left = 0
 	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (Purged{Letters: 4}) {
 		t.Errorf("%+v, %v", done, err)

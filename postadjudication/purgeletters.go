@@ -63,7 +63,7 @@ func (c *cases) archiving(at time.Time, m many) many {
 			var digest string
 			var err error
 			if name, digest, err = c.archive.put(ctx, letters, at); err != nil {
-				c.removeFile(ctx, name)
+				c.removeFile(context.WithoutCancel(ctx), name)
 				return nil, err
 			}
 			for i := range changes {
@@ -72,6 +72,7 @@ func (c *cases) archiving(at time.Time, m many) many {
 			}
 		}
 		written, err := write()
+		ctx = context.WithoutCancel(ctx)
 		if nothingCommitted(written, err) {
 			c.removeFile(ctx, name)
 		}
