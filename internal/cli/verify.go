@@ -156,7 +156,7 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	nothing := report.Receipts == 0 && !a.all && v.OK
+	nothing := report.Receipts == 0 && (!a.all || a.file != "") && v.OK
 	v.OK = v.OK && !nothing // a tenant whose rows were all removed has no receipts, either
 	if err := saveHeads(sh, a.saveHeads, v, report); err != nil {
 		return err
@@ -169,6 +169,8 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 	switch {
 	case err != nil || v.OK:
 		return err
+	case nothing && a.file != "":
+		return fmt.Errorf("%s has no receipts: it is empty, or has none of that tenant", a.file)
 	case nothing:
 		return fmt.Errorf("tenant %s has no receipts: check its name", a.tenant)
 	}

@@ -10,8 +10,9 @@ import (
 
 // needRows are the invariants that compare receipts with rows, or with the order of events. Of
 // InvariantFold the part that needs no rows is checked all the same: that each settlement that
-// a receipt states follows from the receipts before it.
-var needRows = []string{InvariantAccounted, InvariantLetters, InvariantFold, InvariantEscrows, InvariantOrder}
+// a receipt states follows from the receipts before it. So is that of InvariantBudgets: that no
+// attempt was early.
+var needRows = []string{InvariantAccounted, InvariantBudgets, InvariantLetters, InvariantFold, InvariantEscrows, InvariantOrder}
 
 // auditTrails checks a tenant's receipts by themselves.
 func (s *auditor) auditTrails(ctx context.Context, a *Report, tenant string) error {
