@@ -28,9 +28,10 @@ const (
 	refusalsPerSecond = 2
 
 	// So many requests read at the same time, and so many of one tenant; more wait. The database
-	// connections of reads are ten: with two to spare for the process itself, such as for the
-	// look-up of keys, no tenant can keep them all.
-	maxReads       = 8
+	// connections of reads are ten. Retention, rules and lookups hold one each while they work:
+	// with one to spare for the process itself, such as for the look-up of keys, no tenant can
+	// keep them all.
+	maxReads       = 6
 	maxTenantReads = 3
 
 	// limiterCacheSize is how many addresses and keys are remembered; the least recently used

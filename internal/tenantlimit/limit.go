@@ -2,6 +2,7 @@ package tenantlimit
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime"
 	"slices"
@@ -64,14 +65,18 @@ type reader struct {
 	ctx    context.Context
 	tenant string
 	in     io.Reader
-	ended  error // set once the slot could not be taken again
+	ended  error // set while the slot is not held, and once it could not be taken again
 }
+
+// errReading ends a reader whose source panicked.
+var errReading = errors.New("tenantlimit: the source of a reader panicked")
 
 func (r *reader) Read(p []byte) (int, error) {
 	if r.ended != nil {
 		return 0, r.ended
 	}
 	r.limit.release(r.tenant)
+	r.ended = errReading // if in.Read panics, the slot is not released again
 	n, err := r.in.Read(p)
 	if r.ended = r.limit.acquire(r.ctx, r.tenant); r.ended != nil {
 		return n, r.ended
