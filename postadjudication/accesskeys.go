@@ -31,7 +31,7 @@ type NewKey struct {
 
 // Create creates an access key and returns its token, which is never shown again. The key
 // and its receipt are committed together when it returns. After an error of unknown outcome,
-// revoke what Keys lists and create another. Invalid input: one *FieldError per field, joined.
+// revoke the key that List shows and create another. Invalid input: one *FieldError per field, joined.
 func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k AccessKey, err error) {
 	at := t.s.now()
 	if err := errors.Join(t.checkChange(n.Reason), n.validate(at)); err != nil {

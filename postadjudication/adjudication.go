@@ -30,7 +30,7 @@ const MaxPayload = 16 << 10
 // Adjudication is a decision about an escrow, submitted for execution.
 type Adjudication struct {
 	settlement.Instruction
-	// Target names the escrow service, one of Config.Targets; empty means DefaultTarget. The
+	// Target names the escrow service, one of Config.Targets; empty means escrow.DefaultTarget. The
 	// operation key depends on it.
 	Target string
 	// Payload is the caller's JSON object, passed on to the escrow service. It must hold no
@@ -81,11 +81,11 @@ func (a Adjudication) problems() problems {
 	return p
 }
 
-// longPayload is the payload length, in bytes, from which validation goes through the CPU
-// limit.
+// longPayload is the payload length, in bytes, from which validation waits for a slot of
+// tenantlimit.Processors.
 const longPayload = 1 << 10
 
-// problemsInTurn is problems under the CPU limit of the process. Validation costs more the
+// problemsInTurn is problems under tenantlimit.Processors. Validation costs more the
 // longer the payload is, so many long payloads of one tenant must not block other tenants.
 func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error) {
 	if len(a.Payload) < longPayload {

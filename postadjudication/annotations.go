@@ -106,12 +106,13 @@ func (l Letters) Mark(ctx context.Context, id background.RunID, q MarkRequest) (
 	return annotations, l.s.recordGateRefusal(ctx, actionRequest{"mark", id, l.actor, q.Reason}, err)
 }
 
-// Marks of a letter on which nobody set them.
+// reprocessEligible returns the mark of a letter on which nobody set it: only attempts ran out.
 func reprocessEligible(s postgres.Snapshot) bool {
 	failed := s.Run.Class == escrow.NotExecuted || s.Run.Class == escrow.Unknown && s.Case.Kind != postgres.KindSettlement
 	return failed && s.Run.Reason == background.ReasonRetryExhausted
 }
 
+// manualReviewRequired returns the mark of a letter on which nobody set it: money is unknown.
 func manualReviewRequired(s postgres.Snapshot) bool {
 	return s.Case.Kind == postgres.KindSettlement && s.Run.UnresolvedUnknowns > 0
 }

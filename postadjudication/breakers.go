@@ -70,7 +70,6 @@ func (t TenantBreakers) Open(ctx context.Context, target, reason string) (Breake
 // tenants becomes half-open: it probes, and closes after enough answers. A half-open one closes
 // at once. A breaker of one tenant closes at once, since probing the target is up to the one
 // over all tenants. ErrBreakerNotOpen if the breaker is closed.
-// nothing to release.
 func (t TenantBreakers) Release(ctx context.Context, target, reason string) (Breaker, error) {
 	of, err := t.s.breakerToMove(ctx, t.tenant, target, t.actor, reason)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // BulkAction is what a plan does with each of its letters.
 type BulkAction string
 
-// The actions. Each does what the Service method of its name does with one letter, with the
-// same gates.
+// The actions. Each does with one letter what the method of DeadLetters does, with the same
+// gates: Fork, Lookup, Purge, Mark, Hold, Release.
 const (
 	BulkFork      BulkAction = "fork" // refuses held letters: a fork of a held letter must name it
 	BulkReconcile BulkAction = "reconcile_by_lookup"
@@ -221,7 +221,7 @@ func (p *BulkProgress) add(c postgres.BulkCount) {
 	}
 }
 
-// bulksPage is the page size of Bulks.
+// bulksPage is the page size of Plans.List.
 const bulksPage = 100
 
 // BulkPage is a page of plans.

@@ -24,15 +24,15 @@ func (e *BulkStateError) Error() string {
 	return fmt.Sprintf("postadjudication: bulk plan %s is %s, and can't be %s", e.ID, e.State, e.Requested)
 }
 
-// Run starts a plan in the name of actor, who may differ from the planner. Any running
+// Run starts a plan in the name of the actor of As, who may differ from the planner. Any running
 // process executes it. hash must be the plan's hash: it confirms that the actor has seen what
 // will be done. The hash is also recomputed from what is stored, so that a plan that was
 // tampered with fails too. A plan that was already started is returned unchanged.
 //
 // A plan that states or frees money, or that forks or purges settlements, takes two people. Its
 // planner can't start it, by any key that they created or that created theirs, and programs
-// can't either. Such a refusal leaves a receipt. Without keys, actor must differ from the
-// planner. See Set.
+// can't either. Such a refusal leaves a receipt. Without keys, the actor must differ from the
+// planner. TenantPeople.Set changes how many people it takes.
 //
 // Errors:
 //   - *FieldError of hash, with plan_stale: the hash is not the plan's

@@ -8,7 +8,7 @@ import (
 )
 
 // Caller says how the actor of a request was authenticated. With the zero Caller the actor is
-// whom the caller of the method names.
+// the one that was passed to As.
 type Caller struct {
 	// Key is the prefix of the access key that proves the actor; empty: none.
 	Key string

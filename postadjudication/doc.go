@@ -10,15 +10,16 @@
 // escrow service still knows it. State, money and evidence of each step are one commit.
 //
 //	Submit, SubmitTx, SubmitBatch ──▶ admission (pure) ──▶ journal ──▶ notification
-//	Run ──▶ background.Manager ──▶ settlementFamily.Handle ──▶ Executor
+//	Run ──▶ background.Manager ──▶ settlementFamily.Handle ──▶ escrow.Executor
 //	                          └──▶ settlementFamily.Record: Transition ──▶ settlement.Apply ──▶ journal
 //	Status, Case, Receipts ◀── journal       AuditReader ──▶ package audit
 //	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold, Mark, Purge, Clear by hand
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ notification
 //	Run ──▶ ApplyRules: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
-//	Plan ──▶ letters with their heads ──▶ hash ──▶ Run ──▶ one process ──▶ each once, guarded by its head
+//	As(tenant, actor) ──▶ DeadLetters, Bulk, Rules, Cases, Breakers, Policies, People, Keys, OperationLogs
+//	Bulk.Plan ──▶ letters with their heads ──▶ hash ──▶ Bulk.Run ──▶ one process ──▶ each once, guarded by its head
 //	a death ──▶ the run of its LetterHandler, in the same commit
-//	OnDeadLetter ◀── the order of events       Set ──▶ journal ──▶ new runs, within a second
+//	OnDeadLetter ◀── the order of events       Policies.Set ──▶ journal ──▶ new runs, within a second
 //
 // # Dependencies
 //

@@ -175,7 +175,7 @@ func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
 // ActionName names an action on a letter.
 type ActionName string
 
-// The actions. Each is done by the Service method of the same name.
+// The actions. Each is done by the method of DeadLetters of the same name.
 const (
 	ActionFork      ActionName = "fork"
 	ActionRetry     ActionName = "retry"     // forks the newest run of the letter's job

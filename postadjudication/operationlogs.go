@@ -44,8 +44,8 @@ func (t TenantOperationLogs) History(ctx context.Context, log OperationLog, afte
 	return t.s.readOperationLog(ctx, t.tenant, string(log), after, limit)
 }
 
-// History returns the changes of a target's circuit breaker in order, as History
-// does. The trail is a tenant's, which also records when the breaker over all tenants paused
+// History returns the changes of a target's circuit breaker in order, as
+// TenantOperationLogs.History does. The trail is a tenant's, which also records when the breaker over all tenants paused
 // the tenant's runs, or that of AllTenants.
 func (t TenantBreakers) History(ctx context.Context, target string, after int64, limit int) ([]OperationLogEntry, error) {
 	if target == "" {

@@ -96,7 +96,7 @@ func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVer
 	return s.familyPolicy(now), nil
 }
 
-// Decisions of Set on the locked row.
+// Decisions of Set and Reset on the locked row.
 var (
 	errSamePolicy   = errors.New("postadjudication: the policy is set already")
 	errOtherVersion = errors.New("postadjudication: the policy is of another version")

@@ -27,8 +27,8 @@ import (
 type Config struct {
 	DatabaseURL string             // postgres://...; always with sslmode
 	Redis       asynq.RedisConnOpt // any of asynq's; nil: new runs wait for the sweeper of another process, see ErrNoRedis
-	Executor    escrow.Executor    // calls the escrow service DefaultTarget
-	Targets     []Target           // besides DefaultTarget; an adjudication for any other target is refused. The same in every process
+	Executor    escrow.Executor    // calls the escrow service escrow.DefaultTarget
+	Targets     []Target           // besides escrow.DefaultTarget; an adjudication for any other target is refused. The same in every process
 	Families    []PlainFamily      // the caller's own families
 	OnDeath     LetterHandler      // runs when a settlement's run dies; none when zero
 	OnAnyDeath  LetterHandler      // the default for every family without a handler of its own, settlements included
@@ -50,7 +50,7 @@ type Config struct {
 	// that has not returned counts as outstanding while a process of that name is alive.
 	Worker   string
 	Breaker  BreakerRule   // when circuit breakers open by themselves; see its fields for the defaults
-	InFlight time.Duration // how long an abandoned call may still be executed, unless the Executor states it; DefaultInFlight when 0, none when negative
+	InFlight time.Duration // how long an abandoned call may still be executed, unless the Executor states it; escrow.DefaultInFlight when 0, none when negative
 
 	// How long letters are kept, and where they are archived. The same in every process: each
 	// process prunes by its own rules.

@@ -18,7 +18,7 @@ import (
 // changes settlement, escrow and evidence in the commit that changes the run.
 type settlementFamily struct {
 	journal   *postgres.Journal
-	executor  escrow.Executor // of DefaultTarget and its aliases; nil: nothing is executed
+	executor  escrow.Executor // of escrow.DefaultTarget and its aliases; nil: nothing is executed
 	targets   targets
 	timeLimit time.Duration
 	now       func() time.Time

@@ -16,11 +16,11 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
-// Target is an escrow service that adjudications may name, besides DefaultTarget.
+// Target is an escrow service that adjudications may name, besides escrow.DefaultTarget.
 type Target struct {
 	Name string // at most 64 bytes of plain text
-	// Executor calls it. If nil, the target is an alias of DefaultTarget: it has the executor and
-	// the circuit breaker of DefaultTarget.
+	// Executor calls it. If nil, the target is an alias of escrow.DefaultTarget: it has the executor and
+	// the circuit breaker of escrow.DefaultTarget.
 	Executor escrow.Executor
 }
 
@@ -61,7 +61,7 @@ func sameExecutor(a, b escrow.Executor) bool {
 }
 
 // targets are the escrow services that a process knows, by name. A nil executor marks an alias
-// of DefaultTarget.
+// of escrow.DefaultTarget.
 type targets map[string]escrow.Executor
 
 func targetsOf(c *Config) targets {

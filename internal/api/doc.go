@@ -34,7 +34,7 @@
 //
 // # House
 //
-// May import postadjudication, internal/access, internal/intake, background and
-// receipts for their types, and huma. It decides nothing about retries, settlements or
-// gates, and contains no SQL.
+// May import postadjudication, its packages audit and escrow, background, receipts and
+// retrypolicy for their types, internal/access, intake, strictjson, redact and tenantlimit, and
+// huma. It decides nothing about retries, settlements or gates, and contains no SQL.
 package api

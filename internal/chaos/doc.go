@@ -31,7 +31,7 @@
 //     was purged or closed or its fork cancelled, the list of cases with a way out;
 //   - each attempt whose call came before its time by the ledger's own clock, and each
 //     call of a process whose clock was far off;
-//   - whatever Audit finds.
+//   - whatever package audit finds.
 //
 // Each fault and each act is written to stderr as it happens; -only NAME runs it alone. The
 // result is one JSON object on stdout. The exit code is 1 when an invariant is broken; then

@@ -88,7 +88,7 @@ func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 	return nil
 }
 
-// breakerChange is OpenBreaker or ReleaseBreaker.
+// breakerChange is TenantBreakers.Open or TenantBreakers.Release.
 type breakerChange func(b postadjudication.TenantBreakers, ctx context.Context, target, reason string) (postadjudication.Breaker, error)
 
 func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerChange) *cobra.Command {

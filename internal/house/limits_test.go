@@ -32,12 +32,12 @@ type quantity struct {
 // ceilings are the numbers of those that were beyond the limits when the limits were set.
 // A ceiling is the present number: it may be lowered, and never raised.
 var ceilings = map[quantity]int{
-	// One package has every subject of the public door, and one type all its operations. Dead
-	// letters, bulk actions, replay rules, retention and the audit are to become packages.
+	// One package has every subject of the public door, and one type most of their operations.
+	// Dead letters, bulk actions, replay rules and retention are to become packages.
 	{packageFiles, "postadjudication"}:        70,
 	{packageNames, "postadjudication"}:        295,
 	{typeMethods, "postadjudication.Service"}: 141,
-	// One type has all statements. Connection pools, the search and stored plans are to become packages.
+	// One package has all statements. Connection pools, the search and stored plans are to become packages.
 	{packageFiles, "internal/postgres"}:           58,
 	{packageNames, "internal/postgres"}:           150,
 	{typeMethods, "internal/postgres.searchPlan"}: 45,

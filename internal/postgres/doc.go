@@ -45,7 +45,7 @@
 //
 // What a submission fixed is bound to its receipt: a run is read together with the terms of
 // its submitted receipt (snapshot.go), and triggers refuse to change it in every session
-// (triggers.go). A migration that has to rewrite evidence, or what is bound to it, disables
+// (stored/triggers.go; triggers.go creates them). A migration that has to rewrite evidence, or what is bound to it, disables
 // those triggers inside its own transaction, enables them there again, and writes an
 // operations receipt that records it.
 //
@@ -74,9 +74,9 @@
 //
 // # House
 //
-// May import background, settlement, receipts, retrypolicy, internal/failpoint,
-// internal/signature, internal/tenantlimit, sqlx, lib/pq and goose. What an audit must agree on
-// with the journal is in package stored.
+// May import background, settlement, receipts, retrypolicy, its packages migrations and stored,
+// internal/access, failpoint, pgurl, signature and tenantlimit, sqlx, lib/pq, goose and
+// golang-lru. What an audit must agree on with the journal is in package stored.
 // Only package postadjudication imports it. It decides nothing about retries or
 // settlements, knows no Redis, and reads no clock for what it stores.
 package postgres

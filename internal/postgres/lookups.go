@@ -160,7 +160,7 @@ const tryLookupLockSQL = `SELECT pg_try_advisory_lock(1919119987, 4)`
 
 // Exclusive runs work while no other process makes lookups. It reports false, without
 // running work, if another process does. The lock limits the rate and avoids duplicate
-// requests; the results of a lookup are guarded by themselves: see Exclusive.
+// requests; the results of a lookup are guarded by themselves: see Letters.Exclusive.
 func (l *Lookups) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
 	conn, err := l.readDB.Conn(ctx)
 	if err != nil {

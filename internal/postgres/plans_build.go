@@ -126,7 +126,7 @@ func unprojectedCases(ctx context.Context, tx *sql.Tx, tenant string) (cases pq.
 	return cases, rows.Err()
 }
 
-// CatchUp is CatchUp, and also numbers what was committed before the call:
+// CatchUp is Index.CatchUp, and also numbers what was committed before the call:
 // otherwise a plan would take that for newer changes.
 func (p *PlanStore) CatchUp(ctx context.Context) error {
 	if err := p.outbox.Drain(ctx); err != nil {

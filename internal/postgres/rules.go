@@ -134,7 +134,7 @@ func checkRuleLimit(ctx context.Context, tx *sql.Tx, tenant string) error {
 const tryReplayLockSQL = `SELECT pg_try_advisory_lock(1919119987, 3)`
 
 // Exclusive runs work while no other process applies rules. It reports false, without
-// running work, if another process does. The lock only saves work: see Exclusive.
+// running work, if another process does. The lock only saves work: see Letters.Exclusive.
 func (r *Rules) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
 	conn, err := r.readDB.Conn(ctx)
 	if err != nil {

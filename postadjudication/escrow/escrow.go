@@ -96,7 +96,7 @@ type Lookuper interface {
 }
 
 // InFlighter is implemented by executors that know for how long the escrow service may still
-// execute a call after the caller gave up. The default is Config.InFlight, or DefaultInFlight;
+// execute a call after the caller gave up. The default is postadjudication.Config.InFlight, or DefaultInFlight;
 // it also applies to a wrapper that hides the method. An executor that returns zero or less
 // answers a Lookup with NotExecuted only if no call of a live process can be in flight: see
 // Call.SentAgo.
@@ -116,7 +116,7 @@ type LookupLifetimer interface {
 	LookupLifetime() time.Duration
 }
 
-// DefaultTarget is the escrow service called if Adjudication.Target is empty.
+// DefaultTarget is the escrow service called if postadjudication.Adjudication.Target is empty.
 const DefaultTarget = binding.DefaultTarget
 
 // FailureReplayer is implemented by executors whose escrow service answers a repeated operation
@@ -127,5 +127,5 @@ type FailureReplayer interface {
 }
 
 // DefaultInFlight is how long an abandoned call may still be executed, unless the executor or
-// Config states another duration.
+// postadjudication.Config states another duration.
 const DefaultInFlight = time.Minute

@@ -10,6 +10,6 @@
 //
 // # House
 //
-// May import postadjudication, its HTTP executor, background, internal/failpoint
-// and internal/fakeescrow. It must not know of faults, other workers or the verification.
+// May import postadjudication, its packages escrow and escrowhttp, background, receipts,
+// retrypolicy, internal/failpoint and internal/fakeescrow. It must not know of faults, other workers or the verification.
 package worker

@@ -13,7 +13,7 @@ import (
 )
 
 // Backend executes the requests of commands for one tenant and one principal, on the database
-// or at a server, with the same errors. It fills in the tenant and the actor of each request.
+// or at a server, with the same errors. Requests name neither: the backend has both.
 type Backend struct {
 	DeadLetters   DeadLetters
 	Bulk          Bulk

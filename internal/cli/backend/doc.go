@@ -7,7 +7,7 @@
 // server the access key determines the tenant and the actor, and flags for the database are
 // refused. Read-only commands need no Redis, and work with a warning if triggers are disabled.
 //
-//	Flags ──▶ With ──▶ local: postadjudication.Service on the database
+//	Flags ──▶ With ──▶ local: Service.As(tenant, actor) on the database
 //	              └──▶ remote: internal/client, with the key in RECOURSE_KEY
 //	command ◀── Backend: DeadLetters, Bulk, Rules, Keys, Policies, Cases, People, OperationLogs
 //

@@ -9,4 +9,6 @@
 // through the code that wrote it would repeat its faults. What the writer must agree on (words in
 // columns, the statements about receipts) is in package internal/postgres/stored. The package
 // knows neither the journal nor the engine nor the Service.
+//
+// It may import receipts, settlement, internal/access, internal/postgres/stored and lib/pq.
 package trail
