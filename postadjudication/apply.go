@@ -47,7 +47,8 @@ func (c *cases) openLetter(ctx context.Context, tenant string, id background.Run
 		return postgres.LetterRow{}, err
 	}
 	if len(found) == 0 {
-		if _, err = c.journal.Snapshot(ctx, id); err == nil { // ErrUnreadable, or it was written just now
+		seen, err := c.journal.Snapshot(ctx, id)
+		if err = ownedBy(tenant, seen, err); err == nil { // it was written just now
 			err = ErrNotFound
 		}
 		return postgres.LetterRow{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -101,10 +102,16 @@ func (a *letterArchive) put(ctx context.Context, letters []postgres.LetterRow, a
 	}
 	sum := sha256.Sum256(content)
 	name = archiveFolder(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
-	ctx, cancel := context.WithTimeout(ctx, archiveWriteTimeout)
+	putCtx, cancel := context.WithTimeout(ctx, archiveWriteTimeout)
 	defer cancel()
-	return name, hex.EncodeToString(sum[:]), a.archive.Put(ctx, name, content)
+	if err = a.archive.Put(putCtx, name, content); err != nil && putCtx.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errArchiveTimeout, err)
+	}
+	return name, hex.EncodeToString(sum[:]), err
 }
+
+// errArchiveTimeout means that the archive did not write a file within archiveWriteTimeout.
+var errArchiveTimeout = errors.New("postadjudication: the archive does not answer")
 
 // remove keeps letters that can't be purged from filling the archive. If the process dies first
 // or the archive fails to remove the file, it stays and does no harm.

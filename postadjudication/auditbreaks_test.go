@@ -12,6 +12,26 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
+// Rows of cases without runs, however many, hide no case behind them from the audit.
+func TestCasesWithoutRunsHideNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	s := r.mustSubmit(release(1))
+	r.untilNoneLive()
+	r.mustAudit()
+	r.stopWork()
+	testkit.Tamper(t, r.db, `INSERT INTO recourse.cases SELECT (jsonb_populate_record(c, jsonb_build_object('id', lpad(n::text, 32, '0')::uuid, 'subject', 'none_' || n, 'reserved', 0, 'released', 0))).*
+		FROM recourse.cases c, generate_series(1, 1100) n WHERE c.subject = 'txr_1'`,
+		`UPDATE recourse.runs SET queue = 'nobody' WHERE id = '`+s.Run.String()+`'`)
+	a, err := r.Audit(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Runs != 1 || !strings.Contains(fmt.Sprint(a.Breaks), "nobody") {
+		t.Errorf("%d runs: %+v", a.Runs, a.Breaks)
+	}
+}
+
 // Every break is reported with its tenant, case and run, not only the first of each kind.
 func TestTheAuditListsEveryBreak(t *testing.T) {
 	t.Parallel()

@@ -252,14 +252,24 @@ func (w *planWork) applyTogether(ctx context.Context, items []postgres.BulkItem)
 		if err != nil && try == 1 {
 			w.log.Warn("a batch of a bulk plan failed, retrying", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
 		}
-		if try == bulkTries && (errors.Is(err, errJournalUnavailable) || postgres.IsUnavailable(err)) {
-			return // it is no fault of the items: the plan is worked on again
+		if try == bulkTries && ctx.Err() == nil {
+			failPending(pending, failures, err)
+			return
 		}
-		for run, i := range pending {
-			if i.Outcome == "" && try == bulkTries && ctx.Err() == nil {
-				i.Outcome, i.Error = string(OutcomeFailed), cleanText(cmp.Or(failures[run], err, errContended).Error(), 1024)
-			}
+	}
+}
+
+// failPending sets the outcome of items that have none after the last try, by the error of the
+// item or of the try. If the journal was unavailable, items without an error of their own get no
+// outcome: the fault is not theirs, and the plan is worked on again.
+func failPending(pending map[background.RunID]*postgres.BulkItem, failures map[background.RunID]error, err error) {
+	away := errors.Is(err, errJournalUnavailable) || len(failures) == 0 && postgres.IsUnavailable(err)
+	for run, i := range pending {
+		failed := failures[run]
+		if i.Outcome != "" || failed == nil && away {
+			continue
 		}
+		i.Outcome, i.Error = string(OutcomeFailed), cleanText(cmp.Or(failed, err, errContended).Error(), 1024)
 	}
 }
 

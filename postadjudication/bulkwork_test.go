@@ -2,11 +2,15 @@ package postadjudication
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
@@ -115,5 +119,36 @@ func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 	r.untilNoneLive()
 	if st, err := r.Status(context.Background(), "acme", letters[1].Run); err != nil || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// Items that never had a try of their own are not failed because the journal was away.
+func TestWhatFailsAfterTheLastTry(t *testing.T) {
+	t.Parallel()
+	away := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for what, c := range map[string]struct {
+		own, try error
+		want     string // contained in the error; empty: no outcome
+	}{
+		"the journal could not be read":         {nil, away, ""},
+		"the journal took no write":             {nil, fmt.Errorf("%w: %w", errJournalUnavailable, away), ""},
+		"the journal took no write, and before": {errPoison, errJournalUnavailable, errPoison.Error()},
+		"the item fails":                        {errPoison, errPoison, errPoison.Error()},
+		"the item is locked":                    {background.ErrBusy, background.ErrBusy, background.ErrBusy.Error()},
+		"the action can't be made":              {nil, errPoison, errPoison.Error()},
+		"others change the letter all the time": {nil, nil, errContended.Error()},
+	} {
+		done, item := postgres.BulkItem{Outcome: string(OutcomeDone)}, postgres.BulkItem{}
+		pending, failures := map[background.RunID]*postgres.BulkItem{{1}: &done, {2}: &item}, map[background.RunID]error{}
+		if c.own != nil {
+			failures[background.RunID{2}] = c.own
+		}
+		failPending(pending, failures, c.try)
+		if done.Outcome != string(OutcomeDone) || done.Error != "" {
+			t.Errorf("%s: what was done is %+v", what, done)
+		}
+		if (item.Outcome == string(OutcomeFailed)) != (c.want != "") || !strings.Contains(item.Error, c.want) {
+			t.Errorf("%s: %q, %q", what, item.Outcome, item.Error)
+		}
 	}
 }

@@ -93,10 +93,16 @@ func requireIdentifier(field, text string, limit int) error {
 // ownRun reads a run of a tenant, or returns ErrNotFound.
 func (s *Service) ownRun(ctx context.Context, tenant string, id background.RunID) (postgres.Snapshot, error) {
 	seen, err := s.journal.Cases.Snapshot(ctx, id)
-	if err == nil && (tenant == "" || seen.Run.Tenant != tenant) {
-		err = ErrNotFound
+	return seen, ownedBy(tenant, seen, err)
+}
+
+// ownedBy returns the error of a read of a run, but ErrNotFound if it is not the tenant's. Nobody
+// learns of a run of another tenant that it can't be read.
+func ownedBy(tenant string, seen postgres.Snapshot, err error) error {
+	if (err == nil || errors.Is(err, ErrUnreadable)) && (tenant == "" || seen.Run.Tenant != tenant) {
+		return ErrNotFound
 	}
-	return seen, err
+	return err
 }
 
 // Retry retries a job, named by any run of its lineage, as Open Job Spec defines it: externally

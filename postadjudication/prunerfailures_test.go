@@ -221,8 +221,10 @@ func (s *letterList) ApplyLetterBatch(_ context.Context, changes []postgres.Chan
 	return slices.Repeat([]bool{true}, len(changes)), nil
 }
 
-// scan iterates over the list as a round does.
-func (s *letterList) scan() (PruneReport, error) {
+// scan iterates over the list as a round does, with a decision that changes nothing.
+func (s *letterList) scan() (PruneReport, error) { return s.scanBy(leaves) }
+
+func (s *letterList) scanBy(decide decision) (PruneReport, error) {
 	s.done = map[string]int{}
 	p := pruneRound{Service: &Service{log: zap.NewNop()}}
 	at := 0
@@ -235,9 +237,28 @@ func (s *letterList) scan() (PruneReport, error) {
 		at += len(page)
 		return page, postgres.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
 	}, func(letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
-		return (&cases{journal: s}).applyMany(context.Background(), letters, leaves, many{tried: tried})
+		return (&cases{journal: s}).applyMany(context.Background(), letters, decide, many{tried: tried})
 	})
 	return p.report, err
+}
+
+// A decision that panics is a failure of its letter. One that a gate refuses is none.
+func TestADecisionThatPanicsIsCounted(t *testing.T) {
+	t.Parallel()
+	s := letterList{failing: map[background.RunID]bool{}}
+	s.add("acme", 10, false)
+	got, err := s.scanBy(func(f postgres.LetterRow) (postgres.Change, error) {
+		switch f.Run.ID {
+		case s.letters[3].Run.ID:
+			panic("no such rule")
+		case s.letters[7].Run.ID:
+			return postgres.Change{}, refusedBy(GateHeld, f.Snapshot)
+		}
+		return leaves(f)
+	})
+	if err != nil || got.Failed != 1 || s.done["acme"] != 8 {
+		t.Errorf("%+v, %v done, %v", got, s.done, err)
+	}
 }
 
 // Adjacent failing letters at the oldest end block neither other letters of their tenant nor

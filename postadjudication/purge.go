@@ -201,10 +201,25 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 	}
 }
 
-// purgeFailureLimit is after how many failures in a row a purge ends: probably the archive or the
-// database fails, and not a letter. The halves of a part with one failing letter fail twice in a
-// row at most.
-const purgeFailureLimit = 4
+// purgeFailures decides when a purge ends: after tenantFailureLimit failures in a row, and at the
+// first archive that does not answer, which takes archiveWriteTimeout.
+type purgeFailures struct {
+	inRow int
+	err   error // that ended the purge
+}
+
+// tried counts a try, see many.tried.
+func (f *purgeFailures) tried(_ int, err error) bool {
+	if err == nil {
+		f.inRow = 0
+		return true
+	}
+	if f.inRow++; f.inRow < tenantFailureLimit && !errors.Is(err, errArchiveTimeout) {
+		return true
+	}
+	f.err = err
+	return false
+}
 
 // purgeBatch purges the letters of a page that are still selected. It retries once those that were
 // locked or changed since they were read.
@@ -221,19 +236,8 @@ func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []postgre
 		if due, err = scan.stillSelected(ctx, due); err != nil {
 			return taken, err
 		}
-		failures, failing := 0, error(nil)
-		tried := func(_ int, err error) bool {
-			if err == nil {
-				failures = 0
-				return true
-			}
-			if failures++; failures < purgeFailureLimit {
-				return true
-			}
-			failing = err
-			return false
-		}
-		results, err := s.cases.applyMany(ctx, due, decide, s.cases.archiving(at, many{tried: tried}))
+		var failures purgeFailures
+		results, err := s.cases.applyMany(ctx, due, decide, s.cases.archiving(at, many{tried: failures.tried}))
 		taken += countWritten(results)
 		var changed []background.RunID
 		for _, r := range results {
@@ -241,7 +245,7 @@ func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []postgre
 			case errors.Is(r.err, errLetterChanged):
 				changed = append(changed, r.letter.Run.ID)
 			case err == nil && r.err != nil && !r.decided:
-				err = cmp.Or(ctx.Err(), failing, r.err)
+				err = cmp.Or(ctx.Err(), failures.err, r.err)
 			}
 		}
 		if err != nil || len(changed) == 0 {

@@ -4,11 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -174,8 +179,8 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errCrashed) || done.Letters != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if puts := 1000 - away.left; puts != purgeFailureLimit {
-		t.Errorf("%d files were tried, want %d", puts, purgeFailureLimit)
+	if puts := 1000 - away.left; puts != 7 {
+		t.Errorf("%d files were tried of four letters, their halves and each", puts)
 	}
 	away.left = 0
 	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (Purged{Letters: 4}) {
@@ -319,4 +324,68 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	}
 	r.untilNoneLive()
 	r.mustAudit()
+}
+
+// hangingArchive takes files for ever.
+type hangingArchive struct {
+	Archive
+	begun chan struct{}
+}
+
+func (a hangingArchive) Put(ctx context.Context, _ string, _ []byte) error {
+	a.begun <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// An archive that does not answer ends a purge at its first file, and so does the caller.
+func TestAPurgeIntoAnArchiveThatHangsEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).startWorkers()
+	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
+	away := hangingArchive{begun: make(chan struct{}, 8)}
+	k := r.retentionRig(withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away })
+	ctx, leave := context.WithCancel(context.Background())
+	go func() {
+		<-away.begun
+		leave()
+	}()
+	q := refusedLetters()
+	q.Confirm = "3"
+	if done, err := k.Purge(ctx, "acme", q); !errors.Is(err, context.Canceled) || done.Letters != 0 || len(away.begun) != 0 {
+		t.Errorf("%+v, %v, and %d more files", done, err, len(away.begun))
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); n != 3 {
+		t.Errorf("%d letters are open", n)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		hanging := letterArchive{archive: hangingArchive{begun: make(chan struct{}, 1)}}
+		if _, _, err := hanging.put(t.Context(), make([]postgres.LetterRow, 1), time.Now()); !errors.Is(err, errArchiveTimeout) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestWhenAPurgeEnds(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		tries []error
+		ends  bool
+	}{
+		"it all works":                    {make([]error, 100), false},
+		"a failing letter among others":   {[]error{errCrashed, errCrashed, nil, errCrashed, nil}, false},
+		"failures in a row, and then not": {append(slices.Repeat([]error{errCrashed}, tenantFailureLimit-1), nil, errCrashed), false},
+		"too many failures in a row":      {slices.Repeat([]error{errCrashed}, tenantFailureLimit), true},
+		"an archive that does not answer": {[]error{nil, fmt.Errorf("put: %w", errArchiveTimeout)}, true},
+	} {
+		var f purgeFailures
+		for n, err := range c.tries {
+			if goesOn := f.tried(1, err); goesOn == (c.ends && n == len(c.tries)-1) {
+				t.Errorf("%s: after try %d it goes on: %v", what, n+1, goesOn)
+			}
+		}
+		if (f.err != nil) != c.ends {
+			t.Errorf("%s: %v", what, f.err)
+		}
+	}
 }

@@ -70,12 +70,9 @@ type CaseStatus struct {
 
 // Status returns a run of a tenant. Errors: ErrNotFound if the tenant has no such run.
 func (s *Service) Status(ctx context.Context, tenant string, id background.RunID) (Status, error) {
-	snap, err := s.journal.Cases.Snapshot(ctx, id)
+	snap, err := s.ownRun(ctx, tenant, id)
 	if err != nil {
 		return Status{}, err
-	}
-	if tenant == "" || snap.Run.Tenant != tenant {
-		return Status{}, ErrNotFound
 	}
 	st, err := s.statusWithRelatives(ctx, snap)
 	if err != nil {

@@ -45,6 +45,17 @@ func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 	if _, err := old.Status(ctx, "acme", bad.Run); !errors.Is(err, ErrUnreadable) {
 		t.Errorf("status: %v", err)
 	}
+	for _, other := range []string{"", "other"} {
+		if _, err := old.Status(ctx, other, bad.Run); !errors.Is(err, ErrNotFound) {
+			t.Errorf("status for %q: %v", other, err)
+		}
+		if _, err := old.As(other, "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, ErrNotFound) {
+			t.Errorf("hold for %q: %v", other, err)
+		}
+	}
+	if _, err := old.As("acme", "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("hold: %v", err)
+	}
 	if n, err := old.UnreadableRuns(ctx); n != 1 || err != nil {
 		t.Errorf("%d can't be read, %v", n, err)
 	}

@@ -63,7 +63,7 @@ func TestStraysAreCounted(t *testing.T) {
 	}
 }
 
-func TestNothingToDoIsDone(t *testing.T) {
+func TestARecordOfNoTasksIsDone(t *testing.T) {
 	t.Parallel()
 	select {
 	case <-newRecord(0).done:

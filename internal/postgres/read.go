@@ -226,6 +226,10 @@ func snapshotBySubject(ctx context.Context, q querier, tenant string, kind Kind,
 const byRunsSQL = snapshotSQL + `WHERE r.id = ANY($1::uuid[])`
 
 func exactlyOne(s []Snapshot, err error) (Snapshot, error) {
+	var unreadables unreadable
+	if errors.As(err, &unreadables) {
+		return unreadables[0].partial, err
+	}
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -243,3 +243,38 @@ func TestAReadThatFindsNoPlaceEnds(t *testing.T) {
 		}
 	})
 }
+
+// A source that panics while its reader has given the slot away gives back no slot twice.
+func TestAReaderWhoseSourcePanicsGivesItsSlotBackOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := tenantlimit.New(2, 1)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic of the source is lost")
+				}
+			}()
+			err := one.DoReading(t.Context(), "acme", panickingReader{}, func(in io.Reader) { _, _ = io.ReadAll(in) })
+			t.Errorf("it returned %v", err)
+		}()
+		end, ran := make(chan struct{}), atomic.Int32{}
+		for range 2 {
+			go func() {
+				if err := one.Do(t.Context(), "acme", func() { ran.Add(1); <-end }); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := ran.Load(); n != 1 {
+			t.Errorf("%d of one tenant run at once", n)
+		}
+		close(end)
+		synctest.Wait()
+	})
+}
+
+type panickingReader struct{}
+
+func (panickingReader) Read([]byte) (int, error) { panic("no such source") }

@@ -139,7 +139,8 @@ func (r *Reader) Cases(ctx context.Context, tenant string) iter.Seq2[Case, error
 		var after receipts.CaseID
 		for {
 			page, err := selectCases(ctx, r.db, tenant, `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
-  SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`, tenant, after.String(), casePage)
+  SELECT c.id FROM recourse.cases c WHERE c.tenant = $1 AND c.id > $2 AND EXISTS (SELECT FROM recourse.runs own WHERE own.case_id = c.id AND own.tenant = $1)
+  ORDER BY c.id LIMIT $3) ORDER BY r.case_id, r.id`, tenant, after.String(), casePage)
 			if err != nil {
 				yield(Case{}, failed(err))
 				return
