@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
@@ -124,13 +126,10 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if len(p) > MaxPayload {
 		return nil, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes, is %d", MaxPayload, len(p))}
 	}
-	var object map[string]any
-	dec := json.NewDecoder(bytes.NewReader(p))
-	dec.UseNumber()
-	if !utf8.Valid(p) || dec.Decode(&object) != nil || object == nil || dec.More() {
+	if !utf8.Valid(p) || !json.Valid(p) || strictjson.Kind(p) != "an object" {
 		return nil, &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
 	}
-	if path, found := inexactNumber(object); found {
+	if path, found := inexactNumber(p); found {
 		return nil, &FieldError{Field: "payload" + path, Problem: "is a number that some JSON readers round; write it as a string"}
 	}
 	canonical, err := jcs.Transform(p)
@@ -151,29 +150,71 @@ func fieldPath(outer, path string) string {
 	return outer + "." + path
 }
 
-// inexactNumber returns the path, relative to v, of a number that canonical JSON would round:
-// an integer beyond 2^53-1, or a number that no finite double can hold.
-func inexactNumber(v any) (path string, found bool) {
+// inexactNumber returns the path of a number of a JSON text that canonical JSON would round. It
+// decodes only a text with such a number, since a decoded value is many times as large as its text.
+func inexactNumber(text []byte) (path string, found bool) {
+	if !holdsInexactNumber(text) {
+		return "", false
+	}
+	var object map[string]any
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	if dec.Decode(&object) != nil {
+		return "", true
+	}
+	return inexactNumberIn(object)
+}
+
+// holdsInexactNumber reports whether a valid JSON text has a number that isInexact.
+func holdsInexactNumber(text []byte) bool {
+	for at := 0; at < len(text); at++ {
+		switch c := text[at]; {
+		case c == '"':
+			for at++; text[at] != '"'; at++ {
+				if text[at] == '\\' {
+					at++
+				}
+			}
+		case c == '-' || '0' <= c && c <= '9':
+			number := text[at:]
+			if end := bytes.IndexFunc(number, func(r rune) bool { return !strings.ContainsRune("0123456789+-.eE", r) }); end >= 0 {
+				number = number[:end]
+			}
+			if isInexact(string(number)) {
+				return true
+			}
+			at += len(number) - 1
+		}
+	}
+	return false
+}
+
+// inexactNumberIn returns the path, relative to v, of a number that isInexact.
+func inexactNumberIn(v any) (path string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, member := range v {
-			if below, found := inexactNumber(member); found {
+			if below, found := inexactNumberIn(member); found {
 				return "." + k + below, true
 			}
 		}
 	case []any:
 		for i, member := range v {
-			if below, found := inexactNumber(member); found {
+			if below, found := inexactNumberIn(member); found {
 				return fmt.Sprintf("[%d]%s", i, below), true
 			}
 		}
 	case json.Number:
-		f, err := v.Float64()
-		if err != nil || !strings.ContainsAny(v.String(), ".eE") && math.Abs(f) > settlement.MaxMinor {
-			return "", true
-		}
+		return "", isInexact(v.String())
 	}
 	return "", false
+}
+
+// isInexact reports whether canonical JSON would round a number: an integer beyond 2^53-1, or a
+// number that no finite double can hold.
+func isInexact(number string) bool {
+	f, err := strconv.ParseFloat(number, 64)
+	return err != nil || !strings.ContainsAny(number, ".eE") && math.Abs(f) > settlement.MaxMinor
 }
 
 // isPlainText reports whether s is UTF-8 without control and format characters. Format

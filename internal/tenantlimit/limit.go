@@ -38,9 +38,16 @@ func (l *Limit) Do(ctx context.Context, tenant string, f func()) error {
 	if err := l.acquire(ctx, tenant); err != nil {
 		return err
 	}
-	defer l.release(tenant)
+	defer l.yield(tenant)
 	f()
 	return nil
+}
+
+// yield releases the slot, and lets what waits for the processor run. Go preempts a goroutine after
+// 10 ms only, and a caller with many short functions would hold the processor as long.
+func (l *Limit) yield(tenant string) {
+	l.release(tenant)
+	runtime.Gosched()
 }
 
 // DoReading is Do for a function that reads. While a read waits for in, the slot is free for
@@ -75,7 +82,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	if r.ended != nil {
 		return 0, r.ended
 	}
-	r.limit.release(r.tenant)
+	r.limit.yield(r.tenant)
 	r.ended = errReading // if in.Read panics, the slot is not released again
 	n, err := r.in.Read(p)
 	if r.ended = r.limit.acquire(r.ctx, r.tenant); r.ended != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -278,3 +280,26 @@ func TestAReaderWhoseSourcePanicsGivesItsSlotBackOnce(t *testing.T) {
 type panickingReader struct{}
 
 func (panickingReader) Read([]byte) (int, error) { panic("no such source") }
+
+// What waits for the processor runs after each function, and not only when the caller is preempted.
+func TestACallerOfManyFunctionsYieldsTheProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	one := tenantlimit.New(1, 1)
+	for name, do := range map[string]func() error{
+		"Do": func() error { return one.Do(t.Context(), "acme", func() {}) },
+		"DoReading": func() error {
+			return one.DoReading(t.Context(), "acme", strings.NewReader("x"), func(in io.Reader) { _, _ = in.Read(make([]byte, 1)) })
+		},
+	} {
+		var ran atomic.Bool
+		go ran.Store(true)
+		for range 10 { // the runtime may let the caller run again first
+			if err := do(); err != nil {
+				t.Error(err)
+			}
+		}
+		if !ran.Load() {
+			t.Errorf("%s: another goroutine waits until the caller is preempted", name)
+		}
+	}
+}
