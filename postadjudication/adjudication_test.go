@@ -72,10 +72,12 @@ func TestRequestIsCanonical(t *testing.T) {
 func TestAPayloadNamesTheNumberThatWouldBeRounded(t *testing.T) {
 	t.Parallel()
 	for text, field := range map[string]string{
-		`{"a":9007199254740993}`:                      "payload.a",
-		`{"a":[1,{"b":[0,-9007199254740993]}]}`:       "payload.a[1].b[1]",
-		`{"a":1e400}`:                                 "payload.a",
-		`{"a":9007199254740991,"b":0.1,"c":[1e3,-0]}`: "",
+		`{"a":9007199254740993}`:                                        "payload.a",
+		`{"a":[1,{"b":[0,-9007199254740993]}]}`:                         "payload.a[1].b[1]",
+		`{"a":1e400}`:                                                   "payload.a",
+		`{"a":9007199254740991,"b":0.1,"c":[1e3,-0]}`:                   "",
+		`{"\"1":"\\","a":[true,null,-1E-9,1E400]}`:                      "payload.a[3]",
+		`{"\"":"9007199254740993, \\\" 1e400","9007199254740993":"\\"}`: "",
 	} {
 		_, err := canonicalPayload(json.RawMessage(text))
 		var refused *FieldError

@@ -1,6 +1,7 @@
 package postadjudication
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,6 +113,14 @@ func FuzzAPayloadHasOneForm(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		var object map[string]any
+		numbers := json.NewDecoder(bytes.NewReader(text))
+		numbers.UseNumber()
+		if json.Valid(text) && numbers.Decode(&object) == nil {
+			if _, found := inexactNumberIn(object); found && !holdsInexactNumber(text) {
+				t.Errorf("a number of %s would be rounded", text)
+			}
+		}
 		form, err := canonicalPayload(text)
 		if err != nil || len(form) == 0 {
 			return
