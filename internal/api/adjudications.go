@@ -91,13 +91,16 @@ type submitOutput struct {
 
 type batchOutput struct{ Body Items }
 
-func (a *API) adjudicationOperations(h huma.API) {
-	register(a, h, operation{
+// adjudicationAPI has the handlers of adjudications.
+type adjudicationAPI struct{ *API }
+
+func (a adjudicationAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, maxBody: maxItemBytes, idempotent: true, raw: true,
 		summary:     "Submit an adjudication",
 		description: "201 if it is new; 200 if it was accepted before and is being executed, was executed or was superseded; 409 with the reply as code and the blocking run if it contradicts the case, is dead-lettered or was cancelled. Safe to repeat.",
 	}, a.submit)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, maxBody: maxBatchBytes, idempotent: true, raw: true, itemized: true,
 		summary:     "Submit up to 1000 adjudications",
 		description: "Each is decided separately, and its result has the same position as in the request; those of one transaction are decided in order. Safe to repeat. An item has at most 64 KiB, a batch 16 MiB; 429 too_many_batches while 16 MiB of the tenant are being processed.",
@@ -115,7 +118,7 @@ func setBodySchema[T any](h huma.API, path string) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 }
 
-func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOutput, error) {
+func (a adjudicationAPI) submit(ctx context.Context, c Caller, in *submitInput) (*submitOutput, error) {
 	var adjudication postadjudication.Adjudication
 	var problem *Problem
 	read := func() { adjudication, problem = readAdjudication(in.RawBody, c) }
@@ -180,7 +183,7 @@ var replyDetails = map[postadjudication.Reply]string{
 	postadjudication.Busy:             "another transaction has locked the case or its escrow: try again",
 }
 
-func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchOutput, error) {
+func (a adjudicationAPI) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchOutput, error) {
 	texts := batchItems(ctx)
 	items := make([]Item, len(texts))
 	var good []postadjudication.Adjudication
@@ -207,7 +210,7 @@ func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchO
 	return out, nil
 }
 
-func (a *API) fillItem(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
+func (a adjudicationAPI) fillItem(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
 	if err != nil {
 		answer := a.problemOf(ctx, outageOfSubmit, err)
 		item.Problem, _ = answer.(*Problem) // always a *Problem

@@ -29,21 +29,24 @@ type groupsOutput struct{ Body postadjudication.GroupPage }
 
 type statsOutput struct{ Body postadjudication.LetterStats }
 
-func (a *API) analysisOperations(h huma.API) {
-	register(a, h, operation{
+// analysisAPI has the handlers of groups and statistics of dead letters.
+type analysisAPI struct{ *API }
+
+func (a analysisAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "analyze-dead-letters", method: http.MethodGet, path: "/dead-letters/analysis", action: access.List, summary: "Analyze what dead letters have in common",
 		description: "Exact counts and money at risk by signature, type, reason, class, queue and time, of the letters that the parameters of list-dead-letters select.",
 	}, a.analyze)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "list-dead-letter-groups", method: http.MethodGet, path: "/dead-letters/groups", action: access.List, summary: "List the causes of dead letters",
 		description: "Letters with one signature are a group. sample_run_id is one letter of the group.",
 	}, a.groups)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "get-dead-letter-stats", method: http.MethodGet, path: "/dead-letters/stats", action: access.List, summary: "Get the number, age and blocked money of dead letters",
 	}, a.stats)
 }
 
-func (a *API) analyze(ctx context.Context, c Caller, in *analysisInput) (*analysisOutput, error) {
+func (a analysisAPI) analyze(ctx context.Context, c Caller, in *analysisInput) (*analysisOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -52,7 +55,7 @@ func (a *API) analyze(ctx context.Context, c Caller, in *analysisInput) (*analys
 	return &analysisOutput{found}, err
 }
 
-func (a *API) groups(ctx context.Context, c Caller, in *groupsInput) (*groupsOutput, error) {
+func (a analysisAPI) groups(ctx context.Context, c Caller, in *groupsInput) (*groupsOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -61,7 +64,7 @@ func (a *API) groups(ctx context.Context, c Caller, in *groupsInput) (*groupsOut
 	return &groupsOutput{page}, err
 }
 
-func (a *API) stats(ctx context.Context, c Caller, in *countInput) (*statsOutput, error) {
+func (a analysisAPI) stats(ctx context.Context, c Caller, in *countInput) (*statsOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err

@@ -28,21 +28,24 @@ type markInput struct {
 
 type annotationsOutput struct{ Body postadjudication.Annotations }
 
-func (a *API) annotationOperations(h huma.API) {
-	register(a, h, operation{
+// annotationAPI has the handlers of holds and marks of dead letters.
+type annotationAPI struct{ *API }
+
+func (a annotationAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "hold-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/hold", action: access.Hold, summary: "Hold a dead letter: exempt it from retention and purges",
 		description: "409 with the gate as code: not_open, held.",
 	}, a.hold)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "release-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/release", action: access.Hold, summary: "Release the hold of a dead letter",
 		description: "409 with the gate as code: not_open, not_held.",
 	}, a.releaseHold)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "mark-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/mark", action: access.Mark, summary: "Mark a dead letter as worth a fork, or as in need of review",
 	}, a.mark)
 }
 
-func (a *API) hold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
+func (a annotationAPI) hold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -51,7 +54,7 @@ func (a *API) hold(ctx context.Context, c Caller, in *holdInput) (*annotationsOu
 	return &annotationsOutput{annotations}, err
 }
 
-func (a *API) releaseHold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
+func (a annotationAPI) releaseHold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -60,7 +63,7 @@ func (a *API) releaseHold(ctx context.Context, c Caller, in *holdInput) (*annota
 	return &annotationsOutput{annotations}, err
 }
 
-func (a *API) mark(ctx context.Context, c Caller, in *markInput) (*annotationsOutput, error) {
+func (a annotationAPI) mark(ctx context.Context, c Caller, in *markInput) (*annotationsOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err

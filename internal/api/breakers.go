@@ -27,33 +27,36 @@ type breakerInput struct {
 
 type breakerOutput struct{ Body postadjudication.Breaker }
 
-func (a *API) breakerOperations(h huma.API) {
-	register(a, h, operation{
+// breakerAPI has the handlers of circuit breakers.
+type breakerAPI struct{ *API }
+
+func (a breakerAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "list-breakers", method: http.MethodGet, path: "/breakers", action: access.Read, summary: "List the circuit breakers opened for the tenant or for all tenants",
 	}, a.breakers)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "open-breaker", method: http.MethodPost, path: "/breakers/open", action: access.Breaker, summary: "Open the circuit breaker of an escrow service by hand",
 		description: "The service is not called any more. New submissions are accepted and paused until a person releases the circuit breaker. It applies to the key's tenant; with the tenant " + postadjudication.AllTenants + ", to all tenants.",
 	}, a.openBreaker)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "release-breaker", method: http.MethodPost, path: "/breakers/release", action: access.Breaker, summary: "Release paused work: at once for a tenant; for all tenants by probes first, and at once on a second release",
 		description: "409 breaker_not_open if there is nothing to release.",
 	}, a.releaseBreaker)
 }
 
-func (a *API) breakers(ctx context.Context, c Caller, _ *noInput) (*breakersOutput, error) {
+func (a breakerAPI) breakers(ctx context.Context, c Caller, _ *noInput) (*breakersOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Breakers.List(ctx)
 	out := &breakersOutput{}
 	out.Body.Breakers = append([]postadjudication.Breaker{}, found...)
 	return out, err
 }
 
-func (a *API) openBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
+func (a breakerAPI) openBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Breakers.Open(ctx, in.Body.Target, in.Body.Reason)
 	return &breakerOutput{b}, err
 }
 
-func (a *API) releaseBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
+func (a breakerAPI) releaseBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Breakers.Release(ctx, in.Body.Target, in.Body.Reason)
 	return &breakerOutput{b}, err
 }

@@ -75,21 +75,24 @@ type bulkItemsOutput struct {
 	Body postadjudication.BulkItemPage
 }
 
-func (a *API) bulkOperations(h huma.API) {
-	register(a, h, operation{
+// bulkAPI has the handlers of bulk plans.
+type bulkAPI struct{ *API }
+
+func (a bulkAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan an action on many dead letters",
 		description: "Stores the selected letters, each with its version and its money, and reports what would be refused now. Nothing is done before run-bulk. With where, scanned is the number of letters that the condition was evaluated on, and undecided the number where it had no result; if not all letters could be evaluated no plan is made: 422 naming where. If no letter is selected no plan and no receipt is made: 422 nothing_selected. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are running.  " + forkAttemptsDoc,
 	}, a.planBulk)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.List, summary: "List plans, the newest first",
 	}, a.listBulk)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "get-bulk", method: http.MethodGet, path: "/bulk/{bulk}", action: access.List, summary: "Get a plan and its progress",
 	}, a.getBulk)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "list-bulk-items", method: http.MethodGet, path: "/bulk/{bulk}/items", action: access.List, summary: "List the letters of a plan with the outcome of each",
 	}, a.bulkItems)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Run a plan",
 		description: "It survives restarts and never acts twice on a letter. A letter that changed since planning is skipped. 409: plan_stale if the hash is not the plan's; bulk_state if the plan was cancelled; second_person_required if the plan states or frees money, or forks or purges settlements, and the caller planned it or is a program.",
 	}, a.runBulk)
@@ -102,7 +105,7 @@ func (a *API) bulkOperations(h huma.API) {
 		{"resume", "Resume a paused plan", access.BulkRun, postadjudication.Plans.Resume},
 		{"cancel", "Cancel a plan for good", access.BulkStop, postadjudication.Plans.Cancel},
 	} {
-		register(a, h, operation{
+		register(a.API, h, operation{
 			id: change.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + change.word, action: change.action, summary: change.summary,
 			description: "What was done stays done. 409 bulk_state if the plan's state does not allow it.",
 		}, func(ctx context.Context, c Caller, in *bulkChangeInput) (*bulkOutput, error) {
@@ -116,7 +119,7 @@ func (a *API) bulkOperations(h huma.API) {
 	}
 }
 
-func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
+func (a bulkAPI) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
 	q := postadjudication.BulkRequest{
 		Action: postadjudication.BulkAction(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Reason: in.Body.Reason,
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
@@ -137,12 +140,12 @@ func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkP
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
-func (a *API) listBulk(ctx context.Context, c Caller, in *bulksInput) (*bulksOutput, error) {
+func (a bulkAPI) listBulk(ctx context.Context, c Caller, in *bulksInput) (*bulksOutput, error) {
 	page, err := a.service.As(c.Tenant, "").Bulk.List(ctx, in.After)
 	return &bulksOutput{page}, bulkProblem(err)
 }
 
-func (a *API) getBulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput, error) {
+func (a bulkAPI) getBulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput, error) {
 	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
@@ -151,7 +154,7 @@ func (a *API) getBulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput
 	return &bulkOutput{b}, err
 }
 
-func (a *API) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*bulkItemsOutput, error) {
+func (a bulkAPI) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*bulkItemsOutput, error) {
 	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
@@ -160,7 +163,7 @@ func (a *API) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*bul
 	return &bulkItemsOutput{page}, bulkProblem(err)
 }
 
-func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOutput, error) {
+func (a bulkAPI) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOutput, error) {
 	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err

@@ -92,27 +92,30 @@ type Verification struct {
 
 type receiptsOutput struct{ Body Trail }
 
-func (a *API) caseOperations(h huma.API) {
-	register(a, h, operation{
+// caseAPI has the handlers of cases and their receipts.
+type caseAPI struct{ *API }
+
+func (a caseAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "get-case", method: http.MethodGet, path: "/cases/{case}", action: access.Read, summary: "Get everything about a case",
 	}, a.caseByID)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "find-case", method: http.MethodGet, path: "/transactions/{transaction}", action: access.Read, summary: "Find the case of a transaction",
 	}, a.findCase)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "list-cases", method: http.MethodGet, path: "/cases", action: access.List, summary: "List cases, the oldest first",
 		description: "Includes cases whose dead letter was purged, with why no run of theirs is active and what may be done.",
 	}, a.listCases)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "plan-free", method: http.MethodPost, path: "/cases/free", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan to free the money that cases have reserved",
 		description: "For adjudications that will not be carried out: of dead letters and of their cancelled forks. Another person runs the plan with run-bulk. A case is refused while a run of it is active, its money is unknown, a call may be outstanding, or its letter is held. A freed case is review-needed, and a higher generation may start a new run. If no case is selected no plan and no receipt is made: 422 nothing_selected.",
 	}, a.planFree)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "List, and verify, the receipts of a case",
 	}, a.listReceipts)
 }
 
-func (a *API) caseByID(ctx context.Context, c Caller, in *caseInput) (*caseOutput, error) {
+func (a caseAPI) caseByID(ctx context.Context, c Caller, in *caseInput) (*caseOutput, error) {
 	id, err := parseCaseID(in.Case)
 	if err != nil {
 		return nil, err
@@ -121,7 +124,7 @@ func (a *API) caseByID(ctx context.Context, c Caller, in *caseInput) (*caseOutpu
 	return &caseOutput{s}, err
 }
 
-func (a *API) listCases(ctx context.Context, c Caller, in *casesInput) (*casesOutput, error) {
+func (a caseAPI) listCases(ctx context.Context, c Caller, in *casesInput) (*casesOutput, error) {
 	page, err := a.service.As(c.Tenant, "").Cases.List(ctx, caseFilter(in.States, in.Reserved, in.Transaction), in.After, in.Limit)
 	return &casesOutput{page}, bulkProblem(err)
 }
@@ -130,19 +133,19 @@ func caseFilter(states []string, reserved bool, transaction string) postadjudica
 	return postadjudication.CaseFilter{States: states, Reserved: reserved, Transaction: transaction}
 }
 
-func (a *API) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlannedOutput, error) {
+func (a caseAPI) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlannedOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, postadjudication.FreeRequest{
 		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference,
 	})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
-func (a *API) findCase(ctx context.Context, c Caller, in *transactionInput) (*caseOutput, error) {
+func (a caseAPI) findCase(ctx context.Context, c Caller, in *transactionInput) (*caseOutput, error) {
 	s, err := a.service.Case(ctx, c.Tenant, in.Transaction)
 	return &caseOutput{s}, err
 }
 
-func (a *API) listReceipts(ctx context.Context, c Caller, in *receiptsInput) (*receiptsOutput, error) {
+func (a caseAPI) listReceipts(ctx context.Context, c Caller, in *receiptsInput) (*receiptsOutput, error) {
 	id, err := parseCaseID(in.Case)
 	if err != nil {
 		return nil, err
@@ -193,7 +196,7 @@ func receiptOf(r receipts.Receipt) (Receipt, error) {
 	return out, nil
 }
 
-func (a *API) verify(ctx context.Context, c Caller, id background.CaseID) (*Verification, error) {
+func (a caseAPI) verify(ctx context.Context, c Caller, id background.CaseID) (*Verification, error) {
 	report, err := audit.Case(ctx, a.service.AuditReader(), c.Tenant, id, a.service.AuditQuery())
 	if errors.Is(err, audit.ErrNotFound) {
 		err = postadjudication.ErrNotFound
@@ -218,17 +221,20 @@ type cancelInput struct {
 	}
 }
 
-func (a *API) runOperations(h huma.API) {
-	register(a, h, operation{
+// runAPI has the handlers of runs.
+type runAPI struct{ *API }
+
+func (a runAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "get-run", method: http.MethodGet, path: "/runs/{run}", action: access.Read, summary: "Get the status of a run",
 	}, a.getRun)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "cancel-run", method: http.MethodPost, path: "/runs/{run}/cancel", action: access.Cancel, summary: "Cancel a run",
 		description: "A waiting run that has moved no money ends at once. A running one is only asked to end: see cancel_asked. The money that the run had reserved is freed; the money of a fork stays reserved until plan-free frees it. 409 ended, reconcile_first.",
 	}, a.cancelRun)
 }
 
-func (a *API) getRun(ctx context.Context, c Caller, in *runInput) (*runOutput, error) {
+func (a runAPI) getRun(ctx context.Context, c Caller, in *runInput) (*runOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -237,7 +243,7 @@ func (a *API) getRun(ctx context.Context, c Caller, in *runInput) (*runOutput, e
 	return &runOutput{s}, err
 }
 
-func (a *API) cancelRun(ctx context.Context, c Caller, in *cancelInput) (*runOutput, error) {
+func (a runAPI) cancelRun(ctx context.Context, c Caller, in *cancelInput) (*runOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err

@@ -30,12 +30,15 @@ type streamInput struct {
 	Last  int64 `header:"Last-Event-ID" minimum:"0" maximum:"9007199254740991" doc:"The same, as browsers send it when they reconnect; it has precedence"`
 }
 
-func (a *API) eventOperations(h huma.API) {
-	register(a, h, operation{
+// eventAPI has the handlers of the event log.
+type eventAPI struct{ *API }
+
+func (a eventAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "list-events", method: http.MethodGet, path: "/events", action: access.Read, waits: true, summary: "List events in order, starting after a position",
 		description: "With wait it counts as an open stream. 422 invalid naming after, also for a stream, if the position is beyond the tenant's newest event.",
 	}, a.events)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "stream-events", method: http.MethodGet, path: "/events/stream", action: access.Read, summary: "Stream events as server-sent events",
 		description: "id is the position of the event, event its type, data the event as JSON. A comment every 15 seconds keeps the stream alive. It ends when the server stops or the key is no longer valid. A process allows 8 streams and long polls of a key and 32 of a tenant at once; 429 too_many_streams beyond that.",
 	}, a.stream)
@@ -44,7 +47,7 @@ func (a *API) eventOperations(h huma.API) {
 	}
 }
 
-func (a *API) events(ctx context.Context, c Caller, in *eventsInput) (*eventsOutput, error) {
+func (a eventAPI) events(ctx context.Context, c Caller, in *eventsInput) (*eventsOutput, error) {
 	read := a.service.Events
 	if in.Wait > 0 {
 		release, err := a.acquireStream(c)

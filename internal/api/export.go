@@ -47,18 +47,21 @@ var exportTypes = map[postadjudication.ExportFormat]string{
 	postadjudication.JSON: "application/json", postadjudication.JSONL: "application/jsonl", postadjudication.CSV: "text/csv; charset=utf-8",
 }
 
-func (a *API) exportOperations(h huma.API) {
-	register(a, h, operation{
+// exportAPI has the handlers of searches by condition and exports of dead letters.
+type exportAPI struct{ *API }
+
+func (a exportAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "search-dead-letters", method: http.MethodGet, path: "/dead-letters/search", action: access.List, summary: "Search dead letters by a condition",
 		description: "Scans the letters that the other parameters select. scanned and complete report how far the scan came; next continues it. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are running.",
 	}, a.search)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.List, summary: "Export dead letters, the oldest first",
 		description: "A stream of json (one array), jsonl or csv. Only a complete export ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; otherwise the connection is cut. With where it takes at most two minutes, and 429 too_many_conditions as for a search.",
 	}, a.export)
 }
 
-func (a *API) search(ctx context.Context, c Caller, in *searchInput) (*searchOutput, error) {
+func (a exportAPI) search(ctx context.Context, c Caller, in *searchInput) (*searchOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -71,7 +74,7 @@ func (a *API) search(ctx context.Context, c Caller, in *searchInput) (*searchOut
 
 // export writes while it reads. A failure before the first byte is answered as a problem. A
 // failure after it cuts the connection, so that nobody takes a part for the whole.
-func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.StreamResponse, error) {
+func (a exportAPI) export(_ context.Context, c Caller, in *exportInput) (*huma.StreamResponse, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -108,7 +111,7 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 }
 
 // exportTo writes an export. For a HEAD request it only checks the condition.
-func (a *API) exportTo(ctx context.Context, c Caller, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, head bool, out io.Writer) (postadjudication.Exported, error) {
+func (a exportAPI) exportTo(ctx context.Context, c Caller, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, head bool, out io.Writer) (postadjudication.Exported, error) {
 	if !head {
 		return a.service.As(c.Tenant, "").DeadLetters.Export(ctx, f, where, format, out)
 	}

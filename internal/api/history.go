@@ -28,8 +28,11 @@ type historyOutput struct {
 	}
 }
 
-// historyOperations register the operation logs of keys, refusals, plans and circuit breakers.
-func (a *API) historyOperations(h huma.API) {
+// historyAPI has the handlers of operation logs.
+type historyAPI struct{ *API }
+
+// operations registers the operation logs of keys, refusals, plans and circuit breakers.
+func (a historyAPI) operations(h huma.API) {
 	for _, r := range []struct {
 		id, path, summary string
 		of                postadjudication.OperationLog
@@ -38,13 +41,13 @@ func (a *API) historyOperations(h huma.API) {
 		{"access-history", "/access/history", "List refusals that name no case, from the receipts", postadjudication.OperationLogRefusals},
 		{"bulk-history", "/bulk/history", "List who made, started, paused, resumed and cancelled plans, from the receipts", postadjudication.OperationLogBulks},
 	} {
-		register(a, h, operation{
+		register(a.API, h, operation{
 			id: r.id, method: http.MethodGet, path: r.path, action: access.Receipts, summary: r.summary, description: "Oldest first.",
 		}, func(ctx context.Context, c Caller, in *HistoryPage) (*historyOutput, error) {
 			return historyResult(a.service.As(c.Tenant, "").OperationLogs.History(ctx, r.of, in.After, in.Limit))
 		})
 	}
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "breaker-history", method: http.MethodGet, path: "/breakers/{target}/history", action: access.Receipts, summary: "List who opened and released the circuit breaker of an escrow service, from the receipts",
 		description: "Oldest first. Includes when the circuit breaker over all tenants paused the tenant's runs; with the tenant " + postadjudication.AllTenants + " it is the history of that circuit breaker.",
 	}, func(ctx context.Context, c Caller, in *breakerHistoryInput) (*historyOutput, error) {

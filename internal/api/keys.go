@@ -58,32 +58,35 @@ type revokeInput struct {
 
 type keyOutput struct{ Body access.Key }
 
-func (a *API) keyOperations(h huma.API) {
-	register(a, h, operation{
+// keyAPI has the handlers of access keys.
+type keyAPI struct{ *API }
+
+func (a keyAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "list-keys", method: http.MethodGet, path: "/keys", action: access.Keys, summary: "List the tenant's access keys",
 	}, a.listKeys)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "create-key", method: http.MethodPost, path: "/keys", action: access.Keys, status: http.StatusCreated, secret: true,
 		summary: "Make an access key", description: "The answer shows the token, once. The new key can't have a role that allows more, or expire later, than the key that makes it (403 beyond_reach).",
 	}, a.createKey)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "rotate-key", method: http.MethodPost, path: "/keys/{prefix}/rotate", action: access.Keys, status: http.StatusCreated, secret: true,
 		summary: "Make the successor of an access key", description: "The successor has the same principal and roles; the answer shows its token, once. The old key stays valid until it expires or is revoked. The limits of create-key apply (403 beyond_reach).",
 	}, a.rotateKey)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "revoke-key", method: http.MethodDelete, path: "/keys/{prefix}", action: access.Keys, summary: "Revoke an access key",
 		description: "Every process refuses the key after at most 2 seconds; its streams end within 8. Revoking it again changes nothing.",
 	}, a.revokeKey)
 }
 
-func (a *API) listKeys(ctx context.Context, c Caller, _ *noInput) (*keysOutput, error) {
+func (a keyAPI) listKeys(ctx context.Context, c Caller, _ *noInput) (*keysOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Keys.List(ctx)
 	out := &keysOutput{}
 	out.Body.Keys = append([]access.Key{}, found...)
 	return out, err
 }
 
-func (a *API) createKey(ctx context.Context, c Caller, in *keyInput) (*newKeyOutput, error) {
+func (a keyAPI) createKey(ctx context.Context, c Caller, in *keyInput) (*newKeyOutput, error) {
 	expiry := in.Body.cappedBy(c, in.Body.Principal, a.now())
 	if err := a.checkGrant(ctx, c, in.Body.Roles, expiry); err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func (a *API) createKey(ctx context.Context, c Caller, in *keyInput) (*newKeyOut
 	return &newKeyOutput{NewKey{token, k}}, err
 }
 
-func (a *API) rotateKey(ctx context.Context, c Caller, in *rotateInput) (*newKeyOutput, error) {
+func (a keyAPI) rotateKey(ctx context.Context, c Caller, in *rotateInput) (*newKeyOutput, error) {
 	old, err := a.service.As(c.Tenant, "").Keys.Get(ctx, in.Prefix)
 	if err != nil {
 		return nil, err
@@ -123,7 +126,7 @@ func (e KeyExpiry) cappedBy(c Caller, principal string, now time.Time) KeyExpiry
 
 // checkGrant refuses to make a key that allows more, or expires later, than the caller's key. A
 // refusal leaves a receipt.
-func (a *API) checkGrant(ctx context.Context, c Caller, roles []access.Role, expiry KeyExpiry) error {
+func (a keyAPI) checkGrant(ctx context.Context, c Caller, roles []access.Role, expiry KeyExpiry) error {
 	if c.Key == "" { // a local caller would keep its access after keys are required
 		return newProblem(http.StatusForbidden, "key_needed", "making an access key takes an access key: make the first with recourse keys create and access to the database")
 	}
@@ -145,7 +148,7 @@ func (a *API) checkGrant(ctx context.Context, c Caller, roles []access.Role, exp
 	return p
 }
 
-func (a *API) revokeKey(ctx context.Context, c Caller, in *revokeInput) (*keyOutput, error) {
+func (a keyAPI) revokeKey(ctx context.Context, c Caller, in *revokeInput) (*keyOutput, error) {
 	k, err := a.service.As(c.Tenant, c.Principal).Keys.Revoke(ctx, in.Prefix, in.Reason)
 	return &keyOutput{k}, err
 }

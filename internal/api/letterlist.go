@@ -120,7 +120,7 @@ func (LetterFilter) parseMember(name, text string) (any, error) {
 	return nil, fmt.Errorf("api: no parameter can have the kind of the filter member %s", name)
 }
 
-func (a *API) listLetters(ctx context.Context, c Caller, in *lettersInput) (*lettersOutput, error) {
+func (a letterAPI) listLetters(ctx context.Context, c Caller, in *lettersInput) (*lettersOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (a *API) listLetters(ctx context.Context, c Caller, in *lettersInput) (*let
 	return &lettersOutput{page}, err
 }
 
-func (a *API) countLetters(ctx context.Context, c Caller, in *countInput) (*countOutput, error) {
+func (a letterAPI) countLetters(ctx context.Context, c Caller, in *countInput) (*countOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err

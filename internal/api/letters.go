@@ -58,35 +58,38 @@ type reconcileInput struct {
 	}
 }
 
-func (a *API) letterOperations(h huma.API) {
-	register(a, h, operation{
+// letterAPI has the handlers of dead letters.
+type letterAPI struct{ *API }
+
+func (a letterAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "list-dead-letters", method: http.MethodGet, path: "/dead-letters", action: access.List, summary: "List dead letters",
 		description: "A letter must match every given parameter. A parameter that is unknown, empty or invalid is refused.",
 	}, a.listLetters)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "count-dead-letters", method: http.MethodGet, path: "/dead-letters/count", action: access.List, summary: "Count dead letters",
 		description: "Exact. Takes the parameters of list-dead-letters.",
 	}, a.countLetters)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "get-dead-letter", method: http.MethodGet, path: "/dead-letters/{run}", action: access.Read, summary: "Get everything about a dead letter",
 		description: "Includes every attempt with its error, the whole case, and whether it can be forked now: can_fork, or refused_by. Receipts are included if the key may read them.",
 	}, a.inspect)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
 		summary: "Fork a dead letter: start a new run of it", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key, request_altered, family_not_served. " + forkAttemptsDoc,
 	}, a.fork)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
 		summary: "Fork the newest run of a job, named by any of its runs", description: "The gates are those of fork-dead-letter.",
 	}, a.retry)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, plannable: true,
 		summary:     "Record whether a dead letter or a waiting run moved its money",
 		description: "Give a finding with its reference, or {\"lookup\":true} to look it up at the escrow service. A waiting run can be reconciled while its money is unknown. The finding executed takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
 	}, a.reconcile)
 }
 
-func (a *API) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutput, error) {
+func (a letterAPI) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -98,7 +101,7 @@ func (a *API) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutp
 	return &inspectOutput{found}, err
 }
 
-func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, error) {
+func (a letterAPI) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, e
 	return a.forkAnswer(ctx, c, f)
 }
 
-func (a *API) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput, error) {
+func (a letterAPI) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func (a *API) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput,
 }
 
 // forkAnswer returns the new run with the run that it forks.
-func (a *API) forkAnswer(ctx context.Context, c Caller, f postadjudication.Submitted) (*forkOutput, error) {
+func (a letterAPI) forkAnswer(ctx context.Context, c Caller, f postadjudication.Submitted) (*forkOutput, error) {
 	s, err := a.service.Status(ctx, c.Tenant, f.Run)
 	if err != nil {
 		return nil, err
@@ -142,7 +145,7 @@ func (a *API) forkAnswer(ctx context.Context, c Caller, f postadjudication.Submi
 	return out, nil
 }
 
-func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*caseOutput, error) {
+func (a letterAPI) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*caseOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err

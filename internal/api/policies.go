@@ -71,28 +71,31 @@ type policyResetInput struct {
 
 type policyOutput struct{ Body postadjudication.FamilyPolicy }
 
-func (a *API) policyOperations(h huma.API) {
-	register(a, h, operation{
+// policyAPI has the handlers of retry policies.
+type policyAPI struct{ *API }
+
+func (a policyAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "list-policies", method: http.MethodGet, path: "/policies", action: access.Read, summary: "List the retry policies of new runs",
 	}, a.policies)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "set-policy", method: http.MethodPost, path: "/policies/{family}", action: access.Policy, summary: "Set the retry policy of new runs of a family",
 		description: "Existing runs keep their policy. 409 policy_version if if_version is not the current version.",
 	}, a.setPolicy)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "reset-policy", method: http.MethodPost, path: "/policies/{family}/reset", action: access.Policy, summary: "Reset the retry policy of new runs of a family to the configured one",
 		description: "Writes a receipt and increments the version. Existing runs keep their policy. 409 policy_version if if_version is not the current version.",
 	}, a.resetPolicy)
 }
 
-func (a *API) policies(ctx context.Context, c Caller, _ *noInput) (*policiesOutput, error) {
+func (a policyAPI) policies(ctx context.Context, c Caller, _ *noInput) (*policiesOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Policies.List(ctx)
 	out := &policiesOutput{}
 	out.Body.Policies = append([]postadjudication.FamilyPolicy{}, found...)
 	return out, err
 }
 
-func (a *API) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policyOutput, error) {
+func (a policyAPI) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policyOutput, error) {
 	policy, err := in.Body.Policy.policy()
 	if err != nil {
 		return nil, err
@@ -103,7 +106,7 @@ func (a *API) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policy
 	return policyResult(now, in.Family, err)
 }
 
-func (a *API) resetPolicy(ctx context.Context, c Caller, in *policyResetInput) (*policyOutput, error) {
+func (a policyAPI) resetPolicy(ctx context.Context, c Caller, in *policyResetInput) (*policyOutput, error) {
 	now, err := a.service.As(c.Tenant, c.Principal).Policies.Reset(ctx, postadjudication.PolicyReset{
 		Family: in.Family, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
 	})
@@ -133,8 +136,8 @@ type policyHistoryOutput struct {
 	}
 }
 
-func (a *API) policyHistoryOperations(h huma.API) {
-	register(a, h, operation{
+func (a policyAPI) historyOperations(h huma.API) {
+	register(a.API, h, operation{
 		id: "policy-history", method: http.MethodGet, path: "/policies/{family}/history", action: access.Receipts, summary: "List the changes of a family's policy, from their receipts",
 		description: "Oldest first. Empty if the policy was never changed.",
 	}, func(ctx context.Context, c Caller, in *policyHistoryInput) (*policyHistoryOutput, error) {

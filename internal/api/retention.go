@@ -17,8 +17,11 @@ type retentionOutput struct {
 	}
 }
 
-func (a *API) retentionOperations(h huma.API) {
-	register(a, h, operation{
+// retentionAPI has the handlers of retention rules and purges.
+type retentionAPI struct{ *API }
+
+func (a retentionAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "get-retention", method: http.MethodGet, path: "/retention", action: access.Read, summary: "Get how long dead letters are kept",
 		description: "From this server's configuration. expires_at of a letter is when it may be purged.",
 	}, func(context.Context, Caller, *noInput) (*retentionOutput, error) {
@@ -60,24 +63,24 @@ type purgePlanOutput struct{ Body postadjudication.PurgePlan }
 
 type purgeOutput struct{ Body postadjudication.Purged }
 
-func (a *API) purgeOperations(h huma.API) {
-	register(a, h, operation{
+func (a retentionAPI) purgeOperations(h huma.API) {
+	register(a.API, h, operation{
 		id: "plan-purge", method: http.MethodPost, path: "/dead-letters/purge/plan", action: access.Purge, idempotent: true, summary: "Count what a purge would remove",
 	}, a.planPurge)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "purge-dead-letters", method: http.MethodPost, path: "/dead-letters/purge", action: access.Purge, plannable: true, summary: "Purge the dead letters that a filter selects",
 		description: "Held letters and letters with unknown money stay, as do cases, reservations and receipts. A purge may be unfinished when it is answered; the same request continues it. A purge of letters of settlements takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run.",
 	}, a.purge)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "plan-clear", method: http.MethodPost, path: "/dead-letters/clear/plan", action: access.Clear, idempotent: true, summary: "Count what a clear would remove",
 	}, a.planClear)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "clear-dead-letters", method: http.MethodPost, path: "/dead-letters/clear", action: access.Clear, plannable: true, summary: "Clear a family: purge all its dead letters",
 		description: "With the limits of a purge.",
 	}, a.clear)
 }
 
-func (a *API) planPurge(ctx context.Context, c Caller, in *purgePlanInput) (*purgePlanOutput, error) {
+func (a retentionAPI) planPurge(ctx context.Context, c Caller, in *purgePlanInput) (*purgePlanOutput, error) {
 	filter, err := postadjudication.ParseLetterFilter(in.Body.Filter)
 	if err != nil {
 		return nil, err
@@ -86,7 +89,7 @@ func (a *API) planPurge(ctx context.Context, c Caller, in *purgePlanInput) (*pur
 	return &purgePlanOutput{plan}, err
 }
 
-func (a *API) purge(ctx context.Context, c Caller, in *purgeInput) (*purgeOutput, error) {
+func (a retentionAPI) purge(ctx context.Context, c Caller, in *purgeInput) (*purgeOutput, error) {
 	filter, err := postadjudication.ParseLetterFilter(in.Body.Filter)
 	if err != nil {
 		return nil, err
@@ -95,12 +98,12 @@ func (a *API) purge(ctx context.Context, c Caller, in *purgeInput) (*purgeOutput
 	return &purgeOutput{done}, err
 }
 
-func (a *API) planClear(ctx context.Context, c Caller, in *clearPlanInput) (*purgePlanOutput, error) {
+func (a retentionAPI) planClear(ctx context.Context, c Caller, in *clearPlanInput) (*purgePlanOutput, error) {
 	plan, err := a.service.As(c.Tenant, "").DeadLetters.PlanClear(ctx, postadjudication.ClearRequest{Family: in.Body.Family})
 	return &purgePlanOutput{plan}, err
 }
 
-func (a *API) clear(ctx context.Context, c Caller, in *clearInput) (*purgeOutput, error) {
+func (a retentionAPI) clear(ctx context.Context, c Caller, in *clearInput) (*purgeOutput, error) {
 	done, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Clear(ctx, postadjudication.ClearRequest{Reason: in.Body.Reason, Family: in.Body.Family, Confirm: in.Body.Confirm})
 	return &purgeOutput{done}, err
 }

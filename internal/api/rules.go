@@ -57,22 +57,25 @@ type ruleOutput struct{ Body postadjudication.StoredRule }
 
 type ruleTrialOutput struct{ Body postadjudication.RuleTrial }
 
-func (a *API) ruleOperations(h huma.API) {
-	register(a, h, operation{
+// ruleAPI has the handlers of replay rules.
+type ruleAPI struct{ *API }
+
+func (a ruleAPI) operations(h huma.API) {
+	register(a.API, h, operation{
 		id: "list-rules", method: http.MethodGet, path: "/rules", action: access.Read, summary: "List the rules of automatic replay",
 	}, a.rules)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "set-rule", method: http.MethodPost, path: "/rules/{rule}", action: access.Rules, summary: "Create or change a rule",
 		description: "A rule replays only letters that are known to be not executed, and never a held one. 409 rule_version if if_version is not the current version, too_many_rules.",
 	}, a.setRule)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, idempotent: true, summary: "Report what a rule would do now, without changes",
 	}, a.tryRule)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "delete-rule", method: http.MethodPost, path: "/rules/{rule}/delete", action: access.Rules, summary: "Delete a rule",
 		description: "Its replays stay counted. 409 rule_version if if_version is not the current version.",
 	}, a.deleteRule)
-	register(a, h, operation{
+	register(a.API, h, operation{
 		id: "rule-history", method: http.MethodGet, path: "/rules/{rule}/history", action: access.Receipts, summary: "List the changes of a rule, from their receipts",
 		description: "Oldest first. A rule that is deleted and created again continues its versions.",
 	}, a.ruleHistory)
@@ -90,7 +93,7 @@ type ruleHistoryOutput struct {
 	}
 }
 
-func (a *API) ruleHistory(ctx context.Context, c Caller, in *ruleHistoryInput) (*ruleHistoryOutput, error) {
+func (a ruleAPI) ruleHistory(ctx context.Context, c Caller, in *ruleHistoryInput) (*ruleHistoryOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Rules.History(ctx, in.Name, in.After, in.Limit)
 	out := &ruleHistoryOutput{}
 	out.Body.Versions = append([]postadjudication.RuleVersion{}, found...)
@@ -112,14 +115,14 @@ func (b RuleBody) rule(name string) (postadjudication.Rule, error) {
 	return postadjudication.ParseRule(text)
 }
 
-func (a *API) rules(ctx context.Context, c Caller, _ *noInput) (*rulesOutput, error) {
+func (a ruleAPI) rules(ctx context.Context, c Caller, _ *noInput) (*rulesOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Rules.List(ctx)
 	out := &rulesOutput{}
 	out.Body.Rules = append([]postadjudication.StoredRule{}, found...)
 	return out, err
 }
 
-func (a *API) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOutput, error) {
+func (a ruleAPI) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOutput, error) {
 	rule, err := in.Body.Rule.rule(in.Name)
 	if err != nil {
 		return nil, err
@@ -128,7 +131,7 @@ func (a *API) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOutput
 	return &ruleOutput{now}, ruleProblem(err)
 }
 
-func (a *API) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleTrialOutput, error) {
+func (a ruleAPI) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleTrialOutput, error) {
 	rule, err := in.Body.Rule.rule(in.Name)
 	if err != nil {
 		return nil, err
@@ -137,7 +140,7 @@ func (a *API) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleT
 	return &ruleTrialOutput{trial}, err
 }
 
-func (a *API) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*ruleOutput, error) {
+func (a ruleAPI) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*ruleOutput, error) {
 	was, err := a.service.As(c.Tenant, c.Principal).Rules.Delete(ctx, postadjudication.RuleRemoval{Name: in.Name, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
 	return &ruleOutput{was}, ruleProblem(err)
 }

@@ -37,7 +37,7 @@ const (
 //	id: 4711
 //	event: run.dead_lettered
 //	data: {"position":4711,"id":"...","type":"run.dead_lettered",...}
-func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.StreamResponse, error) {
+func (a eventAPI) stream(ctx context.Context, c Caller, in *streamInput) (*huma.StreamResponse, error) {
 	after := postadjudication.Position(in.After)
 	if in.Last > 0 {
 		after = postadjudication.Position(in.Last)
@@ -57,7 +57,7 @@ func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.Stre
 			w.Header().Set("Content-Type", streamType)
 			return
 		}
-		s := &stream{a, c, w, http.NewResponseController(w)}
+		s := &stream{a.API, c, w, http.NewResponseController(w)}
 		if err := s.run(hc.Context(), after); err != nil && hc.Context().Err() == nil {
 			a.log.Info("a stream of events ended", zap.String("tenant", c.Tenant), zap.Error(err))
 		}
@@ -68,7 +68,7 @@ func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.Stre
 //
 //	429 too_many_streams  the key or the tenant is at its limit
 //	503 too_many_streams  the process is at its limit
-func (a *API) acquireStream(c Caller) (release func(), err error) {
+func (a eventAPI) acquireStream(c Caller) (release func(), err error) {
 	release, exceeded := a.streamQuota.acquire(c, 1)
 	switch exceeded {
 	case scopeNone:

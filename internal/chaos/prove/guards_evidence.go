@@ -36,7 +36,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "a run of another tenant is not found",
-		Edits:    []Edit{{"postadjudication/status.go", "if tenant == \"\" || snap.Run.Tenant != tenant {", "if tenant == \"\" {"}},
+		Edits:    []Edit{{"postadjudication/fork.go", "(tenant == \"\" || seen.Run.Tenant != tenant) {", "tenant == \"\" {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
 	},
 	{
