@@ -8,10 +8,13 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// blockedByBreaker reports whether a circuit breaker blocks a run. The caller holds the lock.
-func (j *Journal) blockedByBreaker(r background.Run) bool {
+// breakerStore has the circuit breakers of a Journal.
+type breakerStore struct{ *state }
+
+// blockedByBreaker reports whether a circuit breaker blocks a run.
+func (s *state) blockedByBreaker(r background.Run) bool {
 	for _, tenant := range []string{r.Tenant, ""} {
-		if !j.breakers[background.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].Allows(r.ID) {
+		if !s.breakers[background.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].Allows(r.ID) {
 			return true
 		}
 	}
@@ -19,7 +22,7 @@ func (j *Journal) blockedByBreaker(r background.Run) bool {
 }
 
 // Breakers implements background.BreakerStore.
-func (j *Journal) Breakers(context.Context) ([]background.Breaker, error) {
+func (j breakerStore) Breakers(context.Context) ([]background.Breaker, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -35,7 +38,7 @@ func (j *Journal) Breakers(context.Context) ([]background.Breaker, error) {
 }
 
 // BreakerChangedAt implements background.BreakerStore.
-func (j *Journal) BreakerChangedAt(_ context.Context, t background.Target) (last time.Time, err error) {
+func (j breakerStore) BreakerChangedAt(_ context.Context, t background.Target) (last time.Time, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, tenant := range []string{t.Tenant, ""} {
@@ -47,7 +50,7 @@ func (j *Journal) BreakerChangedAt(_ context.Context, t background.Target) (last
 }
 
 // UpdateBreaker implements background.BreakerStore.
-func (j *Journal) UpdateBreaker(_ context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (background.Breaker, bool, error) {
+func (j breakerStore) UpdateBreaker(_ context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (background.Breaker, bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -66,7 +69,7 @@ func (j *Journal) UpdateBreaker(_ context.Context, t background.Target, decide f
 }
 
 // RecordProbes implements background.BreakerStore.
-func (j *Journal) RecordProbes(_ context.Context, next background.Breaker) (bool, error) {
+func (j breakerStore) RecordProbes(_ context.Context, next background.Breaker) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -82,7 +85,7 @@ func (j *Journal) RecordProbes(_ context.Context, next background.Breaker) (bool
 
 // PausedRuns implements background.BreakerStore. StartFraction is a position in the order of
 // due times.
-func (j *Journal) PausedRuns(_ context.Context, q background.PausedQuery) ([]background.Run, error) {
+func (j breakerStore) PausedRuns(_ context.Context, q background.PausedQuery) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -103,7 +106,7 @@ func (j *Journal) PausedRuns(_ context.Context, q background.PausedQuery) ([]bac
 }
 
 // called reports whether a live process calls a target. The caller holds the lock.
-func (j *Journal) called(target string) bool {
+func (j breakerStore) called(target string) bool {
 	for _, s := range j.sessions {
 		if !s.Lost && slices.Contains(s.Targets, target) {
 			return true
@@ -113,7 +116,7 @@ func (j *Journal) called(target string) bool {
 }
 
 // CountPausedRuns implements background.BreakerStore.
-func (j *Journal) CountPausedRuns(_ context.Context, t background.Target, called []string, most int) (all, named int, err error) {
+func (j breakerStore) CountPausedRuns(_ context.Context, t background.Target, called []string, most int) (all, named int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range j.pausedRuns(t) {
@@ -125,7 +128,7 @@ func (j *Journal) CountPausedRuns(_ context.Context, t background.Target, called
 }
 
 // pausedRuns lists the waiting runs of a target. The caller holds the lock.
-func (j *Journal) pausedRuns(t background.Target) (found []background.Run) {
+func (j breakerStore) pausedRuns(t background.Target) (found []background.Run) {
 	for _, r := range j.runs {
 		own := background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target}
 		if (t.Tenant == "" || t.Tenant == r.Tenant) && t.Family == r.Family && t.Name == r.Target && r.State.Waiting() && (t == own || !j.breakers[own].Blocks()) {
@@ -137,14 +140,14 @@ func (j *Journal) pausedRuns(t background.Target) (found []background.Run) {
 
 // RecordPaused implements background.BreakerStore. This journal has no trails, so it writes
 // nothing.
-func (j *Journal) RecordPaused(context.Context, string, background.Target, time.Time) error {
+func (j breakerStore) RecordPaused(context.Context, string, background.Target, time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.down
 }
 
 // RecordClosed implements background.BreakerStore.
-func (j *Journal) RecordClosed(context.Context, time.Time, int) (int, error) {
+func (j breakerStore) RecordClosed(context.Context, time.Time, int) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return 0, j.down

@@ -22,6 +22,13 @@ var ErrInjected = errors.New("backgroundtest: the connection broke")
 // Journal is an in-memory background.Store that families record their transitions in. It is
 // safe for concurrent use.
 type Journal struct {
+	*state
+	sessionStore
+	breakerStore
+}
+
+// state is what the parts of a Journal share. Its methods are called with the lock held.
+type state struct {
 	mu          sync.Mutex
 	rand        *rand.Rand
 	runs        map[background.RunID]background.Run
@@ -38,7 +45,7 @@ type Journal struct {
 
 // NewJournal returns an empty journal whose injected failures depend on the seed.
 func NewJournal(seed uint64) *Journal {
-	return &Journal{
+	s := &state{
 		rand:        rand.New(rand.NewPCG(seed, seed)),
 		runs:        make(map[background.RunID]background.Run),
 		transitions: make(map[background.RunID][]background.Transition),
@@ -46,6 +53,7 @@ func NewJournal(seed uint64) *Journal {
 		sessions:    make(map[background.SessionID]background.Session),
 		breakers:    make(map[background.Target]background.Breaker),
 	}
+	return &Journal{s, sessionStore{s}, breakerStore{s}}
 }
 
 // SetKeyLifetime sets how long after the first call a run of unknown outcome may be called
@@ -137,9 +145,9 @@ func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 	return after, err
 }
 
-func (j *Journal) expired(r background.Run, at time.Time) bool {
+func (s *state) expired(r background.Run, at time.Time) bool {
 	unknown := r.Class == background.Unknown || r.UnresolvedUnknowns > 0
-	return j.keyLifetime > 0 && unknown && r.State.Waiting() && at.Sub(r.FirstSentAt) >= j.keyLifetime
+	return s.keyLifetime > 0 && unknown && r.State.Waiting() && at.Sub(r.FirstSentAt) >= s.keyLifetime
 }
 
 // When a write fails: never, before it took effect, or after.
@@ -149,14 +157,14 @@ const (
 	failAfterWrite
 )
 
-func (j *Journal) pickFault() int {
+func (s *state) pickFault() int {
 	switch {
-	case j.down != nil:
+	case s.down != nil:
 		return failBeforeWrite
-	case j.reliable:
+	case s.reliable:
 		return noFault
 	}
-	switch j.rand.IntN(20) {
+	switch s.rand.IntN(20) {
 	case 0:
 		return failBeforeWrite
 	case 1:
@@ -165,11 +173,11 @@ func (j *Journal) pickFault() int {
 	return noFault
 }
 
-func (j *Journal) faultErr() error { return cmp.Or(j.down, ErrInjected) }
+func (s *state) faultErr() error { return cmp.Or(s.down, ErrInjected) }
 
-func (j *Journal) notifyWaiters() {
-	close(j.changed)
-	j.changed = make(chan struct{})
+func (s *state) notifyWaiters() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // Find implements background.Store.

@@ -8,8 +8,11 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
+// sessionStore has the sessions of a Journal.
+type sessionStore struct{ *state }
+
 // Register implements background.Store.
-func (j *Journal) Register(_ context.Context, s background.Session) error {
+func (j sessionStore) Register(_ context.Context, s background.Session) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -21,7 +24,7 @@ func (j *Journal) Register(_ context.Context, s background.Session) error {
 }
 
 // Beat implements background.Store.
-func (j *Journal) Beat(_ context.Context, status background.Session) (bool, background.ClockReading, error) {
+func (j sessionStore) Beat(_ context.Context, status background.Session) (bool, background.ClockReading, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -38,25 +41,25 @@ func (j *Journal) Beat(_ context.Context, status background.Session) (bool, back
 }
 
 // Clock implements background.Store.
-func (j *Journal) Clock(context.Context) (background.ClockReading, error) {
+func (j sessionStore) Clock(context.Context) (background.ClockReading, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.clock(), j.down
 }
 
 // SetClock sets the offset of the journal's clock and the name of its server.
-func (j *Journal) SetClock(offset time.Duration, server string) {
+func (j sessionStore) SetClock(offset time.Duration, server string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.clockOffset, j.server = offset, server
 }
 
-func (j *Journal) clock() background.ClockReading {
-	return background.ClockReading{At: time.Now().Add(j.clockOffset).Round(0), Server: j.server}
+func (s *state) clock() background.ClockReading {
+	return background.ClockReading{At: time.Now().Add(s.clockOffset).Round(0), Server: s.server}
 }
 
 // MissingSessions implements background.Store.
-func (j *Journal) MissingSessions(context.Context, background.Cursor, int) ([]background.SessionID, background.Cursor, error) {
+func (j sessionStore) MissingSessions(context.Context, background.Cursor, int) ([]background.SessionID, background.Cursor, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -72,14 +75,14 @@ func (j *Journal) MissingSessions(context.Context, background.Cursor, int) ([]ba
 }
 
 // ForgetSessions deletes all sessions, as a restore may.
-func (j *Journal) ForgetSessions() {
+func (j sessionStore) ForgetSessions() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clear(j.sessions)
 }
 
 // Sessions implements background.Store.
-func (j *Journal) Sessions(context.Context) ([]background.Session, error) {
+func (j sessionStore) Sessions(context.Context) ([]background.Session, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -93,7 +96,7 @@ func (j *Journal) Sessions(context.Context) ([]background.Session, error) {
 }
 
 // MarkLost implements background.Store.
-func (j *Journal) MarkLost(_ context.Context, seen background.Session) (bool, error) {
+func (j sessionStore) MarkLost(_ context.Context, seen background.Session) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -109,7 +112,7 @@ func (j *Journal) MarkLost(_ context.Context, seen background.Session) (bool, er
 }
 
 // AttemptsOf implements background.Store.
-func (j *Journal) AttemptsOf(_ context.Context, id background.SessionID, limit int) ([]background.Run, error) {
+func (j sessionStore) AttemptsOf(_ context.Context, id background.SessionID, limit int) ([]background.Run, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -125,7 +128,7 @@ func (j *Journal) AttemptsOf(_ context.Context, id background.SessionID, limit i
 }
 
 // Remove implements background.Store.
-func (j *Journal) Remove(_ context.Context, id background.SessionID) error {
+func (j sessionStore) Remove(_ context.Context, id background.SessionID) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {

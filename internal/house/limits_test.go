@@ -41,10 +41,6 @@ var ceilings = map[quantity]int{
 	{packageFiles, "internal/postgres"}:           58,
 	{packageNames, "internal/postgres"}:           150,
 	{typeMethods, "internal/postgres.searchPlan"}: 45,
-	// It implements background.Store, and scripts the faults of one.
-	{typeMethods, "background/backgroundtest.Journal"}: 39,
-	// One method a form of a secret, on one position in one text.
-	{typeMethods, "internal/redact.scanner"}: 35,
 	// The subtypes, classes and failures of receipts are constants of one package: their readers import nothing else.
 	{packageNames, "receipts"}: 118,
 }

@@ -146,10 +146,10 @@ func (sc *scanner) readSign(i int) (int, byte) {
 	if i < len(s) && isQuote(s[i]) {
 		i++
 	}
-	if sc.opensElement(i) {
+	if opensElement(sc.s, i) {
 		return i + 1, '='
 	}
-	i = sc.blanks(i)
+	i = blanks(sc.s, i)
 	if i == len(s) || (s[i] != '=' && s[i] != ':') {
 		return 0, 0
 	}
@@ -162,12 +162,12 @@ func (sc *scanner) readSign(i int) (int, byte) {
 		sign = '='
 		i++
 	}
-	return sc.blanks(i), sign
+	return blanks(sc.s, i), sign
 }
 
-func (sc *scanner) blanks(i int) int {
+func blanks(s string, i int) int {
 	for range maxPad {
-		if i < len(sc.s) && (sc.s[i] == ' ' || sc.s[i] == '\t') {
+		if i < len(s) && (s[i] == ' ' || s[i] == '\t') {
 			i++
 		}
 	}
@@ -175,12 +175,12 @@ func (sc *scanner) blanks(i int) int {
 }
 
 // opensElement reports whether the name that ends at i, before a ">", is in the start tag of an XML element.
-func (sc *scanner) opensElement(i int) bool {
-	if i == len(sc.s) || sc.s[i] != '>' {
+func opensElement(s string, i int) bool {
+	if i == len(s) || s[i] != '>' {
 		return false
 	}
-	for i > 0 && (isNameByte(sc.s[i-1]) || sc.s[i-1] == ':') {
+	for i > 0 && (isNameByte(s[i-1]) || s[i-1] == ':') {
 		i--
 	}
-	return i > 0 && sc.s[i-1] == '<'
+	return i > 0 && s[i-1] == '<'
 }

@@ -29,13 +29,13 @@ func (sc *scanner) numbers(i, end int) int {
 	if next, ok := sc.printed(i); ok {
 		return next
 	}
-	fraction := sc.isFraction(i)
+	fraction := isFraction(sc.s, i)
 	for i < end {
 		if !isDigit(sc.s[i]) {
 			i++
 			continue
 		}
-		g := group{from: i, to: sc.digitsEnd(i)}
+		g := group{from: i, to: digitsEnd(sc.s, i)}
 		i = g.to
 		if fraction {
 			fraction = false
@@ -82,8 +82,8 @@ func isHexWord(word string) bool {
 	return letter
 }
 
-func (sc *scanner) digitsEnd(i int) int {
-	for i < len(sc.s) && isDigit(sc.s[i]) {
+func digitsEnd(s string, i int) int {
+	for i < len(s) && isDigit(s[i]) {
 		i++
 	}
 	return i
@@ -102,7 +102,7 @@ func (sc *scanner) grouped(first group) int {
 		if next == at || next == len(sc.s) || !isDigit(sc.s[next]) || isDate(sc.s[next:]) {
 			break
 		}
-		g := group{from: next, to: sc.digitsEnd(next)}
+		g := group{from: next, to: digitsEnd(sc.s, next)}
 		word := g.to
 		for word < len(sc.s) && isAlnum(sc.s[word]) {
 			word++
@@ -123,12 +123,12 @@ func (sc *scanner) grouped(first group) int {
 // spaced as cards are printed, so that a card beside another number is found.
 func (sc *scanner) groups(run []group) {
 	if sc.isCard(run) {
-		sc.replace(run[0].from, sc.trackEnd(run[len(run)-1].to), CardMark)
+		sc.replace(run[0].from, trackEnd(sc.s, run[len(run)-1].to), CardMark)
 		return
 	}
 	for i := 0; i < len(run); {
 		if n := sc.cardAt(run[i:]); n > 0 {
-			sc.replace(run[i].from, sc.trackEnd(run[i+n-1].to), CardMark)
+			sc.replace(run[i].from, trackEnd(sc.s, run[i+n-1].to), CardMark)
 			i += n
 			continue
 		}

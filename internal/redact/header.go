@@ -9,7 +9,7 @@ var tokenSchemes = [...]string{"bearer", "basic", "token", "apikey", "dpop", "ne
 func (sc *scanner) withScheme(v span) span {
 	for _, scheme := range tokenSchemes {
 		if strings.EqualFold(sc.s[v.from:v.to], scheme) {
-			next := sc.token(sc.blanks(v.to))
+			next := token(sc.s, blanks(sc.s, v.to))
 			return span{v.from, max(v.to, next.to)}
 		}
 	}
@@ -42,11 +42,11 @@ func (sc *scanner) bearer(i, end int) (int, bool) {
 	if !strings.EqualFold(word, "bearer") && !strings.EqualFold(word, "basic") {
 		return 0, false
 	}
-	from := sc.blanks(end)
+	from := blanks(sc.s, end)
 	if from == end {
 		return 0, false
 	}
-	v := sc.token(from)
+	v := token(sc.s, from)
 	if v.from == v.to {
 		return 0, false
 	}

@@ -23,14 +23,14 @@ func (sc *scanner) printed(i int) (int, bool) {
 	var lens [maxCard]int
 	var digits [maxCard]byte
 	count, n, gap, at := 0, 0, "", i
-	if gl := gapLen(s[sc.digitsEnd(i):]); gl > 0 {
-		gap = s[sc.digitsEnd(i) : sc.digitsEnd(i)+gl]
+	if gl := gapLen(s[digitsEnd(sc.s, i):]); gl > 0 {
+		gap = s[digitsEnd(sc.s, i) : digitsEnd(sc.s, i)+gl]
 	}
 	if gap == "" || (i > len(gap) && s[i-len(gap):i] == gap && isDigit(s[i-len(gap)-1])) {
 		return 0, false
 	}
 	for {
-		end := sc.digitsEnd(at)
+		end := digitsEnd(sc.s, at)
 		if end == at || n+end-at > maxCard || (end < len(s) && isAlnum(s[end])) {
 			return 0, false
 		}
@@ -46,7 +46,7 @@ func (sc *scanner) printed(i int) (int, bool) {
 	if n < minCard || !isPrintedGrouping(lens[:count]) || !isIssuedCard(digits[:n]) {
 		return 0, false
 	}
-	return sc.replace(i, sc.trackEnd(at), CardMark), true
+	return sc.replace(i, trackEnd(sc.s, at), CardMark), true
 }
 
 func isPrintedGrouping(lens []int) bool {
@@ -75,11 +75,11 @@ func (sc *scanner) besideHex(i, end int) (int, bool) {
 	if !isDigit(sc.s[from]) {
 		from++
 	}
-	to := sc.digitsEnd(from)
+	to := digitsEnd(sc.s, from)
 	if n := to - from; n < minCard || n > maxCard || !isIssuedCard([]byte(sc.s[from:to])) {
 		return 0, false
 	}
-	if track := sc.trackEnd(to); track >= end && track > to {
+	if track := trackEnd(sc.s, to); track >= end && track > to {
 		return sc.replace(from, track, CardMark), true
 	}
 	if end-i == 16 || end-to > 1 {
@@ -95,8 +95,7 @@ const (
 
 // trackEnd returns the end of the magnetic stripe's fields after the number that ends at to: "=" or "D" and digits on
 // the second track, the holder between "^" and digits on the first. It returns to if there are none.
-func (sc *scanner) trackEnd(to int) int {
-	s := sc.s
+func trackEnd(s string, to int) int {
 	if to == len(s) {
 		return to
 	}
@@ -114,7 +113,7 @@ func (sc *scanner) trackEnd(to int) int {
 	default:
 		return to
 	}
-	end := sc.digitsEnd(at)
+	end := digitsEnd(s, at)
 	if end-at < minTrack {
 		return to
 	}
@@ -128,16 +127,16 @@ func (sc *scanner) trackEnd(to int) int {
 const maxFractionDigits = 17
 
 // isFraction reports whether the digits at i are the fraction of a printed floating-point number.
-func (sc *scanner) isFraction(i int) bool {
-	if i < 2 || sc.s[i-1] != '.' || !isDigit(sc.s[i-2]) {
+func isFraction(s string, i int) bool {
+	if i < 2 || s[i-1] != '.' || !isDigit(s[i-2]) {
 		return false
 	}
 	from := i - 1
-	for from > 0 && isDigit(sc.s[from-1]) {
+	for from > 0 && isDigit(s[from-1]) {
 		from--
 	}
-	for from < i-1 && sc.s[from] == '0' {
+	for from < i-1 && s[from] == '0' {
 		from++
 	}
-	return (i-1-from)+(sc.digitsEnd(i)-i) <= maxFractionDigits
+	return (i-1-from)+(digitsEnd(s, i)-i) <= maxFractionDigits
 }

@@ -48,7 +48,7 @@ func (sc *scanner) slashedUserinfo(from, end int) int {
 // be the name of a person. It returns the offset to continue at.
 func (sc *scanner) bareUserinfo(i int) int {
 	s := sc.s
-	if !sc.connects(i + 1) {
+	if !connects(sc.s, i+1) {
 		return i + 1
 	}
 	from := i
@@ -68,8 +68,7 @@ func (sc *scanner) bareUserinfo(i int) int {
 }
 
 // connects reports whether s has a host with a port, a path or a protocol at i.
-func (sc *scanner) connects(i int) bool {
-	s := sc.s
+func connects(s string, i int) bool {
 	for _, protocol := range [...]string{"tcp(", "unix("} {
 		if strings.HasPrefix(s[i:], protocol) {
 			return true

@@ -13,20 +13,20 @@ func (sc *scanner) value(i int) span {
 		open++
 	}
 	if open < len(sc.s) && isQuote(sc.s[open]) {
-		return span{open + 1, sc.quoteEnd(open+1, sc.s[open], open-i)}
+		return span{open + 1, quoteEnd(sc.s, open+1, sc.s[open], open-i)}
 	}
 	if i < len(sc.s) && (sc.s[i] == '{' || sc.s[i] == '[') && !strings.HasPrefix(sc.s[i:], RedactedMark) {
-		return span{i, sc.bracketEnd(i)}
+		return span{i, bracketEnd(sc.s, i)}
 	}
-	return sc.token(i)
+	return token(sc.s, i)
 }
 
 // quoteEnd returns the end of the text in quotes that begins at i. A quote inside it has more backslashes than the
 // opening one had: JSON is often found inside JSON.
-func (sc *scanner) quoteEnd(i int, quote byte, slashes int) int {
+func quoteEnd(s string, i int, quote byte, slashes int) int {
 	before := 0
-	for ; i < len(sc.s); i++ {
-		switch sc.s[i] {
+	for ; i < len(s); i++ {
+		switch s[i] {
 		case '\\':
 			before++
 			continue
@@ -35,7 +35,7 @@ func (sc *scanner) quoteEnd(i int, quote byte, slashes int) int {
 			if slashes == 0 {
 				closes = before%2 == 0
 			}
-			if closes && quote == '\'' && strings.HasPrefix(sc.s[i+1:], "'") {
+			if closes && quote == '\'' && strings.HasPrefix(s[i+1:], "'") {
 				i++ // two single quotes are one in SQL
 			} else if closes {
 				return i - min(before, slashes)
@@ -47,10 +47,10 @@ func (sc *scanner) quoteEnd(i int, quote byte, slashes int) int {
 }
 
 // bracketEnd returns the end of the bracketed value that begins at i.
-func (sc *scanner) bracketEnd(i int) int {
+func bracketEnd(s string, i int) int {
 	depth := 0
-	for ; i < len(sc.s); i++ {
-		switch sc.s[i] {
+	for ; i < len(s); i++ {
+		switch s[i] {
 		case '{', '[':
 			depth++
 		case '}', ']':
@@ -64,15 +64,15 @@ func (sc *scanner) bracketEnd(i int) int {
 
 // token returns the extent of the unquoted value that begins at i, without the punctuation of the sentence around it.
 // A mark from an earlier pass is a value of its own, whatever follows it.
-func (sc *scanner) token(i int) span {
-	if end := i + len(RedactedMark); strings.HasPrefix(sc.s[i:], RedactedMark) && (end == len(sc.s) || !isAlnum(sc.s[end])) {
+func token(s string, i int) span {
+	if end := i + len(RedactedMark); strings.HasPrefix(s[i:], RedactedMark) && (end == len(s) || !isAlnum(s[end])) {
 		return span{i, end}
 	}
 	end := i
-	for end < len(sc.s) && !endsValue(sc.s[end]) {
+	for end < len(s) && !endsValue(s[end]) {
 		end++
 	}
-	return span{i, i + len(strings.TrimRight(sc.s[i:end], ",;)]}.:!?"))}
+	return span{i, i + len(strings.TrimRight(s[i:end], ",;)]}.:!?"))}
 }
 
 func endsValue(c byte) bool {
