@@ -68,7 +68,7 @@ func (r Reports) Analyze(ctx context.Context, q AnalysisQuery) (Analysis, error)
 	}
 	f := r.s.journalFilter(q.Filter, now)
 	times, trends := &postgres.DeathHistogram{Edges: steps}, trendEdges(now)
-	found, err := r.s.journal.Index.Analyze(ctx, r.tenant, f, largestGroups, times, trends)
+	found, err := r.s.index.Analyze(ctx, r.tenant, f, largestGroups, times, trends)
 	if err != nil {
 		return out, err
 	}
@@ -92,7 +92,7 @@ func (s *Service) checkAndDrain(ctx context.Context, tenant string, f LetterFilt
 	if err := validateLetterQuery(tenant, f); err != nil {
 		return err
 	}
-	return s.journal.Index.CatchUp(ctx)
+	return s.index.CatchUp(ctx)
 }
 
 // add sums up the tallies by each property that an analysis shows.
@@ -254,7 +254,7 @@ func (r Reports) Stats(ctx context.Context, f LetterFilter) (LetterStats, error)
 	if !noneOpen {
 		counts = append(counts, ages)
 	}
-	tallies, err := r.s.journal.Index.Tally(ctx, r.tenant, all, counts...)
+	tallies, err := r.s.index.Tally(ctx, r.tenant, all, counts...)
 	if err != nil {
 		return out, err
 	}

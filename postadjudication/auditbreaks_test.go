@@ -45,7 +45,7 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 	if err := r.DrainEvents(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.journal.Index.CatchUp(ctx); err != nil {
+	if err := r.index.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r.stopWork()
@@ -130,7 +130,7 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.mustAudit()
-	if err := r.journal.Index.CatchUp(ctx); err != nil {
+	if err := r.index.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r.stopWork()

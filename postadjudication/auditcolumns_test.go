@@ -79,7 +79,7 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 		if err := r.DrainEvents(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.journal.Index.CatchUp(ctx); err != nil {
+		if err := r.index.CatchUp(ctx); err != nil {
 			t.Fatal(err)
 		}
 		a, err := r.Audit(ctx)

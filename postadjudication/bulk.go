@@ -246,7 +246,7 @@ func (p Plans) Get(ctx context.Context, id uuid.UUID) (Bulk, error) {
 	}
 	out, err := p.s.withCounts(ctx, b)
 	if err == nil && out.Action == BulkFork && out.Progress.Done > 0 {
-		out.Forks, err = p.s.journal.Plans.CountForks(ctx, id)
+		out.Forks, err = p.s.plans.CountForks(ctx, id)
 	}
 	return out, err
 }
@@ -255,12 +255,12 @@ func (s *Service) findBulk(ctx context.Context, tenant string, id uuid.UUID) (po
 	if tenant == "" {
 		return postgres.BulkPlan{}, ErrNotFound
 	}
-	return s.journal.Plans.Find(ctx, tenant, id)
+	return s.plans.Find(ctx, tenant, id)
 }
 
 // withCounts adds the counts to a plan.
 func (s *Service) withCounts(ctx context.Context, b postgres.BulkPlan) (Bulk, error) {
-	counts, err := s.journal.Plans.Counts(ctx, b.ID)
+	counts, err := s.plans.Counts(ctx, b.ID)
 	if err != nil {
 		return Bulk{}, err
 	}
@@ -295,7 +295,7 @@ func (p Plans) List(ctx context.Context, cursor string) (BulkPage, error) {
 			return BulkPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
-	found, err := p.s.journal.Plans.List(ctx, p.tenant, before, bulksPage+1)
+	found, err := p.s.plans.List(ctx, p.tenant, before, bulksPage+1)
 	if err != nil {
 		return BulkPage{}, err
 	}
@@ -335,7 +335,7 @@ func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, 
 	if err != nil {
 		return BulkItemPage{}, err
 	}
-	found, err := p.s.journal.Plans.Items(ctx, id, stored, after, limit+1)
+	found, err := p.s.plans.Items(ctx, id, stored, after, limit+1)
 	if err != nil {
 		return BulkItemPage{}, err
 	}

@@ -86,11 +86,11 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 	if b.Parallel == 0 {
 		b.Parallel = bulkParallel
 	}
-	if err := s.journal.Plans.CatchUp(ctx); err != nil {
+	if err := s.plans.CatchUp(ctx); err != nil {
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)
-	b, err = s.journal.Plans.Create(ctx, b, condition.applyTo(postgres.BulkScope{
+	b, err = s.plans.Create(ctx, b, condition.applyTo(postgres.BulkScope{
 		Filter: s.journalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.Sum,
 		GateOf: func(l *postgres.PlannedLetter) string {
 			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
@@ -317,7 +317,7 @@ func (s *Service) storePlan(ctx context.Context, b postgres.BulkPlan, spec BulkS
 		digest.Add(i.Run, i.Head, i.Amount, i.Currency)
 	}
 	b.Hash = digest.Sum()
-	if b, err = s.journal.Plans.CreateOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
+	if b, err = s.plans.CreateOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
 		return Bulk{}, err
 	}
 	return s.withCounts(ctx, b)

@@ -259,13 +259,13 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
 	r.t.Helper()
 	ctx := context.Background()
-	b, err := r.journal.Plans.Find(ctx, "acme", like.ID)
+	b, err := r.plans.Find(ctx, "acme", like.ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	b.ID = newID()
 	digest := newBulkDigest(b)
-	b, err = r.journal.Plans.Create(ctx, b, postgres.BulkScope{
+	b, err = r.plans.Create(ctx, b, postgres.BulkScope{
 		Filter: r.journalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.Sum, Matches: meets,
 		GateOf: func(l *postgres.PlannedLetter) string {
 			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
@@ -317,14 +317,14 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	plan, _ := r.planInChunks(hold, q.Filter, 1, 0, nil, func() {
 		if first {
 			mark(letters[3])
-			if err := r.journal.Index.CatchUp(ctx); err != nil {
+			if err := r.index.CatchUp(ctx); err != nil {
 				t.Error(err)
 			}
 		}
 		first = false
 	})
 	run(plan, 5, 1)
-	if err := r.journal.Plans.CatchUp(ctx); err != nil {
+	if err := r.plans.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	mark(letters[1])
@@ -378,7 +378,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	ctx := context.Background()
 	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.mustPlan(allLetters(BulkFork))
-	items, err := r.journal.Plans.PendingItems(ctx, plan.ID, 0, 10)
+	items, err := r.plans.PendingItems(ctx, plan.ID, 0, 10)
 	if err != nil || len(items) != 3 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}
@@ -387,7 +387,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 		for n, o := range outcomes {
 			items[n].Outcome = o
 		}
-		if err := r.journal.Plans.RecordItems(ctx, plan.ID, items); err != nil {
+		if err := r.plans.RecordItems(ctx, plan.ID, items); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -398,7 +398,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if left, err := r.journal.Plans.PendingItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
+	if left, err := r.plans.PendingItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
 		t.Errorf("%+v, %v", left, err)
 	}
 }
@@ -410,7 +410,7 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	ctx := context.Background()
 	r.deadLetters(0, 1, func(escrow.Call) escrow.Answer { return refused() })
 	whole := r.mustPlan(allLetters(BulkHold))
-	like, err := r.journal.Plans.Find(ctx, "acme", whole.ID)
+	like, err := r.plans.Find(ctx, "acme", whole.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +428,7 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 		b := like
 		b.ID = newID()
 		go func() {
-			_, err := r.journal.Plans.Create(ctx, b, scope)
+			_, err := r.plans.Create(ctx, b, scope)
 			ended <- err
 		}()
 	}

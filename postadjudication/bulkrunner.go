@@ -70,7 +70,7 @@ func (r *bulkRunner) run(ctx context.Context) {
 	failing := false
 	for {
 		changed := r.changes()
-		due, err := r.service.journal.Plans.Unfinished(ctx)
+		due, err := r.service.plans.Unfinished(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			r.service.log.Error("could not search for bulk plans, retrying", zap.Error(err))
 		}
@@ -139,7 +139,7 @@ func (r *bulkRunner) release(id uuid.UUID) {
 // runPlan runs a plan unless another process holds its lock.
 func (r *bulkRunner) runPlan(ctx context.Context, b postgres.BulkPlan) {
 	log := r.service.log.With(zap.Stringer("bulk", b.ID))
-	lock, err := r.service.journal.Plans.Lock(ctx, b)
+	lock, err := r.service.plans.Lock(ctx, b)
 	if err != nil && ctx.Err() == nil {
 		log.Warn("could not lock a bulk plan, retrying", zap.Error(err))
 	}

@@ -104,7 +104,7 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 // storedDigest recomputes the hash of a plan from what is stored.
 func (s *Service) storedDigest(ctx context.Context, b postgres.BulkPlan) ([32]byte, error) {
 	d := newBulkDigest(b)
-	err := s.journal.Plans.EachItem(ctx, b.ID, func(i *postgres.BulkItem) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
+	err := s.plans.EachItem(ctx, b.ID, func(i *postgres.BulkItem) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
 	return d.Sum(), err
 }
 
@@ -160,7 +160,7 @@ func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, a
 		return Bulk{}, ErrNotFound
 	}
 	at, reason := s.now(), cleanText(reason, 1024)
-	b, err := s.journal.Plans.Update(ctx, tenant, id, func(now postgres.BulkPlan, left bool) (postgres.BulkPlan, receipts.Draft, error) {
+	b, err := s.plans.Update(ctx, tenant, id, func(now postgres.BulkPlan, left bool) (postgres.BulkPlan, receipts.Draft, error) {
 		next := now
 		if err := change(&next, left); err != nil {
 			return now, receipts.Draft{}, err

@@ -196,7 +196,7 @@ func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
-	b, err := r.journal.Plans.Find(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
+	b, err := r.plans.Find(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func (s *Service) workBulk(ctx context.Context, b postgres.BulkPlan) error {
 	size, last, called := chunkSize(b.Throttle), int64(0), false
 	for ctx.Err() == nil {
 		begun := time.Now()
-		items, err := s.journal.Plans.PendingItems(ctx, b.ID, last, size)
+		items, err := s.plans.PendingItems(ctx, b.ID, last, size)
 		switch {
 		case err != nil:
 			return err
@@ -186,7 +186,7 @@ func (w *planWork) recordOutcomes(ctx context.Context, items []postgres.BulkItem
 		return nil
 	}
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		err := w.journal.Plans.RecordItems(ctx, w.plan.ID, items)
+		err := w.plans.RecordItems(ctx, w.plan.ID, items)
 		if err == nil || try == bulkTries || !sleepOr(ctx, pause, nil) {
 			return err
 		}
@@ -208,7 +208,7 @@ func (w *planWork) finishPlan(ctx context.Context) error {
 // settleCancelled records what a process did for a plan before it died without recording it, if
 // the plan was cancelled meanwhile.
 func (w *planWork) settleCancelled(ctx context.Context) error {
-	items, err := w.journal.Plans.PendingItems(ctx, w.plan.ID, 0, bulkChunk)
+	items, err := w.plans.PendingItems(ctx, w.plan.ID, 0, bulkChunk)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (w *planWork) settleCancelled(ctx context.Context) error {
 	if err := w.recordOutcomes(ctx, withOutcome(items)); err != nil {
 		return err
 	}
-	return w.journal.Plans.MarkOutcomesKnown(ctx, w.plan.ID)
+	return w.plans.MarkOutcomesKnown(ctx, w.plan.ID)
 }
 
 // parallelBatches is how many commits run concurrently: while one waits for the disk or

@@ -23,7 +23,7 @@ func (r *rig) startedPlan(q BulkRequest) Bulk {
 }
 
 func (r *rig) mustWorkBulk(b Bulk) {
-	kept, err := r.journal.Plans.Find(context.Background(), b.Tenant, b.ID)
+	kept, err := r.plans.Find(context.Background(), b.Tenant, b.ID)
 	if err == nil {
 		err = r.workBulk(context.Background(), kept)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/schema"
 )
 
 // ErrUnsuitable means that the database can't be used as it is: it is a standby, behind a
@@ -51,29 +52,33 @@ type Failover struct {
 type FailoverExposure = postgres.FailoverExposure
 
 // openJournal opens a database and checks that it may be used, except with AllowUnsuitable.
-func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.Installation, error) {
+func (c *Config) openJournal(ctx context.Context) (_ *postgres.Journal, _ *postgres.Index, installed postgres.Installation, err error) {
 	journal, err := postgres.Open(ctx, c.DatabaseURL)
 	if err != nil {
-		return nil, postgres.Installation{}, err
+		return nil, nil, installed, err
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("skipped unreadable data", zap.Error(err)) }
-	installed, err := journal.Database.Installation(ctx)
+	installed, err = journal.Database.Installation(ctx)
 	if err == nil && !c.AllowUnsuitable {
 		if err = installed.CheckUsable(); err == nil {
-			err = journal.Database.CheckTriggers(ctx)
+			err = schema.CheckTriggers(ctx, journal.Reads())
 		}
 	}
 	if err == nil && c.Executor != nil && !c.AllowUnsuitable {
-		err = journal.Database.CheckPrivileges(ctx)
+		err = schema.CheckPrivileges(ctx, journal.Reads())
 	}
 	if err == nil && installed.ID == "" && c.Executor != nil && !c.AllowUnsuitable {
 		installed, err = journal.Database.Install(ctx, c.Demonstration)
 	}
+	var index *postgres.Index
+	if err == nil {
+		index, err = postgres.OpenIndex(c.DatabaseURL, journal)
+	}
 	if err != nil {
 		journal.Close()
-		return nil, installed, err
+		return nil, nil, installed, err
 	}
-	return journal, installed, nil
+	return journal, index, installed, nil
 }
 
 // ErrDemonstration means that a demonstration executor was given a database not marked for
@@ -100,7 +105,7 @@ func (s *Service) MayRun() error { return s.runRefusal }
 // they are, receipts and the rows they describe can be changed. A data-only restore disables
 // them; so can the owner of the tables.
 func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
-	return s.journal.Database.DisabledTriggers(ctx)
+	return schema.DisabledTriggers(ctx, s.journal.Reads())
 }
 
 // databaseMonitor checks the database while a process uses it.
@@ -133,7 +138,7 @@ func (c *databaseMonitor) unready() error {
 		return nil
 	case errors.Is(err, ErrSchema):
 		reason = "the schema of the database is of another version"
-	case errors.Is(err, postgres.ErrTriggersOff):
+	case errors.Is(err, schema.ErrTriggersOff):
 		reason = "triggers of the database are off"
 	case errors.Is(err, ErrTargets):
 		reason = "targets have other circuit breakers than in this process"
@@ -225,7 +230,7 @@ func (c *databaseMonitor) checkIdentity(found postgres.Installation) error {
 // checkTriggers returns an error if triggers are off that protect receipts and the rows they
 // describe. While they are off, a run may differ from what was decided.
 func (c *databaseMonitor) checkTriggers(ctx context.Context) error {
-	if err := c.journal.Database.RecheckTriggers(ctx); errors.Is(err, postgres.ErrTriggersOff) {
+	if err := schema.RecheckTriggers(ctx, c.journal.Reads()); errors.Is(err, schema.ErrTriggersOff) {
 		return fmt.Errorf("%w: %w", ErrUnsuitable, err)
 	}
 	return nil // readiness checks the connection itself

@@ -19,7 +19,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/localredis"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -305,7 +305,7 @@ func TestWhyADatabaseMayNotBeWorkedOnIsReportedByItsKind(t *testing.T) {
 	for reason, err := range map[string]error{
 		"this database may not be used":                            fmt.Errorf("%w: %w (%s)", ErrUnsuitable, background.ErrOtherDatabase, named),
 		"the schema of the database is of another version":         fmt.Errorf("%w: %s", ErrSchema, named),
-		"triggers of the database are off":                         fmt.Errorf("%w: %w (%s)", ErrUnsuitable, postgres.ErrTriggersOff, named),
+		"triggers of the database are off":                         fmt.Errorf("%w: %w (%s)", ErrUnsuitable, schema.ErrTriggersOff, named),
 		"targets have other circuit breakers than in this process": fmt.Errorf("%w: %s", ErrTargets, named),
 	} {
 		c := &databaseMonitor{}

@@ -88,7 +88,7 @@ func (s *tamperedDatabase) drain() {
 	if err := s.DrainEvents(ctx); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.journal.Index.CatchUp(ctx); err != nil {
+	if err := s.index.CatchUp(ctx); err != nil {
 		s.t.Fatal(err)
 	}
 	s.until("all is projected", `SELECT (SELECT max(last) FROM recourse.event_log) = last FROM recourse.projected WHERE name = 'letters'`)

@@ -119,10 +119,10 @@ func (l Letters) List(ctx context.Context, q LetterQuery) (LetterPage, error) {
 // findLetters returns letters after a cursor, and the position of the last one, even if that
 // one could not be read.
 func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order postgres.LetterOrder, at letterCursor, limit int) (found []postgres.FoundLetter, more bool, last postgres.LetterPosition, err error) {
-	if err := s.journal.Index.CatchUp(ctx); err != nil {
+	if err := s.index.CatchUp(ctx); err != nil {
 		return nil, false, last, err
 	}
-	return s.journal.Index.Search(ctx, tenant, s.journalFilter(f, at.asOf), order, at.place, limit)
+	return s.index.Search(ctx, tenant, s.journalFilter(f, at.asOf), order, at.place, limit)
 }
 
 // Count returns the exact number of dead letters that a filter selects.
@@ -131,10 +131,10 @@ func (l Letters) Count(ctx context.Context, f LetterFilter) (LetterCount, error)
 	if err := validateLetterQuery(l.tenant, f); err != nil {
 		return out, err
 	}
-	if err := l.s.journal.Index.CatchUp(ctx); err != nil {
+	if err := l.s.index.CatchUp(ctx); err != nil {
 		return out, err
 	}
-	counts, err := l.s.journal.Index.Count(ctx, l.tenant, l.s.journalFilter(f, l.s.now()))
+	counts, err := l.s.index.Count(ctx, l.tenant, l.s.journalFilter(f, l.s.now()))
 	for status, n := range counts {
 		out.ByStatus[background.LetterStatus(status)] = n
 		out.Total += n

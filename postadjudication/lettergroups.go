@@ -85,7 +85,7 @@ func (r Reports) Groups(ctx context.Context, q GroupQuery) (GroupPage, error) {
 			return GroupPage{}, err
 		}
 	}
-	if err := r.s.journal.Index.CatchUp(ctx); err != nil {
+	if err := r.s.index.CatchUp(ctx); err != nil {
 		return GroupPage{}, err
 	}
 	page, err := r.s.groups(ctx, r.tenant, q, at)
@@ -101,7 +101,7 @@ type groupResult struct {
 }
 
 func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at groupCursor) (out groupResult, err error) {
-	found, all, last, more, err := s.journal.Index.Groups(ctx, tenant, s.journalFilter(q.Filter, at.asOf), groupOrders[q.Sort], at.place, q.Limit)
+	found, all, last, more, err := s.index.Groups(ctx, tenant, s.journalFilter(q.Filter, at.asOf), groupOrders[q.Sort], at.place, q.Limit)
 	if err != nil {
 		return out, err
 	}

@@ -46,13 +46,13 @@ func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt
 	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
 		return Rebuilt{}, err
 	}
-	if err := s.journal.Plans.CatchUp(ctx); err != nil {
+	if err := s.plans.CatchUp(ctx); err != nil {
 		return Rebuilt{}, err
 	}
 	var all Rebuilt
 	reason := cleanText(q.Reason, 1024)
 	for place := (postgres.RebuildPosition{}); !place.Done(); {
-		done, next, err := s.journal.Index.Rebuild(ctx, q.Tenant, place, rebuildBatch, func(r postgres.RebuildResult) receipts.Draft {
+		done, next, err := s.index.Rebuild(ctx, q.Tenant, place, rebuildBatch, func(r postgres.RebuildResult) receipts.Draft {
 			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
 		})
 		if err != nil {
@@ -81,8 +81,8 @@ const (
 
 // projector keeps the index of letters up to date, while no other process does.
 type projector struct {
-	journal *postgres.Journal
-	log     *zap.Logger
+	index *postgres.Index
+	log   *zap.Logger
 }
 
 // run works until ctx ends.
@@ -90,7 +90,7 @@ func (p projector) run(ctx context.Context) {
 	failing := false
 	for pause := projectPause; sleepOr(ctx, pause, nil); {
 		begin := time.Now()
-		step, err := p.journal.Index.Project(ctx)
+		step, err := p.index.Project(ctx)
 		if ctx.Err() != nil {
 			return
 		}

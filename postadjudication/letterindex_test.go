@@ -22,7 +22,7 @@ func (r *rig) damagedList(letters int) []Submitted {
 	}
 	r.untilNoneLive()
 	r.mustAudit()
-	if err := errors.Join(r.DrainEvents(ctx), r.journal.Index.CatchUp(ctx)); err != nil {
+	if err := errors.Join(r.DrainEvents(ctx), r.index.CatchUp(ctx)); err != nil {
 		r.t.Fatal(err)
 	}
 	of := func(n int) string { return ` = '` + all[n].Run.String() + `'` }

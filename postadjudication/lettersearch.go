@@ -174,12 +174,12 @@ func (w *letterScan) readPage(ctx context.Context, limit int) (err error) {
 		return nil
 	}
 	if !w.drained {
-		if err := w.service.journal.Index.CatchUp(ctx); err != nil {
+		if err := w.service.index.CatchUp(ctx); err != nil {
 			return err
 		}
 		w.drained = true
 	}
-	w.page, w.more, w.last, err = w.service.journal.Index.Search(ctx, w.tenant, w.service.journalFilter(w.filter, w.at.asOf), w.order, w.at.place, limit)
+	w.page, w.more, w.last, err = w.service.index.Search(ctx, w.tenant, w.service.journalFilter(w.filter, w.at.asOf), w.order, w.at.place, limit)
 	if len(w.page) == 0 {
 		w.at.place = w.last
 	}

@@ -276,13 +276,14 @@ func (s *Service) pagesToPurge(tenant string, f LetterFilter) (pageSource, error
 		f.To = died
 	}
 	return func() *purgeScan {
-		return &purgeScan{journal: s.journal, tenant: tenant, filter: s.journalFilter(f, now)}
+		return &purgeScan{journal: s.journal, index: s.index, tenant: tenant, filter: s.journalFilter(f, now)}
 	}, nil
 }
 
 // purgeScan iterates over the letters that match a filter, oldest first.
 type purgeScan struct {
 	journal     *postgres.Journal
+	index       *postgres.Index
 	tenant      string
 	filter      postgres.LetterFilter
 	first, last postgres.LetterPosition // of the page that was read last; letters of it are after first
@@ -291,11 +292,11 @@ type purgeScan struct {
 // readPage reads the next page, each letter as it is now. more reports whether others may follow.
 func (w *purgeScan) readPage(ctx context.Context) (letters []postgres.LetterRow, more bool, err error) {
 	if w.last == (postgres.LetterPosition{}) {
-		if err := w.journal.Index.CatchUp(ctx); err != nil {
+		if err := w.index.CatchUp(ctx); err != nil {
 			return nil, false, err
 		}
 	}
-	found, more, last, err := w.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.last, pruneBatch)
+	found, more, last, err := w.index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.last, pruneBatch)
 	if err != nil {
 		return nil, false, err
 	}
@@ -312,14 +313,14 @@ func (w *purgeScan) readPage(ctx context.Context) (letters []postgres.LetterRow,
 // updates the index after the letters were read, so that a letter that has not changed since is
 // matched in the state in which it was read. The caller's write is guarded by that state.
 func (w *purgeScan) stillSelected(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
-	if err := w.journal.Index.CatchUp(ctx); err != nil {
+	if err := w.index.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	selected := map[background.RunID]bool{}
 	for after, more, inPage := w.first, true, true; more && inPage; {
 		var found []postgres.FoundLetter
 		var err error
-		if found, more, after, err = w.journal.Index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
+		if found, more, after, err = w.index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
 			return nil, err
 		}
 		for _, l := range found {

@@ -275,13 +275,13 @@ func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := o.s.journal.Index.CatchUp(ctx); err != nil {
+	if err := o.s.index.CatchUp(ctx); err != nil {
 		return out, err
 	}
 	at := o.s.now()
 	filter := rule.Filter
 	filter.Status = background.LetterOpen
-	counts, err := o.s.journal.Index.Count(ctx, o.tenant, o.s.journalFilter(filter, at))
+	counts, err := o.s.index.Count(ctx, o.tenant, o.s.journalFilter(filter, at))
 	if err != nil {
 		return out, err
 	}
@@ -289,7 +289,7 @@ func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 	var after postgres.LetterPosition
 	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
 		var found []postgres.FoundLetter
-		if found, out.More, after, err = o.s.journal.Index.Search(ctx, o.tenant, o.s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
+		if found, out.More, after, err = o.s.index.Search(ctx, o.tenant, o.s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
 			return out, err
 		}
 		letters, lineages, err := o.s.lettersForRule(ctx, &r, found)

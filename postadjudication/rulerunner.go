@@ -111,7 +111,7 @@ func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
 	}
 	var out RuleReport
 	ran, err := s.journal.Rules.Exclusive(ctx, func() error {
-		if err := s.journal.Index.CatchUp(ctx); err != nil {
+		if err := s.index.CatchUp(ctx); err != nil {
 			return err
 		}
 		out = s.rules.round(ctx, enabled)
@@ -200,7 +200,7 @@ func (r *ruleRunner) applyRule(ctx context.Context, e postgres.Rule) (n ruleCoun
 	defer func() { r.saveCursor(key, cursor) }()
 	for range r.pages {
 		at := r.service.now()
-		found, more, last, err := r.service.journal.Index.Search(ctx, e.Tenant, r.service.journalFilter(rule.searchFilter(at), at), letterOrders[OldestFirst], cursor.after, r.page)
+		found, more, last, err := r.service.index.Search(ctx, e.Tenant, r.service.journalFilter(rule.searchFilter(at), at), letterOrders[OldestFirst], cursor.after, r.page)
 		if err != nil {
 			return n, err
 		}

@@ -186,7 +186,7 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	if err != nil || len(enabled) != 1 {
 		t.Fatalf("%+v, %v", enabled, err)
 	}
-	if err := r.journal.Index.CatchUp(ctx); err != nil {
+	if err := r.index.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	others := []*rig{r, joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop), joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop)}
@@ -297,7 +297,7 @@ func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	r.mustSetRule(replayRule(1))
 	enabled, err := r.journal.Rules.Enabled(ctx)
 	if err == nil {
-		err = r.journal.Index.CatchUp(ctx)
+		err = r.index.CatchUp(ctx)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -87,6 +88,8 @@ type Config struct {
 // them. It is safe for concurrent use.
 type Service struct {
 	journal          *postgres.Journal
+	index            *postgres.Index
+	plans            *postgres.PlanStore
 	manager          *background.Manager
 	cases            *cases
 	eventSignals     eventSignals
@@ -121,7 +124,7 @@ type Service struct {
 var ErrNoExecutor = errors.New("postadjudication: Config.Executor is needed to run settlements")
 
 // ErrSchema means that the database's schema is missing, older or newer.
-var ErrSchema = postgres.ErrSchema
+var ErrSchema = schema.ErrSchema
 
 // ErrNotFound means that the tenant has no such run or case.
 var ErrNotFound = background.ErrNotFound
@@ -141,11 +144,12 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	journal, installed, err := c.openJournal(ctx)
+	journal, index, installed, err := c.openJournal(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{journal: journal, plainFamilies: map[string]*plainAdapter{}, policy: c.Policy.Normalize(), log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace, conditionLimiter: newExprLimiter()}
+	closeDatabase := func() { index.Close(); journal.Close() }
+	s := &Service{journal: journal, index: index, plans: postgres.NewPlanStore(journal, index), plainFamilies: map[string]*plainAdapter{}, policy: c.Policy.Normalize(), log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace, conditionLimiter: newExprLimiter()}
 	if _, s.withoutRedis = c.Redis.(absentRedis); s.withoutRedis {
 		c.Logger.Warn("no Redis is configured: every new run is left to the sweeper of a process that has one")
 	}
@@ -161,11 +165,11 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.lookups, s.worker, s.maxRecoveries = newLookupLoop(s, c.Lookups), c.Worker, c.MaxRecoveries
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.load(ctx); err != nil {
-		journal.Close()
+		closeDatabase()
 		return nil, err
 	}
 	if s.subscribers, err = newSubscribers(ctx, journal, c.Logger); err != nil {
-		journal.Close()
+		closeDatabase()
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
@@ -177,7 +181,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		families = append(families, s.plainFamilies[p.Name])
 	}
 	if err := s.initRetention(c, families); err != nil {
-		journal.Close()
+		closeDatabase()
 		return nil, err
 	}
 	s.manager, err = background.New(background.Config{
@@ -187,7 +191,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		Targets: map[string][]string{Family: s.settlements.targets.names()}, SharedBreakers: s.settlements.targets.sharedBreakers(),
 	})
 	if err != nil {
-		journal.Close()
+		closeDatabase()
 		return nil, err
 	}
 	s.cases.manager = s.manager
@@ -293,7 +297,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer stopDeciding()
 	loops.Go(func() { s.database.run(loopCtx, func() { stopUpkeep(); stopDeciding() }) })
 	loops.Go(func() { sequencer{s.journal, &s.eventSignals, s.log}.run(upkeepCtx) })
-	loops.Go(func() { projector{s.journal, s.log}.run(upkeepCtx) })
+	loops.Go(func() { projector{s.index, s.log}.run(upkeepCtx) })
 	loops.Go(func() { s.pruneLoop(upkeepCtx) })
 	loops.Go(func() { s.escrows.run(upkeepCtx) })
 	loops.Go(func() { s.bulks.run(decideCtx) })
@@ -319,6 +323,7 @@ func (s *Service) CheckRedis(ctx context.Context) error {
 func (s *Service) Close() error {
 	err := s.manager.Close()
 	s.subscribers.close(s.grace)
+	s.index.Close()
 	s.journal.Close()
 	return err
 }
@@ -346,26 +351,26 @@ func (s *Service) now() time.Time { return s.manager.Now() }
 // Migrate migrates the schema of a database to this program's version. It returns the
 // version before and after.
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
-	return postgres.Migrate(ctx, databaseURL)
+	return schema.Migrate(ctx, databaseURL)
 }
 
 // Migration is a Migrate that also names the role that processes connect as. The role owns
 // nothing, and Run grants it what processes need. Run returns ErrAppRole if the role could do more.
-type Migration = postgres.Migration
+type Migration = schema.Migration
 
 // Migrated is the result of a Migration.
-type Migrated = postgres.MigrationResult
+type Migrated = schema.MigrationResult
 
 // ErrAppRole means that processes must not connect as a role: it does not exist, is a superuser,
 // may create roles, owns the schema, or is a member of such a role.
-var ErrAppRole = postgres.ErrAppRole
+var ErrAppRole = schema.ErrAppRole
 
 // DatabaseRole is the role that a process connects to the database as.
-type DatabaseRole = postgres.Role
+type DatabaseRole = schema.Role
 
 // DatabaseRole returns the role that this service connects as, with its privileges.
 func (s *Service) DatabaseRole(ctx context.Context) (DatabaseRole, error) {
-	return s.journal.Database.Role(ctx)
+	return schema.ReadRole(ctx, s.journal.Reads())
 }
 
 // ErrNoRedis means that a Service was opened without a Redis. It reads and writes as any

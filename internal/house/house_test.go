@@ -47,16 +47,17 @@ var arrows = map[string][]string{
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
-	"internal/postgres":           {"internal/postgres/migrations", "internal/postgres/stored", "background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl", "internal/tenantlimit"},
-	"postadjudication":            {"postadjudication/audit", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/tenantlimit"},
+	"internal/schema":             {"internal/schema/migrations", "internal/schema/stored", "internal/pgurl"},
+	"internal/postgres":           {"internal/schema/migrations", "internal/schema/stored", "background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl", "internal/tenantlimit"},
+	"postadjudication":            {"postadjudication/audit", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/schema", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/tenantlimit"},
 	"postadjudication/escrow":     {"background", "settlement", "postadjudication/internal/binding"},
 	"postadjudication/escrowhttp": {"postadjudication/escrow", "settlement", "internal/strictjson", "internal/redact"},
 
-	"internal/postgres/migrations":      {},
-	"internal/postgres/stored":          {"receipts", "internal/postgres/migrations"},
+	"internal/schema/migrations":        {},
+	"internal/schema/stored":            {"receipts", "internal/schema/migrations"},
 	"postadjudication/internal/binding": {"receipts", "settlement", "internal/access"},
-	"postadjudication/internal/trail":   {"receipts", "settlement", "internal/access", "internal/postgres/stored"},
-	"postadjudication/audit":            {"receipts", "settlement", "retrypolicy", "internal/access", "internal/archive", "internal/pgurl", "internal/postgres/stored", "postadjudication/internal/binding", "postadjudication/internal/trail"},
+	"postadjudication/internal/trail":   {"receipts", "settlement", "internal/access", "internal/schema/stored"},
+	"postadjudication/audit":            {"receipts", "settlement", "retrypolicy", "internal/access", "internal/archive", "internal/pgurl", "internal/schema/stored", "postadjudication/internal/binding", "postadjudication/internal/trail"},
 }
 
 // pure packages do no I/O, have no clock, no log and no dependency.
@@ -132,7 +133,7 @@ func TestImportsRunOneWay(t *testing.T) {
 func TestOnlyThePublicDoorOpensTheJournal(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
-		if s.dir == "postadjudication" || s.dir == "internal/postgres" || s.dir == "internal/testkit" || strings.HasSuffix(s.name, "_test.go") {
+		if s.dir == "postadjudication" || s.dir == "internal/postgres" || s.dir == "internal/postgres/journaltest" || strings.HasSuffix(s.name, "_test.go") {
 			continue
 		}
 		for _, i := range s.file.Imports {

@@ -38,9 +38,8 @@ var ceilings = map[quantity]int{
 	{packageNames, "postadjudication"}:        295,
 	{typeMethods, "postadjudication.Service"}: 141,
 	// One package has all statements. Connection pools, the search and stored plans are to become packages.
-	{packageFiles, "internal/postgres"}:           58,
-	{packageNames, "internal/postgres"}:           150,
-	{typeMethods, "internal/postgres.searchPlan"}: 45,
+	{packageFiles, "internal/postgres"}: 57,
+	{packageNames, "internal/postgres"}: 145,
 	// The subtypes, classes and failures of receipts are constants of one package: their readers import nothing else.
 	{packageNames, "receipts"}: 118,
 }

@@ -219,7 +219,7 @@ func TestNoCoinedWordStands(t *testing.T) {
 			found = append(found, uses(s)...)
 		}
 	}
-	schema, err := filepath.Glob("../postgres/migrations/*.sql")
+	schema, err := filepath.Glob("../schema/migrations/*.sql")
 	if err != nil || len(schema) == 0 {
 		t.Fatalf("%d files of SQL, %v", len(schema), err)
 	}

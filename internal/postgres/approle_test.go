@@ -14,6 +14,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
+	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -40,7 +42,7 @@ func urlAs(t *testing.T, databaseURL, role string) string {
 	return testkit.As(t, databaseURL, url.UserPassword(role, "secret"))
 }
 
-func migrateFor(t *testing.T, m postgres.Migration) postgres.MigrationResult {
+func migrateFor(t *testing.T, m schema.Migration) schema.MigrationResult {
 	t.Helper()
 	done, err := m.Run(context.Background())
 	if err != nil {
@@ -49,9 +51,9 @@ func migrateFor(t *testing.T, m postgres.Migration) postgres.MigrationResult {
 	return done
 }
 
-func roleOf(t *testing.T, j *postgres.Journal) postgres.Role {
+func roleOf(t *testing.T, j *postgres.Journal) schema.Role {
 	t.Helper()
-	r, err := j.Database.Role(context.Background())
+	r, err := schema.ReadRole(context.Background(), j.Reads())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +63,13 @@ func roleOf(t *testing.T, j *postgres.Journal) postgres.Role {
 func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Database(t)
-	role := makeRole(t, database(t, owner), "")
-	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role}); done.From != 0 || done.To < 100 || done.AppRole != role {
+	role := makeRole(t, journaltest.Database(t, owner), "")
+	if done := migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: role}); done.From != 0 || done.To < 100 || done.AppRole != role {
 		t.Errorf("%+v", done)
 	}
 	own := urlAs(t, owner, role)
-	j := open(t, own)
-	if err := errors.Join(j.Database.CheckPrivileges(ctx), j.Database.CheckTriggers(ctx)); err != nil {
+	j := journaltest.Open(t, own)
+	if err := errors.Join(schema.CheckPrivileges(ctx, j.Reads()), schema.CheckTriggers(ctx, j.Reads())); err != nil {
 		t.Error(err)
 	}
 	if r := roleOf(t, j); r.Name != role || r.AppRole != role || r.Power != "" || len(r.Missing)+len(r.Excess) > 0 {
@@ -77,11 +79,11 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := transition(receipts.AttemptStarted, s.Run)
-	if after, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)); err != nil || after.Run.State != background.Running {
+	claim := journaltest.Transition(receipts.AttemptStarted, s.Run)
+	if after, err := j.Apply(ctx, s.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil || after.Run.State != background.Running {
 		t.Errorf("%+v, %v", after, err)
 	}
-	db := database(t, own)
+	db := journaltest.Database(t, own)
 	for _, statement := range []string{
 		`UPDATE recourse.receipts SET body = 'x'`, `DELETE FROM recourse.receipts`, `TRUNCATE recourse.receipts`, `UPDATE recourse.event_log SET last = 7`, `DELETE FROM recourse.event_log`,
 		`DELETE FROM recourse.runs`, `DELETE FROM recourse.cases`, `DELETE FROM recourse.escrows`, `DELETE FROM recourse.operations`, `UPDATE recourse.operations SET request = 'x'`,
@@ -102,10 +104,10 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 func TestEveryMigrationGrantsAgain(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
-	db := database(t, owner)
+	db := journaltest.Database(t, owner)
 	role := makeRole(t, db, "")
-	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role})
-	j := open(t, urlAs(t, owner, role))
+	migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: role})
+	j := journaltest.Open(t, urlAs(t, owner, role))
 	for _, statement := range []string{
 		`CREATE TABLE recourse.later (n bigint GENERATED ALWAYS AS IDENTITY)`, `REVOKE INSERT ON recourse.runs FROM ` + pq.QuoteIdentifier(role),
 		`GRANT TRIGGER, DELETE ON recourse.receipts TO ` + pq.QuoteIdentifier(role), `GRANT CREATE ON SCHEMA recourse TO ` + pq.QuoteIdentifier(role),
@@ -121,10 +123,10 @@ func TestEveryMigrationGrantsAgain(t *testing.T) {
 	if missing := []string{"USAGE on later_n_seq", "DELETE on later", "INSERT on later", "SELECT on later", "UPDATE on later", "INSERT on runs"}; !slices.Equal(r.Missing, missing) {
 		t.Errorf("missing: %v", r.Missing)
 	}
-	if err := j.Database.CheckPrivileges(ctx); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "and 1 more; run: recourse migrate --app-role "+role) || strings.Contains(err.Error(), "\n") {
+	if err := schema.CheckPrivileges(ctx, j.Reads()); !errors.Is(err, schema.ErrSchema) || !strings.Contains(err.Error(), "and 1 more; run: recourse migrate --app-role "+role) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
-	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner}); done.AppRole != role {
+	if done := migrateFor(t, schema.Migration{DatabaseURL: owner}); done.AppRole != role {
 		t.Errorf("%+v", done)
 	}
 	if r := roleOf(t, j); len(r.Missing)+len(r.Excess) > 0 {
@@ -135,7 +137,7 @@ func TestEveryMigrationGrantsAgain(t *testing.T) {
 func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 	t.Parallel()
 	owner := testkit.Owner(t, testkit.Migrated(t))
-	db := database(t, owner)
+	db := journaltest.Database(t, owner)
 	first, second := makeRole(t, db, ""), makeRole(t, db, "")
 	granted := func(role string) (n int) {
 		t.Helper()
@@ -144,19 +146,19 @@ func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 		}
 		return n
 	}
-	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first})
+	migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: first})
 	all := granted(first)
-	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: second})
+	migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: second})
 	if all == 0 || granted(first) != 0 || granted(second) != all {
 		t.Errorf("%d, then %d and %d", all, granted(first), granted(second))
 	}
-	for _, m := range []postgres.Migration{{NoAppRole: true}, {}} {
+	for _, m := range []schema.Migration{{NoAppRole: true}, {}} {
 		m.DatabaseURL = owner
 		if done := migrateFor(t, m); done.AppRole != "" || granted(second) != 0 {
 			t.Errorf("%+v, and %d privileges", done, granted(second))
 		}
 	}
-	if _, err := postgres.Open(context.Background(), urlAs(t, owner, second)); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "recourse migrate --app-role") {
+	if _, err := postgres.Open(context.Background(), urlAs(t, owner, second)); !errors.Is(err, schema.ErrSchema) || !strings.Contains(err.Error(), "recourse migrate --app-role") {
 		t.Errorf("opened by a role without grants: %v", err)
 	}
 }
@@ -165,10 +167,10 @@ func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
-	db := database(t, owner)
+	db := journaltest.Database(t, owner)
 	first, second := makeRole(t, db, ""), makeRole(t, db, "")
-	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first})
-	j := open(t, urlAs(t, owner, first))
+	migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: first})
+	j := journaltest.Open(t, urlAs(t, owner, first))
 	s := background.Session{ID: background.SessionID(uuid.New()), Worker: "till-7", Queues: []string{}}
 	register := func(by *postgres.Journal, s background.Session) {
 		t.Helper()
@@ -187,10 +189,10 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	register(j, s)
 	refused := func(what, words string) {
 		t.Helper()
-		for _, m := range []postgres.Migration{{AppRole: second}, {NoAppRole: true}} {
+		for _, m := range []schema.Migration{{AppRole: second}, {NoAppRole: true}} {
 			m.DatabaseURL = owner
 			_, err := m.Run(ctx)
-			if !errors.Is(err, postgres.ErrAppRole) || !strings.Contains(err.Error(), "till-7 ("+words+")") || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, schema.ErrAppRole) || !strings.Contains(err.Error(), "till-7 ("+words+")") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %+v: %v", what, m, err)
 			}
 		}
@@ -205,8 +207,8 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 		}
 	}
 	refused("its role is the app role", "role "+first)
-	register(open(t, owner), background.Session{ID: background.SessionID(uuid.New()), Worker: "of the owner", Queues: []string{}})
-	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first}); done.AppRole != first {
+	register(journaltest.Open(t, owner), background.Session{ID: background.SessionID(uuid.New()), Worker: "of the owner", Queues: []string{}})
+	if done := migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: first}); done.AppRole != first {
 		t.Errorf("%+v", done)
 	}
 	exec(`UPDATE recourse.sessions SET role = '' WHERE worker = 'till-7'`)
@@ -214,14 +216,14 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 
 	register(j, s) // reports its role again
 	exec(`GRANT ` + pq.QuoteIdentifier(second) + ` TO ` + pq.QuoteIdentifier(first))
-	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: second}); done.AppRole != second {
+	if done := migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: second}); done.AppRole != second {
 		t.Errorf("%+v", done)
 	}
 	if r := roleOf(t, j); len(r.Missing) > 0 {
 		t.Errorf("a member of the new app role: %+v", r)
 	}
 	exec(`UPDATE recourse.sessions SET beat_at = started_at - interval '1 minute'`)
-	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, NoAppRole: true}); done.AppRole != "" {
+	if done := migrateFor(t, schema.Migration{DatabaseURL: owner, NoAppRole: true}); done.AppRole != "" {
 		t.Errorf("%+v", done)
 	}
 }
@@ -230,7 +232,7 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
-	db := database(t, owner)
+	db := journaltest.Database(t, owner)
 	ours, super, maker, member, table, empty := makeRole(t, db, ""), makeRole(t, db, "SUPERUSER"), makeRole(t, db, "CREATEROLE"), makeRole(t, db, ""), makeRole(t, db, ""), testkit.Database(t)
 	for _, statement := range []string{
 		`GRANT ` + pq.QuoteIdentifier(super) + ` TO ` + pq.QuoteIdentifier(member),
@@ -240,7 +242,7 @@ func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: ours})
+	migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: ours})
 	for role, words := range map[string]string{
 		super: "is a superuser", maker: "may make roles", member: "is a member of " + super, table: "owns the database, or what is in the schema", "nobody at all": `CREATE ROLE "nobody at all" LOGIN PASSWORD`,
 	} {
@@ -248,26 +250,26 @@ func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 			if at == empty && role == table {
 				continue // it owns nothing there
 			}
-			_, err := postgres.Migration{DatabaseURL: at, AppRole: role}.Run(ctx)
-			if !errors.Is(err, postgres.ErrAppRole) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
+			_, err := schema.Migration{DatabaseURL: at, AppRole: role}.Run(ctx)
+			if !errors.Is(err, schema.ErrAppRole) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v, want %q", role, err, words)
 			}
 		}
 	}
-	if r := roleOf(t, open(t, urlAs(t, owner, ours))); r.AppRole != ours || len(r.Missing) > 0 {
+	if r := roleOf(t, journaltest.Open(t, urlAs(t, owner, ours))); r.AppRole != ours || len(r.Missing) > 0 {
 		t.Errorf("%+v", r)
 	}
-	if _, err := postgres.Open(ctx, empty); !errors.Is(err, postgres.ErrSchema) {
+	if _, err := postgres.Open(ctx, empty); !errors.Is(err, schema.ErrSchema) {
 		t.Errorf("opened an empty database: %v", err)
 	}
-	if r := roleOf(t, open(t, urlAs(t, owner, super))); r.Power != "is a superuser" || len(r.Missing) > 0 {
+	if r := roleOf(t, journaltest.Open(t, urlAs(t, owner, super))); r.Power != "is a superuser" || len(r.Missing) > 0 {
 		t.Errorf("%+v", r)
 	}
 
 	if _, err := db.Exec(`ALTER ROLE ` + pq.QuoteIdentifier(ours) + ` SUPERUSER`); err != nil { // after it became the app role
 		t.Fatal(err)
 	}
-	if _, _, err := postgres.Migrate(ctx, owner); !errors.Is(err, postgres.ErrAppRole) {
+	if _, _, err := schema.Migrate(ctx, owner); !errors.Is(err, schema.ErrAppRole) {
 		t.Errorf("migrated with a superuser as app role: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -41,18 +42,18 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 	for name, tenant := range map[string]string{"over all tenants": "", "of one": "acme"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, j := context.Background(), open(t, testkit.Migrated(t))
+			ctx, j := context.Background(), journaltest.Open(t, testkit.Migrated(t))
 			session := background.Session{ID: uuid.New(), Worker: "w"}
 			if err := j.Sessions.Register(ctx, session); err != nil {
 				t.Fatal(err)
 			}
 			claim := func(s postgres.Snapshot) error {
-				m := transition(receipts.AttemptStarted, s.Run)
+				m := journaltest.Transition(receipts.AttemptStarted, s.Run)
 				m.Session = session.ID
-				_, err := j.Apply(ctx, s.Run.ID, m.ID, decide(m))
+				_, err := j.Apply(ctx, s.Run.ID, m.ID, journaltest.Decide(m))
 				return err
 			}
-			runs := []postgres.Snapshot{submit(t, j), submit(t, j), submit(t, j)}
+			runs := []postgres.Snapshot{journaltest.Submit(t, j), journaltest.Submit(t, j), journaltest.Submit(t, j)}
 			target := background.Target{Tenant: tenant, Family: "plain", Name: "plain"}
 			mustUpdateBreaker(t, j, background.Target{Tenant: "other", Family: "plain", Name: "plain"}, openBreaker)
 			b := mustUpdateBreaker(t, j, target, openBreaker)
@@ -87,7 +88,7 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	journals := []*postgres.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
 	target := background.Target{Family: "plain", Name: "plain"}
 	var all sync.WaitGroup
 	moved := make([]bool, 8)
@@ -141,7 +142,7 @@ func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Rece
 func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	journals := []*postgres.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
 	target := background.Target{Family: "plain", Name: "plain"}
 	record := func() {
 		t.Helper()
@@ -198,10 +199,10 @@ func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 func TestPausedRunsAreListedByQuery(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	ctx, j, db := context.Background(), open(t, url), database(t, url)
+	ctx, j, db := context.Background(), journaltest.Open(t, url), journaltest.Database(t, url)
 	var ids []background.RunID
 	for range 5 {
-		ids = append(ids, submit(t, j).Run.ID)
+		ids = append(ids, journaltest.Submit(t, j).Run.ID)
 	}
 	base := time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
 	for i, id := range ids {

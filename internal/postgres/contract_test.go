@@ -6,69 +6,17 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/receipts/receiptstest"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
-
-func open(t testing.TB, url string) *postgres.Journal {
-	t.Helper()
-	j, err := postgres.Open(context.Background(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(j.Close)
-	if err := j.Sessions.Register(context.Background(), background.Session{ID: session, Worker: "test"}); err != nil {
-		t.Fatal(err)
-	}
-	return j
-}
-
-// session is the session of all claims in these tests.
-var session = uuid.New()
-
-// database opens the database as its owner.
-func database(t testing.TB, url string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("postgres", testkit.Owner(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
-}
-
-// plainRun returns a pending run of a case.
-func plainRun(caseID receipts.CaseID, tenant string) background.Run {
-	id := background.RunID(uuid.Must(uuid.NewV7()))
-	return background.Run{
-		ID: id, Case: caseID, Tenant: tenant, Family: "plain", RetryKey: id.String(), Queue: "plain:0", Target: "plain", Payload: []byte("{}"),
-		State: background.Pending, LastTransition: uuid.New(), DueAt: time.Now().UTC().Truncate(time.Microsecond), NotificationNumber: 1,
-	}
-}
-
-// opening returns the change that opens a plain case with a run.
-func opening(r background.Run, drafts ...receipts.Draft) postgres.Change {
-	return postgres.Change{Transition: r.LastTransition, Drafts: drafts, After: &postgres.Snapshot{Run: r, Case: postgres.Case{
-		ID: r.Case, Tenant: r.Tenant, Kind: postgres.KindPlain, Subject: "case:" + r.Case.String(), ActiveRun: r.ID,
-	}}}
-}
-
-func submitted(r background.Run) receipts.Draft {
-	return receipts.Draft{Run: r.ID, Subtype: receipts.Submitted, Actor: "test", At: r.DueAt, Payload: receipts.Payload{Family: r.Family, RetryKey: r.RetryKey}}
-}
 
 // trailLog implements receiptstest.Log with the journal.
 type trailLog struct {
@@ -77,10 +25,10 @@ type trailLog struct {
 }
 
 func (l *trailLog) Append(ctx context.Context, c receipts.CaseID, tenant string, drafts ...receipts.Draft) error {
-	run := plainRun(c, tenant)
+	run := journaltest.PlainRun(c, tenant)
 	snap, err := l.Submit(ctx, postgres.Submission{
 		Tenant: tenant, Kind: postgres.KindPlain, Subject: "case:" + c.String(), Run: run.ID,
-		Open: func() (postgres.Change, error) { return opening(run, drafts...), nil },
+		Open: func() (postgres.Change, error) { return journaltest.Opening(run, drafts...), nil },
 		Decide: func(s *postgres.Snapshot) (postgres.Change, error) {
 			move, after := uuid.New(), *s
 			after.Run.LastTransition = move
@@ -114,6 +62,6 @@ func TestTheTrailKeepsTheContractOfALog(t *testing.T) {
 	t.Parallel()
 	receiptstest.TestLog(t, func(t *testing.T) receiptstest.Log {
 		url := testkit.Migrated(t)
-		return &trailLog{Journal: open(t, url), db: database(t, url)}
+		return &trailLog{Journal: journaltest.Open(t, url), db: journaltest.Database(t, url)}
 	})
 }

@@ -44,33 +44,16 @@
 //	event log, outbox ─▶ letters, facet_groups ─plan─▶ run ids ─▶ runs, cases
 //
 // What a submission fixed is bound to its receipt: a run is read together with the terms of
-// its submitted receipt (snapshot.go), and triggers refuse to change it in every session
-// (stored/triggers.go; triggers.go creates them). A migration that has to rewrite evidence, or what is bound to it, disables
-// those triggers inside its own transaction, enables them there again, and writes an
-// operations receipt that records it.
+// its submitted receipt (snapshot.go), and triggers refuse to change it in every session.
 //
 // A bulk plan is stored with its dead letters and the heads of their cases
 // (plans_build.go). The holder of the plan's lock works on its items (plans_state.go). The
 // outcome of each item is written once (plans_items.go), and the plan's state changes
 // together with its receipt (plans_state.go).
 //
-// The schema is one page, migrations/00100_schema.sql. The columns of cases, runs and receipts
-// are described once (columns.go): the parameters of the statements that write transitions
-// are derived from the description, and tests compare it with the schema and with what
-// snapshots read.
-//
-// # Roles
-//
-// The owner of the schema migrates it, and could turn the triggers off. All others connect
-// as the app role (approle.go). The database administrator creates it, with a password of
-// their choice. A Migration that names it grants it what processes need. The database
-// remembers it, so that every later migration grants it what is new and revokes what is too
-// much. It has SELECT, INSERT, UPDATE and DELETE on a table, except what a trigger refuses
-// altogether (of receipts and event_log SELECT and INSERT are left), SELECT on what only
-// migrations write, and USAGE on sequences. It needs no EXECUTE: all functions are those of
-// triggers. A role is refused if it owns the database or something in the schema, is a
-// superuser, may create roles, or is a member of such a role. A process that executes and
-// lacks a privilege does not start.
+// The schema is that of internal/schema. The columns of cases, runs and receipts are described
+// once (columns.go): the parameters of the statements that write transitions are derived from
+// the description, and tests compare it with the schema and with what snapshots read.
 //
 // # House
 //

@@ -10,7 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -28,9 +29,9 @@ func reservation(escrow, subject string, amount int64) postgres.Submission {
 // applyState changes the money of a run's case, as a cancel or a payment does.
 func applyState(t testing.TB, j *postgres.Journal, run postgres.Snapshot, to func(*settlement.State)) {
 	t.Helper()
-	m := transition(receipts.Cancelled, run.Run)
+	m := journaltest.Transition(receipts.Cancelled, run.Run)
 	if _, err := j.Apply(context.Background(), run.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
-		ch, err := decide(m)(s)
+		ch, err := journaltest.Decide(m)(s)
 		if err == nil {
 			to(&ch.After.Case.State)
 		}
@@ -64,7 +65,7 @@ func mustFindEscrow(t testing.TB, j *postgres.Journal, reference string) postgre
 func TestADeltaIsCountedOnceByWhoeverFoldsIt(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	journals := []*postgres.Journal{open(t, url), open(t, url), open(t, url)}
+	journals := []*postgres.Journal{journaltest.Open(t, url), journaltest.Open(t, url), journaltest.Open(t, url)}
 	const workers, rounds = 8, 125
 	var all sync.WaitGroup
 	for w := range workers {
@@ -122,7 +123,7 @@ func raceForRoom(t *testing.T, journals []*postgres.Journal, escrow string) {
 func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
 	ctx := context.Background()
 	first := mustReserve(t, j, "esc", "first", 6)
 	second := mustReserve(t, j, "esc", "second", 4)
@@ -155,7 +156,7 @@ func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 // the escrow keep it out, without a fold in between.
 func TestAnAdmissionFoldsBeforeItLooksForRoom(t *testing.T) {
 	t.Parallel()
-	j := open(t, testkit.Migrated(t))
+	j := journaltest.Open(t, testkit.Migrated(t))
 	full := mustReserve(t, j, "esc", "full", 10)
 	if _, err := j.Submit(context.Background(), reservation("esc", "early", 1)); !errors.Is(err, postgres.ErrExceedsHeld) {
 		t.Errorf("admitted to a full escrow: %v", err)
@@ -179,7 +180,7 @@ func TestAnAdmissionFoldsBeforeItLooksForRoom(t *testing.T) {
 func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, other := open(t, url), open(t, url)
+	j, other := journaltest.Open(t, url), journaltest.Open(t, url)
 	ctx := context.Background()
 	over := make(chan struct{})
 	var folding, working sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	db := database(t, url)
+	db := journaltest.Database(t, url)
 	const each = 5
 	for _, query := range []string{
 		`CREATE TABLE recourse.made AS SELECT n, gen_random_uuid() AS id FROM generate_series(1, 4000) n`,
@@ -26,7 +27,7 @@ func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j := open(t, url)
+	j := journaltest.Open(t, url)
 	for _, known := range []string{"nothing", "all"} {
 		if known == "all" {
 			if _, err := db.Exec(`ANALYZE recourse.receipts, recourse.event_log`); err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/internal/postgres/migrations"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/migrations"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 )
 
 // Installation is the identity and the state of the database.

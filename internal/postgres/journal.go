@@ -4,14 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
-	"github.com/recourse-dev/recourse/internal/tenantlimit"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -27,8 +25,6 @@ type Journal struct {
 	Escrows       *Escrows
 	Letters       *Letters
 	Lookups       *Lookups
-	Index         *Index
-	Plans         *PlanStore
 	Rules         *Rules
 	Policies      *Policies
 	People        *PeopleStore
@@ -64,6 +60,7 @@ type shared struct {
 	batchDB   *sql.DB       // batches: one statement at a time per kind, generic plans that use indexes
 	readDB    *sqlx.DB      // queries of people
 	txPath    *slowPath     // transactions with side effects
+	idle      *idleTimeout  // of all connections of this process to the database
 	committed chan struct{} // signalled when this process has written receipts
 
 	unreadableRuns unreadableTracker
@@ -90,25 +87,7 @@ type subjectKey struct {
 	subject string
 }
 
-// statementTimeout bounds one batch. After it the connection is closed and the outcome is
-// read again.
-const statementTimeout = 15 * time.Second
-
 const cacheSize = 8192
-
-// Connections for searches, and how many of them one tenant may use at the same time, so that
-// many searches, exports and plans of one keep no other from searching.
-const (
-	searchConns       = 6
-	tenantSearchConns = 3
-)
-
-// plannerSettings forces the journal's own statements to indexed nested loops: on tables
-// that are new and not yet analysed the planner would choose sequential scans, and keep
-// them.
-var plannerSettings = map[string]string{
-	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
-}
 
 // Open connects to a database whose schema is current, and changes nothing there. Errors:
 // ErrSchema if the schema is not current; ErrUnsuitable behind a pooler that assigns
@@ -133,12 +112,11 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 
 // newJournal makes a Journal without connections.
 func newJournal() *Journal {
-	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}}
+	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}, idle: newIdleTimeout()}
 	cases, outbox := &Cases{s}, &Outbox{shared: s}
-	index := &Index{shared: s, outbox: outbox, searches: tenantlimit.New(searchConns, tenantSearchConns)}
 	return &Journal{
 		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
-		Index: index, Plans: &PlanStore{shared: s, index: index, outbox: outbox}, Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
+		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
 		Keys: &Keys{s}, Requests: &Requests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
 		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
 		Notifications: &Notifications{s}, opener: &opener{shared: s},
@@ -146,36 +124,30 @@ func newJournal() *Journal {
 }
 
 func (j *Journal) openPools(databaseURL string) (err error) {
-	idle := newIdleTimeout()
-	if j.batchDB, err = openPool(databaseURL, poolConfig{purpose: "batches", maxConns: 6, settings: plannerSettings, binary: true, dialer: idle.dialer(batchIdleLimit)}); err != nil {
+	if j.batchDB, err = openPool(databaseURL, poolConfig{purpose: "batches", maxConns: 6, settings: plannerSettings, binary: true, dialer: j.idle.dialer(batchIdleLimit)}); err != nil {
 		return err
 	}
-	if j.opener.submitPath, err = newSlowPath(databaseURL, "waiting submissions", idle, submitBusyAfter); err != nil {
+	if j.opener.submitPath, err = newSlowPath(databaseURL, "waiting submissions", j.idle, submitBusyAfter, ErrBusy); err != nil {
 		return err
 	}
-	if j.transitionPath, err = newSlowPath(databaseURL, "waiting transitions", idle, transitionBusyAfter); err != nil {
+	if j.transitionPath, err = newSlowPath(databaseURL, "waiting transitions", j.idle, transitionBusyAfter, ErrBusy); err != nil {
 		return err
 	}
-	if j.txPath, err = newSlowPath(databaseURL, "transactions", idle, transitionBusyAfter); err != nil {
+	if j.txPath, err = newSlowPath(databaseURL, "transactions", j.idle, transitionBusyAfter, ErrBusy); err != nil {
 		return err
 	}
-	reads, err := openPool(databaseURL, poolConfig{purpose: "queries", maxConns: 10, dialer: idle.dialer(readIdleLimit)})
+	reads, err := openPool(databaseURL, poolConfig{purpose: "queries", maxConns: 10, dialer: j.idle.dialer(readIdleLimit)})
 	if err != nil {
 		return err
 	}
 	j.readDB = sqlx.NewDb(reads, "postgres")
-	if j.Sessions.heartbeatDB, err = openPool(databaseURL, poolConfig{purpose: "heartbeat", maxConns: 1, dialer: idle.dialer(heartbeatIdleLimit)}); err != nil {
+	if j.Sessions.heartbeatDB, err = openPool(databaseURL, poolConfig{purpose: "heartbeat", maxConns: 1, dialer: j.idle.dialer(heartbeatIdleLimit)}); err != nil {
 		return err
 	}
-	if j.Outbox.sequencerDB, err = openPool(databaseURL, poolConfig{purpose: "sequencer", maxConns: 4, settings: sequencerSettings(), dialer: idle.dialer(batchIdleLimit)}); err != nil {
+	if j.Outbox.sequencerDB, err = openPool(databaseURL, poolConfig{purpose: "sequencer", maxConns: 4, settings: sequencerSettings(), dialer: j.idle.dialer(batchIdleLimit)}); err != nil {
 		return err
 	}
-	j.Plans.lockDB = j.Outbox.sequencerDB
-	if j.Index.projectionDB, err = openPool(databaseURL, poolConfig{purpose: "projection", maxConns: 2, settings: projectionSettings(), dialer: idle.dialer(batchIdleLimit)}); err != nil {
-		return err
-	}
-	j.Index.searchDB, err = openPool(databaseURL, poolConfig{purpose: "search", maxConns: searchConns, settings: searchSettings, dialer: idle.dialer(readIdleLimit)})
-	return err
+	return nil
 }
 
 func (j *Journal) prepare(ctx context.Context) (err error) {
@@ -219,9 +191,14 @@ func (j *Journal) Close() {
 // closePools ignores the errors of Close: nothing is left to be written by then, and a
 // connection that broke before fails to close.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.db, j.transitionPath.db, j.txPath.db, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB, j.Index.projectionDB, j.Index.searchDB} {
+	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.db, j.transitionPath.db, j.txPath.db, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB} {
 		_ = db.Close()
 	}
+}
+
+// BatchStats returns the statistics of transitions of existing cases, and of new cases.
+func (j *Journal) BatchStats() (transitions, opens BatchStats) {
+	return j.transitions.stats(), j.opener.opens.stats()
 }
 
 // Reads returns the pool of the queries of people, for statements that only read. It is valid

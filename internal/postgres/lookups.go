@@ -162,16 +162,5 @@ const tryLookupLockSQL = `SELECT pg_try_advisory_lock(1919119987, 4)`
 // running work, if another process does. The lock limits the rate and avoids duplicate
 // requests; the results of a lookup are guarded by themselves: see Letters.Exclusive.
 func (l *Lookups) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
-	conn, err := l.readDB.Conn(ctx)
-	if err != nil {
-		return false, unavailable(err)
-	}
-	defer func() { err = errors.Join(err, releaseLocks(ctx, conn)) }()
-	if err := conn.QueryRowContext(ctx, tryLookupLockSQL).Scan(&acquired); err != nil {
-		return false, unavailable(err)
-	}
-	if !acquired {
-		return false, nil
-	}
-	return true, work()
+	return exclusively(ctx, l.readDB.DB, tryLookupLockSQL, work)
 }

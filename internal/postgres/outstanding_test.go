@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -19,15 +20,15 @@ import (
 func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	j, other := open(t, url), open(t, url)
-	seen := submit(t, j)
+	j, other := journaltest.Open(t, url), journaltest.Open(t, url)
+	seen := journaltest.Submit(t, j)
 	step := func(attempt int, want []int, fact receipts.Subtype, change func(*background.Transition)) {
 		t.Helper()
-		m := transition(fact, seen.Run)
+		m := journaltest.Transition(fact, seen.Run)
 		if change != nil {
 			change(&m)
 		}
-		now, err := j.Apply(ctx, seen.Run.ID, m.ID, decide(m))
+		now, err := j.Apply(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,16 +68,16 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, j := context.Background(), open(t, testkit.Migrated(t))
+			ctx, j := context.Background(), journaltest.Open(t, testkit.Migrated(t))
 			session := background.Session{ID: uuid.New(), Worker: "w"}
 			if err := j.Sessions.Register(ctx, session); err != nil {
 				t.Fatal(err)
 			}
-			seen := submit(t, j)
+			seen := journaltest.Submit(t, j)
 			made := func(fact receipts.Subtype, change func(*background.Transition)) error {
-				m := transition(fact, seen.Run)
+				m := journaltest.Transition(fact, seen.Run)
 				change(&m)
-				now, err := j.Apply(ctx, seen.Run.ID, m.ID, decide(m))
+				now, err := j.Apply(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
 				if err == nil {
 					seen = *now
 				}

@@ -94,6 +94,9 @@ func (b *batcher[T, K, R]) close() {
 	<-b.done
 }
 
+// stats counts the batches since the batcher was made.
+func (b *batcher[T, K, R]) stats() BatchStats { return b.sizes.stats() }
+
 func (b *batcher[T, K, R]) run() {
 	defer close(b.done)
 	for {
@@ -179,11 +182,6 @@ var BatchSizeBuckets = [...]int{1, 2, 4, 8, 16, 32, 64, 128, maxBatch}
 type BatchStats struct {
 	Commits [len(BatchSizeBuckets)]uint64 // by bucket, not cumulative
 	Rows    uint64
-}
-
-// BatchStats returns the statistics of transitions of existing cases, and of new cases.
-func (j *Journal) BatchStats() (transitions, opens BatchStats) {
-	return j.transitions.sizes.stats(), j.opener.opens.sizes.stats()
 }
 
 // sizeHistogram counts batches by size. It is safe for concurrent use.

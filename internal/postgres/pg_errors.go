@@ -5,18 +5,10 @@ import (
 	"fmt"
 
 	"github.com/lib/pq"
-
-	"github.com/recourse-dev/recourse/background"
 )
 
-// Errors of the journal, beside those of package background.
-var (
-	ErrClosed         = errors.New("postgres: the journal is closed")
-	ErrBusy           = background.ErrBusy
-	ErrExceedsHeld    = errors.New("postgres: the amount exceeds what the escrow has left")
-	ErrEscrowMismatch = errors.New("postgres: the escrow holds another sum or currency")
-	ErrIsolation      = errors.New("postgres: the transaction is not READ COMMITTED")
-)
+// ErrClosed is returned for a row that was handed to a batcher after it was closed.
+var ErrClosed = errors.New("postgres: the journal is closed")
 
 // sqlState returns the SQLSTATE of an error that the server sent, else "".
 func sqlState(err error) string {
@@ -44,26 +36,12 @@ func isContention(err error) bool {
 	return false
 }
 
-// busyOrUnavailable returns ErrBusy after contention, when the transaction may be tried
-// again, else err as unavailable.
-func busyOrUnavailable(err error) error {
-	if isContention(err) {
-		return ErrBusy
-	}
-	return unavailable(err)
-}
-
-// unrecordableOrUnavailable classifies the error of a statement with one row:
-// background.ErrUnrecordable if its values were refused, which is final, else unavailable.
-func unrecordableOrUnavailable(err error) error {
-	if isDataError(err) {
-		return unrecordable(err)
-	}
-	return unavailable(err)
-}
-
-func unrecordable(err error) error {
-	return fmt.Errorf("postgres: %w: %w", background.ErrUnrecordable, err)
-}
-
+// unavailable wraps the error of a statement or a connection.
 func unavailable(err error) error { return fmt.Errorf("postgres: %w", err) }
+
+func unavailableOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unavailable(err)
+}

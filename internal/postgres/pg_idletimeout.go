@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lib/pq"
 )
 
 // Limits on how long a read or write may block without a byte. A healthy server answers a
@@ -32,7 +34,7 @@ type idleTimeout struct {
 func newIdleTimeout() *idleTimeout { return &idleTimeout{conns: map[*timedConn]struct{}{}} }
 
 // dialer returns a dialer whose connections time out after limit without a byte.
-func (s *idleTimeout) dialer(limit time.Duration) *dialer { return &dialer{owner: s, limit: limit} }
+func (s *idleTimeout) dialer(limit time.Duration) pq.Dialer { return &dialer{owner: s, limit: limit} }
 
 // closeIdle closes the connections that have received nothing for at least limit.
 func (s *idleTimeout) closeIdle(limit time.Duration) {

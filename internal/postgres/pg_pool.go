@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
@@ -16,6 +17,17 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
+
+// statementTimeout bounds one batch. After it the connection is closed and the outcome is
+// read again.
+const statementTimeout = 15 * time.Second
+
+// plannerSettings forces the journal's own statements to indexed nested loops: on tables
+// that are new and not yet analysed the planner would choose sequential scans, and keep
+// them.
+var plannerSettings = map[string]string{
+	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
+}
 
 // poolConfig configures a pool.
 type poolConfig struct {
@@ -83,6 +95,18 @@ func setStatements(settings map[string]string) string {
 	return strings.TrimSuffix(out.String(), "; ")
 }
 
+// querier is implemented by *sql.DB, *sql.Conn and *sql.Tx, and by preparedStmt for one
+// statement.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// rowQuerier is a pool, a connection or a transaction.
+type rowQuerier interface {
+	querier
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -96,22 +120,6 @@ func execWithFailpoints(ctx context.Context, db execer, point, query string, arg
 	return res, err
 }
 
-// hitTransitionPoints hits the failpoints of transitions: each receipt of a change names
-// one.
-func hitTransitionPoints(m failpoint.Moment, rows []*chainedChange) {
-	for i := range rows {
-		for j := range rows[i].Drafts {
-			failpoint.Hit(m, string(rows[i].Drafts[j].Subtype))
-		}
-	}
-}
-
-func hitOpenPoints(m failpoint.Moment, rows []*chainedChange) {
-	for range rows {
-		failpoint.Hit(m, failpoint.Open)
-	}
-}
-
 // queryAll returns all rows of a query in a transaction, as structs with a db tag for each column.
 func queryAll[T any](ctx context.Context, tx *sql.Tx, query string, args ...any) (found []T, err error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
@@ -123,4 +131,20 @@ func queryAll[T any](ctx context.Context, tx *sql.Tx, query string, args ...any)
 		return nil, err
 	}
 	return found, rows.Err()
+}
+
+// rollback rolls a transaction back unless it has ended.
+func rollback(tx *sql.Tx) error {
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
+}
+
+func rowsAffected(res sql.Result, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
 }

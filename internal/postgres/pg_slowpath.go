@@ -16,7 +16,8 @@ type slowPath struct {
 	db        *sql.DB
 	slots     chan struct{}
 	waiters   lockWaiters
-	busyAfter time.Duration // how long the first waiter of a name may wait before the others get ErrBusy
+	busyAfter time.Duration // how long the first waiter of a name may wait before the others get errBusy
+	errBusy   error         // of a row that was not written, because another transaction holds its lock
 }
 
 const (
@@ -30,13 +31,13 @@ const (
 	transitionBusyAfter = 2 * lockTimeout
 )
 
-func newSlowPath(databaseURL, purpose string, idle *idleTimeout, busyAfter time.Duration) (*slowPath, error) {
+func newSlowPath(databaseURL, purpose string, idle *idleTimeout, busyAfter time.Duration, errBusy error) (*slowPath, error) {
 	settings := map[string]string{"lock_timeout": "2000"}
 	for k, v := range plannerSettings {
 		settings[k] = v
 	}
 	db, err := openPool(databaseURL, poolConfig{purpose: purpose, maxConns: slowPathConns, settings: settings, dialer: idle.dialer(batchIdleLimit)})
-	return &slowPath{db: db, slots: make(chan struct{}, slowPathConns), busyAfter: busyAfter}, err
+	return &slowPath{db: db, slots: make(chan struct{}, slowPathConns), busyAfter: busyAfter, errBusy: errBusy}, err
 }
 
 // acquire blocks until a slot is free, for at most lockTimeout. It reports whether it got
@@ -62,20 +63,18 @@ const noSlotPause = 20 * time.Millisecond
 
 // serialize writes a row whose lock another transaction holds; name identifies the lock.
 // One row per name waits for the lock, by calling wait. Rows that arrive meanwhile return
-// ErrBusy if the first does not get the lock within busyAfter, and call try when it does.
+// errBusy if the first does not get the lock within busyAfter, and call try when it does.
 // No row waits for a slot: without a free slot the first row calls try after a pause, so
 // that an open transaction keeps only the rows for the lock it holds waiting.
-//
-// conflict means that the caller has to read again, decide again and call again.
-func (path *slowPath) serialize(ctx context.Context, name string, try, wait func() (result, error)) (v result, err error) {
+func serialize[R any](ctx context.Context, path *slowPath, name string, try, wait func() (R, error)) (v R, err error) {
 	w, first := path.waiters.join(name)
 	if !first {
 		if !w.await(ctx, path.busyAfter) {
-			return conflict, ErrBusy
+			return v, path.errBusy
 		}
 		return try()
 	}
-	defer func() { path.waiters.finish(w, !errors.Is(err, ErrBusy)) }()
+	defer func() { path.waiters.finish(w, !errors.Is(err, path.errBusy)) }()
 	select {
 	case path.slots <- struct{}{}:
 		defer path.release()
@@ -84,7 +83,7 @@ func (path *slowPath) serialize(ctx context.Context, name string, try, wait func
 	}
 	select {
 	case <-ctx.Done():
-		return conflict, ErrBusy
+		return v, path.errBusy
 	case <-time.After(noSlotPause):
 		return try()
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"database/sql"
 	"encoding/hex"
 	"strconv"
 	"time"
@@ -118,4 +119,20 @@ func (c *columns) time(t time.Time) {
 	*b = append(*b, '"')
 	*b = t.UTC().AppendFormat(*b, "2006-01-02T15:04:05.999999Z07:00")
 	*b = append(*b, '"')
+}
+
+// nonNil keeps an empty list from becoming NULL.
+func nonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// utcOrZero returns a time in UTC; NULL is the zero time.
+func utcOrZero(t sql.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
 }

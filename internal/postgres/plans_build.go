@@ -41,17 +41,13 @@ func (p *PlanStore) CreateOf(ctx context.Context, b BulkPlan, items []BulkItem, 
 		builder.addCount(item.Gate, &PlannedLetter{Amount: item.Amount, Case: Case{Kind: KindSettlement, Currency: item.Currency}})
 	}
 	b.Items, b.State, b.OutcomesKnown, b.HasSettlements = builder.items, BulkPlanned, true, true
-	var err error
 	insert := func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, insertGivenItemsSQL, append([]any{b.ID}, c.args()...)...); err != nil {
 			return err
 		}
 		return builder.insertCounts(ctx, tx, &b)
 	}
-	if waitErr := p.index.searches.Do(ctx, b.Tenant, func() { err = p.inTx(ctx, p.index.searchDB, failpoint.BulkItems, insert) }); waitErr != nil {
-		return b, unavailable(waitErr)
-	}
-	if err != nil {
+	if err := p.index.Do(ctx, b.Tenant, func(db *sql.DB) error { return p.journal.inTx(ctx, db, failpoint.BulkItems, insert) }); err != nil {
 		return b, err
 	}
 	return b, p.insertPlan(ctx, &b)
@@ -63,8 +59,8 @@ const matchPage = 2_000
 
 // takeMatching adds those of the next dead letters that scope.Matches accepts; more reports
 // whether others may follow.
-func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, search *searchPlan, scope BulkScope) (more bool, err error) {
-	positions, err := search.find(ctx, tx, p.last, int(scope.BatchSize))
+func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, plan *searchPlan, scope BulkScope) (more bool, err error) {
+	positions, err := plan.find(ctx, tx, p.last, int(scope.BatchSize))
 	if err != nil || len(positions) == 0 {
 		return false, err
 	}
@@ -129,7 +125,7 @@ func unprojectedCases(ctx context.Context, tx *sql.Tx, tenant string) (cases pq.
 // CatchUp is Index.CatchUp, and also numbers what was committed before the call:
 // otherwise a plan would take that for newer changes.
 func (p *PlanStore) CatchUp(ctx context.Context) error {
-	if err := p.outbox.Drain(ctx); err != nil {
+	if err := p.journal.Outbox.Drain(ctx); err != nil {
 		return err
 	}
 	return p.index.CatchUp(ctx)
@@ -177,7 +173,7 @@ var ErrNothingPlanned = errors.New("postgres: the plan selects no dead letter")
 // filter selects letters as the search index has them: see CatchUp. All is of one
 // moment. A letter with receipts that are not indexed by then has changed: it is stored
 // without a head, so that nothing is done with it.
-func (p *PlanStore) Create(ctx context.Context, b BulkPlan, scope BulkScope) (_ BulkPlan, err error) {
+func (p *PlanStore) Create(ctx context.Context, b BulkPlan, scope BulkScope) (BulkPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
 	if scope.Matches != nil {
@@ -186,10 +182,7 @@ func (p *PlanStore) Create(ctx context.Context, b BulkPlan, scope BulkScope) (_ 
 	if err := p.deleteStalePlan(ctx, b.Tenant, scope.StaleBefore, b.PlannedAt); err != nil {
 		return b, err
 	}
-	if waitErr := p.index.searches.Do(ctx, b.Tenant, func() { err = storePlanItems(ctx, p.index.searchDB, &b, scope) }); waitErr != nil {
-		return b, unavailable(waitErr)
-	}
-	if err != nil {
+	if err := p.index.Do(ctx, b.Tenant, func(db *sql.DB) error { return storePlanItems(ctx, db, &b, scope) }); err != nil {
 		return b, err
 	}
 	return b, p.insertPlan(ctx, &b)
@@ -206,20 +199,20 @@ func storePlanItems(ctx context.Context, db *sql.DB, b *BulkPlan, scope BulkScop
 	if err != nil {
 		return unavailable(err)
 	}
-	search, err := planSearch(ctx, tx, b.Tenant, scope.Filter, LetterOrder{Column: ByDeath}, LetterPosition{}, int(scope.BatchSize))
+	plan, err := planSearch(ctx, tx, b.Tenant, scope.Filter, LetterOrder{Column: ByDeath}, LetterPosition{}, int(scope.BatchSize))
 	if err != nil {
 		return unavailable(err)
 	}
 	builder := planBuilder{bulk: b.ID, gateOf: scope.GateOf, unprojected: unprojected, counts: map[[2]string]BulkCount{}}
-	for more := !search.empty(); more; {
+	for more := !plan.empty(); more; {
 		size := scope.BatchSize
 		if scope.Limit > 0 {
 			size = min(size, scope.Limit-builder.items)
 		}
 		if scope.Matches != nil {
-			more, err = builder.takeMatching(ctx, tx, &search, scope)
+			more, err = builder.takeMatching(ctx, tx, &plan, scope)
 		} else {
-			more, err = builder.addBatch(ctx, tx, &search, size)
+			more, err = builder.addBatch(ctx, tx, &plan, size)
 		}
 		if err != nil {
 			return unavailable(err)
@@ -273,8 +266,8 @@ func insertBatchSQL(search string, n int) string {
 }
 
 // addBatch adds the next dead letters; more reports whether others may follow.
-func (p *planBuilder) addBatch(ctx context.Context, tx *sql.Tx, search *searchPlan, size int64) (more bool, err error) {
-	query, args := search.statement(p.last, int(size))
+func (p *planBuilder) addBatch(ctx context.Context, tx *sql.Tx, plan *searchPlan, size int64) (more bool, err error) {
+	query, args := plan.statement(p.last, int(size))
 	inserted, err := p.insertLetters(ctx, tx, query, args)
 	return inserted == size, err
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 )
 
 // BulkState is the state of a bulk plan.
@@ -97,22 +97,21 @@ func (r *bulkPlanRow) plan() BulkPlan {
 	return b
 }
 
-func utcOrZero(t sql.NullTime) time.Time {
-	if !t.Valid {
-		return time.Time{}
-	}
-	return t.Time.UTC()
-}
-
 const bulkPlanSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, planned_key, reason, settles, parallel, throttle, items, hash, planned_at,
   started_by, started_key, started_why, started_at, people, declared, incident, changed_by, changed_why, changed_at, ended_at FROM recourse.bulks `
 
-// PlanStore keeps bulk plans and their items.
+// PlanStore keeps bulk plans and their items. It is safe for concurrent use by any number of
+// goroutines and processes.
 type PlanStore struct {
-	*shared
-	index  *Index
-	outbox *Outbox
-	lockDB *sql.DB // connections that hold the lock of a plan
+	journal *Journal
+	index   *Index
+	readDB  *sqlx.DB
+}
+
+// NewPlanStore returns the plans of a journal's database, on its connections and on those of its
+// index. Both stay open for as long.
+func NewPlanStore(j *Journal, index *Index) *PlanStore {
+	return &PlanStore{journal: j, index: index, readDB: sqlx.NewDb(j.Reads(), "postgres")}
 }
 
 // Find reads a plan of a tenant. It returns ErrNotFound if there is none.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -34,7 +34,7 @@ const insertPlanTries = 10
 func (p *PlanStore) insertPlan(ctx context.Context, b *BulkPlan) error {
 	err := ErrBusy
 	for try := 0; try < insertPlanTries && errors.Is(err, ErrBusy); try++ {
-		err = p.inSlowPathTx(ctx, failpoint.BulkPlan, func(ctx context.Context, tx *sql.Tx) error {
+		err = p.journal.inSlowPathTx(ctx, failpoint.BulkPlan, func(ctx context.Context, tx *sql.Tx) error {
 			if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING number`,
 				b.ID, b.Tenant, string(b.State), b.Action, b.Request, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt, b.PlannedKey, b.HasSettlements).Scan(&b.Number); err != nil {
@@ -60,7 +60,7 @@ func (p *PlanStore) deleteStalePlan(ctx context.Context, tenant string, staleBef
 		return err
 	}
 	for _, b := range stale {
-		err := p.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error {
+		err := p.journal.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error {
 			n, err := rowsAffected(tx.ExecContext(ctx, `DELETE FROM recourse.bulks WHERE id = $1 AND started_at IS NULL`, b.ID))
 			if err != nil || n == 0 {
 				return err
@@ -95,7 +95,7 @@ func (p *PlanStore) deleteAbandonedItems(ctx context.Context, staleBefore time.T
 	case err != nil:
 		return unavailable(err)
 	}
-	return p.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
+	return p.journal.inSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
 }
 
 // BulkLock is held by the one process that works on a plan. It ends with its connection:
@@ -114,7 +114,7 @@ const tryBulkLockSQL = `SELECT pg_try_advisory_lock(1919119988, $1)`
 func (p *PlanStore) Lock(ctx context.Context, b BulkPlan) (*BulkLock, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
-	conn, err := p.lockDB.Conn(ctx)
+	conn, err := p.journal.Outbox.LockPool().Conn(ctx)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -140,16 +140,13 @@ func (l *BulkLock) Release(ctx context.Context) error { return releaseLocks(ctx,
 // BulkLog has the receipts of a tenant's bulk plans.
 const BulkLog OperationLog = stored.BulkLog
 
-// ErrNoChange is returned by a decision that changes nothing.
-var ErrNoChange = errors.New("postgres: nothing to change")
-
 // Update changes the state of a plan, together with its receipt. decide returns the
 // changed plan or an error; it is called once, on the locked row. pending reports whether
 // an item has no outcome yet. HasSettlements is set if any of its items is of a settlement,
 // whatever its row says. It returns ErrNotFound if the tenant has no such plan. After any
 // other error, except one from decide, the outcome is unknown: read the plan again.
 func (p *PlanStore) Update(ctx context.Context, tenant string, id uuid.UUID, decide func(now BulkPlan, pending bool) (BulkPlan, receipts.Draft, error)) (now BulkPlan, err error) {
-	err = p.inSlowPathTx(ctx, failpoint.BulkTransition, func(ctx context.Context, tx *sql.Tx) error {
+	err = p.journal.inSlowPathTx(ctx, failpoint.BulkTransition, func(ctx context.Context, tx *sql.Tx) error {
 		var pending bool
 		if now, pending, err = lockBulkPlanRow(ctx, tx, tenant, id); err != nil {
 			return err

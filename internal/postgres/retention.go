@@ -2,12 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
-	"errors"
-	"io"
-	"net"
-	"slices"
 	"time"
 
 	"github.com/lib/pq"
@@ -73,29 +67,7 @@ func (l *Letters) selectInScope(ctx context.Context, query string, s RetentionSc
 	return l.selectLetterRows(ctx, after, query, append(args, bounds...)...)
 }
 
-// nonNil keeps an empty list from becoming NULL.
-func nonNil(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
-}
-
 const countExpiredSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $4`
-
-// IsUnavailable reports whether err means that the journal can't write at the moment, so
-// that retrying with fewer rows does not help. After a timeout fewer rows may help.
-func IsUnavailable(err error) bool {
-	var broken *net.OpError
-	switch state := sqlState(err); {
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, io.EOF), errors.As(err, &broken):
-		return true
-	case len(state) != 5 || state == "57014":
-		return false
-	default: // connection, read-only, contention, resources, locks, shutdown, its files
-		return slices.Contains([]string{"08", "25", "40", "53", "55", "57", "58"}, state[:2])
-	}
-}
 
 // CountExpired counts the dead letters of a scope that died by a time and that retention
 // may purge.
@@ -117,32 +89,5 @@ const tryPruneLockSQL = `SELECT pg_try_advisory_lock(1919119987, 2)`
 // dies releases it. If the connection is lost while work runs, another process may begin,
 // so that concurrent work must be safe.
 func (l *Letters) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
-	conn, err := l.readDB.Conn(ctx)
-	if err != nil {
-		return false, unavailable(err)
-	}
-	defer func() { err = errors.Join(err, releaseLocks(ctx, conn)) }()
-	if err := conn.QueryRowContext(ctx, tryPruneLockSQL).Scan(&acquired); err != nil {
-		return false, unavailable(err)
-	}
-	if !acquired {
-		return false, nil
-	}
-	return true, work()
-}
-
-// releaseLocks releases the session's locks. If that fails it closes the connection: the
-// pool must not keep one that holds a lock.
-func releaseLocks(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
-	defer cancel()
-	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
-	if err == nil {
-		return conn.Close()
-	}
-	drop := conn.Raw(func(any) error { return driver.ErrBadConn })
-	if errors.Is(drop, driver.ErrBadConn) || errors.Is(drop, sql.ErrConnDone) {
-		return nil
-	}
-	return errors.Join(unavailable(err), drop)
+	return exclusively(ctx, l.readDB.DB, tryPruneLockSQL, work)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -136,18 +136,7 @@ const tryReplayLockSQL = `SELECT pg_try_advisory_lock(1919119987, 3)`
 // Exclusive runs work while no other process applies rules. It reports false, without
 // running work, if another process does. The lock only saves work: see Letters.Exclusive.
 func (r *Rules) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
-	conn, err := r.readDB.Conn(ctx)
-	if err != nil {
-		return false, unavailable(err)
-	}
-	defer func() { err = errors.Join(err, releaseLocks(ctx, conn)) }()
-	if err := conn.QueryRowContext(ctx, tryReplayLockSQL).Scan(&acquired); err != nil {
-		return false, unavailable(err)
-	}
-	if !acquired {
-		return false, nil
-	}
-	return true, work()
+	return exclusively(ctx, r.readDB.DB, tryReplayLockSQL, work)
 }
 
 // Why a rule was not applied. Nothing was written.

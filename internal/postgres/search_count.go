@@ -68,13 +68,10 @@ func (j *Index) Analyze(ctx context.Context, tenant string, f LetterFilter, larg
 }
 
 // inReadSnapshot runs searches of a tenant in one read-only snapshot, within countTimeout.
-func (i *Index) inReadSnapshot(ctx context.Context, tenant string, read func(context.Context, *sql.Tx) error) (err error) {
+func (i *Index) inReadSnapshot(ctx context.Context, tenant string, read func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	if waitErr := i.searches.Do(ctx, tenant, func() { err = inSnapshotOf(ctx, i.searchDB, read) }); waitErr != nil {
-		return unavailable(waitErr)
-	}
-	return unavailableOrNil(err)
+	return i.Do(ctx, tenant, func(db *sql.DB) error { return unavailableOrNil(inSnapshotOf(ctx, db, read)) })
 }
 
 func inSnapshotOf(ctx context.Context, db *sql.DB, read func(context.Context, *sql.Tx) error) (err error) {
@@ -89,7 +86,7 @@ func inSnapshotOf(ctx context.Context, db *sql.DB, read func(context.Context, *s
 // planFullRead plans to read all letters that a filter selects, by the smallest range or by
 // facet group.
 func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p searchPlan, err error) {
-	p = searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
+	p = searchPlan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
 	var all int64
 	if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.empty() {
 		return p, err
@@ -105,12 +102,14 @@ func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter
 }
 
 // selectsWholeGroups reports whether the filter selects all letters of the plan's groups.
-func (p *searchPlan) selectsWholeGroups() bool { return !p.filtersWithinGroups() && !p.checksText() }
+func (sel *selection) selectsWholeGroups() bool {
+	return !sel.filtersWithinGroups() && !sel.checksText()
+}
 
 // filtersWithinGroups reports whether the filter has conditions, other than the text, that
 // facet groups do not decide.
-func (p *searchPlan) filtersWithinGroups() bool {
-	return len(p.filter.rangedColumns()) > 0 || p.filter.hasKey() || p.filter.filtersReplays() || p.hasDeathBounds()
+func (sel *selection) filtersWithinGroups() bool {
+	return len(sel.filter.rangedColumns()) > 0 || sel.filter.hasKey() || sel.filter.filtersReplays() || sel.hasDeathBounds()
 }
 
 func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p searchPlan, out []LetterTally, err error) {
@@ -139,9 +138,9 @@ func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter)
 }
 
 // groupTallies reads the tallies of the plan's groups, with all their letters.
-func (p *searchPlan) groupTallies(ctx context.Context, tx *sql.Tx) (out []LetterTally, err error) {
-	ids := make([]int64, len(p.groups))
-	for i, s := range p.groups {
+func (sel *selection) groupTallies(ctx context.Context, tx *sql.Tx) (out []LetterTally, err error) {
+	ids := make([]int64, len(sel.groups))
+	for i, s := range sel.groups {
 		ids[i] = s.id
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT s.id, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
@@ -224,7 +223,7 @@ const countTimeout = 5 * time.Second
 func (i *Index) Count(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
 	out := map[string]int64{}
 	err := i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
-		p := searchPlan{tenant: tenant, filter: f, textLimit: maxTextCandidates}
+		p := searchPlan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
 		var all int64
 		var err error
 		if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.empty() {
@@ -286,19 +285,19 @@ func (p *searchPlan) countByStatus(ctx context.Context, tx *sql.Tx, into map[str
 
 // takeWholeGroups removes the groups from the plan whose letters are all selected, and
 // returns them.
-func (p *searchPlan) takeWholeGroups() (whole []facetGroup) {
-	if p.filtersWithinGroups() {
+func (sel *selection) takeWholeGroups() (whole []facetGroup) {
+	if sel.filtersWithinGroups() {
 		return nil
 	}
 	var others []facetGroup
-	for _, s := range p.groups {
+	for _, s := range sel.groups {
 		if s.checkText {
 			others = append(others, s)
 			continue
 		}
 		whole = append(whole, s)
 	}
-	p.groups, p.allGroups = others, p.allGroups && len(whole) == 0
+	sel.groups, sel.allGroups = others, sel.allGroups && len(whole) == 0
 	return whole
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -36,7 +37,7 @@ func (l testLetter) signature() string {
 func TestAnalysisAgreesWithAScan(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	index, db := openIndex(t, url, journaltest.Open(t, url)), journaltest.Database(t, url)
 	seed := time.Now().UnixNano()
 	d := rand.New(rand.NewPCG(uint64(seed), 2))
 	letters := randomLetters(d, 500)
@@ -72,7 +73,7 @@ func TestAnalysisAgreesWithAScan(t *testing.T) {
 			}
 		}
 		times, open := &postgres.DeathHistogram{Edges: edges}, &postgres.DeathHistogram{OpenOnly: true, Edges: edges}
-		tallies, err := j.Index.Tally(ctx, "acme", f, times, open)
+		tallies, err := index.Tally(ctx, "acme", f, times, open)
 		if err != nil {
 			t.Fatalf("seed %d, %+v: %v", seed, f, err)
 		}
@@ -85,20 +86,20 @@ func TestAnalysisAgreesWithAScan(t *testing.T) {
 			t.Fatalf("seed %d, %+v:\n%v, want\n%v; by time %v, want %v", seed, f, got, want, times.Counts, deaths)
 		}
 		for _, o := range []postgres.GroupOrder{postgres.BySize, postgres.ByNewest, postgres.BySignature} {
-			groups += checkGroups(t, j, f, o, byCause, seed)
+			groups += checkGroups(t, index, f, o, byCause, seed)
 		}
-		checkLargest(t, j, f, len(byCause))
+		checkLargest(t, index, f, len(byCause))
 	}
 	if groups < 300 {
 		t.Errorf("only %d groups compared", groups)
 	}
 }
 
-func checkGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o postgres.GroupOrder, want map[string][]testLetter, seed int64) int {
+func checkGroups(t *testing.T, index *postgres.Index, f postgres.LetterFilter, o postgres.GroupOrder, want map[string][]testLetter, seed int64) int {
 	t.Helper()
 	var got []postgres.LetterGroup
 	for after := (postgres.GroupPosition{}); ; {
-		page, all, last, more, err := j.Index.Groups(context.Background(), "acme", f, o, after, 2)
+		page, all, last, more, err := index.Groups(context.Background(), "acme", f, o, after, 2)
 		if err != nil || all != len(want) {
 			t.Fatalf("seed %d, %s, %+v: %d groups, want %d, %v", seed, o, f, all, len(want), err)
 		}
@@ -136,13 +137,13 @@ func checkGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o p
 
 // checkLargest compares the largest groups of an analysis with the first of the listed
 // groups.
-func checkLargest(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, all int) {
+func checkLargest(t *testing.T, index *postgres.Index, f postgres.LetterFilter, all int) {
 	t.Helper()
-	analysis, err := j.Index.Analyze(context.Background(), "acme", f, 2)
+	analysis, err := index.Analyze(context.Background(), "acme", f, 2)
 	if err != nil || analysis.SignatureCount != all {
 		t.Fatalf("%+v: %d signatures, want %d, %v", f, analysis.SignatureCount, all, err)
 	}
-	listed, _, _, _, err := j.Index.Groups(context.Background(), "acme", f, postgres.BySize, postgres.GroupPosition{}, 2)
+	listed, _, _, _, err := index.Groups(context.Background(), "acme", f, postgres.BySize, postgres.GroupPosition{}, 2)
 	if err != nil || len(listed) != len(analysis.Largest) {
 		t.Fatalf("%+v: %d groups, want %d, %v", f, len(analysis.Largest), len(listed), err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -12,7 +13,7 @@ import (
 // of groups stay right.
 func TestNoLetterIsOutsideTheBoundsOfItsFacetGroup(t *testing.T) {
 	t.Parallel()
-	db := database(t, testkit.Migrated(t))
+	db := journaltest.Database(t, testkit.Migrated(t))
 	seed := time.Now().UnixNano()
 	insertLetters(t, db, randomLetters(rand.New(rand.NewPCG(uint64(seed), 3)), 200))
 	for _, change := range []string{

@@ -52,13 +52,47 @@ FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2
 	recordProjectedSQL = `UPDATE recourse.projected SET last = $1 WHERE name = 'letters' AND last <> $1`
 )
 
-// Index is the search index of dead letters.
+// Index is the search index of dead letters. It is safe for concurrent use by any number of
+// goroutines and processes.
 type Index struct {
-	*shared
-	outbox       *Outbox
+	journal      *Journal
 	projectionDB *sql.DB            // steps of the index
 	searchDB     *sql.DB            // searches, with plans forced to the chosen index
 	searches     *tenantlimit.Limit // what uses searchDB
+}
+
+// Connections for searches, and how many of them one tenant may use at the same time, so that
+// many searches, exports and plans of one keep no other from searching.
+const (
+	searchConns       = 6
+	tenantSearchConns = 3
+)
+
+// OpenIndex opens the index of a journal's database. The journal stays open for as long.
+func OpenIndex(databaseURL string, j *Journal) (i *Index, err error) {
+	i = &Index{journal: j, searches: tenantlimit.New(searchConns, tenantSearchConns)}
+	if i.projectionDB, err = openPool(databaseURL, poolConfig{purpose: "projection", maxConns: 2, settings: projectionSettings(), dialer: j.idle.dialer(batchIdleLimit)}); err != nil {
+		return nil, err
+	}
+	if i.searchDB, err = openPool(databaseURL, poolConfig{purpose: "search", maxConns: searchConns, settings: searchSettings, dialer: j.idle.dialer(readIdleLimit)}); err != nil {
+		return nil, errors.Join(err, i.projectionDB.Close())
+	}
+	return i, nil
+}
+
+// Close closes the connections. It ignores their errors: nothing is left to be written by then,
+// and a connection that broke before fails to close.
+func (i *Index) Close() {
+	_, _ = i.projectionDB.Close(), i.searchDB.Close()
+}
+
+// Do runs work on the connections of searches, of which each tenant has a share. Its error is that
+// of work, or that ctx ended before the tenant's turn.
+func (i *Index) Do(ctx context.Context, tenant string, work func(*sql.DB) error) (err error) {
+	if waitErr := i.searches.Do(ctx, tenant, func() { err = work(i.searchDB) }); waitErr != nil {
+		return unavailable(waitErr)
+	}
+	return err
 }
 
 // Project makes one step; it does nothing while another process makes one.
@@ -82,7 +116,7 @@ func (i *Index) CatchUp(ctx context.Context) error {
 		return unavailableOrNil(err)
 	}
 	if waiting > maxPendingOutbox {
-		if err := i.outbox.Drain(ctx); err != nil {
+		if err := i.journal.Outbox.Drain(ctx); err != nil {
 			return err
 		}
 	}
@@ -99,13 +133,6 @@ func (i *Index) CatchUp(ctx context.Context) error {
 func (i *Index) projectionLag(ctx context.Context) (behind bool, waiting int, err error) {
 	err = i.projectionDB.QueryRowContext(ctx, projectionLagSQL, maxPendingOutbox+1).Scan(&behind, &waiting)
 	return behind, waiting, err
-}
-
-func unavailableOrNil(err error) error {
-	if err == nil {
-		return nil
-	}
-	return unavailable(err)
 }
 
 // projectStep makes one step. With includePending, the last step also reads the outbox, in

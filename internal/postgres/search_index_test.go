@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -18,16 +19,27 @@ import (
 // die submits a run and lets its only attempt fail.
 func die(t testing.TB, j *postgres.Journal) background.Run {
 	t.Helper()
-	run := submit(t, j).Run
+	run := journaltest.Submit(t, j).Run
 	for _, fact := range []receipts.Subtype{receipts.AttemptStarted, receipts.DeadLettered} {
-		m := transition(fact, run)
-		after, err := j.Apply(context.Background(), run.ID, m.ID, decide(m))
+		m := journaltest.Transition(fact, run)
+		after, err := j.Apply(context.Background(), run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
 		run = after.Run
 	}
 	return run
+}
+
+// openIndex opens the search index of a journal.
+func openIndex(t testing.TB, url string, j *postgres.Journal) *postgres.Index {
+	t.Helper()
+	i, err := postgres.OpenIndex(url, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	return i
 }
 
 // indexText returns the whole search index as text.
@@ -40,9 +52,9 @@ func indexText(t testing.TB, db *sql.DB) (text string, n int) {
 	return text, n
 }
 
-func catchUp(t testing.TB, j *postgres.Journal) {
+func catchUp(t testing.TB, index *postgres.Index) {
 	t.Helper()
-	if err := j.Index.CatchUp(context.Background()); err != nil {
+	if err := index.CatchUp(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -52,10 +64,11 @@ func catchUp(t testing.TB, j *postgres.Journal) {
 func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	db := database(t, url)
+	db := journaltest.Database(t, url)
 	var all sync.WaitGroup
 	for w := range 6 {
-		j := open(t, url)
+		j := journaltest.Open(t, url)
+		index := openIndex(t, url, j)
 		all.Go(func() {
 			for i := range 15 {
 				run := die(t, j)
@@ -65,11 +78,11 @@ func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 					}
 				}
 				if i%3 == w%3 {
-					if _, err := j.Index.Project(context.Background()); err != nil {
+					if _, err := index.Project(context.Background()); err != nil {
 						t.Error(err)
 					}
 				}
-				catchUp(t, j)
+				catchUp(t, index)
 				var there bool
 				if err := db.QueryRow(`SELECT EXISTS (SELECT FROM recourse.letters WHERE run_id = $1)`, run.ID.String()).Scan(&there); err != nil || !there {
 					t.Errorf("run %s is not in the index: %v", run.ID, err)
@@ -89,14 +102,15 @@ func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 func TestProjectionIsIdempotent(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	index := openIndex(t, url, j)
 	for range 20 {
 		die(t, j)
 	}
 	if err := j.Outbox.Drain(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	catchUp(t, j)
+	catchUp(t, index)
 	want, n := indexText(t, db)
 	if n != 20 {
 		t.Fatalf("%d letters", n)
@@ -111,7 +125,7 @@ func TestProjectionIsIdempotent(t *testing.T) {
 		if _, err := db.Exec(damage); err != nil {
 			t.Fatal(err)
 		}
-		catchUp(t, j)
+		catchUp(t, index)
 		if got, _ := indexText(t, db); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
 		}
@@ -121,14 +135,14 @@ func TestProjectionIsIdempotent(t *testing.T) {
 		t.Fatal(err)
 	}
 	die(t, j)
-	if err := j.Index.CatchUp(context.Background()); err != nil { // receipts without a number do not change the position
+	if err := index.CatchUp(context.Background()); err != nil { // receipts without a number do not change the position
 		t.Fatal(err)
 	}
 	if err := j.Outbox.Drain(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	die(t, j)
-	if err := j.Index.CatchUp(context.Background()); err == nil {
+	if err := index.CatchUp(context.Background()); err == nil {
 		t.Error("a step without its position was committed")
 	}
 	if _, n := indexText(t, db); n != 21 {
@@ -140,25 +154,26 @@ func TestProjectionIsIdempotent(t *testing.T) {
 func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	index := openIndex(t, url, j)
 	run := die(t, j)
-	catchUp(t, j)
+	catchUp(t, index)
 	if _, err := db.Exec(`UPDATE recourse.runs SET letter = 'purged', active = false`); err != nil {
 		t.Fatal(err)
 	}
 	f := postgres.LetterFilter{}
 	o := postgres.LetterOrder{Column: postgres.ByDeath}
-	if found, _, _, err := j.Index.Search(context.Background(), run.Tenant, f, o, postgres.LetterPosition{}, 10); err != nil || len(found) != 0 {
+	if found, _, _, err := index.Search(context.Background(), run.Tenant, f, o, postgres.LetterPosition{}, 10); err != nil || len(found) != 0 {
 		t.Errorf("before the projection: %d letters, %v", len(found), err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, ARRAY[case_id], ARRAY[1] FROM recourse.runs`); err != nil {
 		t.Fatal(err)
 	}
-	catchUp(t, j)
+	catchUp(t, index)
 	if _, n := indexText(t, db); n != 0 {
 		t.Errorf("%d letters", n)
 	}
-	if counts, err := j.Index.Count(context.Background(), run.Tenant, f); err != nil || len(counts) != 0 {
+	if counts, err := index.Count(context.Background(), run.Tenant, f); err != nil || len(counts) != 0 {
 		t.Errorf("%v, %v", counts, err)
 	}
 }
@@ -168,7 +183,8 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 func TestABacklogIsProjectedInSteps(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	index := openIndex(t, url, j)
 	run := die(t, j)
 	caseID := run.Case.String()
 	var pairs string
@@ -192,7 +208,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.projected FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if step, err := j.Index.Project(ctx); err != nil || step.More || step.Cases != 0 {
+	if step, err := index.Project(ctx); err != nil || step.More || step.Cases != 0 {
 		t.Errorf("while another process holds the lock: %+v, %v", step, err)
 	}
 	if err := tx.Rollback(); err != nil {
@@ -200,7 +216,7 @@ func TestABacklogIsProjectedInSteps(t *testing.T) {
 	}
 	steps := 1
 	for more := true; more; steps++ {
-		step, err := j.Index.Project(ctx)
+		step, err := index.Project(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

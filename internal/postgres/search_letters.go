@@ -161,10 +161,11 @@ type LetterPosition struct {
 func (i *Index) Search(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (found []FoundLetter, more bool, last LetterPosition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	search := func() { found, more, last, err = i.search(ctx, tenant, f, o, after, limit) }
-	if waitErr := i.searches.Do(ctx, tenant, search); waitErr != nil {
-		return nil, false, after, unavailable(waitErr)
-	}
+	last = after
+	err = i.Do(ctx, tenant, func(*sql.DB) (err error) {
+		found, more, last, err = i.search(ctx, tenant, f, o, after, limit)
+		return err
+	})
 	return found, more, last, err
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -162,7 +163,7 @@ func testPositionOf(l testLetter, o postgres.LetterOrder) postgres.LetterPositio
 func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	index, db := openIndex(t, url, journaltest.Open(t, url)), journaltest.Database(t, url)
 	seed := time.Now().UnixNano()
 	d := rand.New(rand.NewPCG(uint64(seed), 1))
 	letters := randomLetters(d, 600)
@@ -187,7 +188,7 @@ func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 		for path := postgres.ChosenPath; path < postgres.AccessPaths; path++ {
 			var got []postgres.LetterPosition
 			for after := (postgres.LetterPosition{}); ; after = got[len(got)-1] {
-				page, able, err := j.Index.PositionsByPath(ctx, path, "acme", f, o, after, 37)
+				page, able, err := index.PositionsByPath(ctx, path, "acme", f, o, after, 37)
 				if err != nil {
 					t.Fatalf("seed %d, path %d, %+v: %v", seed, path, f, err)
 				}
@@ -205,7 +206,7 @@ func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 				t.Fatalf("seed %d, path %d: %d letters, want %d; %+v, %+v", seed, path, len(got), len(want), f, o)
 			}
 		}
-		counts, err := j.Index.Count(ctx, "acme", f)
+		counts, err := index.Count(ctx, "acme", f)
 		if n := counts["open"] + counts["forked"]; err != nil || n != int64(len(want)) {
 			t.Fatalf("seed %d: counted %v, %v; want %d; %+v", seed, counts, err, len(want), f)
 		}
@@ -213,7 +214,7 @@ func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 	if len(taken) != postgres.AccessPaths+1 {
 		t.Errorf("only these paths were tried: %v", taken)
 	}
-	if positions, _, err := j.Index.PositionsByPath(ctx, postgres.ShortScan, "", postgres.LetterFilter{}, postgres.LetterOrder{Column: postgres.ByDeath}, postgres.LetterPosition{}, 10); err != nil || len(positions) != 0 {
+	if positions, _, err := index.PositionsByPath(ctx, postgres.ShortScan, "", postgres.LetterFilter{}, postgres.LetterOrder{Column: postgres.ByDeath}, postgres.LetterPosition{}, 10); err != nil || len(positions) != 0 {
 		t.Errorf("an unknown tenant sees %d letters, %v", len(positions), err)
 	}
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"math"
 	"time"
 )
@@ -25,25 +24,30 @@ const (
 	orderedScan                   // all letters of the tenant in order, each checked
 )
 
-// searchPlan is a search with its access path.
-type searchPlan struct {
-	tenant    string
-	filter    LetterFilter
-	order     LetterOrder
-	groups    []facetGroup
-	allGroups bool // all groups of the tenant match; without facet conditions they are not read
-	path      accessPath
-	column    LetterColumn // for byRange
-
-	valueRange    valueRange             // of the order's column: bounds of all matches
-	rangeKnown    bool                   // valueRange is set
-	rangeSizes    map[LetterColumn]int64 // letters in the filter's ranges, counted up to probeLimit
-	tenantLetters int64                  // letters of the tenant; 0 if the groups were not read
-	scanLimit     int                    // index entries after which an ordered scan gives up; 0 for none
-	textLimit     int                    // most messages to check after trigrams
+// selection is the letters that a filter selects, as far as the counts of facet groups tell.
+type selection struct {
+	tenant        string
+	filter        LetterFilter
+	groups        []facetGroup
+	allGroups     bool  // all groups of the tenant match; without facet conditions they are not read
+	tenantLetters int64 // letters of the tenant; 0 if the groups were not read
 }
 
-func (p *searchPlan) empty() bool { return len(p.groups) == 0 && !p.allGroups }
+// searchPlan is a selection in an order, with the access path by which it is read.
+type searchPlan struct {
+	selection
+	order  LetterOrder
+	path   accessPath
+	column LetterColumn // for byRange
+
+	valueRange valueRange             // of the order's column: bounds of all matches
+	rangeKnown bool                   // valueRange is set
+	rangeSizes map[LetterColumn]int64 // letters in the filter's ranges, counted up to probeLimit
+	scanLimit  int                    // index entries after which an ordered scan gives up; 0 for none
+	textLimit  int                    // most messages to check after trigrams
+}
+
+func (sel *selection) empty() bool { return len(sel.groups) == 0 && !sel.allGroups }
 
 // The cost of a search is the number of index entries it may read. A range with fewer
 // letters than probeLimit is worth starting from.
@@ -65,20 +69,14 @@ const (
 	mergeGainFactor = 10
 )
 
-// searchQuerier is a pool, or a transaction for searches that need one snapshot.
-type searchQuerier interface {
-	querier
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // planSearch reads the groups that a filter may match after a position, and chooses the
 // access path.
 func (i *Index) planSearch(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (searchPlan, error) {
 	return planSearch(ctx, i.searchDB, tenant, f, o, after, limit)
 }
 
-func planSearch(ctx context.Context, q searchQuerier, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (p searchPlan, err error) {
-	p = searchPlan{tenant: tenant, filter: f, order: o, allGroups: f.withoutFacets(), textLimit: maxTextCandidates}
+func planSearch(ctx context.Context, q rowQuerier, tenant string, f LetterFilter, o LetterOrder, after LetterPosition, limit int) (p searchPlan, err error) {
+	p = searchPlan{selection: selection{tenant: tenant, filter: f, allGroups: f.withoutFacets()}, order: o, textLimit: maxTextCandidates}
 	if p.allGroups {
 		return p, p.planUnfaceted(ctx, q)
 	}
@@ -102,7 +100,7 @@ func (i *Index) readGroups(ctx context.Context, p *searchPlan, after LetterPosit
 	return p.readGroups(ctx, i.searchDB, after)
 }
 
-func (p *searchPlan) readGroups(ctx context.Context, q searchQuerier, after LetterPosition) (err error) {
+func (p *searchPlan) readGroups(ctx context.Context, q rowQuerier, after LetterPosition) (err error) {
 	if p.groups, p.tenantLetters, err = readFacetGroups(ctx, q, p.tenant, p.filter, p.order); err != nil {
 		return err
 	}
@@ -113,7 +111,7 @@ func (p *searchPlan) readGroups(ctx context.Context, q searchQuerier, after Lett
 }
 
 // planUnfaceted chooses the access path of a filter without facet conditions.
-func (p *searchPlan) planUnfaceted(ctx context.Context, q searchQuerier) (err error) {
+func (p *searchPlan) planUnfaceted(ctx context.Context, q rowQuerier) (err error) {
 	if p.path = byKey; p.filter.hasKey() {
 		return nil
 	}
@@ -146,42 +144,42 @@ func (f *LetterFilter) withoutFacets() bool {
 
 // foldDeathBounds moves the bound of the time of death into the filter if all groups have
 // the same.
-func (p *searchPlan) foldDeathBounds() {
-	if len(p.groups) == 0 {
+func (sel *selection) foldDeathBounds() {
+	if len(sel.groups) == 0 {
 		return
 	}
-	until := p.groups[0].diedBy
-	for _, s := range p.groups {
+	until := sel.groups[0].diedBy
+	for _, s := range sel.groups {
 		if !s.diedBy.Equal(until) {
 			return
 		}
 	}
-	if end := until.Add(time.Microsecond); !until.IsZero() && (p.filter.DeadTo.IsZero() || end.Before(p.filter.DeadTo)) {
-		p.filter.DeadTo = end
+	if end := until.Add(time.Microsecond); !until.IsZero() && (sel.filter.DeadTo.IsZero() || end.Before(sel.filter.DeadTo)) {
+		sel.filter.DeadTo = end
 	}
-	for i := range p.groups {
-		p.groups[i].diedBy = time.Time{}
+	for i := range sel.groups {
+		sel.groups[i].diedBy = time.Time{}
 	}
 }
 
-func (p *searchPlan) letterCount() (n int64) {
-	for _, s := range p.groups {
+func (sel *selection) letterCount() (n int64) {
+	for _, s := range sel.groups {
 		n += s.letters
 	}
 	return n
 }
 
 // estimate estimates the number of letters to check.
-func (p *searchPlan) estimate() (n int64) {
-	for i := range p.groups {
-		n += p.groups[i].estimate()
+func (sel *selection) estimate() (n int64) {
+	for i := range sel.groups {
+		n += sel.groups[i].estimate()
 	}
 	return n
 }
 
 // hasDeathBounds reports whether groups have bounds of the time of death of their own.
-func (p *searchPlan) hasDeathBounds() bool {
-	for _, s := range p.groups {
+func (sel *selection) hasDeathBounds() bool {
+	for _, s := range sel.groups {
 		if !s.diedBy.IsZero() {
 			return true
 		}
@@ -189,8 +187,8 @@ func (p *searchPlan) hasDeathBounds() bool {
 	return false
 }
 
-func (p *searchPlan) checksText() bool {
-	for _, s := range p.groups {
+func (sel *selection) checksText() bool {
+	for _, s := range sel.groups {
 		if s.checkText {
 			return true
 		}
@@ -221,12 +219,12 @@ func (f *LetterFilter) filtersReplays() bool {
 }
 
 // probeRanges counts the letters within each range, up to probeLimit.
-func (p *searchPlan) probeRanges(ctx context.Context, q searchQuerier) (map[LetterColumn]int64, error) {
+func (sel *selection) probeRanges(ctx context.Context, q rowQuerier) (map[LetterColumn]int64, error) {
 	sizes := map[LetterColumn]int64{}
-	for _, column := range p.filter.rangedColumns() {
+	for _, column := range sel.filter.rangedColumns() {
 		var c conditions
-		c.add("l.tenant = ?", p.tenant)
-		p.filter.addRange(&c, column)
+		c.add("l.tenant = ?", sel.tenant)
+		sel.filter.addRange(&c, column)
 		var n int64
 		query := `SELECT count(*) FROM (SELECT FROM recourse.letters l WHERE ` + c.String() + ` ORDER BY l.` + string(column) + ` LIMIT ` + c.arg(probeLimit) + `) x`
 		if err := q.QueryRowContext(ctx, query, c.args...).Scan(&n); err != nil {

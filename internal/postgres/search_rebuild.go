@@ -11,7 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -110,7 +110,7 @@ func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildPosition
 	if err != nil {
 		return done, from, unavailable(err)
 	}
-	i.signalCommitted()
+	i.journal.signalCommitted()
 	return done, next, nil
 }
 
@@ -231,12 +231,4 @@ func (p *rebuildPage) remove(ctx context.Context, tx *sql.Tx) (int, error) {
 		return 0, nil
 	}
 	return rowsAffected(tx.ExecContext(ctx, `DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])`, extra.args()...))
-}
-
-func rowsAffected(res sql.Result, err error) (int, error) {
-	if err != nil {
-		return 0, err
-	}
-	n, err := res.RowsAffected()
-	return int(n), err
 }

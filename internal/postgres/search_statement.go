@@ -42,15 +42,15 @@ func (p *searchPlan) inHeapOrder(ctx context.Context, tx *sql.Tx, run func() err
 
 // heapScanConditions restricts l like restrictToPlan, with conditions that use the index on
 // groups only; groups imply the tenant.
-func (p *searchPlan) heapScanConditions(c *conditions) {
-	ids := make([]int64, len(p.groups))
-	for i, s := range p.groups {
+func (sel *selection) heapScanConditions(c *conditions) {
+	ids := make([]int64, len(sel.groups))
+	for i, s := range sel.groups {
 		ids[i] = s.id
 	}
 	c.add("l.facet_group = ANY(?::bigint[])", pq.Array(ids))
-	p.restrictToText(c, "l.error_text")
-	p.restrictToDeathBounds(c)
-	p.filter.addRanges(c)
+	sel.restrictToText(c, "l.error_text")
+	sel.restrictToDeathBounds(c)
+	sel.filter.addRanges(c)
 }
 
 // matchesAreRare reports whether a scan found so few that continuing it until enough are
@@ -67,17 +67,21 @@ func (i *Index) findByHeapScan(ctx context.Context, p searchPlan, after LetterPo
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
 	p.path = byFacet
+	query, args := p.heapScanStatement(after, limit)
+	err = p.inHeapOrder(ctx, tx, func() error {
+		found, err = queryPositions(ctx, tx, query, args)
+		return err
+	})
+	return found, err
+}
+
+// heapScanStatement returns the SQL of a search that checks all messages.
+func (p *searchPlan) heapScanStatement(after LetterPosition, limit int) (string, []any) {
 	var c conditions
 	p.heapScanConditions(&c)
 	p.restrictToRange(&c)
 	p.restrictAfter(&c, after)
-	column := string(p.order.Column)
-	query := `SELECT l.run_id, l.` + column + ` AS value FROM recourse.letters l WHERE ` + c.String() + p.order.orderByLimit("value", "run_id", limit)
-	err = p.inHeapOrder(ctx, tx, func() error {
-		found, err = queryPositions(ctx, tx, query, c.args)
-		return err
-	})
-	return found, err
+	return `SELECT l.run_id, l.` + string(p.order.Column) + ` AS value FROM recourse.letters l WHERE ` + c.String() + p.order.orderByLimit("value", "run_id", limit), c.args
 }
 
 // statement returns the SQL of the search: runs with the value of the order's column.
@@ -185,44 +189,44 @@ func (p *searchPlan) countStatement() (string, []any) {
 }
 
 // joinGroups restricts l to the group s, and returns the groups as a table s.
-func (p *searchPlan) joinGroups(c *conditions) string {
-	n := len(p.groups)
+func (sel *selection) joinGroups(c *conditions) string {
+	n := len(sel.groups)
 	ids, checks, until := make([]int64, n), make([]bool, n), newColumns(1, n)
-	for i := range p.groups {
-		s := &p.groups[i]
+	for i := range sel.groups {
+		s := &sel.groups[i]
 		ids[i], checks[i] = s.id, s.checkText
 		until.time(s.diedBy)
 	}
 	table := `unnest(` + c.arg(pq.Array(ids)) + `::bigint[], ` + c.arg(pq.Array(checks)) + `::bool[]`
 	names := `s(id, differs`
 	c.parts = append(c.parts, "l.facet_group = s.id")
-	if p.hasDeathBounds() {
+	if sel.hasDeathBounds() {
 		table += `, ` + c.arg(until.args()[0]) + `::timestamptz[]`
 		names += `, until`
 		c.parts = append(c.parts, "l.dead_at <= s.until")
 	}
-	if p.checksText() {
-		c.add("(NOT s.differs OR strpos(l.error_text, ?) > 0)", p.filter.Facets.Text)
+	if sel.checksText() {
+		c.add("(NOT s.differs OR strpos(l.error_text, ?) > 0)", sel.filter.Facets.Text)
 	}
-	p.filter.addRanges(c)
+	sel.filter.addRanges(c)
 	return table + `) AS ` + names + `)`
 }
 
 // restrictToPlan restricts l to the plan's groups and keys.
-func (p *searchPlan) restrictToPlan(c *conditions) {
-	c.add("l.tenant = ?", p.tenant)
-	all := make([]int64, len(p.groups))
-	for i, s := range p.groups {
+func (sel *selection) restrictToPlan(c *conditions) {
+	c.add("l.tenant = ?", sel.tenant)
+	all := make([]int64, len(sel.groups))
+	for i, s := range sel.groups {
 		all[i] = s.id
 	}
-	if !p.allGroups {
+	if !sel.allGroups {
 		c.add("l.facet_group = ANY(?::bigint[])", pq.Array(all))
 	}
-	if p.checksText() {
-		p.restrictToText(c, "l.error_text")
+	if sel.checksText() {
+		sel.restrictToText(c, "l.error_text")
 	}
-	p.restrictToDeathBounds(c)
-	f := p.filter
+	sel.restrictToDeathBounds(c)
+	f := sel.filter
 	for _, is := range []struct{ column, value string }{{"l.transaction", f.Transaction}, {"l.submission", f.Submission}, {"l.escrow", f.Escrow}} {
 		if is.value != "" {
 			c.add(is.column+" = ?", is.value)
@@ -238,25 +242,25 @@ func (p *searchPlan) restrictToPlan(c *conditions) {
 }
 
 // restrictToText restricts l to letters whose message contains the text.
-func (p *searchPlan) restrictToText(c *conditions, message string) {
+func (sel *selection) restrictToText(c *conditions, message string) {
 	var unchecked []int64
-	for _, s := range p.groups {
+	for _, s := range sel.groups {
 		if !s.checkText {
 			unchecked = append(unchecked, s.id)
 		}
 	}
-	c.add("(l.facet_group = ANY(?::bigint[]) OR strpos("+message+", "+c.arg(p.filter.Facets.Text)+") > 0)", pq.Array(unchecked))
+	c.add("(l.facet_group = ANY(?::bigint[]) OR strpos("+message+", "+c.arg(sel.filter.Facets.Text)+") > 0)", pq.Array(unchecked))
 }
 
 // restrictToDeathBounds restricts l to letters that died within the bound of their group.
-func (p *searchPlan) restrictToDeathBounds(c *conditions) {
-	if !p.hasDeathBounds() {
+func (sel *selection) restrictToDeathBounds(c *conditions) {
+	if !sel.hasDeathBounds() {
 		return
 	}
-	ids, until := make([]int64, len(p.groups)), newColumns(1, len(p.groups))
-	for i := range p.groups {
-		ids[i] = p.groups[i].id
-		until.time(p.groups[i].diedBy)
+	ids, until := make([]int64, len(sel.groups)), newColumns(1, len(sel.groups))
+	for i := range sel.groups {
+		ids[i] = sel.groups[i].id
+		until.time(sel.groups[i].diedBy)
 	}
 	c.parts = append(c.parts, "EXISTS (SELECT FROM unnest("+c.arg(pq.Array(ids))+"::bigint[], "+c.arg(until.args()[0])+"::timestamptz[]) AS s(id, until) WHERE s.id = l.facet_group AND l.dead_at <= s.until)")
 }

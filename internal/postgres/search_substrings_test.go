@@ -14,6 +14,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -21,13 +22,13 @@ import (
 // dieWith submits a run and lets it die of a failure with a message.
 func dieWith(t *testing.T, j *postgres.Journal, message string) {
 	t.Helper()
-	run := submit(t, j).Run
+	run := journaltest.Submit(t, j).Run
 	for _, fact := range []receipts.Subtype{receipts.AttemptStarted, receipts.DeadLettered} {
-		m := transition(fact, run)
+		m := journaltest.Transition(fact, run)
 		if fact == receipts.DeadLettered {
 			m.Result.Failure = &background.Failure{Type: "http.refused", Message: message}
 		}
-		after, err := j.Apply(context.Background(), run.ID, m.ID, decide(m))
+		after, err := j.Apply(context.Background(), run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func scanLetters(t *testing.T, db *sql.DB) (out []testLetter) {
 
 // checkSubstring compares what is found and counted for a text, in each order and across
 // pages, with the letters that contain it.
-func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *rand.Rand, text string) {
+func checkSubstring(t *testing.T, index *postgres.Index, letters []testLetter, d *rand.Rand, text string) {
 	t.Helper()
 	ctx := context.Background()
 	f := postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}
@@ -76,7 +77,7 @@ func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *
 		for more := true; more; {
 			var found []postgres.FoundLetter
 			var err error
-			if found, more, after, err = j.Index.Search(ctx, "acme", f, o, after, limit); err != nil {
+			if found, more, after, err = index.Search(ctx, "acme", f, o, after, limit); err != nil {
 				t.Fatal(err)
 			}
 			for _, l := range found {
@@ -86,7 +87,7 @@ func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%q by %+v: %d letters, want %d", text, o, len(got), len(want))
 		}
-		counts, err := j.Index.Count(ctx, "acme", f)
+		counts, err := index.Count(ctx, "acme", f)
 		if err != nil || counts["open"] != int64(len(want)) {
 			t.Fatalf("%q: counted %v, %v; want %d", text, counts, err, len(want))
 		}
@@ -99,7 +100,8 @@ func checkSubstring(t *testing.T, j *postgres.Journal, letters []testLetter, d *
 func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	index := openIndex(t, url, j)
 	seed := uint64(time.Now().UnixNano())
 	d := rand.New(rand.NewPCG(seed, 5))
 	t.Logf("seed %d", seed)
@@ -108,10 +110,10 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 		dieWith(t, j, []string{"Bühne closed", "the worker was lost 5 times", fmt.Sprintf("account %s of %q frozen", number(600), []string{"Zoë", "Ann", "K"}[i%3]),
 			"no answer from 10.0.0." + number(120)}[d.IntN(4)])
 		if i%50 == 49 {
-			catchUp(t, j)
+			catchUp(t, index)
 		}
 	}
-	catchUp(t, j)
+	catchUp(t, index)
 	if _, err := db.Exec(`BEGIN; SET LOCAL recourse.short_substrings = 'stored';
 		UPDATE recourse.letters SET attempts = 1 + get_byte(uuid_send(run_id), 15) % 4, amount = get_byte(uuid_send(run_id), 14) % 9; COMMIT`); err != nil {
 		t.Fatal(err)
@@ -124,11 +126,11 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 		texts = append(texts, string(m[at:at+1+d.IntN(2)]))
 	}
 	for _, text := range texts {
-		checkSubstring(t, j, letters, d, text)
+		checkSubstring(t, index, letters, d, text)
 	}
 	matchesGroups := func(text string, want bool) {
 		t.Helper()
-		if n, err := j.Index.CountFacetGroups(ctx, "acme", postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}); err != nil || n > 0 != want {
+		if n, err := index.CountFacetGroups(ctx, "acme", postgres.LetterFilter{Facets: postgres.FacetFilter{Text: text}}); err != nil || n > 0 != want {
 			t.Errorf("%q matches %d groups, %v", text, n, err)
 		}
 	}
@@ -140,10 +142,10 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 	}
 	matchesGroups("zq", true)
 	dieWith(t, j, "the worker was lost 6 times") // must not reset the unbounded sets
-	catchUp(t, j)
+	catchUp(t, index)
 	letters = scanLetters(t, db)
 	for _, text := range []string{"zq", "6", "55", "ë"} {
-		checkSubstring(t, j, letters, d, text)
+		checkSubstring(t, index, letters, d, text)
 	}
 	matchesGroups("zq", true)
 }
@@ -152,7 +154,8 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	index := openIndex(t, url, j)
 	d := rand.New(rand.NewPCG(1, 6))
 	for range 2 {
 		wild := make([]rune, 1500)
@@ -160,11 +163,11 @@ func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 			wild[i] = rune(0x4e00 + d.IntN(0x5000))
 		}
 		dieWith(t, j, `said "`+string(wild)+`"`)
-		catchUp(t, j)
+		catchUp(t, index)
 	}
 	letters := scanLetters(t, db)
-	checkSubstring(t, j, letters, d, string([]rune(letters[0].message)[7:9]))
-	checkSubstring(t, j, letters, d, string([]rune(letters[1].message)[900:902]))
+	checkSubstring(t, index, letters, d, string([]rune(letters[0].message)[7:9]))
+	checkSubstring(t, index, letters, d, string([]rune(letters[1].message)[900:902]))
 	var bounded int
 	if err := db.QueryRow(`SELECT count(*) FROM recourse.short_substrings WHERE substrings IS NOT NULL`).Scan(&bounded); err != nil || bounded != 0 || len(letters) != 2 {
 		t.Errorf("%d constant parts with substrings, %v", bounded, err)

@@ -149,15 +149,21 @@ func (p *trigramPlan) addMatching(c *conditions) {
 	p.filter.addRanges(c)
 }
 
-// findFirst finds positions after one, at most limit. ok is false if too many letters have
-// the trigrams.
-func (p *trigramPlan) findFirst(ctx context.Context, q querier, after LetterPosition, limit int) (out []LetterPosition, ok bool, err error) {
+// statement returns the SQL of the search: the number of candidates, with the first matches.
+func (p *trigramPlan) statement(after LetterPosition, limit int) (string, []any) {
 	var c conditions
 	having := p.candidates(&c)
 	p.addMatching(&c)
 	p.restrictAfter(&c, after)
-	rows, err := q.QueryContext(ctx, having+` SELECT k.n, m.run_id, m.value FROM (SELECT count(*) AS n FROM c) k LEFT JOIN LATERAL (
-  SELECT l.run_id, l.`+string(p.order.Column)+` AS value FROM c l WHERE `+c.String()+p.order.orderByLimit("value", "run_id", limit)+`) m ON true`, c.args...)
+	return having + ` SELECT k.n, m.run_id, m.value FROM (SELECT count(*) AS n FROM c) k LEFT JOIN LATERAL (
+  SELECT l.run_id, l.` + string(p.order.Column) + ` AS value FROM c l WHERE ` + c.String() + p.order.orderByLimit("value", "run_id", limit) + `) m ON true`, c.args
+}
+
+// findFirst finds positions after one, at most limit. ok is false if too many letters have
+// the trigrams.
+func (p *trigramPlan) findFirst(ctx context.Context, q querier, after LetterPosition, limit int) (out []LetterPosition, ok bool, err error) {
+	query, args := p.statement(after, limit)
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, false, err
 	}

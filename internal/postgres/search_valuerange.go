@@ -92,8 +92,8 @@ func (p *searchPlan) envelope() {
 }
 
 // deathRange returns the times of death in a group that can match.
-func (p *searchPlan) deathRange(s *facetGroup) valueRange {
-	limits := p.filter.orderRange(LetterOrder{Column: ByDeath})
+func (sel *selection) deathRange(s *facetGroup) valueRange {
+	limits := sel.filter.orderRange(LetterOrder{Column: ByDeath})
 	if !s.diedBy.IsZero() {
 		limits.high = min(limits.high, s.diedBy.UnixMicro())
 	}

@@ -42,6 +42,10 @@ type Outbox struct {
 // Sequencer returns a sequencer. Its first Step tries to take the lock.
 func (o *Outbox) Sequencer() *Sequencer { return &Sequencer{db: o.sequencerDB} }
 
+// LockPool returns connections whose session the server ends after SequencerIdle without a
+// statement: what holds a session lock on one of them, and hangs, loses it by then.
+func (o *Outbox) LockPool() *sql.DB { return o.sequencerDB }
+
 const (
 	// The advisory lock of the holder: the bytes of "rcrs" and 1, in the key space of two
 	// integers.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -35,10 +36,10 @@ func waitForLock(t *testing.T, s *postgres.Sequencer, limit time.Duration) {
 func TestAnIdleLockHolderLosesTheLock(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j := open(t, url)
-	frozen, other := j.Outbox.Sequencer(), open(t, url).Outbox.Sequencer()
+	j := journaltest.Open(t, url)
+	frozen, other := j.Outbox.Sequencer(), journaltest.Open(t, url).Outbox.Sequencer()
 	waitForLock(t, frozen, time.Second)
-	submit(t, j)
+	journaltest.Submit(t, j)
 	waitForLock(t, other, postgres.SequencerIdle+20*time.Second)
 	if _, err := frozen.Step(context.Background()); err == nil {
 		t.Error("the idle holder can still step")
@@ -54,7 +55,7 @@ func TestAnIdleLockHolderLosesTheLock(t *testing.T) {
 func TestReleaseLetsAnotherHold(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	a, b := open(t, url).Outbox.Sequencer(), open(t, url).Outbox.Sequencer()
+	a, b := journaltest.Open(t, url).Outbox.Sequencer(), journaltest.Open(t, url).Outbox.Sequencer()
 	for _, s := range []*postgres.Sequencer{a, b, a} {
 		waitForLock(t, s, 10*time.Second)
 		if err := s.Release(); err != nil {
@@ -70,8 +71,8 @@ func TestReleaseLetsAnotherHold(t *testing.T) {
 func TestTheOrderOfEventsIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
-	submit(t, j)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	journaltest.Submit(t, j)
 	if err := j.Outbox.Drain(context.Background()); err != nil {
 		t.Fatal(err)
 	}

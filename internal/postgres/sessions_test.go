@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -18,12 +19,12 @@ import (
 func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db, ctx := open(t, url), database(t, url), context.Background()
+	j, db, ctx := journaltest.Open(t, url), journaltest.Database(t, url), context.Background()
 	session := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Sessions.Register(ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	s := submit(t, j)
+	s := journaltest.Submit(t, j)
 	// The lock that the claim's statement takes, held for a moment.
 	tx, err := db.Begin()
 	if err != nil {
@@ -69,14 +70,14 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db, ctx := open(t, url), database(t, url), context.Background()
+	j, db, ctx := journaltest.Open(t, url), journaltest.Database(t, url), context.Background()
 	known := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Sessions.Register(ctx, known); err != nil {
 		t.Fatal(err)
 	}
 	gone := []background.SessionID{uuid.New(), {}}
 	for n := range 7 {
-		s := submit(t, j)
+		s := journaltest.Submit(t, j)
 		var session any
 		switch n {
 		case 1, 2:
@@ -117,7 +118,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, ctx := open(t, url), context.Background()
+	j, ctx := journaltest.Open(t, url), context.Background()
 	session := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Sessions.Register(ctx, session); err != nil {
 		t.Fatal(err)
@@ -144,5 +145,5 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 // otherSessions returns the sessions except the one that open registers.
 func otherSessions(j *postgres.Journal) ([]background.Session, error) {
 	all, err := j.Sessions.Sessions(context.Background())
-	return slices.DeleteFunc(all, func(s background.Session) bool { return s.ID == session }), err
+	return slices.DeleteFunc(all, func(s background.Session) bool { return s.ID == journaltest.Session }), err
 }

@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -310,12 +309,6 @@ func addReceipts(c *columns, rs []receipts.Receipt) {
 	}
 }
 
-// querier is implemented by *sql.DB, *sql.Conn and *sql.Tx, and by preparedStmt for one
-// statement.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 // applyTransitions executes one transition statement and returns the result of each row.
 func applyTransitions(ctx context.Context, q querier, text string, rows []*chainedChange) ([]result, error) {
 	index := make(map[receipts.CaseID]int, len(rows))
@@ -349,4 +342,20 @@ func applyTransitions(ctx context.Context, q querier, text string, rows []*chain
 	}
 	hitTransitionPoints(failpoint.JournalAfter, rows)
 	return out, res.Err()
+}
+
+// hitTransitionPoints hits the failpoints of transitions: each receipt of a change names
+// one.
+func hitTransitionPoints(m failpoint.Moment, rows []*chainedChange) {
+	for i := range rows {
+		for j := range rows[i].Drafts {
+			failpoint.Hit(m, string(rows[i].Drafts[j].Subtype))
+		}
+	}
+}
+
+func hitOpenPoints(m failpoint.Moment, rows []*chainedChange) {
+	for range rows {
+		failpoint.Hit(m, failpoint.Open)
+	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lib/pq"
 
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -63,7 +64,7 @@ func wholeStatements(t *testing.T) map[string]string {
 // tests, name tables and columns that the schema has.
 func TestStatementsNameWhatTheSchemaHas(t *testing.T) {
 	t.Parallel()
-	db := database(t, testkit.Owner(t, testkit.Migrated(t)))
+	db := journaltest.Database(t, testkit.Owner(t, testkit.Migrated(t)))
 	statements := wholeStatements(t)
 	ofTests := regexp.MustCompile(`"recourse\.(made|was|stolen)"`) // tables that tests create
 	prepared := 0

@@ -189,7 +189,7 @@ func (j *opener) openWithRetry(ctx context.Context, row *chainedChange, o openRe
 		if o.result == deferred {
 			_, err = reopen()
 		} else {
-			_, err = j.submitPath.serialize(ctx, lockName(&row.After.Case), reopen, func() (v result, err error) {
+			_, err = serialize(ctx, j.submitPath, lockName(&row.After.Case), reopen, func() (v result, err error) {
 				if o, err = j.openWaiting(ctx, row); err == nil && o.result == insufficient {
 					return reopen() // its snapshot does not show what was freed while it waited
 				}

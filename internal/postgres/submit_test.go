@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -16,9 +17,9 @@ import (
 
 // settlementOf is a submission that takes one unit of an escrow of ten.
 func settlementOf(escrow, subject string) postgres.Submission {
-	run := plainRun(receipts.CaseID(uuid.New()), "acme")
+	run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
 	run.Operation = [32]byte(append(run.ID[:], run.Case[:]...))
-	ch := opening(run, submitted(run))
+	ch := journaltest.Opening(run, journaltest.Submitted(run))
 	ch.After.Case.Kind, ch.After.Case.Subject = postgres.KindSettlement, subject
 	ch.After.Case.State = settlement.State{Adjudication: settlement.Release, Progression: settlement.ApprovedForSettlement, Asked: 1, Reserved: 1, Generation: 1}
 	ch.Opening, ch.Reserve = postgres.Opening{Reference: escrow, Currency: "EUR", Held: 10}, true
@@ -36,7 +37,7 @@ var errThere = fmt.Errorf("the case is there")
 func TestManyCasesBeginOneEscrow(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	journals := []*postgres.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
 	const rounds, each = 20, 5
 	for round := range rounds {
 		escrow := fmt.Sprintf("esc_%d", round)
@@ -63,7 +64,7 @@ func TestManyCasesBeginOneEscrow(t *testing.T) {
 func TestOneOfManyOpensACase(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	journals := []*postgres.Journal{open(t, url), open(t, url), open(t, url)}
+	journals := []*postgres.Journal{journaltest.Open(t, url), journaltest.Open(t, url), journaltest.Open(t, url)}
 	for round := range 20 {
 		subject := fmt.Sprintf("txr_%d", round)
 		errs := make([]error, len(journals))

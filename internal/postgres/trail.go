@@ -8,7 +8,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -80,12 +80,4 @@ func (c *Cases) WithTrail(ctx context.Context, tenant string, caseID receipts.Ca
 		return nil, nil, unavailable(err)
 	}
 	return runs, trail, nil
-}
-
-// rollback rolls a transaction back unless it has ended.
-func rollback(tx *sql.Tx) error {
-	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
-		return err
-	}
-	return nil
 }

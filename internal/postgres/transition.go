@@ -200,7 +200,7 @@ func (j *Journal) writeWaiting(ctx context.Context, ch *Change) (result, error) 
 
 // writeSerialized writes a change after the transaction that holds its rows.
 func (j *Journal) writeSerialized(ctx context.Context, path *slowPath, name string, s *chainedChange) (result, error) {
-	return path.serialize(ctx, name, func() (result, error) { return j.tryWrite(ctx, s) }, func() (result, error) {
+	return serialize(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, s) }, func() (result, error) {
 		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(transitionSQL), s))
 	})
 }

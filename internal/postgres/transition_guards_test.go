@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -25,22 +26,22 @@ func TestATransitionDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 	for name, more := range map[string]int{"narrow": 0, "wide": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j, other := open(t, url), open(t, url)
-			s := submit(t, j)
-			claim := transition(receipts.AttemptStarted, s.Run)
-			claimed, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)) // cached by j
+			j, other := journaltest.Open(t, url), journaltest.Open(t, url)
+			s := journaltest.Submit(t, j)
+			claim := journaltest.Transition(receipts.AttemptStarted, s.Run)
+			claimed, err := j.Apply(ctx, s.Run.ID, claim.ID, journaltest.Decide(claim)) // cached by j
 			if err != nil {
 				t.Fatal(err)
 			}
-			notice := transition(receipts.OutOfBandChangeDetected, claimed.Run)
-			if _, err := other.Apply(ctx, s.Run.ID, notice.ID, decide(notice)); err != nil {
+			notice := journaltest.Transition(receipts.OutOfBandChangeDetected, claimed.Run)
+			if _, err := other.Apply(ctx, s.Run.ID, notice.ID, journaltest.Decide(notice)); err != nil {
 				t.Fatal(err)
 			}
-			end := transition(receipts.AttemptSucceeded, claimed.Run)
+			end := journaltest.Transition(receipts.AttemptSucceeded, claimed.Run)
 			decided := 0
 			after, err := j.Apply(ctx, s.Run.ID, end.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 				decided++
-				ch, err := decide(end)(s)
+				ch, err := journaltest.Decide(end)(s)
 				for range more {
 					ch.Drafts = append(ch.Drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.OutOfBandChangeDetected, Actor: "test", At: end.At})
 				}
@@ -63,7 +64,7 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 	for name, more := range map[string]int{"narrow": 0, "wide": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j := open(t, url)
+			j := journaltest.Open(t, url)
 			lost := background.Session{ID: uuid.New(), Worker: "w"}
 			if err := j.Sessions.Register(ctx, lost); err != nil {
 				t.Fatal(err)
@@ -71,12 +72,12 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 			if ok, err := j.Sessions.MarkLost(ctx, lost); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			s := submit(t, j)
+			s := journaltest.Submit(t, j)
 			claim := func(under background.SessionID) error {
-				m := transition(receipts.AttemptStarted, s.Run)
+				m := journaltest.Transition(receipts.AttemptStarted, s.Run)
 				m.Session = under
 				_, err := j.Apply(ctx, s.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
-					ch, err := decide(m)(s)
+					ch, err := journaltest.Decide(m)(s)
 					for range more {
 						ch.Drafts = append(ch.Drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.OutOfBandChangeDetected, Actor: "test", At: m.At})
 					}
@@ -89,7 +90,7 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 					t.Errorf("%s session: %v", name, err)
 				}
 			}
-			if err := claim(session); err != nil {
+			if err := claim(journaltest.Session); err != nil {
 				t.Errorf("live session: %v", err)
 			}
 		})
@@ -100,8 +101,8 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 func TestReceiptsAreNeverChanged(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	s := submit(t, open(t, url))
-	db := database(t, url)
+	s := journaltest.Submit(t, journaltest.Open(t, url))
+	db := journaltest.Database(t, url)
 	for _, statement := range []string{
 		"UPDATE recourse.receipts SET actor = 'nobody' WHERE case_id = $1", "DELETE FROM recourse.receipts WHERE case_id = $1",
 		"UPDATE recourse.receipts SET at = at WHERE case_id = $1",

@@ -8,71 +8,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
+	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
-
-func submit(t testing.TB, j *postgres.Journal) postgres.Snapshot {
-	t.Helper()
-	run := plainRun(receipts.CaseID(uuid.New()), "acme")
-	s, err := j.Submit(context.Background(), postgres.Submission{
-		Tenant: "acme", Kind: postgres.KindPlain, Subject: "case:" + run.Case.String(), Run: run.ID,
-		Open: func() (postgres.Change, error) { return opening(run, submitted(run)), nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return *s
-}
-
-// decide returns the decision of a plain family for a transition.
-func decide(m background.Transition) postgres.Decision {
-	return func(s *postgres.Snapshot) (postgres.Change, error) {
-		after, err := m.Apply(s.Run)
-		if err != nil {
-			return postgres.Change{}, err
-		}
-		p := receipts.Payload{Attempt: after.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries,
-			OutcomeClass: string(after.Class), UnknownOpen: after.UnresolvedUnknowns, NextRetryAt: m.NextRetryAt}
-		switch m.Event {
-		case receipts.DeadLettered:
-			p.DeadLetteredAt = m.At
-		case receipts.AnsweredLate:
-			p.Attempt = m.Run.Attempt
-		}
-		return postgres.Change{Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: after},
-			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Event, Actor: "test", At: m.At, Payload: p}}}, nil
-	}
-}
-
-func transition(fact receipts.Subtype, seen background.Run) background.Transition {
-	m := background.Transition{ID: uuid.New(), Run: seen, Event: fact, At: time.Now().UTC().Truncate(time.Microsecond), Token: seen.Token}
-	switch fact {
-	case receipts.AttemptStarted:
-		m.Token, m.Session = uuid.New(), session
-	case receipts.RetryScheduled:
-		m.NextRetryAt, m.Charge, m.Result.Class = m.At, background.ChargeAttempt, background.NotExecuted
-	case receipts.AttemptInterrupted:
-		m.NextRetryAt, m.Charge, m.Result.Class = m.At, background.ChargeRecovery, background.Unknown
-	case receipts.DeadLettered:
-		m.Charge, m.Result.Class, m.Reason = background.ChargeAttempt, background.NotExecuted, background.ReasonFinal
-	case receipts.AttemptSucceeded:
-		m.Result.Class = background.Executed
-	}
-	return m
-}
 
 // When two processes make transitions of one run at once, decided on the same snapshot, the
 // trail is one of a sequential order.
 func TestTwoTransitionsOfOneRunRace(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	journals := []*postgres.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
 	ends := []receipts.Subtype{receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered, receipts.AttemptInterrupted, receipts.Cancelled}
 	starts := []receipts.Subtype{receipts.AttemptStarted, receipts.Cancelled}
 	pairs := func(facts []receipts.Subtype, running bool) {
@@ -94,19 +45,19 @@ func TestTwoTransitionsOfOneRunRace(t *testing.T) {
 func racePair(t *testing.T, journals []*postgres.Journal, a, b receipts.Subtype, running bool) {
 	t.Helper()
 	ctx := context.Background()
-	seen := submit(t, journals[0])
+	seen := journaltest.Submit(t, journals[0])
 	if running {
-		m := transition(receipts.AttemptStarted, seen.Run)
-		now, err := journals[0].Apply(ctx, seen.Run.ID, m.ID, decide(m))
+		m := journaltest.Transition(receipts.AttemptStarted, seen.Run)
+		now, err := journals[0].Apply(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen = *now
 	}
-	moves, errs := []background.Transition{transition(a, seen.Run), transition(b, seen.Run)}, make([]error, 2)
+	moves, errs := []background.Transition{journaltest.Transition(a, seen.Run), journaltest.Transition(b, seen.Run)}, make([]error, 2)
 	var both sync.WaitGroup
 	for i := range moves {
-		both.Go(func() { _, errs[i] = journals[i].Apply(ctx, seen.Run.ID, moves[i].ID, decide(moves[i])) })
+		both.Go(func() { _, errs[i] = journals[i].Apply(ctx, seen.Run.ID, moves[i].ID, journaltest.Decide(moves[i])) })
 	}
 	both.Wait()
 	won := 0
@@ -150,11 +101,11 @@ func auditPlain(t testing.TB, j *postgres.Journal, s postgres.Snapshot) {
 func TestATransitionRecordedAgainTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, other := open(t, url), open(t, url)
-	s := submit(t, j)
-	m := transition(receipts.AttemptStarted, s.Run)
+	j, other := journaltest.Open(t, url), journaltest.Open(t, url)
+	s := journaltest.Submit(t, j)
+	m := journaltest.Transition(receipts.AttemptStarted, s.Run)
 	for i, journal := range []*postgres.Journal{j, j, other} {
-		after, err := journal.Apply(context.Background(), s.Run.ID, m.ID, decide(m))
+		after, err := journal.Apply(context.Background(), s.Run.ID, m.ID, journaltest.Decide(m))
 		if err != nil || after.Run.Attempt != 1 || after.Run.Token != m.Token || after.Case.Head.Seq != 2 {
 			t.Errorf("time %d: %+v, %v", i+1, after.Run, err)
 		}
@@ -166,14 +117,14 @@ func TestATransitionRecordedAgainTakesEffectOnce(t *testing.T) {
 func TestARefusedRowFailsAlone(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j := open(t, url)
+	j := journaltest.Open(t, url)
 	var all sync.WaitGroup
 	for i := range 64 {
-		s := submit(t, j)
+		s := journaltest.Submit(t, j)
 		all.Go(func() {
-			m := transition(receipts.AttemptStarted, s.Run)
+			m := journaltest.Transition(receipts.AttemptStarted, s.Run)
 			_, err := j.Apply(context.Background(), s.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
-				ch, err := decide(m)(s)
+				ch, err := journaltest.Decide(m)(s)
 				if i%8 == 0 {
 					ch.After.Run.BudgetSpent = 99 // violates the constraint budgets_in_attempts
 				}
@@ -201,11 +152,11 @@ func TestTransitionsSurviveARestartOfPostgres(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	migrateFor(t, postgres.Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole})
-	j := open(t, server.AppURL("postgres"))
+	migrateFor(t, schema.Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole})
+	j := journaltest.Open(t, server.AppURL("postgres"))
 	cases := make([]postgres.Snapshot, 20)
 	for i := range cases {
-		cases[i] = submit(t, j)
+		cases[i] = journaltest.Submit(t, j)
 	}
 	const rounds = 60
 	var writers sync.WaitGroup
@@ -214,8 +165,8 @@ func TestTransitionsSurviveARestartOfPostgres(t *testing.T) {
 		writers.Go(func() {
 			run := cases[i].Run
 			for n := range rounds {
-				run = applyUntilRecorded(t, j, transition(receipts.AttemptStarted, run))
-				run = applyUntilRecorded(t, j, transition(receipts.AttemptInterrupted, run))
+				run = applyUntilRecorded(t, j, journaltest.Transition(receipts.AttemptStarted, run))
+				run = applyUntilRecorded(t, j, journaltest.Transition(receipts.AttemptInterrupted, run))
 				if n == rounds/3 {
 					half <- struct{}{}
 				}
@@ -248,7 +199,7 @@ func applyUntilRecorded(t testing.TB, j *postgres.Journal, m background.Transiti
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)
 	for {
-		s, err := j.Apply(context.Background(), m.Run.ID, m.ID, decide(m))
+		s, err := j.Apply(context.Background(), m.Run.ID, m.ID, journaltest.Decide(m))
 		if err == nil {
 			return s.Run
 		}

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"os"
 	"os/exec"
@@ -13,78 +12,16 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/localpg"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
+	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
-
-// ordinary are the triggers that maintain the search index; they must not fire in a
-// replication session, where their changes arrive as well. All others protect evidence.
-var ordinary = map[string]bool{
-	"letters.counts_insert": true, "letters.counts_update": true, "letters.counts_delete": true, "letters.forgets_on_insert": true, "letters.forgets_on_update": true,
-}
-
-// triggers returns the triggers of the schema, by table.trigger, with their tgenabled.
-func triggers(t *testing.T, db *sql.DB) map[string]string {
-	t.Helper()
-	rows, err := db.Query(`SELECT c.relname || '.' || t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'recourse' AND NOT t.tgisinternal`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	out := map[string]string{}
-	for rows.Next() {
-		var name, state string
-		if err := rows.Scan(&name, &state); err != nil {
-			t.Fatal(err)
-		}
-		out[name] = state
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// checkAllTriggers checks that every evidence trigger fires in every session.
-func checkAllTriggers(t *testing.T, db *sql.DB) {
-	t.Helper()
-	found := triggers(t, db)
-	for name, state := range found {
-		if state != "A" && !ordinary[name] {
-			t.Errorf("%s is %q", name, state)
-		}
-	}
-	if len(found) < 17 {
-		t.Errorf("%d triggers", len(found))
-	}
-}
-
-// Evidence triggers fire in every session after migrating, although the migration itself does
-// not create them.
-func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
-	t.Parallel()
-	ctx, url := context.Background(), testkit.Database(t)
-	if err := postgres.MigrateTo(ctx, url, 100); err != nil {
-		t.Fatal(err)
-	}
-	db := database(t, url)
-	for name := range triggers(t, db) {
-		if !ordinary[name] {
-			t.Errorf("the migration creates %s itself", name)
-		}
-	}
-	if _, _, err := postgres.Migrate(ctx, url); err != nil {
-		t.Fatal(err)
-	}
-	checkAllTriggers(t, db)
-}
 
 // What a submission fixed can't be changed, even by the owner.
 func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := open(t, url), database(t, url)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
 	if _, err := j.Submit(context.Background(), settlementOf("esc_1", "txr_1")); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +49,7 @@ func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 // An escrow can be corrected until a case names it.
 func TestAnEscrowThatNoCaseNamesCanBeCorrected(t *testing.T) {
 	t.Parallel()
-	db := database(t, testkit.Migrated(t))
+	db := journaltest.Database(t, testkit.Migrated(t))
 	for _, statement := range []string{
 		`INSERT INTO recourse.escrows (tenant, reference, currency, held) VALUES ('acme', 'esc_x', 'EUR', 5)`, `UPDATE recourse.escrows SET held = 7, currency = 'SEK' WHERE reference = 'esc_x'`,
 	} {
@@ -128,7 +65,7 @@ func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	url := testkit.Migrated(t)
-	owner, db := testkit.Owner(t, url), database(t, url)
+	owner, db := testkit.Owner(t, url), journaltest.Database(t, url)
 	for name, harm := range map[string]string{
 		"runs.never_changed":       `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`,
 		"receipts.append_only":     `ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`,
@@ -138,18 +75,18 @@ func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 		if _, err := db.Exec(harm); err != nil {
 			t.Fatal(err)
 		}
-		err := open(t, url).Database.CheckTriggers(ctx)
-		if !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "recourse migrate") || strings.Contains(err.Error(), "\n") {
+		err := schema.CheckTriggers(ctx, journaltest.Open(t, url).Reads())
+		if !errors.Is(err, schema.ErrSchema) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "recourse migrate") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := postgres.Migrate(ctx, owner); err != nil {
+		if _, _, err := schema.Migrate(ctx, owner); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(t, url).Database.CheckTriggers(ctx); err != nil {
+		if err := schema.CheckTriggers(ctx, journaltest.Open(t, url).Reads()); err != nil {
 			t.Errorf("%s: after migrate: %v", name, err)
 		}
 	}
-	checkAllTriggers(t, db)
+	testkit.CheckEvidenceTriggers(t, db)
 }
 
 // A full backup restores the triggers. A data-only restore leaves them disabled, which is
@@ -158,33 +95,33 @@ func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	source := testkit.Owner(t, testkit.Migrated(t))
-	if _, err := open(t, source).Submit(ctx, settlementOf("esc_1", "txr_1")); err != nil {
+	if _, err := journaltest.Open(t, source).Submit(ctx, settlementOf("esc_1", "txr_1")); err != nil {
 		t.Fatal(err)
 	}
 	whole, data := testkit.Database(t), testkit.Owner(t, testkit.Migrated(t))
 	restore(t, source, whole)
-	checkAllTriggers(t, database(t, whole))
-	if err := open(t, whole).Database.CheckTriggers(ctx); err != nil {
+	testkit.CheckEvidenceTriggers(t, journaltest.Database(t, whole))
+	if err := schema.CheckTriggers(ctx, journaltest.Open(t, whole).Reads()); err != nil {
 		t.Error(err)
 	}
 
-	if _, err := database(t, data).Exec(`DELETE FROM recourse.projected`); err != nil { // else its row is inserted twice
+	if _, err := journaltest.Database(t, data).Exec(`DELETE FROM recourse.projected`); err != nil { // else its row is inserted twice
 		t.Fatal(err)
 	}
 	restore(t, source, data, "--data-only", "--disable-triggers", "--exclude-table=recourse.schema_version")
-	if err := open(t, data).Database.CheckTriggers(ctx); !errors.Is(err, postgres.ErrSchema) {
+	if err := schema.CheckTriggers(ctx, journaltest.Open(t, data).Reads()); !errors.Is(err, schema.ErrSchema) {
 		t.Fatalf("after a data-only restore: %v", err)
 	}
-	if state := triggers(t, database(t, data)); state["receipts.append_only"] != "O" {
+	if state := testkit.EvidenceTriggers(t, journaltest.Database(t, data)); state["receipts.append_only"] != "O" {
 		t.Fatalf("%v", state)
 	}
-	if _, _, err := postgres.Migrate(ctx, data); err != nil {
+	if _, _, err := schema.Migrate(ctx, data); err != nil {
 		t.Fatal(err)
 	}
-	checkAllTriggers(t, database(t, data))
+	testkit.CheckEvidenceTriggers(t, journaltest.Database(t, data))
 	for _, url := range []string{whole, data} {
 		var runs int
-		if err := database(t, url).QueryRow(`SELECT count(*) FROM recourse.runs r JOIN recourse.operations o ON o.key = r.operation_key`).Scan(&runs); err != nil || runs != 1 {
+		if err := journaltest.Database(t, url).QueryRow(`SELECT count(*) FROM recourse.runs r JOIN recourse.operations o ON o.key = r.operation_key`).Scan(&runs); err != nil || runs != 1 {
 			t.Errorf("%d runs, %v", runs, err)
 		}
 	}
@@ -212,7 +149,7 @@ func restore(t *testing.T, from, to string, args ...string) {
 // them.
 func TestWhatIsReferredToIsNeverRemoved(t *testing.T) {
 	t.Parallel()
-	db := database(t, testkit.Migrated(t))
+	db := journaltest.Database(t, testkit.Migrated(t))
 	tables := []string{"escrows", "cases", "runs", "operations", "receipts", "event_log"}
 	for _, table := range tables {
 		for _, statement := range []string{"DELETE FROM recourse." + table, "TRUNCATE recourse." + table} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres/journaltest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -16,9 +17,9 @@ import (
 func TestAnUnreadableRunIsSkipped(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, other := open(t, url), open(t, url)
-	good, bad := submit(t, j), submit(t, j)
-	if _, err := database(t, url).Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, bad.Run.ID.String()); err != nil {
+	j, other := journaltest.Open(t, url), journaltest.Open(t, url)
+	good, bad := journaltest.Submit(t, j), journaltest.Submit(t, j)
+	if _, err := journaltest.Database(t, url).Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, bad.Run.ID.String()); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
@@ -26,12 +27,12 @@ func TestAnUnreadableRunIsSkipped(t *testing.T) {
 	if waiting, err := other.Notifications.DueRuns(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
 		t.Errorf("%v, %v", waiting, err)
 	}
-	claim := transition(receipts.AttemptStarted, good.Run)
-	if _, err := other.Apply(ctx, good.Run.ID, claim.ID, decide(claim)); err != nil {
+	claim := journaltest.Transition(receipts.AttemptStarted, good.Run)
+	if _, err := other.Apply(ctx, good.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil {
 		t.Error(err)
 	}
-	claim = transition(receipts.AttemptStarted, bad.Run)
-	if _, err := other.Apply(ctx, bad.Run.ID, claim.ID, decide(claim)); !errors.Is(err, background.ErrUnreadable) {
+	claim = journaltest.Transition(receipts.AttemptStarted, bad.Run)
+	if _, err := other.Apply(ctx, bad.Run.ID, claim.ID, journaltest.Decide(claim)); !errors.Is(err, background.ErrUnreadable) {
 		t.Error("claimed an unreadable run: ", err)
 	}
 }

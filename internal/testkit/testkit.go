@@ -25,7 +25,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/localredis"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/schema"
 )
 
 const setupHint = "run the tests as internal/README.md says: go run ./cmd/sandbox -durable=false go test -timeout 30m ./..."
@@ -85,7 +85,7 @@ var template = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = postgres.Migration{DatabaseURL: u, AppRole: h.app.Username()}.Run(context.Background())
+	_, err = schema.Migration{DatabaseURL: u, AppRole: h.app.Username()}.Run(context.Background())
 	return name, err
 })
 
@@ -171,7 +171,7 @@ func Migrate(t testing.TB, owner string) string {
 	if err != nil {
 		t.Fatalf("testkit: no Postgres: %v; %s", err, setupHint)
 	}
-	if _, err := (postgres.Migration{DatabaseURL: owner, AppRole: h.app.Username()}).Run(t.Context()); err != nil {
+	if _, err := (schema.Migration{DatabaseURL: owner, AppRole: h.app.Username()}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return As(t, owner, h.app)

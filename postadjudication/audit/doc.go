@@ -14,5 +14,5 @@
 // are its own. It knows neither the engine nor the journal.
 //
 // It may import receipts, settlement, retrypolicy, internal/binding, internal/trail,
-// internal/access, archive and pgurl, internal/postgres/stored, and lib/pq.
+// internal/access, archive and pgurl, internal/schema/stored, and lib/pq.
 package audit

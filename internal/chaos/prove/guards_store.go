@@ -65,7 +65,7 @@ var storeGuards = []Guard{
 	},
 	{
 		Name:     "receipts are never changed or deleted",
-		Edits:    []Edit{{"internal/postgres/stored/triggers.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
+		Edits:    []Edit{{"internal/schema/stored/triggers.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
 		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
 	},
 }

@@ -7,8 +7,8 @@
 //
 // It reads only columns that an audit compares, by statements of its own: whoever reads evidence
 // through the code that wrote it would repeat its faults. What the writer must agree on (words in
-// columns, the statements about receipts) is in package internal/postgres/stored. The package
+// columns, the statements about receipts) is in package internal/schema/stored. The package
 // knows neither the journal nor the engine nor the Service.
 //
-// It may import receipts, settlement, internal/access, internal/postgres/stored and lib/pq.
+// It may import receipts, settlement, internal/access, internal/schema/stored and lib/pq.
 package trail

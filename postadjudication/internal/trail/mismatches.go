@@ -1,6 +1,6 @@
 package trail
 
-import "github.com/recourse-dev/recourse/internal/postgres/stored"
+import "github.com/recourse-dev/recourse/internal/schema/stored"
 
 // operationMismatchSQL compares policies, breakers, rules, bulk plans and operation logs
 // with the cases of their receipts. It finds one without the other, and policies whose

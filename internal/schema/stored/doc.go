@@ -1,4 +1,4 @@
-// Package stored says what both who writes the database (package internal/postgres) and who only
+// Package stored says what both who writes the database (the journal) and who only
 // reads it (an audit) must agree on: the version of the schema, the triggers that keep evidence,
 // words in columns, and the statements that both read by. Each stands here once.
 //

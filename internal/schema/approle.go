@@ -1,4 +1,4 @@
-package postgres
+package schema
 
 import (
 	"context"
@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lib/pq"
 
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 )
 
 // ErrAppRole means that a role can't be the app role. The error says in one line why, and
@@ -38,9 +39,9 @@ func requiredPrivileges(relation, kind string) []string {
 	return out
 }
 
-// rowQuerier is a pool, a connection or a transaction.
-type rowQuerier interface {
-	querier
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	stored.Querier
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
@@ -65,7 +66,7 @@ type roleAttributes struct {
 	memberOf                         []string
 }
 
-func readRoleAttributes(ctx context.Context, q rowQuerier, role string) (p roleAttributes, err error) {
+func readRoleAttributes(ctx context.Context, q Querier, role string) (p roleAttributes, err error) {
 	err = q.QueryRowContext(ctx, roleAttributesSQL, role).Scan(&p.name, &p.superuser, &p.createsRoles, &p.isOwner, pq.Array(&p.memberOf))
 	return p, err
 }
@@ -86,7 +87,7 @@ func (p roleAttributes) disqualification() string {
 }
 
 // validateAppRole returns nil if the role exists and may do only what it is granted.
-func validateAppRole(ctx context.Context, q rowQuerier, role string) error {
+func validateAppRole(ctx context.Context, q Querier, role string) error {
 	p, err := readRoleAttributes(ctx, q, role)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -132,7 +133,7 @@ func (p privilege) grantTarget() string {
 
 // diffPrivileges returns the privileges that a role lacks, and those it has but processes
 // do not need.
-func diffPrivileges(ctx context.Context, q querier, role string) (missing, excess []privilege, err error) {
+func diffPrivileges(ctx context.Context, q Querier, role string) (missing, excess []privilege, err error) {
 	rows, err := q.QueryContext(ctx, privilegesSQL, role)
 	if err != nil {
 		return nil, nil, err
@@ -161,7 +162,7 @@ func diffPrivileges(ctx context.Context, q querier, role string) (missing, exces
 const appRoleSQL = `SELECT name FROM recourse.app_roles ORDER BY at DESC LIMIT 1`
 
 // storedAppRole returns the app role that the database remembers; empty if there is none.
-func storedAppRole(ctx context.Context, q rowQuerier) (name string, err error) {
+func storedAppRole(ctx context.Context, q Querier) (name string, err error) {
 	err = q.QueryRowContext(ctx, appRoleSQL).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) || sqlState(err) == "42P01" { // an empty database has no such table
 		return "", nil
@@ -191,7 +192,7 @@ const recentBeatSeconds = 30
 // checkProcessesKeepPrivileges returns an error that wraps ErrAppRole if running processes
 // would lose privileges when role replaces the app role was. An empty role means that there
 // is none any more.
-func checkProcessesKeepPrivileges(ctx context.Context, q querier, was, role string) (err error) {
+func checkProcessesKeepPrivileges(ctx context.Context, q Querier, was, role string) (err error) {
 	if was == "" || was == role {
 		return nil
 	}
@@ -226,7 +227,11 @@ func (m Migration) applyGrants(ctx context.Context, db *sql.DB) (role string, er
 	if err != nil {
 		return "", unavailable(err)
 	}
-	defer func() { err = errors.Join(err, rollback(tx)) }()
+	defer func() {
+		if rollbackErr := tx.Rollback(); !errors.Is(rollbackErr, sql.ErrTxDone) {
+			err = errors.Join(err, rollbackErr)
+		}
+	}()
 	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(triggersLock)); err != nil {
 		return "", unavailable(err)
 	}
@@ -261,7 +266,7 @@ func (m Migration) applyGrants(ctx context.Context, db *sql.DB) (role string, er
 // grantStatements returns the statements that give a role what processes need, and take
 // everything from the previous one. It returns only statements that change something: each
 // updates a row of the catalog that others read and analyse.
-func grantStatements(ctx context.Context, q rowQuerier, previous, role string) (statements []string, err error) {
+func grantStatements(ctx context.Context, q Querier, previous, role string) (statements []string, err error) {
 	if previous != "" && previous != role {
 		var exists bool
 		if err := q.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, previous).Scan(&exists); err != nil {
@@ -293,20 +298,23 @@ type Role struct {
 	AppRole string   // the role that migrate grants privileges to; empty if none
 }
 
-// Role reads the role of the connections and its privileges.
-func (d *Database) Role(ctx context.Context) (r Role, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+// readTimeout bounds the reading of a role.
+const readTimeout = 15 * time.Second
+
+// ReadRole reads the role of the connections and its privileges.
+func ReadRole(ctx context.Context, q Querier) (r Role, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var acting string // current_user; SET ROLE may make it differ from session_user, which the session can return to
-	if err := d.readDB.QueryRowContext(ctx, `SELECT session_user, current_user`).Scan(&r.Name, &acting); err != nil {
+	if err := q.QueryRowContext(ctx, `SELECT session_user, current_user`).Scan(&r.Name, &acting); err != nil {
 		return r, unavailable(err)
 	}
-	p, err := readRoleAttributes(ctx, d.readDB, r.Name)
+	p, err := readRoleAttributes(ctx, q, r.Name)
 	if err != nil {
 		return r, unavailable(err)
 	}
 	r.Power = p.disqualification()
-	missing, excess, err := diffPrivileges(ctx, d.readDB, acting)
+	missing, excess, err := diffPrivileges(ctx, q, acting)
 	if err != nil {
 		return r, unavailable(err)
 	}
@@ -318,7 +326,7 @@ func (d *Database) Role(ctx context.Context) (r Role, err error) {
 			r.Excess = append(r.Excess, e.String())
 		}
 	}
-	r.AppRole, err = storedAppRole(ctx, d.readDB)
+	r.AppRole, err = storedAppRole(ctx, q)
 	if err != nil && sqlState(err) != "42501" { // a role without grants may not read it
 		return r, unavailable(err)
 	}
@@ -327,8 +335,8 @@ func (d *Database) Role(ctx context.Context) (r Role, err error) {
 
 // CheckPrivileges returns nil if the role of the connections has the privileges that
 // processes need. Otherwise the error wraps ErrSchema and says in one line what to do.
-func (d *Database) CheckPrivileges(ctx context.Context) error {
-	r, err := d.Role(ctx)
+func CheckPrivileges(ctx context.Context, q Querier) error {
+	r, err := ReadRole(ctx, q)
 	switch {
 	case err != nil:
 		return err

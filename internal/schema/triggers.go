@@ -1,4 +1,4 @@
-package postgres
+package schema
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 )
 
 // DisabledTriggers returns the triggers that are not in force, each as table.trigger: those
 // that refuse changes of evidence, and others that are disabled.
-func (d *Database) DisabledTriggers(ctx context.Context) ([]string, error) {
-	off, err := stored.DisabledTriggers(ctx, d.readDB)
+func DisabledTriggers(ctx context.Context, q Querier) ([]string, error) {
+	off, err := stored.DisabledTriggers(ctx, q)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -23,8 +23,8 @@ func (d *Database) DisabledTriggers(ctx context.Context) ([]string, error) {
 
 // CheckTriggers returns nil if the database refuses every change of evidence and of what it
 // is bound to. Otherwise the error wraps ErrSchema and says in one line what to do.
-func (d *Database) CheckTriggers(ctx context.Context) error {
-	err := d.RecheckTriggers(ctx)
+func CheckTriggers(ctx context.Context, q Querier) error {
+	err := RecheckTriggers(ctx, q)
 	if errors.Is(err, ErrTriggersOff) {
 		return fmt.Errorf("%w: %w", ErrSchema, err)
 	}
@@ -38,8 +38,8 @@ var ErrTriggersOff = errors.New("triggers are not in force")
 // RecheckTriggers is CheckTriggers for a process that has opened the database: triggers
 // that were disabled since can be enabled again. The error wraps ErrTriggersOff, and not
 // ErrSchema.
-func (d *Database) RecheckTriggers(ctx context.Context) error {
-	off, err := d.DisabledTriggers(ctx)
+func RecheckTriggers(ctx context.Context, q Querier) error {
+	off, err := DisabledTriggers(ctx, q)
 	switch {
 	case err != nil:
 		return err

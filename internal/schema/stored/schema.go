@@ -8,7 +8,7 @@ import (
 
 	"github.com/lib/pq"
 
-	"github.com/recourse-dev/recourse/internal/postgres/migrations"
+	"github.com/recourse-dev/recourse/internal/schema/migrations"
 )
 
 // ErrSchema means that the database's schema is not the one this program needs.

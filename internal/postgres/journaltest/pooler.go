@@ -1,4 +1,4 @@
-package postgres_test
+package journaltest
 
 import (
 	"bytes"
@@ -12,22 +12,22 @@ import (
 	"testing"
 )
 
-// pooler behaves like a connection pooler such as PgBouncer: a server that lends its
+// Pooler behaves like a connection pooler such as PgBouncer: a server that lends its
 // clients sessions of its own, each for a transaction or for good. It refuses run-time
 // settings in the startup packet, as PgBouncer does by default.
-type pooler struct {
+type Pooler struct {
 	t           testing.TB
 	upstream    *url.URL
-	sessionMode bool // session mode
-	rotates     bool // lends the session that was idle longest; else the one used last
+	SessionMode bool // lends a session for good; else for a transaction
+	Rotates     bool // lends the session that was idle longest; else the one used last
 	listener    net.Listener
 
-	mu      sync.Mutex
-	idle    []*serverSession
-	startup []map[string]string // of clients
-	conns   []net.Conn
-	closed  bool
-	serving sync.WaitGroup
+	mu       sync.Mutex
+	idle     []*serverSession
+	startups int // of clients
+	conns    []net.Conn
+	closed   bool
+	serving  sync.WaitGroup
 }
 
 // serverSession is a session of the pooler with the real server.
@@ -36,8 +36,8 @@ type serverSession struct {
 	greeting []byte // its parameters, which clients receive
 }
 
-// poolerTo starts a pooler in front of the database of a URL, with some idle sessions.
-func poolerTo(t testing.TB, databaseURL string, p *pooler, sessions int) (through string) {
+// PoolerTo starts a pooler in front of the database of a URL, with some idle sessions.
+func PoolerTo(t testing.TB, databaseURL string, p *Pooler, sessions int) (through string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
 	if err != nil {
@@ -70,7 +70,14 @@ func poolerTo(t testing.TB, databaseURL string, p *pooler, sessions int) (throug
 	return own.String()
 }
 
-func (p *pooler) track(c net.Conn) {
+// Startups returns how many clients have sent the startup packet.
+func (p *Pooler) Startups() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.startups
+}
+
+func (p *Pooler) track(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conns = append(p.conns, c); p.closed {
@@ -78,7 +85,7 @@ func (p *pooler) track(c net.Conn) {
 	}
 }
 
-func (p *pooler) accept() {
+func (p *Pooler) accept() {
 	for {
 		c, err := p.listener.Accept()
 		if err != nil {
@@ -90,7 +97,7 @@ func (p *pooler) accept() {
 }
 
 // connect opens a session with the real server, which requests an MD5 password.
-func (p *pooler) connect() (*serverSession, error) {
+func (p *Pooler) connect() (*serverSession, error) {
 	c, err := net.Dial("tcp", p.upstream.Host)
 	if err != nil {
 		return nil, err
@@ -121,7 +128,7 @@ func (p *pooler) connect() (*serverSession, error) {
 }
 
 // answer sends the password, hashed with the server's salt.
-func (p *pooler) answer(c net.Conn, salt []byte) error {
+func (p *Pooler) answer(c net.Conn, salt []byte) error {
 	password, _ := p.upstream.User.Password()
 	inner := fmt.Sprintf("%x", md5.Sum([]byte(password+p.upstream.User.Username())))
 	text := fmt.Sprintf("md5%x\x00", md5.Sum(append([]byte(inner), salt...)))
@@ -129,11 +136,11 @@ func (p *pooler) answer(c net.Conn, salt []byte) error {
 	return err
 }
 
-func (p *pooler) borrow() (*serverSession, error) {
+func (p *Pooler) borrow() (*serverSession, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
 		s := p.idle[n-1]
-		if p.rotates {
+		if p.Rotates {
 			s, p.idle = p.idle[0], p.idle[1:]
 		} else {
 			p.idle = p.idle[:n-1]
@@ -145,14 +152,14 @@ func (p *pooler) borrow() (*serverSession, error) {
 	return p.connect()
 }
 
-func (p *pooler) release(s *serverSession) {
+func (p *Pooler) release(s *serverSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = append(p.idle, s)
 }
 
 // serve serves one client until either side closes.
-func (p *pooler) serve(client net.Conn) {
+func (p *Pooler) serve(client net.Conn) {
 	defer client.Close()
 	var length [4]byte
 	if _, err := io.ReadFull(client, length[:]); err != nil {
@@ -167,7 +174,7 @@ func (p *pooler) serve(client net.Conn) {
 		params[string(words[0])] = string(words[1])
 	}
 	p.mu.Lock()
-	p.startup = append(p.startup, params)
+	p.startups++
 	p.mu.Unlock()
 	for name := range params {
 		switch name {
@@ -185,7 +192,7 @@ func (p *pooler) serve(client net.Conn) {
 	}
 	hello := append([]byte{'R', 0, 0, 0, 8, 0, 0, 0, 0}, s.greeting...)
 	hello = append(hello, 'K', 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 'Z', 0, 0, 0, 5, 'I')
-	if !p.sessionMode {
+	if !p.SessionMode {
 		p.release(s)
 		s = nil
 	}
@@ -196,7 +203,7 @@ func (p *pooler) serve(client net.Conn) {
 
 // relay copies messages to the server, and the answers to the client at the end of each
 // query.
-func (p *pooler) relay(client net.Conn, s *serverSession) {
+func (p *Pooler) relay(client net.Conn, s *serverSession) {
 	for {
 		kind, message, err := readMessage(client)
 		if err != nil || kind == 'X' {
@@ -221,7 +228,7 @@ func (p *pooler) relay(client net.Conn, s *serverSession) {
 				return
 			}
 		}
-		if message[5] == 'I' && !p.sessionMode {
+		if message[5] == 'I' && !p.SessionMode {
 			p.release(s)
 			s = nil
 		}

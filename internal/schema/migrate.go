@@ -1,16 +1,19 @@
-package postgres
+package schema
 
 import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
+	"github.com/lib/pq"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 
-	"github.com/recourse-dev/recourse/internal/postgres/migrations"
-	"github.com/recourse-dev/recourse/internal/postgres/stored"
+	"github.com/recourse-dev/recourse/internal/pgurl"
+	"github.com/recourse-dev/recourse/internal/schema/migrations"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 )
 
 // ErrSchema means that the database's schema is not the one this program needs.
@@ -43,7 +46,7 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 //   - ErrAppRole if the role can't be the app role, or if running processes would lose
 //     privileges.
 func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
-	db, err := openPool(m.DatabaseURL, poolConfig{purpose: "migrate", maxConns: 3})
+	db, err := open(m.DatabaseURL)
 	if err != nil {
 		return done, err
 	}
@@ -76,6 +79,35 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	}
 	done.AppRole, err = m.applyGrants(ctx, db)
 	return done, err
+}
+
+// migrateConns is what a migration needs: the migrations, their lock, and the lock of triggers.
+const migrateConns = 3
+
+// open returns a pool for the database of a URL. It connects on first use.
+func open(databaseURL string) (*sql.DB, error) {
+	dsn, err := pgurl.WithApplicationName(databaseURL, "recourse/migrate")
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	connector, err := pq.NewConnector(dsn)
+	if err != nil {
+		return nil, unavailable(pgurl.ErrUnreadable)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(migrateConns)
+	return db, nil
+}
+
+func unavailable(err error) error { return fmt.Errorf("postgres: %w", err) }
+
+// sqlState returns the SQLSTATE of an error that the server sent, else "".
+func sqlState(err error) string {
+	var e *pq.Error
+	if errors.As(err, &e) {
+		return string(e.Code)
+	}
+	return ""
 }
 
 // checkAppRole returns nil if no role is chosen or the role can be the app role, and no

@@ -1,0 +1,107 @@
+package schema_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/schema"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// database opens the database as its owner.
+func database(t testing.TB, url string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("postgres", testkit.Owner(t, url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func TestMigratingAtOnceAndAgainIsSafe(t *testing.T) {
+	t.Parallel()
+	url := testkit.Database(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if _, _, err := schema.Migrate(context.Background(), url); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	from, to, err := schema.Migrate(context.Background(), url)
+	if err != nil || from != to || to < 1 {
+		t.Errorf("again: %d to %d, %v", from, to, err)
+	}
+	if err := stored.CheckSchema(context.Background(), database(t, url)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Evidence triggers fire in every session after migrating, although the migration itself does
+// not create them.
+func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Database(t)
+	if err := schema.MigrateTo(ctx, url, 100); err != nil {
+		t.Fatal(err)
+	}
+	db := database(t, url)
+	for name := range testkit.EvidenceTriggers(t, db) {
+		t.Errorf("the migration creates %s itself", name)
+	}
+	if _, _, err := schema.Migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	testkit.CheckEvidenceTriggers(t, db)
+}
+
+// The schema reads like a page: every table and view has a comment in the database, and every
+// table, view, index, trigger and function one before it.
+func TestEveryPartOfTheSchemaIsDescribed(t *testing.T) {
+	t.Parallel()
+	var undescribed string
+	err := database(t, testkit.Migrated(t)).QueryRow(`SELECT coalesce(string_agg(relname, ', '), '') FROM pg_class
+		WHERE relnamespace = 'recourse'::regnamespace AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL AND relname <> 'schema_version'`).Scan(&undescribed)
+	if err != nil || undescribed != "" {
+		t.Errorf("without a comment: %s, %v", undescribed, err)
+	}
+	page, err := os.ReadFile("migrations/00100_schema.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := regexp.MustCompile(`^CREATE (?:UNIQUE )?(TABLE|VIEW|INDEX|TRIGGER|FUNCTION) (\S+)`)
+	about, parts := "", 0 // the kind that the last comment describes: any until the first part follows
+	for _, line := range strings.Split(string(page), "\n") {
+		found := created.FindStringSubmatch(line)
+		switch {
+		case found != nil:
+			if about != "any" && about != found[1] {
+				t.Errorf("no comment before %s", found[2])
+			}
+			about = found[1]
+			parts++
+		case strings.HasPrefix(line, "-- ") && !strings.HasPrefix(line, "-- +goose"):
+			about = "any"
+		case line == "":
+			about = ""
+		}
+	}
+	if parts < 80 {
+		t.Errorf("%d parts", parts)
+	}
+}
