@@ -131,14 +131,6 @@ func upsertAnnotations(ctx context.Context, tx *sql.Tx, rows []AnnotationsRow) e
 	return err
 }
 
-func (c *columns) boolOrNull(v *bool) {
-	if v == nil {
-		c.null()
-		return
-	}
-	c.bool(*v)
-}
-
 // Erasure is the SideEffect of a purge: it deletes the annotations of a dead letter, and
 // the payload of a task of a plain family. The request of a settlement to the escrow
 // service stays: a payment found later is read with it.

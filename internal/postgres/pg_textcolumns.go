@@ -80,6 +80,14 @@ func (c *columns) ints(vs []int) {
 
 func (c *columns) bool(v bool) { b := c.cell(); *b = strconv.AppendBool(*b, v) }
 
+func (c *columns) boolOrNull(v *bool) {
+	if v == nil {
+		c.null()
+		return
+	}
+	c.bool(*v)
+}
+
 func (c *columns) str(s string) {
 	b := c.cell()
 	*b = append(*b, '"')
