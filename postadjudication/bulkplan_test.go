@@ -414,8 +414,8 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const plans, ofTenant = 12, 3
-	matching, release, ended := make(chan struct{}, plans), make(chan struct{}), make(chan error, plans)
+	const planners, ofTenant = 12, 3
+	matching, release, ended := make(chan struct{}, planners), make(chan struct{}), make(chan error, planners)
 	scope := postgres.BulkScope{
 		Filter: r.journalFilter(LetterFilter{}, whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*postgres.PlannedLetter) string { return "" },
 		Matches: func(context.Context, postgres.FoundLetter) (bool, error) {
@@ -424,7 +424,7 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 			return true, nil
 		},
 	}
-	for range plans {
+	for range planners {
 		b := like
 		b.ID = newID()
 		go func() {
@@ -447,7 +447,7 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 		t.Errorf("%d plans of a tenant have a connection", ofTenant+n)
 	}
 	close(release)
-	for range plans {
+	for range planners {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
